@@ -1,0 +1,245 @@
+//! Messages between an application and spind, over its Unix stream socket.
+//!
+//! A message is a [`Preamble`] of 16 bytes, a JSON document and a binary blob. Requests carry the handler image in the
+//! blob; replies may carry a descriptor (host memory) as ancillary data. The first request decides nothing: every
+//! preamble carries the protocol version, and a peer of another version is refused by name.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+
+/// Version of this protocol; changed whenever an older peer would misunderstand.
+pub const VERSION: u16 = 1;
+/// First four bytes of every message.
+pub const MAGIC: [u8; 4] = *b"sPIN";
+/// Most bytes of a JSON document.
+pub const MAX_JSON: usize = 1 << 20;
+/// Most bytes of a blob.
+pub const MAX_BLOB: usize = 16 << 20;
+/// Where spind listens unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/spind.sock";
+
+/// The fixed head of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preamble {
+    /// Bytes of JSON that follow.
+    pub json: u32,
+    /// Bytes of blob that follow the JSON.
+    pub blob: u32,
+}
+
+/// Why a preamble was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreambleError {
+    /// Not this protocol.
+    Magic,
+    /// Another version: the peer's.
+    Version(u16),
+    /// Longer than [`MAX_JSON`] or [`MAX_BLOB`].
+    TooLong,
+}
+
+impl core::fmt::Display for PreambleError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Magic => f.write_str("the peer does not speak spind's control protocol"),
+            Self::Version(theirs) => write!(f, "the peer speaks control protocol {theirs}, this is {VERSION}"),
+            Self::TooLong => write!(f, "message too long (at most {MAX_JSON} bytes and {MAX_BLOB} of image)"),
+        }
+    }
+}
+
+impl core::error::Error for PreambleError {}
+
+impl Preamble {
+    /// Encoded length.
+    pub const LEN: usize = 16;
+
+    /// Little-endian bytes: magic, version, two zero bytes, JSON length, blob length.
+    #[must_use]
+    pub fn encode(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.json.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.blob.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a preamble.
+    ///
+    /// # Errors
+    /// See [`PreambleError`].
+    pub fn decode(bytes: &[u8; Self::LEN]) -> Result<Self, PreambleError> {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        if bytes[..4] != MAGIC {
+            return Err(PreambleError::Magic);
+        }
+        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+        if version != VERSION {
+            return Err(PreambleError::Version(version));
+        }
+        let preamble = Self { json: word(8), blob: word(12) };
+        if preamble.json as usize > MAX_JSON || preamble.blob as usize > MAX_BLOB {
+            return Err(PreambleError::TooLong);
+        }
+        Ok(preamble)
+    }
+}
+
+/// What an application asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub enum Request {
+    /// Install an execution context; the image is the blob.
+    Install(Install),
+    /// Remove a context.
+    Remove {
+        /// Its id.
+        context: u32,
+    },
+    /// List contexts.
+    List,
+    /// All counters.
+    Stats,
+    /// Tell spind where the application mapped its host memory: handlers name it by these addresses.
+    MapHost {
+        /// The context's id.
+        context: u32,
+        /// Address of the region's first byte in the application.
+        address: u64,
+    },
+    /// On `--nic loopback`: the blob is a pcap whose frames arrive as if from the wire; the reply's blob is a pcap of
+    /// what was sent.
+    Replay,
+}
+
+/// A context to install.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Install {
+    /// A name for people; the image's file name usually.
+    pub name: String,
+    /// Rules in the text form of the matcher; any of them matches.
+    pub rules: Vec<String>,
+    /// When a frame is its message's last: `None` = always (each datagram is a message), else `never` or rules.
+    pub eom: Option<Vec<String>>,
+    /// What names a message: `None` = the whole flow, else the key in the matcher's text form.
+    pub key: Option<String>,
+    /// Bytes of host memory to share, 0 for none.
+    pub host_mem: u64,
+    /// Bytes of handler memory beyond the image's own.
+    pub handler_mem: u32,
+    /// Bytes of scratchpad in each cluster's L1.
+    pub scratchpad: u32,
+    /// Bytes of each packet copied to L1: `None` = all.
+    pub l1_bytes: Option<u32>,
+    /// Instructions a handler may run: `None` = the daemon's default.
+    pub instruction_limit: Option<u64>,
+    /// Stay after this connection closes.
+    pub persistent: bool,
+}
+
+/// What spind answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    /// The context is installed; its host memory's descriptor comes along when it has one.
+    Installed {
+        /// Id to name it by.
+        context: u32,
+        /// Bytes of host memory.
+        host_mem: u64,
+        /// Address by which handlers name it until [`Request::MapHost`] changes that.
+        host_address: u64,
+    },
+    /// Done, nothing to say.
+    Ok,
+    /// The contexts.
+    Contexts {
+        /// In order of installation, which is the order of priority.
+        contexts: Vec<ContextInfo>,
+    },
+    /// Counters of the engine, the NIC and each context.
+    Stats(Stats),
+    /// Refused.
+    Error {
+        /// What was wrong, where, and what to do.
+        message: String,
+    },
+}
+
+/// One context as `list` and `stats` show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextInfo {
+    /// Id.
+    pub context: u32,
+    /// Name given at install.
+    pub name: String,
+    /// User it belongs to.
+    pub uid: u32,
+    /// Rules, in text.
+    pub rules: Vec<String>,
+    /// End-of-message predicate, in text.
+    pub eom: String,
+    /// Message key, in text.
+    pub key: String,
+    /// Which handlers the image has: header, payload, completion.
+    pub handlers: [bool; 3],
+    /// Bytes of host memory.
+    pub host_mem: u64,
+    /// Non-zero counters by name.
+    pub counters: Vec<(String, u64)>,
+    /// The latest faults, oldest first.
+    pub faults: Vec<FaultInfo>,
+}
+
+/// A fault with the names that the image gives its addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultInfo {
+    /// What happened.
+    pub fault: Fault,
+    /// `header`, `payload` or `completion`.
+    pub handler: String,
+    /// Symbol and offset of the pc, empty when the image has none.
+    pub symbol: String,
+}
+
+/// All counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// NIC in words: interface, mode, queues.
+    pub nic: String,
+    /// Counters of the whole engine, zeros included.
+    pub engine: Vec<(String, u64)>,
+    /// Counters of the NIC backend: what the kernel passed and dropped.
+    pub nic_counters: Vec<(String, u64)>,
+    /// Each context.
+    pub contexts: Vec<ContextInfo>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Preamble, PreambleError, VERSION};
+
+    #[test]
+    fn preamble_round_trip() {
+        let preamble = Preamble { json: 17, blob: 4096 };
+        assert_eq!(Preamble::decode(&preamble.encode()), Ok(preamble));
+    }
+
+    #[test]
+    fn preamble_refuses_strangers() {
+        let good = Preamble { json: 1, blob: 0 }.encode();
+        let mut bad = good;
+        bad[0] = b'x';
+        assert_eq!(Preamble::decode(&bad), Err(PreambleError::Magic));
+        let mut old = good;
+        old[4] = 0xff;
+        assert_eq!(Preamble::decode(&old), Err(PreambleError::Version(VERSION | 0xff)));
+        let huge = Preamble { json: 1, blob: u32::MAX }.encode();
+        assert_eq!(Preamble::decode(&huge), Err(PreambleError::TooLong));
+    }
+}

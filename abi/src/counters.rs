@@ -1,0 +1,70 @@
+//! Counters: one per cause, so that every packet that was not processed is found under the reason why.
+
+macro_rules! counters {
+    ($($variant:ident $name:literal $meaning:literal)*) => {
+        /// A counter. Its value in an array of [`Counter::COUNT`] words is its index.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum Counter {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl Counter {
+            /// Every counter, in index order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// Name as users see it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// What one count means.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    RxPackets "rx_packets" "frames received from the NIC queue"
+    RxBytes "rx_bytes" "bytes of those frames"
+    Matched "matched" "frames that matched a context's rules and were queued"
+    Released "released" "matched frames whose packet buffer was given back after processing"
+    HeaderRuns "header_runs" "header handlers started"
+    PayloadRuns "payload_runs" "payload handlers started"
+    CompletionRuns "completion_runs" "completion handlers started"
+    Faults "faults" "handlers ended by a fault"
+    Messages "messages" "messages completed"
+    TxPackets "tx_packets" "frames handed to the NIC queue"
+    TxBytes "tx_bytes" "bytes of those frames"
+    TxMoved "tx_moved" "of tx_packets: sent from the receive buffer itself, without a copy"
+    CommandsSend "commands_send" "NIC send commands carried out"
+    CommandsDma "commands_dma" "DMA commands carried out"
+    CommandsHostDirect "commands_host_direct" "HostDirect commands carried out"
+    CommandErrors "command_errors" "commands refused; nothing was moved"
+    DmaToHostBytes "dma_to_host_bytes" "bytes written to host memory by DMA and HostDirect"
+    DmaFromHostBytes "dma_from_host_bytes" "bytes read from host memory by DMA and sends"
+    HerStalls "her_stalls" "times the inbound engine stopped because no HER or MPQ was free"
+    DropUnmatched "drop_unmatched" "frames that reached user space but match no context any more"
+    DropOversize "drop_oversize" "frames longer than a packet window"
+    DropRemoved "drop_removed" "frames queued for a context when it was removed"
+    DropTx "drop_tx" "frames a handler sent that the NIC queue did not take"
+    DropNoMpq "drop_no_mpq" "frames of a new message while every message queue was taken by open messages"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Counter;
+
+    #[test]
+    fn indices_follow_the_list() {
+        for (index, counter) in Counter::ALL.iter().enumerate() {
+            assert_eq!(*counter as usize, index);
+        }
+    }
+}

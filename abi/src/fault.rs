@@ -1,0 +1,106 @@
+//! Why a handler was ended before it returned.
+
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// Cause of a fault. Values below 16 are RISC-V's `mcause` exception codes (privileged ISA, table 3.6); those from
+/// 24 on are in the range the ISA leaves to the platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u32)]
+pub enum Cause {
+    /// Jump or branch to an address that is not 2-byte aligned.
+    InstructionMisaligned = 0,
+    /// Fetch from outside the context's code.
+    InstructionAccess = 1,
+    /// Not an instruction of RV32IMAC + Zicsr's counters.
+    IllegalInstruction = 2,
+    /// `ebreak`.
+    Breakpoint = 3,
+    /// LR on an address that is not 4-byte aligned.
+    LoadMisaligned = 4,
+    /// Load from an address the context may not read.
+    LoadAccess = 5,
+    /// SC or AMO on an address that is not 4-byte aligned.
+    StoreMisaligned = 6,
+    /// Store, SC or AMO to an address the context may not write.
+    StoreAccess = 7,
+    /// `ecall` with a number the ABI does not define.
+    UnknownEcall = 8,
+    /// The handler ran over its context's limit.
+    Watchdog = 24,
+    /// Access to a device register of wrong width, direction or offset.
+    DeviceAccess = 25,
+    /// The handler itself reported an error through the error register.
+    Reported = 26,
+    /// Access below the handler's stack window.
+    StackOverflow = 27,
+}
+
+impl Cause {
+    /// Every cause, in the order of the codes.
+    pub const ALL: [Self; 13] = [
+        Self::InstructionMisaligned,
+        Self::InstructionAccess,
+        Self::IllegalInstruction,
+        Self::Breakpoint,
+        Self::LoadMisaligned,
+        Self::LoadAccess,
+        Self::StoreMisaligned,
+        Self::StoreAccess,
+        Self::UnknownEcall,
+        Self::Watchdog,
+        Self::DeviceAccess,
+        Self::Reported,
+        Self::StackOverflow,
+    ];
+
+    /// What the error register and the context's descriptor hold.
+    #[must_use]
+    pub const fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// A phrase for people.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::InstructionMisaligned => "jump to an odd address",
+            Self::InstructionAccess => "jump outside the code",
+            Self::IllegalInstruction => "illegal instruction",
+            Self::Breakpoint => "breakpoint",
+            Self::LoadMisaligned => "misaligned load-reserved",
+            Self::LoadAccess => "load outside its memory",
+            Self::StoreMisaligned => "misaligned atomic",
+            Self::StoreAccess => "store outside its memory",
+            Self::UnknownEcall => "unknown ecall",
+            Self::Watchdog => "ran over its time limit",
+            Self::DeviceAccess => "bad device access",
+            Self::Reported => "error reported by the handler",
+            Self::StackOverflow => "stack overflow",
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.describe())
+    }
+}
+
+/// A fault: what happened, at which instruction, on which address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// What happened.
+    pub cause: Cause,
+    /// Address of the instruction that faulted; for a fetch, the address fetched from.
+    pub pc: u32,
+    /// Data address of a memory fault, jump target of a fetch fault, the instruction bits of an illegal one, else 0.
+    pub address: u32,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (pc {:#010x}, address {:#010x})", self.cause, self.pc, self.address)
+    }
+}

@@ -1,0 +1,24 @@
+//! The bytes that spind, its handlers, its applications and its XDP program agree on.
+//!
+//! Every layout exists once, here; the C headers of the SDK and of the XDP program are compared with it
+//! by tests. No code in this crate touches memory it was not given, so `unsafe` is forbidden.
+//!
+//! * [`map`]: the 32-bit guest address map of the PsPIN machine and its two presets.
+//! * [`regs`]: the HPU driver page (task registers, command issue, doorbell).
+//! * [`command`]: the words a handler writes to issue a command, decoded.
+//! * [`fault`]: why a handler was ended.
+//! * [`rules`]: compiled matching rules, evaluated by the XDP program and by the matcher alike.
+//! * [`counters`]: one counter per cause, with its name and meaning.
+//! * [`control`]: the messages between applications and spind.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod command;
+pub mod control;
+pub mod counters;
+pub mod fault;
+pub mod map;
+pub mod regs;
+pub mod rules;

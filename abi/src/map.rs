@@ -1,0 +1,163 @@
+//! The 32-bit guest address map (PsPIN paper §III-A; FPsPIN's preset differs in sizes).
+//!
+//! Code, `.data`, `.l2_handler_data` and device addresses are fixed by the image, so they are constants of the
+//! machine. Handlers learn the addresses of packet, scratchpads and stack from their arguments and `sp`; those
+//! windows are page-aligned inside their region so that a later engine can map them one by one.
+
+/// Granularity at which windows are laid out: a host page.
+pub const PAGE: u32 = 4096;
+
+/// Base of cluster 0's L1; cluster `c` starts [`L1_STRIDE`]` * c` above it.
+pub const L1_BASE: u32 = 0x1000_0000;
+/// Distance between the L1 memories of two clusters.
+pub const L1_STRIDE: u32 = 0x0040_0000;
+/// Where a handler sees the L1 of the cluster it runs on, whichever that is.
+pub const L1_ALIAS: u32 = 0x1b00_0000;
+/// HPU driver page, see [`crate::regs`].
+pub const DRIVER_BASE: u32 = 0x1b20_5000;
+/// A byte stored here is a character printed.
+pub const STDOUT_BASE: u32 = 0x1a10_4000;
+/// Extent of the stdout device: FPsPIN adds `core << 3 | cluster << 7` to the base.
+pub const STDOUT_SIZE: u32 = 0x1000;
+/// L2: `.data` and `.bss` of the image.
+pub const L2_BASE: u32 = 0x1c00_0000;
+/// Program memory: `.text` and `.rodata`.
+pub const PROGRAM_BASE: u32 = 0x1d00_0000;
+/// A return to this address ends the handler: `ra` holds it when a handler starts. Nothing is ever mapped here.
+pub const RETURN_ADDRESS: u32 = 0xffff_fffc;
+
+/// Stack window of one HPU slot, in bytes.
+pub const STACK_WINDOW: u32 = PAGE;
+/// Packet window of one HPU slot, in bytes, in L1 and in L2: the largest frame a handler can be given.
+pub const PACKET_WINDOW: u32 = PAGE;
+/// Offset in L1 of HPU 0's stack window.
+pub const L1_STACKS: u32 = 0;
+
+/// Sizes and addresses that differ between machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Clusters of the machine, 1 to [`Machine::MAX_CLUSTERS`].
+    pub clusters: u32,
+    /// HPUs per cluster, 1 to [`Machine::MAX_HPUS`].
+    pub hpus_per_cluster: u32,
+    /// Bytes of one cluster's L1.
+    pub l1_size: u32,
+    /// Bytes of L2 for `.data` and `.bss`, from [`L2_BASE`].
+    pub l2_data_size: u32,
+    /// Base of handler memory (`.l2_handler_data`, then what the context asked for).
+    pub handler_mem_base: u32,
+    /// Bytes of handler memory.
+    pub handler_mem_size: u32,
+    /// Base of the L2 packet buffer.
+    pub l2_packet_base: u32,
+    /// Bytes of the L2 packet buffer.
+    pub l2_packet_size: u32,
+    /// Bytes of program memory, from [`PROGRAM_BASE`].
+    pub program_size: u32,
+}
+
+impl Machine {
+    /// The task registers have room for four clusters' scratchpads.
+    pub const MAX_CLUSTERS: u32 = 4;
+    /// Most HPUs in a cluster.
+    pub const MAX_HPUS: u32 = 8;
+
+    /// PsPIN: 4 clusters of 8 HPUs, 1 MiB of L1 each.
+    pub const PSPIN: Self = Self {
+        clusters: 4,
+        hpus_per_cluster: 8,
+        l1_size: 0x10_0000,
+        l2_data_size: 0x30_0000,
+        handler_mem_base: 0x1c30_0000,
+        handler_mem_size: 0x10_0000,
+        l2_packet_base: 0x1c40_0000,
+        l2_packet_size: 0x40_0000,
+        program_size: 0x8000,
+    };
+
+    /// FPsPIN: 2 clusters of 8 HPUs, 256 KiB of L1 each.
+    pub const FPSPIN: Self = Self {
+        clusters: 2,
+        hpus_per_cluster: 8,
+        l1_size: 0x4_0000,
+        l2_data_size: 0xc_0000,
+        handler_mem_base: 0x1c0c_0000,
+        handler_mem_size: 0x4_0000,
+        l2_packet_base: 0x1c10_0000,
+        l2_packet_size: 0x8_0000,
+        program_size: 0x8000,
+    };
+
+    /// Base of cluster `cluster`'s L1.
+    #[must_use]
+    pub const fn l1_base(&self, cluster: u32) -> u32 {
+        L1_BASE + cluster * L1_STRIDE
+    }
+
+    /// Base of the stack window of one HPU slot; the stack pointer starts at its upper end.
+    #[must_use]
+    pub const fn stack_base(&self, cluster: u32, hpu: u32) -> u32 {
+        self.l1_base(cluster) + L1_STACKS + hpu * STACK_WINDOW
+    }
+
+    /// Base of the L1 packet window of one HPU slot.
+    #[must_use]
+    pub const fn l1_packet_base(&self, cluster: u32, hpu: u32) -> u32 {
+        self.l1_base(cluster) + L1_STACKS + self.hpus_per_cluster * STACK_WINDOW + hpu * PACKET_WINDOW
+    }
+
+    /// Base of the L2 packet window of one HPU slot.
+    #[must_use]
+    pub const fn l2_packet_window(&self, cluster: u32, hpu: u32) -> u32 {
+        self.l2_packet_base + (cluster * self.hpus_per_cluster + hpu) * PACKET_WINDOW
+    }
+
+    /// Base of the scratchpad area of `cluster`: all of L1 above stacks and packet windows.
+    #[must_use]
+    pub const fn scratchpad_base(&self, cluster: u32) -> u32 {
+        self.l1_base(cluster) + self.scratchpad_offset()
+    }
+
+    /// Bytes of the scratchpad area of one cluster.
+    #[must_use]
+    pub const fn scratchpad_size(&self) -> u32 {
+        self.l1_size - self.scratchpad_offset()
+    }
+
+    const fn scratchpad_offset(&self) -> u32 {
+        L1_STACKS + self.hpus_per_cluster * (STACK_WINDOW + PACKET_WINDOW)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Machine;
+
+    #[test]
+    fn windows_of_a_cluster_do_not_overlap_and_stay_in_l1() {
+        for machine in [Machine::PSPIN, Machine::FPSPIN] {
+            for cluster in 0..machine.clusters {
+                let last = machine.hpus_per_cluster - 1;
+                assert_eq!(machine.stack_base(cluster, last) + super::STACK_WINDOW, machine.l1_packet_base(cluster, 0));
+                assert_eq!(
+                    machine.l1_packet_base(cluster, last) + super::PACKET_WINDOW,
+                    machine.scratchpad_base(cluster)
+                );
+                assert_eq!(
+                    machine.scratchpad_base(cluster) + machine.scratchpad_size(),
+                    machine.l1_base(cluster) + machine.l1_size
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn l2_regions_are_disjoint() {
+        for m in [Machine::PSPIN, Machine::FPSPIN] {
+            assert!(super::L2_BASE + m.l2_data_size <= m.handler_mem_base);
+            assert!(m.handler_mem_base + m.handler_mem_size <= m.l2_packet_base);
+            assert!(m.l2_packet_base + m.l2_packet_size <= super::PROGRAM_BASE);
+            assert!(m.l2_packet_window(m.clusters - 1, m.hpus_per_cluster - 1) < m.l2_packet_base + m.l2_packet_size);
+        }
+    }
+}

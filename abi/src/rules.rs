@@ -1,0 +1,116 @@
+//! Compiled matching rules: one flat list of tests that the XDP program and the matcher evaluate alike.
+//!
+//! # Evaluation
+//! A table is a list of [`Test`]s. Consecutive tests up to one flagged [`END_OF_RULE`] form a *rule*, which holds when
+//! all its tests hold. A frame is *matched* when any rule holds; the first one that holds names the context. An empty
+//! table matches nothing.
+//!
+//! # A test
+//! The four bytes at `position(base) + offset` are read as one big-endian word (little-endian with
+//! [`LITTLE_ENDIAN`]); the test holds when `min <= word & mask <= max`, unsigned. A test whose base is absent, or whose
+//! four bytes are not all within `[0, limit(base))` of the frame, does not hold. With [`ZERO_BEYOND`] bytes outside
+//! are read as zero instead (FPsPIN's RTL), and only an absent base fails.
+//!
+//! # Positions
+//! Both evaluators find them the same way, from the frame's bytes alone:
+//! * [`Base::Frame`]: 0; limit: the frame's length.
+//! * VLAN: the EtherType is the big-endian half-word at 12. While it is 0x8100 or 0x88a8, and at most
+//!   [`MAX_VLAN_TAGS`] times, the next four bytes are skipped. The network header starts after the EtherType. If the
+//!   frame ends before it, the EtherType is 0.
+//! * [`Base::Ip`], IPv4 (EtherType 0x0800): present when 20 bytes are there, version is 4, `ihl >= 5`, the header fits
+//!   the frame and `total_length >= 4 * ihl`. The packet's end is `min(frame length, start + total_length)`.
+//! * [`Base::Ip`], IPv6 (0x86dd): present when 40 bytes are there and version is 6. The packet's end is
+//!   `min(frame length, start + 40 + payload_length)`.
+//! * [`Base::L4`]: present when the packet is neither a fragment (IPv4: MF or offset set; IPv6: a fragment header) nor
+//!   cut short by the frame's end, and at least one byte of the packet follows the IP header. A fragment's ports tell
+//!   nothing about the other fragments, which only the kernel can reassemble. IPv6 hop-by-hop (0), routing (43) and
+//!   destination-options (60) headers are skipped, at most [`MAX_IPV6_EXTENSIONS`]; after that many, or when
+//!   such a header is cut short, L4 is absent. The *protocol* is the IPv4 protocol or the last next-header field, 0 when
+//!   L4 is absent (so IPv4 protocol 0 leaves L4 absent).
+//! * [`Base::Payload`]: L4 + 8 for UDP (17), ICMP (1), ICMPv6 (58); L4 + 4 * data offset (>= 5) for TCP (6);
+//!   present when that is at or before the packet's end; absent for other protocols.
+//! * Limit of Ip, L4 and Payload: the packet's end, so Ethernet padding is never taken for payload.
+//! * [`Base::Kind`]: no bytes; the word is `ethertype << 16 | ip version << 8 | protocol` (version 0 when Ip is
+//!   absent), whatever the offset.
+
+use serde::{Deserialize, Serialize};
+
+/// Most tests in one table: the XDP program's loop bound.
+pub const MAX_TESTS: usize = 512;
+/// VLAN tags skipped (802.1ad: an outer and an inner one).
+pub const MAX_VLAN_TAGS: usize = 2;
+/// IPv6 extension headers skipped.
+pub const MAX_IPV6_EXTENSIONS: usize = 4;
+
+/// [`Test::flags`]: the last test of its rule.
+pub const END_OF_RULE: u8 = 1;
+/// [`Test::flags`]: read the word little-endian.
+pub const LITTLE_ENDIAN: u8 = 2;
+/// [`Test::flags`]: bytes outside the limit read as zero.
+pub const ZERO_BEYOND: u8 = 4;
+
+/// What an offset counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum Base {
+    /// The first byte of the Ethernet header.
+    Frame = 0,
+    /// The first byte of the IPv4 or IPv6 header.
+    Ip = 1,
+    /// The first byte of the transport header.
+    L4 = 2,
+    /// The first byte after the transport header.
+    Payload = 3,
+    /// Not bytes: what the header parser found.
+    Kind = 4,
+}
+
+/// One masked range over a 32-bit word. `repr(C)`: the XDP program reads these bytes in host order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[repr(C)]
+pub struct Test {
+    /// What `offset` counts from.
+    pub base: Base,
+    /// [`END_OF_RULE`], [`LITTLE_ENDIAN`], [`ZERO_BEYOND`].
+    pub flags: u8,
+    /// Byte offset from the base; may be negative (a word that ends inside a header may begin before it).
+    pub offset: i16,
+    /// Bits looked at.
+    pub mask: u32,
+    /// Least value of the masked word that holds.
+    pub min: u32,
+    /// Greatest value of the masked word that holds.
+    pub max: u32,
+}
+
+impl Test {
+    /// The 16 bytes the XDP program reads, in host order.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[0] = self.base as u8;
+        bytes[1] = self.flags;
+        bytes[2..4].copy_from_slice(&self.offset.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.mask.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.min.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.max.to_ne_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Test;
+    use core::mem::{offset_of, size_of};
+
+    #[test]
+    fn layout_is_the_one_the_xdp_program_reads() {
+        assert_eq!(size_of::<Test>(), 16);
+        assert_eq!(offset_of!(Test, flags), 1);
+        assert_eq!(offset_of!(Test, offset), 2);
+        assert_eq!(offset_of!(Test, mask), 4);
+        assert_eq!(offset_of!(Test, min), 8);
+        assert_eq!(offset_of!(Test, max), 12);
+    }
+}

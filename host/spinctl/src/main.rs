@@ -1,0 +1,2 @@
+//! spinctl
+fn main() {}
