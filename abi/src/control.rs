@@ -1,8 +1,8 @@
 //! Messages between an application and spind, over its Unix stream socket.
 //!
 //! A message is a [`Preamble`] of 16 bytes, a JSON document and a binary blob. Requests carry the handler image in the
-//! blob; replies may carry a descriptor (host memory) as ancillary data. The first request decides nothing: every
-//! preamble carries the protocol version, and a peer of another version is refused by name.
+//! blob; replies may carry a descriptor (host memory) as ancillary data. Every preamble carries the protocol
+//! version, and a peer of another version is refused by name.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -124,8 +124,8 @@ pub struct Install {
     pub name: String,
     /// Rules in the text form of the matcher; any of them matches.
     pub rules: Vec<String>,
-    /// When a frame is its message's last: `None` = always (each datagram is a message), else `never` or rules.
-    pub eom: Option<Vec<String>>,
+    /// When a frame is its message's last, in the matcher's text form: `None` = `always` (each datagram is a message).
+    pub eom: Option<String>,
     /// What names a message: `None` = the whole flow, else the key in the matcher's text form.
     pub key: Option<String>,
     /// Bytes of host memory to share, 0 for none.

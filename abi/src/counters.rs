@@ -53,7 +53,6 @@ counters! {
     DropUnmatched "drop_unmatched" "frames that reached user space but match no context any more"
     DropOversize "drop_oversize" "frames longer than a packet window"
     DropRemoved "drop_removed" "frames queued for a context when it was removed"
-    DropTx "drop_tx" "frames a handler sent that the NIC queue did not take"
     DropNoMpq "drop_no_mpq" "frames of a new message while every message queue was taken by open messages"
 }
 

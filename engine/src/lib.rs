@@ -1,2 +1,31 @@
-//! placeholder
+//! The sPIN engine: packets in, handlers run in order, commands carried out.
+//!
+//! Start with [`pipeline`]: it is the packet's way, top to bottom.
+//!
+//! * [`pipeline`]: the engine and its turn, a batch from the NIC to the last handler.
+//! * [`messages`]: which queue a message is in.
+//! * [`mpq`]: message processing queues, the order of handlers.
+//! * [`hpu`]: a task's view of memory, and its run.
+//! * [`driver`]: the device page a handler issues commands through.
+//! * [`commands`]: the command unit.
+//! * [`context`]: an installed execution context.
+//! * [`install`]: checking, installing and removing contexts.
+//! * [`counts`], [`statistics`]: counters and PsPIN's statistics block.
+//! * [`config`]: configuration file and its checks.
+//! * [`server`]: the control socket.
+//! * [`daemon`]: spind's main loop.
+#![forbid(unsafe_code)]
+
+pub mod commands;
+pub mod config;
+pub mod context;
+pub mod counts;
+pub mod daemon;
+pub mod driver;
+pub mod hpu;
+pub mod install;
+pub mod messages;
 pub mod mpq;
+pub mod pipeline;
+pub mod server;
+pub mod statistics;

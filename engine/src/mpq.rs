@@ -34,6 +34,18 @@ pub enum Stage {
     Completion,
 }
 
+impl Stage {
+    /// As users know it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Header => "header",
+            Self::Payload => "payload",
+            Self::Completion => "completion",
+        }
+    }
+}
+
 /// What a message latches from its first HER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latch<C> {

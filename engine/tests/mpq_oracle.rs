@@ -14,7 +14,13 @@ type Context = u32;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Push { mpq: u32, context: Context, header: bool, completion: bool, end_of_message: bool },
+    Push {
+        mpq: u32,
+        context: Context,
+        header: bool,
+        completion: bool,
+        end_of_message: bool,
+    },
     Take,
     /// Feed back the n-th task in flight (modulo their number).
     Feedback(usize),

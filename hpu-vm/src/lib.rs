@@ -1,1 +1,55 @@
-//! placeholder
+//! The handler processing unit: loads RV32IMAC images and runs their handlers, each confined to its [`View`].
+//!
+//! It knows nothing of NICs: packets are bytes in a view, commands are accesses to a [`Device`]. Images, programs and
+//! the addresses they compute are hostile input; whatever they do ends as a value, a [`LoadError`] or an [`Exit`].
+//!
+//! From the instruction up:
+//! * [`inst`]: the one list of instructions, with their disassembly.
+//! * [`csr`]: the counters and the hart id.
+//! * [`decode`], [`compressed`], `encode` ([`Inst::encode`]): between bits and instructions.
+//! * [`code`]: executable memory, decoded once.
+//! * [`view`]: the exact bytes a task may touch.
+//! * [`device`]: what answers at device addresses.
+//! * [`hart`]: registers and counters of one HPU.
+//! * [`interp`]: what each instruction does.
+//! * [`image`]: ELF files, checked and laid out, with their symbols.
+//!
+//! ```
+//! use hpu_vm::{Code, Exit, Hart, Inst, NoDevice, Op, Reg, View, run};
+//!
+//! // addi a0, a0, 1; ret
+//! let program = [
+//!     Inst::new(Op::Addi).rd(Reg::A0).rs1(Reg::A0).imm(1).encode(),
+//!     Inst::new(Op::Jalr).rs1(Reg::RA).encode(),
+//! ];
+//! let bytes: Vec<u8> = program.iter().flat_map(|word| word.to_le_bytes()).collect();
+//! let code = Code::at(0x1d00_0000, &bytes);
+//!
+//! let mut hart = Hart::new(0);
+//! hart.begin(0x1d00_0000, 0, 41);
+//! assert_eq!(run(&mut hart, &code, &mut View::new(), &mut NoDevice, 1000), Exit::Returned);
+//! assert_eq!(hart.get(Reg::A0), 42);
+//! ```
+#![forbid(unsafe_code)]
+
+mod alu;
+pub mod code;
+pub mod compressed;
+pub mod csr;
+pub mod decode;
+pub mod device;
+mod encode;
+pub mod hart;
+pub mod image;
+pub mod inst;
+pub mod interp;
+mod symbols;
+pub mod view;
+
+pub use code::Code;
+pub use device::{Device, NoDevice, Trap};
+pub use hart::Hart;
+pub use image::{Image, ImageMemory, Kind, LoadError};
+pub use inst::{Inst, Op, Reg};
+pub use interp::{Exit, run};
+pub use view::{Memory, Range, RegionKind, View, ViewError};

@@ -1,1 +1,26 @@
-//! placeholder
+//! Queues of frames: one trait, and what stands behind it.
+//!
+//! * [`frame`]: the move-only [`Frame`], which owns its bytes.
+//! * [`queue`]: the trait [`Queue`]: receive, allocate, send, recycle, flush, wait.
+//! * [`error`]: why a queue could not be opened or used.
+//! * [`memory`]: a pair of connected ends in plain memory.
+//! * [`pcap`]: frames from a capture file, replies into another.
+//! * [`afxdp`]: AF_XDP sockets on all queues of an interface, and the XDP program that feeds them.
+//!
+//! `unsafe` is in `frame` (the bytes of a mapped frame) and in `afxdp` (mappings, ioctls, bpf calls); nothing else
+//! needs it.
+
+pub mod afxdp;
+pub mod error;
+pub mod frame;
+pub mod memory;
+pub mod pcap;
+pub mod queue;
+mod wait;
+
+pub use afxdp::{AfXdp, AfXdpConfig, Filter};
+pub use error::NicError;
+pub use frame::Frame;
+pub use memory::MemoryQueue;
+pub use pcap::PcapQueue;
+pub use queue::Queue;

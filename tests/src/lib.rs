@@ -1,1 +1,165 @@
-//! placeholder
+//! Running the real programs from tests.
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest wait for anything a program has to do.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Path of one of the workspace's programs, built from the sources as they are.
+///
+/// # Panics
+/// When the workspace does not build.
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
+    static BUILD: Once = Once::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace");
+    let test = std::env::current_exe().expect("a test is a program");
+    // target/<profile>/deps/<test>
+    let profile = test.ancestors().nth(2).expect("tests lie two folders below their profile's");
+    BUILD.call_once(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(root).args(["build", "--workspace", "--bins", "--quiet", "--locked"]);
+        cargo.env("CARGO_TARGET_DIR", profile.parent().expect("a profile's folder is in target/"));
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().expect("cargo starts").success(), "the workspace's programs build");
+    });
+    profile.join(name)
+}
+
+/// A running spind, killed when dropped, with a control socket in a folder of its own.
+pub struct Spind {
+    child: Child,
+    folder: tempfile::TempDir,
+    log: Receiver<String>,
+    /// What it logged so far.
+    pub logged: String,
+}
+
+impl Spind {
+    /// Starts spind and waits until it listens.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[must_use]
+    pub fn start(arguments: &[&str]) -> Self {
+        Self::start_in(tempfile::tempdir().expect("a temporary folder"), arguments)
+    }
+
+    /// The same, with the socket in a given folder.
+    ///
+    /// # Panics
+    /// When spind does not listen in time.
+    #[must_use]
+    pub fn start_in(folder: tempfile::TempDir, arguments: &[&str]) -> Self {
+        let mut child = Command::new(binary("spind"))
+            .args(arguments)
+            .arg("--socket")
+            .arg(folder.path().join("spind.sock"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("spind starts");
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let (lines, log) = channel();
+        thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| lines.send(line)));
+        let mut spind = Self { child, folder, log, logged: String::new() };
+        spind.wait_for_log("listening on");
+        spind
+    }
+
+    /// The control socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("spind.sock")
+    }
+
+    /// Process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until a line with `text` is logged.
+    ///
+    /// # Panics
+    /// When that takes too long, with what was logged.
+    pub fn wait_for_log(&mut self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.logged.contains(text) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = self.log.recv_timeout(left) else { panic!("spind did not log {text:?}:\n{}", self.logged) };
+            self.logged += &line;
+            self.logged.push('\n');
+        }
+    }
+
+    /// Runs spinctl against it.
+    ///
+    /// # Panics
+    /// When spinctl cannot be started.
+    pub fn ctl(&self, arguments: &[&str]) -> Output {
+        Command::new(binary("spinctl"))
+            .args(arguments)
+            .arg("--socket")
+            .arg(self.socket())
+            .output()
+            .expect("spinctl runs")
+    }
+
+    /// Runs spinctl and returns what it printed.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn ctl_ok(&self, arguments: &[&str]) -> String {
+        let output = self.ctl(arguments);
+        assert!(output.status.success(), "spinctl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("spinctl prints UTF-8")
+    }
+
+    /// Kills it without notice and gives back the folder of its socket.
+    ///
+    /// # Panics
+    /// When it is gone already.
+    #[must_use]
+    pub fn kill(mut self) -> tempfile::TempDir {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+        std::mem::replace(&mut self.folder, tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    /// Waits for its end and returns whether it was a success, and what it printed.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    pub fn wait(&mut self) -> (bool, String) {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "spind did not end:\n{}", self.logged);
+            thread::sleep(Duration::from_millis(5));
+        };
+        let mut printed = String::new();
+        let stdout = self.child.stdout.as_mut().expect("piped");
+        stdout.read_to_string(&mut printed).expect("spind prints UTF-8");
+        (status.success(), printed)
+    }
+}
+
+impl Drop for Spind {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

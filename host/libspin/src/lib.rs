@@ -1,1 +1,166 @@
-//! placeholder
+//! The application's side of spind: connect, install an execution context, share host memory with its handlers.
+//!
+//! ```no_run
+//! use libspin::{Client, Install};
+//!
+//! let mut spind = Client::connect(libspin::DEFAULT_SOCKET)?;
+//! let image = std::fs::read("handler.elf")?;
+//! let context = spind.install(
+//!     &Install { rules: vec!["udp dport 9999".into()], host_mem: 4096, ..Install::default() },
+//!     &image,
+//! )?;
+//! let host = context.host.expect("host memory was asked for");
+//! let mut first = [0; 8];
+//! host.read(0, &mut first).expect("inside the region");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//! A context lives as long as its [`Client`], unless installed as persistent.
+#![forbid(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+pub use spin_abi::control::{ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, Stats};
+use spin_abi::control::{Reply, Request};
+pub use spin_shm::Region;
+use spin_shm::channel::{self, ChannelError};
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// spind cannot be reached.
+    #[error("cannot connect to spind at {}: {source}; is it running, and is this its --socket?", path.display())]
+    Connect {
+        /// The socket tried.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The connection broke or carried nonsense.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    /// spind closed the connection.
+    #[error("spind closed the connection")]
+    Closed,
+    /// spind refused.
+    #[error("{0}")]
+    Refused(String),
+    /// spind answered something else than was asked.
+    #[error("spind gave an unexpected answer: {0}")]
+    Unexpected(String),
+    /// The host memory that came with the context cannot be mapped.
+    #[error("host memory: {0}")]
+    HostMemory(#[from] spin_shm::RegionError),
+}
+
+/// An installed execution context.
+#[derive(Debug)]
+pub struct Context {
+    /// Its id.
+    pub id: u32,
+    /// Its host memory, when some was asked for. Handlers name it by the address it has in this process.
+    pub host: Option<Region>,
+}
+
+/// A connection to spind.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+}
+
+impl Client {
+    /// Connects to the daemon listening at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Connect`].
+    pub fn connect(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let stream = UnixStream::connect(path).map_err(|source| Error::Connect { path: path.to_path_buf(), source })?;
+        Ok(Self { stream })
+    }
+
+    /// Installs a context that runs the handlers of `image`, an ELF file's bytes.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with spind's reason when image, rules or sizes are not acceptable.
+    pub fn install(&mut self, install: &Install, image: &[u8]) -> Result<Context, Error> {
+        let (reply, _, fd) = self.call(&Request::Install(install.clone()), image)?;
+        let Reply::Installed { context, host_mem, .. } = reply else { return Err(unexpected(&reply)) };
+        let host = match fd {
+            Some(fd) if !install.persistent => Some(self.map_host(context, fd, host_mem)?),
+            _ => None,
+        };
+        Ok(Context { id: context, host })
+    }
+
+    /// Maps a context's host memory and tells spind at which address, since handlers name it by that.
+    fn map_host(&mut self, context: u32, fd: OwnedFd, len: u64) -> Result<Region, Error> {
+        let region = Region::from_fd(fd, len)?;
+        self.expect_ok(&Request::MapHost { context, address: region.address() })?;
+        Ok(region)
+    }
+
+    /// Removes a context.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when there is none of that id, or it belongs to another user.
+    pub fn remove(&mut self, context: u32) -> Result<(), Error> {
+        self.expect_ok(&Request::Remove { context })
+    }
+
+    /// Lists contexts in order of priority.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn contexts(&mut self) -> Result<Vec<ContextInfo>, Error> {
+        match self.call(&Request::List, &[])?.0 {
+            Reply::Contexts { contexts } => Ok(contexts),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Reads all counters.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn stats(&mut self) -> Result<Stats, Error> {
+        match self.call(&Request::Stats, &[])?.0 {
+            Reply::Stats(stats) => Ok(stats),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// On a daemon with `--nic loopback`: lets the frames of a pcap arrive as if from the wire and returns what was
+    /// sent, as a pcap.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] on another NIC or when `pcap` cannot be read.
+    pub fn replay(&mut self, pcap: &[u8]) -> Result<Vec<u8>, Error> {
+        let (reply, blob, _) = self.call(&Request::Replay, pcap)?;
+        match reply {
+            Reply::Ok => Ok(blob),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn expect_ok(&mut self, request: &Request) -> Result<(), Error> {
+        match self.call(request, &[])?.0 {
+            Reply::Ok => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn call(&mut self, request: &Request, blob: &[u8]) -> Result<(Reply, Vec<u8>, Option<OwnedFd>), Error> {
+        channel::send(&self.stream, request, blob, None)?;
+        let message = channel::receive(&self.stream)?.ok_or(Error::Closed)?;
+        match message.body {
+            Reply::Error { message } => Err(Error::Refused(message)),
+            reply => Ok((reply, message.blob, message.fd)),
+        }
+    }
+}
+
+fn unexpected(reply: &Reply) -> Error {
+    Error::Unexpected(format!("{reply:?}"))
+}

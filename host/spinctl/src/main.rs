@@ -1,2 +1,103 @@
-//! spinctl
-fn main() {}
+//! `spinctl`: installs, lists, watches and removes execution contexts of a running spind.
+#![forbid(unsafe_code)]
+
+mod args;
+mod show;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use args::{Args, Command, InstallArgs};
+use clap::Parser;
+use libspin::{Client, Install};
+
+/// What went wrong, for people.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{}: {source}", path.display())]
+    File { path: std::path::PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Spin(#[from] libspin::Error),
+    #[error("no context {0:?} is installed; `spinctl list` shows those that are")]
+    NoSuchContext(String),
+    #[error("{count} contexts are named {name:?}; name one by its id ({ids})")]
+    Ambiguous { name: String, count: usize, ids: String },
+    #[error("cannot print as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("spinctl: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Error> {
+    let mut spind = Client::connect(&args.socket)?;
+    match &args.command {
+        Command::Install(install) => {
+            let image = read(&install.image)?;
+            let context = spind.install(&request(install), &image)?;
+            println!("installed context {}", context.id);
+        }
+        Command::List { json } => show::contexts(&spind.contexts()?, *json)?,
+        Command::Stats { json } => show::stats(&spind.stats()?, *json)?,
+        Command::Rm { context } => {
+            let id = find(&mut spind, context)?;
+            spind.remove(id)?;
+            println!("removed context {id}");
+        }
+        Command::Replay { input, output } => {
+            let sent = spind.replay(&read(input)?)?;
+            fs::write(output, sent).map_err(|source| Error::File { path: output.clone(), source })?;
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|source| Error::File { path: path.to_path_buf(), source })
+}
+
+/// What `spinctl install` asks of spind: the context outlives this process.
+fn request(args: &InstallArgs) -> Install {
+    let stem = args.image.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    Install {
+        name: args.name.clone().or(stem).unwrap_or_default(),
+        rules: args.rule.clone(),
+        eom: args.eom.clone(),
+        key: args.key.clone(),
+        host_mem: args.host_mem,
+        handler_mem: args.handler_mem,
+        scratchpad: args.scratchpad,
+        l1_bytes: args.l1_bytes,
+        instruction_limit: args.instruction_limit,
+        persistent: true,
+    }
+}
+
+/// The id of a context named by id or by name.
+fn find(spind: &mut Client, wanted: &str) -> Result<u32, Error> {
+    let contexts = spind.contexts()?;
+    if let Ok(id) = wanted.parse::<u32>()
+        && contexts.iter().any(|context| context.context == id)
+    {
+        return Ok(id);
+    }
+    let ids: Vec<u32> =
+        contexts.iter().filter(|context| context.name == wanted).map(|context| context.context).collect();
+    match ids[..] {
+        [] => Err(Error::NoSuchContext(wanted.to_owned())),
+        [id] => Ok(id),
+        _ => Err(Error::Ambiguous {
+            name: wanted.to_owned(),
+            count: ids.len(),
+            ids: ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+        }),
+    }
+}

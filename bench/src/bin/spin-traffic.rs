@@ -1,0 +1,298 @@
+//! `spin-traffic`: the demo's clients, servers and judges. Results go to standard output, what went wrong to standard
+//! error; the exit status is 0 only when everything asked for held.
+#![forbid(unsafe_code)]
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use spin_bench::capture::{self, Parties};
+use spin_bench::odd::{self, Addresses};
+use spin_bench::outcome::{Outcome, table};
+use spin_bench::{counters, pcap, ping, raw, tcp, udp};
+use std::error::Error;
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+#[derive(Parser)]
+#[command(version, about = "Traffic that checks itself")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Send UDP datagrams and check every reply byte for byte
+    UdpClient(UdpClient),
+    /// Send every UDP datagram back through the kernel's sockets
+    UdpEcho {
+        /// Address to listen on
+        #[arg(long)]
+        listen: SocketAddr,
+    },
+    /// Write bytes to a TCP connection; print their number and SHA-256
+    TcpSend {
+        /// Address to connect to
+        #[arg(long)]
+        to: SocketAddr,
+        /// Bytes to write
+        #[arg(long, default_value_t = 100_000_000)]
+        bytes: u64,
+        /// Longest single wait, in seconds
+        #[arg(long, default_value_t = 60)]
+        timeout: u64,
+    },
+    /// Read one TCP connection to its end; print number of bytes and SHA-256
+    TcpReceive {
+        /// Address to listen on
+        #[arg(long)]
+        listen: SocketAddr,
+        /// Longest single wait, in seconds
+        #[arg(long, default_value_t = 60)]
+        timeout: u64,
+    },
+    /// Read the output of ping from standard input
+    Ping {
+        #[command(flatten)]
+        verdict: Verdict,
+    },
+    /// Print outcomes of spind beside those of the kernel's echo
+    Table {
+        /// Files of outcomes through spind
+        #[arg(long, num_args = 1.., required = true)]
+        spind: Vec<PathBuf>,
+        /// Files of outcomes of the kernel's own echo
+        #[arg(long, num_args = 0..)]
+        kernel: Vec<PathBuf>,
+    },
+    /// Send tagged, padded, optioned, fragmented and truncated frames
+    OddFrames(OddFrames),
+    /// Check that captures hold exactly the right reply to every request
+    CheckCapture {
+        /// Captures, read one after the other
+        #[arg(required = true)]
+        captures: Vec<PathBuf>,
+        /// MAC address of the side that answers
+        #[arg(long, value_parser = mac)]
+        server_mac: [u8; 6],
+        /// UDP port that sends everything back
+        #[arg(long, default_value_t = 9999)]
+        udp_port: u16,
+    },
+    /// Print one counter of the output of `spinctl stats --json` on standard input
+    Counter {
+        /// The counter
+        name: String,
+        /// Of this context, instead of engine and NIC
+        #[arg(long)]
+        context: Option<String>,
+    },
+}
+
+#[derive(Args)]
+struct UdpClient {
+    /// Who answers
+    #[arg(long)]
+    to: SocketAddr,
+    /// Datagrams of each size
+    #[arg(long, default_value_t = 10_000)]
+    count: u64,
+    /// Sizes in bytes, one after the other
+    #[arg(long, value_delimiter = ',', default_value = "18,256,1472")]
+    size: Vec<usize>,
+    /// Datagrams that may be unanswered at a time
+    #[arg(long, default_value_t = 1)]
+    window: usize,
+    /// Milliseconds after which a datagram is lost
+    #[arg(long, default_value_t = 1000)]
+    timeout: u64,
+    /// Least time between two datagrams, in microseconds
+    #[arg(long, default_value_t = 0)]
+    interval: u64,
+    /// Decides the content
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    verdict: Verdict,
+}
+
+#[derive(Args)]
+struct OddFrames {
+    /// Interface to send from
+    #[arg(long)]
+    iface: String,
+    /// Address the frames come from
+    #[arg(long)]
+    from: Ipv4Addr,
+    /// Address they go to
+    #[arg(long)]
+    to: Ipv4Addr,
+    /// MAC address they go to
+    #[arg(long, value_parser = mac)]
+    to_mac: [u8; 6],
+    /// UDP port they go to
+    #[arg(long, default_value_t = 9999)]
+    udp_port: u16,
+}
+
+/// What must be so for exit status 0.
+#[derive(Args)]
+struct Verdict {
+    /// What to expect
+    #[arg(long, value_enum, default_value_t = Expect::All)]
+    expect: Expect,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Expect {
+    /// Each request has exactly one right reply
+    All,
+    /// No request has any
+    None,
+    /// Whatever
+    Any,
+}
+
+/// Whether everything held; an error is what kept it from being found out.
+type Verdicts = Result<bool, Box<dyn Error>>;
+
+fn mac(text: &str) -> Result<[u8; 6], String> {
+    raw::parse_mac(text).ok_or_else(|| format!("{text} is not a MAC address such as 02:00:00:00:00:01"))
+}
+
+impl Verdict {
+    fn give(&self, outcomes: &[Outcome]) -> Verdicts {
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(outcomes)?);
+        } else {
+            print!("{}", table(outcomes, &[]));
+        }
+        Ok(outcomes.iter().all(|outcome| match self.expect {
+            Expect::All => outcome.all_answered(),
+            Expect::None => outcome.none_answered(),
+            Expect::Any => true,
+        }))
+    }
+}
+
+impl UdpClient {
+    fn run(&self) -> Verdicts {
+        let mut outcomes = Vec::new();
+        for size in &self.size {
+            outcomes.push(udp::run(&udp::Plan {
+                to: self.to,
+                count: self.count,
+                size: *size,
+                window: self.window,
+                timeout: Duration::from_millis(self.timeout),
+                interval: Duration::from_micros(self.interval),
+                seed: self.seed,
+            })?);
+        }
+        self.verdict.give(&outcomes)
+    }
+}
+
+impl OddFrames {
+    fn run(&self) -> Verdicts {
+        let addresses = Addresses {
+            from_mac: raw::mac(&self.iface)?,
+            to_mac: self.to_mac,
+            from: self.from,
+            to: self.to,
+            udp_port: self.udp_port,
+        };
+        let socket = raw::PacketSocket::open(&self.iface)?;
+        let frames = odd::frames(addresses);
+        for odd in &frames {
+            socket.send(&odd.frame).map_err(|error| format!("frame \"{}\": {error}", odd.what))?;
+        }
+        let answerable = frames.iter().filter(|odd| odd.answer).count();
+        println!("{} frames sent, {answerable} of them to be answered", frames.len());
+        Ok(true)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
+    std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+fn outcomes(paths: &[PathBuf]) -> Result<Vec<Outcome>, Box<dyn Error>> {
+    let mut all = Vec::new();
+    for path in paths {
+        let more: Vec<Outcome> =
+            serde_json::from_slice(&read(path)?).map_err(|error| format!("{}: {error}", path.display()))?;
+        all.extend(more);
+    }
+    Ok(all)
+}
+
+fn standard_input() -> Result<String, std::io::Error> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn check_capture(captures: &[PathBuf], parties: Parties) -> Verdicts {
+    let files = captures.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut frames = Vec::new();
+    for (file, path) in files.iter().zip(captures) {
+        frames.extend(pcap::read(file).map_err(|error| format!("{}: {error}", path.display()))?);
+    }
+    let report = capture::check(frames, parties);
+    println!("{}", serde_json::to_string_pretty(&report)?);
+    Ok(report.holds())
+}
+
+fn udp_echo(listen: SocketAddr) -> Verdicts {
+    let socket = UdpSocket::bind(listen).map_err(|error| format!("{listen}: {error}"))?;
+    println!("listening on {}", socket.local_addr()?);
+    udp::echo(&socket)?;
+    Ok(true)
+}
+
+fn tcp_receive(listen: SocketAddr, timeout: u64) -> Verdicts {
+    let listener = TcpListener::bind(listen).map_err(|error| format!("{listen}: {error}"))?;
+    println!("{}", serde_json::to_string(&tcp::receive(&listener, Duration::from_secs(timeout))?)?);
+    Ok(true)
+}
+
+fn run(command: Command) -> Verdicts {
+    match command {
+        Command::UdpClient(client) => client.run(),
+        Command::UdpEcho { listen } => udp_echo(listen),
+        Command::TcpSend { to, bytes, timeout } => {
+            println!("{}", serde_json::to_string(&tcp::send(to, bytes, 1, Duration::from_secs(timeout))?)?);
+            Ok(true)
+        }
+        Command::TcpReceive { listen, timeout } => tcp_receive(listen, timeout),
+        Command::Ping { verdict } => verdict.give(&[ping::parse(&standard_input()?)?]),
+        Command::Table { spind, kernel } => {
+            print!("{}", table(&outcomes(&spind)?, &outcomes(&kernel)?));
+            Ok(true)
+        }
+        Command::OddFrames(frames) => frames.run(),
+        Command::CheckCapture { captures, server_mac, udp_port } => {
+            check_capture(&captures, Parties { server: server_mac, udp_port })
+        }
+        Command::Counter { name, context } => {
+            println!("{}", counters::counter(&standard_input()?, context.as_deref(), &name)?);
+            Ok(true)
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("spin-traffic: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Numbers out of `spinctl stats --json`.
+
+use serde::Deserialize;
+
+/// The part of the daemon's counters that is read here; other fields may be there.
+#[derive(Debug, Deserialize)]
+pub struct Stats {
+    engine: Vec<(String, u64)>,
+    nic_counters: Vec<(String, u64)>,
+    contexts: Vec<Context>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Context {
+    name: String,
+    counters: Vec<(String, u64)>,
+}
+
+/// Why there is no number.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not the JSON of `spinctl stats --json`.
+    #[error("not the output of `spinctl stats --json`: {0}")]
+    Json(#[from] serde_json::Error),
+    /// No such context.
+    #[error("no context named {0} is installed")]
+    Context(String),
+    /// Engine and NIC list all their counters, zeros included.
+    #[error("neither engine nor NIC has a counter {0}")]
+    Counter(String),
+}
+
+fn find(counters: &[(String, u64)], name: &str) -> Option<u64> {
+    counters.iter().find(|(other, _)| other == name).map(|(_, value)| *value)
+}
+
+/// A counter of a context (absent ones are 0, as contexts list only what is not), or of engine and NIC.
+///
+/// # Errors
+/// See [`Error`].
+pub fn counter(json: &str, context: Option<&str>, name: &str) -> Result<u64, Error> {
+    let stats: Stats = serde_json::from_str(json)?;
+    let Some(context) = context else {
+        let found = find(&stats.engine, name).or_else(|| find(&stats.nic_counters, name));
+        return found.ok_or_else(|| Error::Counter(name.into()));
+    };
+    let found = stats.contexts.iter().find(|other| other.name == context);
+    found.map(|found| find(&found.counters, name).unwrap_or(0)).ok_or_else(|| Error::Context(context.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, counter};
+
+    const JSON: &str = r#"{"nic":"veth","engine":[["faults",2],["matched",0]],"nic_counters":[["passed_kernel",7]],
+        "contexts":[{"context":1,"name":"icmp_echo","uid":0,"counters":[["payload_runs",5]]}]}"#;
+
+    #[test]
+    fn finds_them_all() {
+        assert_eq!(counter(JSON, None, "faults").unwrap(), 2);
+        assert_eq!(counter(JSON, None, "passed_kernel").unwrap(), 7);
+        assert_eq!(counter(JSON, Some("icmp_echo"), "payload_runs").unwrap(), 5);
+        assert_eq!(counter(JSON, Some("icmp_echo"), "faults").unwrap(), 0);
+    }
+
+    #[test]
+    fn says_what_is_not_there() {
+        assert!(matches!(counter(JSON, Some("other"), "faults"), Err(Error::Context(_))));
+        assert!(matches!(counter(JSON, None, "none"), Err(Error::Counter(_))));
+        assert!(matches!(counter("{}", None, "faults"), Err(Error::Json(_))));
+    }
+}

@@ -1,0 +1,137 @@
+//! What a run of requests and replies came to.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Round-trip times, 1 ns to 60 s in three digits.
+pub struct RoundTrips(Histogram<u64>);
+
+impl Default for RoundTrips {
+    fn default() -> Self {
+        #[allow(clippy::expect_used, reason = "constant bounds that the histogram accepts")]
+        Self(Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("valid bounds"))
+    }
+}
+
+impl RoundTrips {
+    /// Adds one; longer than the range counts as its end.
+    pub fn record(&mut self, time: Duration) {
+        self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Microseconds below which this share of them lies; none without any.
+    #[must_use]
+    pub fn quantile_us(&self, share: f64) -> Option<f64> {
+        #[allow(clippy::cast_precision_loss, reason = "three digits are kept, f64 holds fifteen")]
+        (!self.0.is_empty()).then(|| self.0.value_at_quantile(share) as f64 / 1000.0)
+    }
+}
+
+/// Counts of a run, and its round-trip times in microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What was run, as the table shows it: `ping`, `udp 256 B`.
+    pub name: String,
+    /// Requests sent.
+    pub sent: u64,
+    /// Of those, answered in time and with the right content.
+    pub answered: u64,
+    /// Of those, not answered in time.
+    pub lost: u64,
+    /// Replies whose content was not what was asked for, or that nobody asked for.
+    pub wrong: u64,
+    /// Right replies to requests that had theirs.
+    pub duplicate: u64,
+    /// Right replies that came after their request was counted as lost.
+    pub late: u64,
+    /// Median round trip.
+    pub p50_us: Option<f64>,
+    /// 99th percentile of the round trips.
+    pub p99_us: Option<f64>,
+}
+
+impl Outcome {
+    /// Takes median and 99th percentile from `times`.
+    pub fn set_times(&mut self, times: &RoundTrips) {
+        self.p50_us = times.quantile_us(0.5);
+        self.p99_us = times.quantile_us(0.99);
+    }
+
+    /// Whether each request had exactly one reply and that was right.
+    #[must_use]
+    pub fn all_answered(&self) -> bool {
+        self.sent > 0 && self.answered == self.sent && self.lost + self.wrong + self.duplicate + self.late == 0
+    }
+
+    /// Whether nothing at all came back.
+    #[must_use]
+    pub fn none_answered(&self) -> bool {
+        self.sent > 0 && self.lost == self.sent && self.answered + self.wrong + self.duplicate + self.late == 0
+    }
+}
+
+fn time(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), |us| format!("{us:.1}"))
+}
+
+/// The outcomes as a table, times beside those of the kernel's own echo where `kernel` has the same name.
+#[must_use]
+pub fn table(spind: &[Outcome], kernel: &[Outcome]) -> String {
+    let mut text = format!(
+        "{:<14} {:>7} {:>9} {:>6} {:>6}   {:>20}   {:>20}\n",
+        "", "sent", "answered", "lost", "wrong", "spind p50/p99 us", "kernel p50/p99 us"
+    );
+    for row in spind {
+        let own = format!("{} / {}", time(row.p50_us), time(row.p99_us));
+        let other = kernel.iter().find(|other| other.name == row.name);
+        let other = other.map_or_else(String::new, |o| format!("{} / {}", time(o.p50_us), time(o.p99_us)));
+        let wrong = row.wrong + row.duplicate + row.late;
+        let counts = format!("{:>7} {:>9} {:>6} {wrong:>6}", row.sent, row.answered, row.lost);
+        let _ = writeln!(text, "{:<14} {counts}   {own:>20}   {other:>20}", row.name);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Outcome, RoundTrips, table};
+    use std::time::Duration;
+
+    #[test]
+    fn quantiles() {
+        let mut times = RoundTrips::default();
+        assert_eq!(times.quantile_us(0.5), None);
+        (1..=100).for_each(|us| times.record(Duration::from_micros(us)));
+        let close = |share, us: f64| (times.quantile_us(share).unwrap() - us).abs() < us / 500.0;
+        assert!(close(0.5, 50.0) && close(0.99, 99.0));
+        times.record(Duration::from_secs(1000));
+    }
+
+    #[test]
+    fn verdicts() {
+        let good = Outcome { sent: 3, answered: 3, ..Outcome::default() };
+        assert!(good.all_answered() && !good.none_answered());
+        for bad in [
+            Outcome { answered: 2, lost: 1, ..good.clone() },
+            Outcome { wrong: 1, ..good.clone() },
+            Outcome { duplicate: 1, ..good.clone() },
+            Outcome { sent: 0, answered: 0, ..good.clone() },
+        ] {
+            assert!(!bad.all_answered(), "{bad:?}");
+        }
+        let silent = Outcome { sent: 3, lost: 3, ..Outcome::default() };
+        assert!(silent.none_answered() && !Outcome { late: 1, ..silent }.none_answered());
+    }
+
+    #[test]
+    fn table_pairs_by_name() {
+        let row = |name: &str, p50| Outcome { name: name.into(), sent: 5, p50_us: Some(p50), ..Outcome::default() };
+        let text = table(&[row("ping", 1.25), row("udp 18 B", 2.0)], &[row("udp 18 B", 3.0), row("other", 9.0)]);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[1].starts_with("ping") && lines[1].contains("1.2 / -"));
+        assert!(lines[2].contains("2.0 / -") && lines[2].contains("3.0 / -"));
+    }
+}

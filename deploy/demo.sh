@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# The demo: sPIN handlers answer the system's own ping and a plain UDP client through `spind --iface`, in two network
+# namespaces joined by a veth, beside a TCP transfer that they leave alone. Needs root and a built tree; exits 0 only
+# if everything held, and leaves nothing behind, however it ends.
+#
+# environment: SPIN_BIN   folder of the binaries (default target/release)
+#              PINGS, DATAGRAMS, TCP_BYTES   how much (1000, 10000 of each size, 100000000)
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/demo-lib.sh"
+
+pings=${PINGS:-1000} datagrams=${DATAGRAMS:-10000} tcp_bytes=${TCP_BYTES:-100000000}
+client_ns=spin-c-$$ server_ns=spin-s-$$
+server=10.77.0.2 client=10.77.0.1 server_mac=02:00:00:00:00:02
+sizes=18,256,1472
+
+[ "$(id -u)" = 0 ] || die 'needs root (namespaces, XDP); without it: make demo NIC=loopback'
+need ip=iproute2 ethtool=ethtool ping=iputils-ping tcpdump=tcpdump tshark=tshark clang-19=clang-19 ld.lld-19=lld-19
+need_built
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/spin-demo.XXXXXX")
+cleanup() {
+    trap '' INT TERM HUP
+    local pid
+    for pid in "${started[@]}"; do end "$pid"; done
+    "$here/nic-setup.sh" veth-down "$client_ns" "$server_ns"
+    [ -z "${KEEP:-}" ] || cp -r "$work" "$KEEP"
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+
+on_client() { ip netns exec "$client_ns" "$@"; }
+on_server() { ip netns exec "$server_ns" "$@"; }
+quietly() { "$@" >/dev/null 2>&1; }
+
+# ICMP of the serving kernel: 0 lets it answer ping, 1 not.
+kernel_ignores_ping() { on_server sysctl -qw net.ipv4.icmp_echo_ignore_all="$1"; }
+
+run_ping() { # FILE ADDRESS COUNT
+    LC_ALL=C on_client ping -c "$3" -i 0.002 -W 2 "$2" >"$work/ping.txt" 2>&1 || true
+    traffic ping --json <"$work/ping.txt" >"$1"
+}
+
+run_udp() { # FILE ADDRESS:PORT COUNT [ARGUMENT...]
+    on_client "$bin/spin-traffic" udp-client --to "$2" --count "$3" --json "${@:4}" >"$1"
+}
+
+kernel_baseline() {
+    say 'the kernel answers (baseline)'
+    kernel_ignores_ping 0
+    on_server "$bin/spin-traffic" udp-echo --listen 0.0.0.0:9998 >"$work/echo.txt" &
+    local echo=$!
+    started+=("$echo")
+    eventually quietly grep -q listening "$work/echo.txt" || die 'the kernel echo does not start'
+    check 'kernel: ping' run_ping "$work/kernel-ping.json" "$server" "$pings"
+    check 'kernel: UDP' run_udp "$work/kernel-udp.json" "$server:9998" "$datagrams" --size "$sizes"
+    end "$echo"
+    kernel_ignores_ping 1
+    check 'with icmp_echo_ignore_all the kernel does not answer' silent_ping
+}
+
+silent_ping() { ! quietly on_client ping -c 2 -i 0.1 -W 1 "$server"; }
+
+start_spind() {
+    say 'starting spind, installing both handlers'
+    on_server "$bin/spind" --iface server --socket "$work/spind.sock" >"$work/spind.log" 2>&1 &
+    spind=$!
+    started+=("$spind")
+    eventually spind_is_up || { cat "$work/spind.log" "$work/list.txt" >&2; die 'spind does not start'; }
+    spinctl install "$work/icmp_echo.elf" --rule 'icmp echo'
+    spinctl install "$work/udp_pingpong.elf" --rule 'udp dport 9999'
+    check 'no UDP socket in the serving namespace' test -z "$(on_server ss -Huan)"
+}
+
+# The client's side of everything that is ICMP or UDP, tagged or not, with whole frames.
+start_capture() {
+    on_client tcpdump -i client -s 0 -B 131072 -n -w "$work/client.pcap" \
+        'icmp or udp or (vlan and (icmp or udp))' 2>"$work/tcpdump.txt" &
+    tcpdump=$!
+    started+=("$tcpdump")
+    eventually quietly grep -q 'listening on' "$work/tcpdump.txt" || die "tcpdump: $(cat "$work/tcpdump.txt")"
+}
+
+main_traffic() {
+    say "$pings pings, $datagrams datagrams of each of $sizes B, $tcp_bytes B of TCP beside them"
+    on_server "$bin/spin-traffic" tcp-receive --listen 0.0.0.0:5001 >"$work/tcp-received.json" &
+    local receiver=$!
+    started+=("$receiver")
+    eventually tcp_listens || die 'the TCP receiver does not start'
+    on_client "$bin/spin-traffic" tcp-send --to "$server:5001" --bytes "$tcp_bytes" >"$work/tcp-sent.json" &
+    local sender=$!
+    started+=("$sender")
+    check 'spind: ping' run_ping "$work/spind-ping.json" "$server" "$pings"
+    check 'spind: UDP' run_udp "$work/spind-udp.json" "$server:9999" "$datagrams" --size "$sizes"
+    check 'TCP sent' wait "$sender"
+    check 'TCP received' wait "$receiver"
+    equal 'TCP: bytes and SHA-256 at both ends' "$(cat "$work/tcp-received.json")" "$(cat "$work/tcp-sent.json")"
+}
+
+tcp_listens() { on_server ss -Hltn 'sport = :5001' | grep -q 5001; }
+
+# The handlers did it: as many runs as packets answered, and all of TCP went past them.
+check_counters() {
+    save_stats
+    local size_count
+    size_count=$(tr ',' '\n' <<<"$sizes" | wc -l)
+    equal 'icmp_echo handler runs' "$(counter payload_runs --context icmp_echo)" "$pings"
+    equal 'udp_pingpong handler runs' "$(counter payload_runs --context udp_pingpong)" "$((datagrams * size_count))"
+    equal 'frames sent by handlers' "$(counter tx_packets)" "$((pings + datagrams * size_count))"
+    equal 'handlers ended by a fault' "$(counter faults)" 0
+    local passed
+    passed=$(counter passed_kernel)
+    # Each TCP segment is at most 1460 B of data.
+    check "frames passed to the kernel: $passed" test "$passed" -ge $((tcp_bytes / 1460))
+}
+
+odd_traffic() {
+    say 'VLAN tags, padding, IP options; fragments and truncated frames'
+    check 'odd frames sent' on_client "$bin/spin-traffic" odd-frames --iface client --from "$client" --to "$server" \
+        --to-mac "$server_mac"
+    # One queue, in order: once these are answered, all that was sent before them has been dealt with.
+    check 'UDP afterwards' run_udp "$work/after.json" "$server:9999" 20 --size 18
+}
+
+check_capture() {
+    say 'the client side of the wire'
+    kill -INT "$tcpdump"
+    wait "$tcpdump" || true
+    equal 'frames tcpdump dropped' "$(sed -n 's/ packets dropped by kernel//p' "$work/tcpdump.txt")" 0
+    check 'exactly the right reply to every request' traffic check-capture "$work/client.pcap" --server-mac "$server_mac"
+    check 'tshark finds no fault with any reply' no_tshark_faults "$work/client.pcap" "eth.src == $server_mac && ip"
+}
+
+check_removal() {
+    say 'removing the handlers'
+    spinctl rm icmp_echo
+    spinctl rm udp_pingpong
+    check 'ping is not answered' silent_ping
+    check 'UDP is not answered' run_udp "$work/silent.json" "$server:9999" 3 --size 18 --timeout 300 --expect none
+    end "$spind"
+    check 'no XDP program is left' no_xdp_left
+}
+
+no_xdp_left() { ! ip -n "$server_ns" -d link show server | grep -q xdp; }
+
+"$here/nic-setup.sh" veth-up "$client_ns" "$server_ns" 77
+build_handlers
+# The first packet would wait for ARP, which is not what is measured.
+quietly on_client ping -c 1 -W 2 "$server" || die 'the namespaces do not reach each other'
+kernel_baseline
+start_spind
+start_capture
+main_traffic
+check_counters
+odd_traffic
+check_capture
+check_removal
+say 'round trips in microseconds, both beside nothing but each other'
+traffic table --spind "$work/spind-ping.json" "$work/spind-udp.json" --kernel "$work/kernel-ping.json" "$work/kernel-udp.json"
+echo "(spind's runs had the TCP transfer beside them until it ended, the kernel's had not)"
+verdict

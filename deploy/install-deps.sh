@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Installs, as root, the Debian packages that building, the demo or the tests need and that are missing; without root,
+# names them and fails.
+#
+#   deploy/install-deps.sh build|demo|test
+set -euo pipefail
+
+purpose=${1:-}
+
+# Each need: a command or a file that proves it is there, and the packages that bring it.
+build=(
+    "command:cc gcc"
+    "command:pkg-config pkg-config"
+    "command:m4 m4"
+    "header:libelf.h libelf-dev"
+    "header:zlib.h zlib1g-dev"
+    "header:linux/if_xdp.h linux-libc-dev"
+    "handler-compiler clang-19 lld-19"
+)
+demo=("${build[@]}" "command:tshark tshark")
+if [ "$(id -u)" = 0 ] && [ "${NIC:-veth}" = veth ]; then
+    demo+=(
+        "command:ip iproute2"
+        "command:ping iputils-ping"
+        "command:ethtool ethtool"
+        "command:tcpdump tcpdump"
+        "command:sysctl procps"
+    )
+fi
+test=("${demo[@]}" "command:qemu-riscv32 qemu-user")
+
+case $purpose in
+    build) needs=("${build[@]}") ;;
+    demo) needs=("${demo[@]}") ;;
+    test) needs=("${test[@]}") ;;
+    *) echo "usage: $0 build|demo|test" >&2; exit 2 ;;
+esac
+
+PATH=$PATH:/usr/sbin:/sbin
+
+# clang 14 or later with the ld.lld of the same version: what spin-cc looks for.
+has_handler_compiler() {
+    local version
+    for version in -19 -18 -17 -16 -15 -14 ""; do
+        if command -v "clang$version" && command -v "ld.lld$version"; then return 0; fi
+    done >/dev/null
+    return 1
+}
+
+present() {
+    case $1 in
+        command:*) command -v "${1#command:}" >/dev/null ;;
+        header:*) [ -e "/usr/include/${1#header:}" ] || compgen -G "/usr/include/*/${1#header:}" >/dev/null ;;
+        handler-compiler) has_handler_compiler ;;
+    esac
+}
+
+if ! command -v cargo >/dev/null; then
+    echo "cargo is missing: install Rust from https://rustup.rs; the toolchain in rust-toolchain.toml is then fetched" >&2
+    exit 1
+fi
+
+missing=()
+for need in "${needs[@]}"; do
+    read -r proof packages <<<"$need"
+    # shellcheck disable=SC2206 # the packages are words
+    present "$proof" || missing+=($packages)
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ "$(id -u)" != 0 ]; then
+    echo "missing packages: ${missing[*]}" >&2
+    echo "install them as root: apt-get install ${missing[*]}" >&2
+    exit 1
+fi
+echo "installing Debian packages: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -q >/dev/null
+apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null

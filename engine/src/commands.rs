@@ -1,0 +1,197 @@
+//! The command unit: carries out what handlers ask of NIC and host memory (PsPIN paper §III-B1).
+//!
+//! Copies are made when the command is issued, so such a command is complete at once. The exception saves a copy: the
+//! last send from the L2 packet of a frame nobody needs any more is put off until the handler ends, and then moves the
+//! frame itself to the transmit ring. Whoever waits for it, or tests it, gets a copy at once.
+
+use hpu_vm::{RegionKind, View};
+use spin_abi::command::{Command, Direction, Immediate, Source, Status};
+use spin_abi::counters::Counter;
+use spin_nic::{Frame, Queue};
+
+use crate::context::HostMemory;
+use crate::counts::Counts;
+
+/// Shortest frame sent: an Ethernet header.
+const MIN_FRAME: u32 = 14;
+/// How often the NIC is asked to give back transmit buffers before a send fails.
+const ALLOCATE_ATTEMPTS: u32 = 1000;
+
+/// How issuing went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Issued {
+    /// The command is over.
+    Ended(Status),
+    /// It is put off.
+    Pending,
+}
+
+/// A send of the L2 packet that is put off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deferred {
+    handle: u32,
+    /// Address in the L2 packet window.
+    address: u32,
+    /// First byte of the frame to send.
+    pub offset: usize,
+    /// Bytes to send.
+    pub len: usize,
+}
+
+/// What the commands of one task may reach.
+pub struct Commands<'t> {
+    /// Gives and takes frames.
+    pub nic: &'t mut dyn Queue,
+    /// Frames to send at the end of the batch.
+    pub transmit: &'t mut Vec<Frame>,
+    /// The context's host memory.
+    pub host: Option<&'t HostMemory>,
+    /// The context's counters.
+    pub counts: &'t mut Counts,
+    /// Nobody needs the packet after this task: it may be moved instead of copied.
+    pub may_move: bool,
+    /// The send that is put off.
+    pub deferred: Option<Deferred>,
+}
+
+impl Commands<'_> {
+    /// Carries out or puts off a command.
+    pub fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Issued {
+        let result = match command {
+            Command::Send { fid: 0, source, length, .. } => match self.send(handle, source, length, view) {
+                Ok(Issued::Pending) => return Issued::Pending,
+                Ok(Issued::Ended(_)) => Ok(()),
+                Err(status) => Err(status),
+            },
+            Command::Send { .. } => Err(Status::Unsupported),
+            Command::Dma { host, nic, length, direction, .. } => self.dma(host, nic, length, direction, view),
+            Command::HostDirect { host, data } => self.host_direct(host, &data),
+        };
+        Issued::Ended(match result {
+            Ok(()) => Status::Done,
+            Err(status) => self.refuse(status),
+        })
+    }
+
+    /// Counts a command that was not carried out.
+    pub fn refuse(&mut self, status: Status) -> Status {
+        self.counts.add(Counter::CommandErrors, 1);
+        status
+    }
+
+    /// Carries out the command put off under `handle`, if there is one, and says how that ended.
+    pub fn complete(&mut self, handle: u32, view: &View<'_>) -> Option<Status> {
+        let deferred = self.deferred.take_if(|deferred| deferred.handle == handle)?;
+        Some(self.copy_deferred(deferred, view))
+    }
+
+    /// The handle of the send that is put off.
+    #[must_use]
+    pub fn deferred_handle(&self) -> Option<u32> {
+        self.deferred.map(|deferred| deferred.handle)
+    }
+
+    fn send(&mut self, handle: u32, source: Source, length: u32, view: &View<'_>) -> Result<Issued, Status> {
+        if length < MIN_FRAME {
+            return Err(Status::BadLength);
+        }
+        let address = match source {
+            Source::Host(address) => return self.send_from_host(address, length).map(|()| Issued::Ended(Status::Done)),
+            Source::Nic(address) => address,
+        };
+        match view.kind_of(address, length) {
+            Some((RegionKind::L2Packet, offset)) if self.may_move => {
+                self.deferred = Some(Deferred { handle, address, offset: offset as usize, len: length as usize });
+                return Ok(Issued::Pending);
+            }
+            Some((RegionKind::Code | RegionKind::Task, _)) | None => return Err(Status::BadNicAddress),
+            Some(_) => {}
+        }
+        self.copy_from_view(address, length, view).map(|()| Issued::Ended(Status::Done))
+    }
+
+    fn copy_deferred(&mut self, deferred: Deferred, view: &View<'_>) -> Status {
+        #[allow(clippy::cast_possible_truncation, reason = "was a u32 when the command was issued")]
+        let length = deferred.len as u32;
+        match self.copy_from_view(deferred.address, length, view) {
+            Ok(()) => Status::Done,
+            Err(status) => self.refuse(status),
+        }
+    }
+
+    fn copy_from_view(&mut self, address: u32, length: u32, view: &View<'_>) -> Result<(), Status> {
+        let bytes = view.read(address, length).ok_or(Status::BadNicAddress)?;
+        let mut frame = self.frame_of(bytes.len())?;
+        frame.copy_from_slice(bytes);
+        stage(self.transmit, self.counts, frame);
+        Ok(())
+    }
+
+    fn send_from_host(&mut self, address: u64, length: u32) -> Result<(), Status> {
+        let host = self.host.ok_or(Status::BadHostAddress)?;
+        let offset = host.offset(address, length as usize).ok_or(Status::BadHostAddress)?;
+        let mut frame = self.frame_of(length as usize)?;
+        if host.region.read(offset, &mut frame).is_err() {
+            self.nic.recycle(frame);
+            return Err(Status::BadHostAddress);
+        }
+        self.counts.add(Counter::DmaFromHostBytes, u64::from(length));
+        stage(self.transmit, self.counts, frame);
+        Ok(())
+    }
+
+    /// A frame of `len` bytes. When none is free, what is staged goes to the NIC, which is asked again while it sends.
+    fn frame_of(&mut self, len: usize) -> Result<Frame, Status> {
+        for _ in 0..ALLOCATE_ATTEMPTS {
+            if let Some(mut frame) = self.nic.allocate() {
+                if frame.set_len(len).is_ok() {
+                    return Ok(frame);
+                }
+                self.nic.recycle(frame);
+                return Err(Status::BadLength);
+            }
+            self.nic.send(self.transmit);
+            if self.nic.flush().is_err() {
+                break;
+            }
+        }
+        Err(Status::NoBuffer)
+    }
+
+    fn dma(&mut self, host: u64, nic: u32, len: u32, direction: Direction, view: &mut View<'_>) -> Result<(), Status> {
+        let memory = self.host.ok_or(Status::BadHostAddress)?;
+        let offset = memory.offset(host, len as usize).ok_or(Status::BadHostAddress)?;
+        match direction {
+            Direction::ToHost => {
+                let from = view.read(nic, len).ok_or(Status::BadNicAddress)?;
+                memory.region.write(offset, from).map_err(|_| Status::BadHostAddress)?;
+                self.counts.add(Counter::DmaToHostBytes, u64::from(len));
+            }
+            Direction::FromHost => {
+                let to = view.write(nic, len).ok_or(Status::BadNicAddress)?;
+                memory.region.read(offset, to).map_err(|_| Status::BadHostAddress)?;
+                self.counts.add(Counter::DmaFromHostBytes, u64::from(len));
+            }
+        }
+        self.counts.add(Counter::CommandsDma, 1);
+        Ok(())
+    }
+
+    fn host_direct(&mut self, host: u64, data: &Immediate) -> Result<(), Status> {
+        let memory = self.host.ok_or(Status::BadHostAddress)?;
+        let bytes = data.as_slice();
+        let offset = memory.offset(host, bytes.len()).ok_or(Status::BadHostAddress)?;
+        memory.region.write(offset, bytes).map_err(|_| Status::BadHostAddress)?;
+        self.counts.add(Counter::CommandsHostDirect, 1);
+        self.counts.add(Counter::DmaToHostBytes, bytes.len() as u64);
+        Ok(())
+    }
+}
+
+/// Stages a frame that a send command made, for the end of the batch, and counts it.
+pub fn stage(transmit: &mut Vec<Frame>, counts: &mut Counts, frame: Frame) {
+    counts.add(Counter::CommandsSend, 1);
+    counts.add(Counter::TxPackets, 1);
+    counts.add(Counter::TxBytes, frame.len() as u64);
+    transmit.push(frame);
+}

@@ -1,0 +1,285 @@
+//! Configuration: a file, overridden by the command line, checked once into something that cannot be wrong.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use spin_abi::control::{DEFAULT_SOCKET, Install};
+use spin_abi::map::Machine;
+
+/// The configuration file, TOML. Every key is optional.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct File {
+    /// Interface to serve with AF_XDP.
+    pub iface: Option<String>,
+    /// Another NIC: `loopback`, or `pcap:IN,OUT`.
+    pub nic: Option<String>,
+    /// Machine that handlers see: `pspin` or `fpspin`. Default `pspin`.
+    pub preset: Option<Preset>,
+    /// Where to listen for applications. Default [`DEFAULT_SOCKET`].
+    pub socket: Option<PathBuf>,
+    /// Who may connect there, as an octal file mode. Default `"0660"`: spind's user and group. Whoever may connect can
+    /// take any packet of the interface.
+    pub socket_mode: Option<String>,
+    /// What to do when there is nothing to do. Default `sleep`.
+    pub idle: Option<Idle>,
+    /// Attach the XDP program in this mode. Default `auto`.
+    pub xdp_mode: Option<XdpMode>,
+    /// What applications may take.
+    pub limits: Limits,
+    /// Contexts installed at start, in order of priority.
+    pub context: Vec<StaticContext>,
+}
+
+/// Machines by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preset {
+    /// 4 clusters of 8 HPUs, 1 MiB of L1 each (the paper's).
+    Pspin,
+    /// 2 clusters of 8 HPUs, 256 KiB of L1 each (the FPGA's).
+    Fpspin,
+}
+
+impl Preset {
+    /// The machine of that name.
+    #[must_use]
+    pub const fn machine(self) -> Machine {
+        match self {
+            Self::Pspin => Machine::PSPIN,
+            Self::Fpspin => Machine::FPSPIN,
+        }
+    }
+}
+
+/// What the engine's thread does when no packet waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Idle {
+    /// Sleep in the kernel until a packet comes: some 30 µs of latency, no core burnt.
+    Sleep,
+    /// Keep polling: lowest latency, one core busy.
+    Spin,
+}
+
+/// How the XDP program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum XdpMode {
+    /// In the driver if it can, else generic.
+    Auto,
+    /// In the driver, or fail.
+    Native,
+    /// In the kernel's generic hook.
+    Generic,
+}
+
+/// What applications may take, all of them together unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Execution contexts.
+    pub contexts: usize,
+    /// Bytes of host memory of one context.
+    pub host_mem: u64,
+    /// Instructions a handler may run when its context says nothing, and at most.
+    pub instruction_limit: u64,
+    /// Connections at the same time.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { contexts: 64, host_mem: 256 << 20, instruction_limit: 1_000_000, connections: 64 }
+    }
+}
+
+/// A context installed at start.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct StaticContext {
+    /// Path of the handler image.
+    pub image: PathBuf,
+    /// The rest, as an application would ask for it.
+    #[serde(flatten)]
+    pub install: Install,
+}
+
+/// Which NIC to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nic {
+    /// AF_XDP on an interface.
+    Interface(String),
+    /// A pair in memory; frames come by `spinctl replay`.
+    Loopback,
+    /// Frames from one capture, replies into another.
+    Pcap {
+        /// Read to its end, then spind stops.
+        input: PathBuf,
+        /// Written.
+        output: PathBuf,
+    },
+}
+
+/// Why a configuration was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("configuration {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is not valid.
+    #[error("configuration {}: {source}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line, column and what was expected.
+        source: Box<toml::de::Error>,
+    },
+    /// Neither interface nor NIC.
+    #[error("no NIC to serve: give --iface IF, --nic loopback or --nic pcap:IN,OUT")]
+    NoNic,
+    /// Both.
+    #[error("both an interface ({iface}) and a NIC ({nic}) are given: choose one")]
+    TwoNics {
+        /// The interface.
+        iface: String,
+        /// The other.
+        nic: String,
+    },
+    /// Not a file mode.
+    #[error("socket_mode {0:?} is not an octal file mode such as \"0660\"")]
+    BadMode(String),
+    /// Not a NIC.
+    #[error("{0:?} is not a NIC: expected `loopback` or `pcap:IN,OUT`")]
+    BadNic(String),
+}
+
+impl File {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ConfigError::Read`], [`ConfigError::Parse`].
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.into(), source: Box::new(source) })
+    }
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The NIC.
+    pub nic: Nic,
+    /// The machine handlers see.
+    pub machine: Machine,
+    /// Where to listen.
+    pub socket: PathBuf,
+    /// Its file mode.
+    pub socket_mode: u32,
+    /// What to do when idle.
+    pub idle: Idle,
+    /// XDP attachment.
+    pub xdp_mode: XdpMode,
+    /// Limits.
+    pub limits: Limits,
+    /// Contexts to start with.
+    pub contexts: Vec<StaticContext>,
+}
+
+impl TryFrom<File> for Config {
+    type Error = ConfigError;
+
+    fn try_from(file: File) -> Result<Self, ConfigError> {
+        let nic = match (file.iface, file.nic) {
+            (Some(iface), None) => Nic::Interface(iface),
+            (None, Some(nic)) => nic.parse()?,
+            (None, None) => return Err(ConfigError::NoNic),
+            (Some(iface), Some(nic)) => return Err(ConfigError::TwoNics { iface, nic }),
+        };
+        Ok(Self {
+            nic,
+            machine: file.preset.unwrap_or(Preset::Pspin).machine(),
+            socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
+            socket_mode: file.socket_mode.map_or(Ok(0o660), |text| octal(&text))?,
+            idle: file.idle.unwrap_or(Idle::Sleep),
+            xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
+            limits: file.limits,
+            contexts: file.context,
+        })
+    }
+}
+
+fn octal(text: &str) -> Result<u32, ConfigError> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| ConfigError::BadMode(text.to_owned()))
+}
+
+impl std::str::FromStr for Nic {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let bad = || ConfigError::BadNic(text.to_owned());
+        if text == "loopback" {
+            return Ok(Self::Loopback);
+        }
+        match text.strip_prefix("pcap:").ok_or_else(bad)?.split_once(',') {
+            Some((input, output)) if !input.is_empty() && !output.is_empty() => {
+                Ok(Self::Pcap { input: input.into(), output: output.into() })
+            }
+            _ => Err(bad()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Config, ConfigError, File, Nic};
+    use spin_abi::map::Machine;
+
+    fn config(text: &str) -> Result<Config, ConfigError> {
+        Config::try_from(toml::from_str::<File>(text).expect("parses"))
+    }
+
+    #[test]
+    fn a_whole_file() {
+        let config = config(
+            r#"
+            iface = "eth0"
+            preset = "fpspin"
+            socket = "/tmp/s"
+            [limits]
+            contexts = 3
+            [[context]]
+            image = "/opt/echo.elf"
+            name = "echo"
+            rules = ["icmp echo"]
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.nic, Nic::Interface("eth0".into()));
+        assert_eq!(config.machine, Machine::FPSPIN);
+        assert_eq!(config.limits.contexts, 3);
+        assert_eq!(config.limits.connections, 64, "defaults fill in");
+        assert_eq!(config.contexts[0].install.rules, ["icmp echo"]);
+    }
+
+    #[test]
+    fn nics() {
+        assert!(matches!(config(""), Err(ConfigError::NoNic)));
+        assert!(matches!(config("iface='a'\nnic='loopback'"), Err(ConfigError::TwoNics { .. })));
+        assert_eq!("pcap:a,b".parse::<Nic>().unwrap(), Nic::Pcap { input: "a".into(), output: "b".into() });
+        for bad in ["pcap:", "pcap:a", "pcap:a,", "pcap:,b", "eth0", ""] {
+            assert!(bad.parse::<Nic>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn misspelt_keys_are_refused() {
+        assert!(toml::from_str::<File>("ifacce = 'eth0'").is_err());
+        assert!(toml::from_str::<File>("[limits]\ncontext = 3").is_err());
+    }
+}

@@ -1,0 +1,143 @@
+//! An execution context: handlers, the memory they share, the host memory they may reach, and what became of them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hpu_vm::{Image, ImageMemory};
+use spin_abi::control::FaultInfo;
+use spin_abi::fault::Fault;
+use spin_abi::map::Machine;
+use spin_matcher::TableEntry;
+use spin_shm::Region;
+
+use crate::counts::Counts;
+use crate::mpq::Stage;
+
+/// Place of a context in the engine, reused after removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot(pub u32);
+
+/// Faults kept per context.
+const FAULTS_KEPT: usize = 16;
+
+/// Lines a context's handlers may print; the rest is dropped, so that no tenant floods the log.
+pub const LINES_PRINTED: u32 = 10_000;
+
+/// A handler function in its image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handler {
+    /// Its first instruction.
+    pub address: u32,
+    /// Its bytes, 0 when the image does not tell.
+    pub size: u32,
+}
+
+/// Host memory by the addresses the application knows: the context's IOMMU.
+#[derive(Debug)]
+pub struct HostMemory {
+    /// The shared bytes.
+    pub region: Arc<Region>,
+    /// Address by which handlers name the first of them.
+    pub address: u64,
+}
+
+impl HostMemory {
+    /// Offset in the region of `len` bytes at host address `address`, if all of them are inside.
+    #[must_use]
+    pub fn offset(&self, address: u64, len: usize) -> Option<u64> {
+        let offset = address.checked_sub(self.address)?;
+        let end = offset.checked_add(len as u64)?;
+        (end <= self.region.len()).then_some(offset)
+    }
+}
+
+/// An image and the memory all its contexts share. An image is loaded once per user, whatever the number of contexts.
+#[derive(Debug)]
+pub struct LoadedImage {
+    /// Code and symbols.
+    pub image: Image,
+    /// `.data`, `.bss`, `.l2_handler_data`.
+    pub memory: ImageMemory,
+    /// The file it came from, to recognise it.
+    pub file: Vec<u8>,
+    /// The user it was loaded for: `.data` is not shared between users.
+    pub uid: u32,
+    /// Contexts that use it.
+    pub users: u32,
+}
+
+/// Memory of one context alone.
+#[derive(Debug)]
+pub struct ContextMemory {
+    /// Guest address of the handler memory.
+    pub handler_base: u32,
+    /// Handler memory, beyond the image's own.
+    pub handler: Box<[u8]>,
+    /// Scratchpad of each cluster, at the start of its scratchpad area.
+    pub scratchpads: Vec<Box<[u8]>>,
+}
+
+impl ContextMemory {
+    /// Zeroed memory of the given sizes.
+    #[must_use]
+    pub fn new(machine: &Machine, handler_base: u32, handler: u32, scratchpad: u32) -> Self {
+        let zeroes = |len: u32| vec![0; len as usize].into_boxed_slice();
+        Self {
+            handler_base,
+            handler: zeroes(handler),
+            scratchpads: (0..machine.clusters).map(|_| zeroes(scratchpad)).collect(),
+        }
+    }
+}
+
+/// An installed context.
+#[derive(Debug)]
+pub struct Context {
+    /// Id that users know; never reused.
+    pub id: u32,
+    /// Name for people.
+    pub name: String,
+    /// User it belongs to.
+    pub uid: u32,
+    /// Rules, end of message, key.
+    pub entry: TableEntry,
+    /// Which loaded image.
+    pub image: usize,
+    /// Header, payload and completion handler.
+    pub handlers: [Option<Handler>; 3],
+    /// Its memory.
+    pub memory: ContextMemory,
+    /// Host memory, if it asked for some.
+    pub host: Option<HostMemory>,
+    /// Bytes of a packet to copy to L1.
+    pub l1_bytes: usize,
+    /// Instructions a handler may run.
+    pub instruction_limit: u64,
+    /// Its counters.
+    pub counts: Counts,
+    /// Latest faults, oldest first.
+    pub faults: VecDeque<FaultInfo>,
+    /// Lines its handlers may still print.
+    pub lines_left: u32,
+}
+
+impl Context {
+    /// The handler for a stage, if the image has it.
+    #[must_use]
+    pub const fn handler(&self, stage: Stage) -> Option<Handler> {
+        self.handlers[stage as usize]
+    }
+
+    /// Writes a fault into the context's descriptor.
+    pub fn record_fault(&mut self, image: &Image, stage: Stage, fault: Fault) {
+        if self.faults.len() == FAULTS_KEPT {
+            self.faults.pop_front();
+        }
+        let symbol = image.symbolize(fault.pc).map(|(name, offset)| format!("{name}+{offset:#x}"));
+        self.faults.push_back(FaultInfo {
+            fault,
+            handler: stage.name().to_owned(),
+            symbol: symbol.unwrap_or_default(),
+        });
+    }
+}

@@ -1,0 +1,227 @@
+//! spind's main loop: the engine's turns, applications' requests between them, and a graceful end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use spin_abi::control::{Reply, Request, Stats};
+use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
+use spin_nic::memory::MemoryQueue;
+use spin_nic::pcap::{Packet, PcapQueue, read_all, write_all};
+use spin_nic::{NicError, Queue};
+
+use crate::config::{Config, Idle, Limits, Nic, StaticContext, XdpMode};
+use crate::install::{InstallError, Prepared};
+use crate::pipeline::Engine;
+use crate::server::{Answer, Server, ServerError, Ticket, Work};
+use crate::statistics::Statistics;
+
+/// Frames in flight between the two ends of the loopback NIC.
+const LOOPBACK_FRAMES: usize = 1024;
+/// Turns without a packet before the thread sleeps: a burst's next packet is usually closer than a wake-up.
+const TURNS_BEFORE_SLEEP: u32 = 2_000;
+/// Longest sleep: how late a signal that arrives just before it can be noticed.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// How long frames that handlers sent may take to leave after the last one was received.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// Why spind stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The NIC.
+    #[error(transparent)]
+    Nic(#[from] NicError),
+    /// The control socket.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// A context of the configuration file.
+    #[error("context of image {}: {source}", image.display())]
+    Context {
+        /// Its image.
+        image: PathBuf,
+        /// What was wrong.
+        source: Box<InstallError>,
+    },
+    /// An image of the configuration file cannot be read.
+    #[error("image {}: {source}", image.display())]
+    ReadImage {
+        /// The image.
+        image: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// The daemon, ready to run.
+pub struct Daemon {
+    engine: Engine,
+    /// The far end of the loopback NIC.
+    far: Option<MemoryQueue>,
+    server: Server,
+    limits: Limits,
+    idle: Idle,
+    start: Instant,
+}
+
+impl Daemon {
+    /// Opens NIC and control socket and installs the configuration's contexts.
+    ///
+    /// # Errors
+    /// See [`DaemonError`].
+    pub fn new(config: &Config) -> Result<Self, DaemonError> {
+        let (nic, far) = open(config)?;
+        tracing::info!("serving {}", nic.describe());
+        let mut engine = Engine::new(config.machine, nic);
+        for context in &config.contexts {
+            install_static(&mut engine, context, config)?;
+        }
+        let server = Server::start(&config.socket, config.socket_mode, config.machine, config.limits)?;
+        tracing::info!("listening on {}", config.socket.display());
+        Ok(Self { engine, far, server, limits: config.limits, idle: config.idle, start: Instant::now() })
+    }
+
+    /// Runs until `stop` is set or the NIC is exhausted, then lets what is under way finish.
+    ///
+    /// # Errors
+    /// When the NIC fails.
+    pub fn run(mut self, stop: &Arc<AtomicBool>) -> Result<Statistics, DaemonError> {
+        let mut empty_turns = 0;
+        while !stop.load(Ordering::Relaxed) {
+            while let Some(ticket) = self.server.next() {
+                self.serve(ticket);
+            }
+            if self.turn()? > 0 {
+                empty_turns = 0;
+                continue;
+            }
+            if self.engine.nic.exhausted() {
+                break;
+            }
+            empty_turns += 1;
+            if self.idle == Idle::Sleep && empty_turns >= TURNS_BEFORE_SLEEP {
+                self.engine.nic.wait(Some(self.server.wake()), LONGEST_SLEEP)?;
+                self.server.clear_wake();
+                empty_turns = 0;
+            }
+        }
+        self.drain()?;
+        Ok(self.engine.statistics())
+    }
+
+    fn turn(&mut self) -> Result<usize, NicError> {
+        let start = self.start;
+        self.engine.turn(|| start.elapsed())
+    }
+
+    /// No new frames are matched; those already received are processed, and all that was sent leaves.
+    fn drain(&mut self) -> Result<(), NicError> {
+        self.engine.nic.set_rules(&[])?;
+        let deadline = Instant::now() + DRAIN;
+        while (self.turn()? > 0 || self.engine.backlog() > 0) && Instant::now() < deadline {}
+        match self.engine.backlog() {
+            0 => {}
+            left => tracing::warn!("{left} frames were not sent: the NIC took none for {DRAIN:?}"),
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, ticket: Ticket) {
+        let Ticket { work, reply } = ticket;
+        let answer = match work {
+            Work::Install(prepared) => {
+                self.engine.install(*prepared, &self.limits).map(Answer::Installed).map_err(|error| error.to_string())
+            }
+            Work::Replay(capture) => self.replay(&capture).map(|sent| Answer::Reply(Reply::Ok, sent)),
+            Work::Request(request, user) => match request {
+                Request::Remove { context } => done(self.engine.remove(context, user)),
+                Request::MapHost { context, address } => done(self.engine.map_host(context, user, address)),
+                Request::List => Ok(Reply::Contexts { contexts: self.engine.context_infos() }),
+                Request::Stats => Ok(Reply::Stats(self.stats())),
+                Request::Install(_) | Request::Replay => Err("this request needs its image or capture".to_owned()),
+            }
+            .map(|reply| Answer::Reply(reply, Vec::new())),
+        };
+        reply.answer(answer);
+    }
+
+    fn stats(&mut self) -> Stats {
+        let nic_counters = self.engine.nic.counters();
+        Stats {
+            nic: self.engine.nic.describe(),
+            engine: self.engine.statistics().counts.named().collect(),
+            nic_counters: nic_counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            contexts: self.engine.context_infos(),
+        }
+    }
+
+    /// Lets the frames of a capture arrive on the loopback NIC, and returns what was sent meanwhile, as a capture.
+    fn replay(&mut self, capture: &[u8]) -> Result<Vec<u8>, String> {
+        let mut far = self.far.take().ok_or("only a spind with --nic loopback can replay a capture")?;
+        let result = read_all(capture)
+            .map_err(|error| format!("capture: {error}"))
+            .and_then(|packets| self.replay_through(&mut far, &packets).map_err(|error| error.to_string()));
+        self.far = Some(far);
+        result
+    }
+
+    fn replay_through(&mut self, far: &mut MemoryQueue, packets: &[Packet]) -> Result<Vec<u8>, NicError> {
+        let mut sent = Vec::new();
+        let mut batch = Vec::new();
+        for captured in packets {
+            if let Some(mut frame) = far.allocate() {
+                if frame.fill(&captured.data).is_ok() {
+                    batch.push(frame);
+                } else {
+                    far.recycle(frame);
+                }
+            }
+            far.send(&mut batch);
+            far.flush()?;
+            while self.turn()? > 0 || self.engine.backlog() > 0 {}
+            far.receive(&mut batch, LOOPBACK_FRAMES);
+            for frame in batch.drain(..) {
+                sent.push(Packet::whole(captured.time, frame.to_vec()));
+                far.recycle(frame);
+            }
+        }
+        Ok(write_all(&sent))
+    }
+}
+
+fn done(result: Result<(), InstallError>) -> Result<Reply, String> {
+    result.map(|()| Reply::Ok).map_err(|error| error.to_string())
+}
+
+fn open(config: &Config) -> Result<(Box<dyn Queue>, Option<MemoryQueue>), NicError> {
+    Ok(match &config.nic {
+        Nic::Interface(interface) => {
+            let mode = match config.xdp_mode {
+                XdpMode::Auto => Mode::Auto,
+                XdpMode::Native => Mode::Native,
+                XdpMode::Generic => Mode::Generic,
+            };
+            let settings = AfXdpConfig { mode, ..AfXdpConfig::new(interface) };
+            (Box::new(AfXdp::open(&settings)?), None)
+        }
+        Nic::Loopback => {
+            let (near, far) = spin_nic::memory::pair(LOOPBACK_FRAMES)?;
+            (Box::new(near), Some(far))
+        }
+        Nic::Pcap { input, output } => (Box::new(PcapQueue::open(input, output)?), None),
+    })
+}
+
+fn install_static(engine: &mut Engine, context: &StaticContext, config: &Config) -> Result<(), DaemonError> {
+    let image = &context.image;
+    let file = std::fs::read(image).map_err(|source| DaemonError::ReadImage { image: image.clone(), source })?;
+    let mut install = context.install.clone();
+    if install.name.is_empty() {
+        install.name = image.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    }
+    let uid = rustix::process::getuid().as_raw();
+    Prepared::new(install, file, uid, &config.machine, &config.limits)
+        .and_then(|prepared| engine.install(prepared, &config.limits))
+        .map_err(|source| DaemonError::Context { image: image.clone(), source: Box::new(source) })?;
+    Ok(())
+}

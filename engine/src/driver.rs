@@ -1,0 +1,161 @@
+//! The HPU driver: the device page through which a handler issues commands and ends (PsPIN paper §III-B2).
+
+use hpu_vm::{Device, Trap, View};
+use spin_abi::command::{Command, Status};
+use spin_abi::fault::Cause;
+use spin_abi::map::{DRIVER_BASE, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::regs;
+
+use crate::commands::{Commands, Issued};
+
+/// Commands whose outcome an HPU remembers.
+const HISTORY: usize = 8;
+/// Longest line a handler prints in one piece.
+const LINE: usize = 256;
+
+/// State of the driver page that outlives a task.
+#[derive(Debug)]
+pub struct DriverState {
+    next_handle: u32,
+    /// Status of the latest commands, at their handle modulo [`HISTORY`].
+    history: [(u32, Status); HISTORY],
+    line: Vec<u8>,
+}
+
+impl Default for DriverState {
+    fn default() -> Self {
+        Self { next_handle: 1, history: [(0, Status::Done); HISTORY], line: Vec::with_capacity(LINE) }
+    }
+}
+
+/// The driver page during one task.
+pub struct Driver<'t, 'c> {
+    state: &'t mut DriverState,
+    commands: &'t mut Commands<'c>,
+    /// Handler address and size: offsets 0 and 4 of the page.
+    handler: [u32; 2],
+    words: [u32; regs::COMMAND_WORD_COUNT],
+    info: u32,
+    tested: u32,
+    asked: u32,
+    print: &'t mut dyn FnMut(&[u8]),
+}
+
+impl<'t, 'c> Driver<'t, 'c> {
+    /// A page with no command in flight.
+    pub fn new(
+        state: &'t mut DriverState,
+        commands: &'t mut Commands<'c>,
+        handler: [u32; 2],
+        print: &'t mut dyn FnMut(&[u8]),
+    ) -> Self {
+        Self { state, commands, handler, words: [0; regs::COMMAND_WORD_COUNT], info: 0, tested: 0, asked: 0, print }
+    }
+
+    /// Ends the task: what it printed without a newline is printed.
+    pub fn finish(self) {
+        if !self.state.line.is_empty() {
+            (self.print)(&self.state.line);
+            self.state.line.clear();
+        }
+    }
+
+    fn issue(&mut self, view: &mut View<'_>) -> u32 {
+        let handle = self.state.next_handle;
+        self.state.next_handle = handle.checked_add(1).unwrap_or(1);
+        let status = match Command::decode(self.info, &self.words) {
+            Err(status) => self.commands.refuse(status),
+            Ok(command) => {
+                // Frames leave in the order in which they were sent.
+                if let (Some(earlier), Command::Send { .. }) = (self.commands.deferred_handle(), command) {
+                    self.complete(earlier, view);
+                }
+                match self.commands.issue(handle, command, view) {
+                    Issued::Ended(status) => status,
+                    Issued::Pending => Status::Pending,
+                }
+            }
+        };
+        self.remember(handle, status);
+        handle
+    }
+
+    /// Completes a command that is put off until the task ends, since somebody waits for it.
+    fn complete(&mut self, handle: u32, view: &mut View<'_>) {
+        if let Some(status) = self.commands.complete(handle, view) {
+            self.remember(handle, status);
+        }
+    }
+
+    fn remember(&mut self, handle: u32, status: Status) {
+        self.state.history[handle as usize % HISTORY] = (handle, status);
+    }
+
+    fn status(&self, handle: u32) -> Status {
+        match self.state.history[handle as usize % HISTORY] {
+            (known, status) if known == handle => status,
+            _ => Status::Done,
+        }
+    }
+
+    fn print(&mut self, byte: u8) {
+        let line = &mut self.state.line;
+        if byte != b'\n' {
+            line.push(byte);
+        }
+        if byte == b'\n' || line.len() == LINE {
+            (self.print)(line);
+            line.clear();
+        }
+    }
+}
+
+/// Index of the command word at a page offset.
+fn word_index(offset: u32) -> Option<usize> {
+    let index = offset.checked_sub(regs::COMMAND_WORDS)? as usize / 4;
+    (index < regs::COMMAND_WORD_COUNT).then_some(index)
+}
+
+const BAD: Trap = Trap::Fault(Cause::DeviceAccess);
+
+impl Device for Driver<'_, '_> {
+    fn load(&mut self, view: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap> {
+        let offset = address.wrapping_sub(DRIVER_BASE);
+        if width != 4 || !offset.is_multiple_of(4) {
+            return Err(BAD);
+        }
+        match offset {
+            regs::HANDLER_ADDR => Ok(self.handler[0]),
+            regs::HANDLER_SIZE => Ok(self.handler[1]),
+            regs::DOORBELL => Err(Trap::Finish),
+            regs::COMMAND_ISSUE => Ok(self.issue(view)),
+            regs::COMMAND_TEST => {
+                self.complete(self.tested, view);
+                Ok(u32::from(self.status(self.tested) != Status::Pending))
+            }
+            regs::COMMAND_INFO => Ok(self.info),
+            regs::COMMAND_STATUS => Ok(self.status(self.asked) as u32),
+            _ => word_index(offset).map(|index| self.words[index]).ok_or(BAD),
+        }
+    }
+
+    fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap> {
+        if address.wrapping_sub(STDOUT_BASE) < STDOUT_SIZE {
+            self.print(value.to_le_bytes()[0]);
+            return Ok(());
+        }
+        let offset = address.wrapping_sub(DRIVER_BASE);
+        if width != 4 || !offset.is_multiple_of(4) {
+            return Err(BAD);
+        }
+        match offset {
+            regs::ERROR => return Err(Trap::Fault(Cause::Reported)),
+            regs::COMMAND_WAIT => self.complete(value, view),
+            regs::COMMAND_TEST => self.tested = value,
+            regs::COMMAND_INFO => self.info = value,
+            regs::COMMAND_STATUS => self.asked = value,
+            _ => self.words[word_index(offset).ok_or(BAD)?] = value,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,367 @@
+//! Installing and removing execution contexts: what an application asked for is checked here, off the packet path.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hpu_vm::{Image, ImageMemory, Kind, LoadError};
+use spin_abi::control::{ContextInfo, Install};
+use spin_abi::counters::Counter;
+use spin_abi::map::{Machine, PACKET_WINDOW};
+use spin_matcher::{Eom, KeySpec, ListError, ParseError, Rules, Table, TableEntry, TableError};
+use spin_nic::NicError;
+use spin_shm::{Region, RegionError};
+
+use crate::config::Limits;
+use crate::context::{Context, ContextMemory, Handler, HostMemory, LINES_PRINTED, LoadedImage, Slot};
+use crate::counts::Counts;
+use crate::pipeline::Engine;
+
+/// Address by which handlers name host memory until the application says where it mapped it (PsPIN's
+/// `PCIE_START_ADDR`).
+pub const HOST_ADDRESS: u64 = 0x1000_0000_0000_0000;
+/// Longest name of a context, in bytes.
+const MAX_NAME: usize = 64;
+
+/// Why a context was not installed, changed or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// The image is not one this machine can run.
+    #[error("handler image: {0}")]
+    Image(#[from] LoadError),
+    /// The image has no handler under a name that is looked for.
+    #[error("handler image: it defines none of header_handler, payload_handler, completion_handler")]
+    NoHandler,
+    /// A context that matches nothing is of no use.
+    #[error("no rule: say which packets the handlers are for, e.g. --rule 'udp dport 9999'")]
+    NoRule,
+    /// A rule is not understood.
+    #[error("rule {0}")]
+    Rule(#[from] ListError),
+    /// The end-of-message predicate is not understood.
+    #[error("end of message: {0}")]
+    Eom(ParseError),
+    /// The key is not understood.
+    #[error("message key: {0}")]
+    Key(ParseError),
+    /// The rules of all contexts together do not fit.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// Too long a name.
+    #[error("name of {0} bytes: at most {MAX_NAME}")]
+    Name(usize),
+    /// More than the machine or the configuration allows.
+    #[error("{what} of {asked} bytes: at most {limit}")]
+    TooLarge {
+        /// What was asked for.
+        what: &'static str,
+        /// How much.
+        asked: u64,
+        /// How much there is.
+        limit: u64,
+    },
+    /// An instruction limit beyond the daemon's.
+    #[error("instruction limit {asked}: between 1 and {limit}")]
+    InstructionLimit {
+        /// What was asked for.
+        asked: u64,
+        /// The daemon's.
+        limit: u64,
+    },
+    /// No context is left.
+    #[error("all {0} contexts are in use; remove one, or raise limits.contexts")]
+    Full(usize),
+    /// Host memory cannot be made.
+    #[error("host memory: {0}")]
+    HostMemory(#[from] RegionError),
+    /// No such context.
+    #[error("no context {0} is installed")]
+    NoSuchContext(u32),
+    /// Somebody else's context.
+    #[error("context {id} belongs to user {owner}")]
+    NotYours {
+        /// The context.
+        id: u32,
+        /// Its user.
+        owner: u32,
+    },
+    /// The context has no host memory.
+    #[error("context {0} has no host memory")]
+    NoHostMemory(u32),
+    /// The NIC refused the rules.
+    #[error(transparent)]
+    Nic(#[from] NicError),
+}
+
+/// A context that is checked and whose memory is made: installing it takes no more than linking it in.
+#[derive(Debug)]
+pub struct Prepared {
+    install: Install,
+    uid: u32,
+    file: Vec<u8>,
+    image: Image,
+    memory: ImageMemory,
+    rules: Rules,
+    eom: Eom,
+    key: KeySpec,
+    context_memory: ContextMemory,
+    host: Option<Arc<Region>>,
+    instruction_limit: u64,
+}
+
+impl Prepared {
+    /// Checks what user `uid` asks for.
+    ///
+    /// # Errors
+    /// See [`InstallError`].
+    pub fn new(
+        install: Install,
+        file: Vec<u8>,
+        uid: u32,
+        machine: &Machine,
+        limits: &Limits,
+    ) -> Result<Self, InstallError> {
+        if install.name.len() > MAX_NAME {
+            return Err(InstallError::Name(install.name.len()));
+        }
+        if install.rules.is_empty() {
+            return Err(InstallError::NoRule);
+        }
+        let rules = Rules::parse_list(&install.rules)?;
+        let eom = install.eom.as_deref().map_or(Ok(Eom::Always), str::parse).map_err(InstallError::Eom)?;
+        let key = install.key.as_deref().map_or(Ok(KeySpec::default()), str::parse).map_err(InstallError::Key)?;
+        let image = Image::load(&file, machine)?;
+        if Kind::ALL.iter().all(|&kind| image.handler(kind).is_none()) {
+            return Err(InstallError::NoHandler);
+        }
+        let context_memory = context_memory(&install, &image, machine)?;
+        let instruction_limit = instruction_limit(&install, limits)?;
+        let host = host_memory(&install, limits)?;
+        let memory = image.instantiate();
+        Ok(Self { install, uid, file, image, memory, rules, eom, key, context_memory, host, instruction_limit })
+    }
+
+    /// The host memory, to hand its descriptor to the application.
+    #[must_use]
+    pub fn host(&self) -> Option<Arc<Region>> {
+        self.host.clone()
+    }
+}
+
+/// A handler of an image. Kinds are in the order of [`crate::mpq::Stage`].
+fn handler(image: &Image, kind: Kind) -> Option<Handler> {
+    let size = image.symbol_size(kind.symbol()).unwrap_or(0);
+    image.handler(kind).map(|address| Handler { address, size })
+}
+
+fn context_memory(install: &Install, image: &Image, machine: &Machine) -> Result<ContextMemory, InstallError> {
+    let base = image.handler_mem_end();
+    let end = machine.handler_mem_base + machine.handler_mem_size;
+    at_most("handler memory", install.handler_mem, end.saturating_sub(base))?;
+    at_most("scratchpad", install.scratchpad, machine.scratchpad_size())?;
+    Ok(ContextMemory::new(machine, base, install.handler_mem, install.scratchpad))
+}
+
+fn at_most(what: &'static str, asked: impl Into<u64>, limit: impl Into<u64>) -> Result<(), InstallError> {
+    let (asked, limit) = (asked.into(), limit.into());
+    if asked <= limit { Ok(()) } else { Err(InstallError::TooLarge { what, asked, limit }) }
+}
+
+fn instruction_limit(install: &Install, limits: &Limits) -> Result<u64, InstallError> {
+    let limit = limits.instruction_limit;
+    match install.instruction_limit {
+        None => Ok(limit),
+        Some(asked) if (1..=limit).contains(&asked) => Ok(asked),
+        Some(asked) => Err(InstallError::InstructionLimit { asked, limit }),
+    }
+}
+
+fn host_memory(install: &Install, limits: &Limits) -> Result<Option<Arc<Region>>, InstallError> {
+    at_most("host memory", install.host_mem, limits.host_mem)?;
+    Ok(match install.host_mem {
+        0 => None,
+        len => Some(Arc::new(Region::create(len)?)),
+    })
+}
+
+/// On whose behalf a context is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User(pub u32);
+
+impl User {
+    fn may_change(self, context: &Context) -> bool {
+        self.0 == 0 || self.0 == context.uid
+    }
+}
+
+impl Engine {
+    /// Installs a prepared context, behind all others in priority, and returns its id.
+    ///
+    /// # Errors
+    /// [`InstallError::Full`], [`InstallError::Table`], [`InstallError::Nic`]; nothing has changed then.
+    pub fn install(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
+        if self.order.len() >= limits.contexts {
+            return Err(InstallError::Full(limits.contexts));
+        }
+        let id = self.next_id + 1;
+        let entry = TableEntry {
+            context: id,
+            rules: prepared.rules.clone(),
+            eom: prepared.eom.clone(),
+            key: prepared.key.clone(),
+        };
+        let mut entries = self.entries();
+        entries.push(entry.clone());
+        self.replace_table(&entries)?;
+
+        self.next_id = id;
+        let slot = self.free_slot();
+        self.contexts[slot.0 as usize] = Some(self.link(prepared, entry));
+        self.order.push(slot);
+        Ok(id)
+    }
+
+    /// Removes a context. What its messages still hold is dropped and counted.
+    ///
+    /// # Errors
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`].
+    pub fn remove(&mut self, id: u32, user: User) -> Result<(), InstallError> {
+        let slot = self.find(id, user)?;
+        let position = self.order.iter().position(|&other| other == slot);
+        if let Some(position) = position {
+            self.order.remove(position);
+        }
+        let entries = self.entries();
+        self.replace_table(&entries)?;
+        let held: Vec<_> = self.messages.of_context(slot).collect();
+        for mpq in held {
+            let (nic, counts) = (&mut self.nic, &mut self.counts);
+            self.mpqs.reset(mpq, |frame| {
+                counts.add(Counter::DropRemoved, 1);
+                nic.recycle(frame);
+            });
+            self.messages.release(mpq);
+        }
+        if let Some(context) = self.contexts[slot.0 as usize].take() {
+            self.counts.merge(&context.counts);
+            self.unlink_image(context.image);
+        }
+        Ok(())
+    }
+
+    /// Tells at which address the application mapped a context's host memory.
+    ///
+    /// # Errors
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::NoHostMemory`].
+    pub fn map_host(&mut self, id: u32, user: User, address: u64) -> Result<(), InstallError> {
+        let slot = self.find(id, user)?;
+        let host = self.contexts[slot.0 as usize].as_mut().and_then(|context| context.host.as_mut());
+        host.ok_or(InstallError::NoHostMemory(id))?.address = address;
+        Ok(())
+    }
+
+    /// Contexts in order of priority.
+    #[must_use]
+    pub fn context_infos(&self) -> Vec<ContextInfo> {
+        self.installed().map(info).collect()
+    }
+
+    fn installed(&self) -> impl Iterator<Item = &Context> {
+        self.order.iter().filter_map(|slot| self.contexts[slot.0 as usize].as_ref())
+    }
+
+    fn entries(&self) -> Vec<TableEntry> {
+        self.installed().map(|context| context.entry.clone()).collect()
+    }
+
+    /// The NIC learns new rules before the matcher uses them, and forgets old ones with it.
+    fn replace_table(&mut self, entries: &[TableEntry]) -> Result<(), InstallError> {
+        let table = Table::new(entries)?;
+        self.nic.set_rules(table.tests())?;
+        self.table = table;
+        Ok(())
+    }
+
+    fn find(&self, id: u32, user: User) -> Result<Slot, InstallError> {
+        let found = self.order.iter().zip(self.installed()).find(|(_, context)| context.id == id);
+        let (&slot, context) = found.ok_or(InstallError::NoSuchContext(id))?;
+        if user.may_change(context) { Ok(slot) } else { Err(InstallError::NotYours { id, owner: context.uid }) }
+    }
+
+    fn free_slot(&mut self) -> Slot {
+        let free = self.contexts.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.contexts.push(None);
+            self.contexts.len() - 1
+        });
+        #[allow(clippy::cast_possible_truncation, reason = "bounded by limits.contexts and the table's tests")]
+        Slot(free as u32)
+    }
+
+    fn link(&mut self, prepared: Prepared, entry: TableEntry) -> Context {
+        let handlers = Kind::ALL.map(|kind| handler(&prepared.image, kind));
+        let Install { name, l1_bytes, .. } = prepared.install;
+        let loaded = LoadedImage {
+            image: prepared.image,
+            memory: prepared.memory,
+            file: prepared.file,
+            uid: prepared.uid,
+            users: 0,
+        };
+        Context {
+            id: entry.context,
+            name,
+            uid: prepared.uid,
+            entry,
+            image: self.link_image(loaded),
+            handlers,
+            memory: prepared.context_memory,
+            host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),
+            l1_bytes: l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
+            instruction_limit: prepared.instruction_limit,
+            counts: Counts::default(),
+            faults: VecDeque::new(),
+            lines_left: LINES_PRINTED,
+        }
+    }
+
+    /// The place of this image, the one it has already if its user has it loaded.
+    fn link_image(&mut self, new: LoadedImage) -> usize {
+        let same = |image: &&mut LoadedImage| image.uid == new.uid && image.file == new.file;
+        let known = self.images.iter_mut().position(|image| image.as_mut().filter(same).is_some());
+        let index = known.unwrap_or_else(|| {
+            let free = self.images.iter().position(Option::is_none).unwrap_or(self.images.len());
+            if free == self.images.len() {
+                self.images.push(None);
+            }
+            self.images[free] = Some(new);
+            free
+        });
+        if let Some(image) = &mut self.images[index] {
+            image.users += 1;
+        }
+        index
+    }
+
+    fn unlink_image(&mut self, index: usize) {
+        if let Some(image) = &mut self.images[index] {
+            image.users -= 1;
+            if image.users == 0 {
+                self.images[index] = None;
+            }
+        }
+    }
+}
+
+fn info(context: &Context) -> ContextInfo {
+    ContextInfo {
+        context: context.id,
+        name: context.name.clone(),
+        uid: context.uid,
+        rules: context.entry.rules.rules.iter().map(ToString::to_string).collect(),
+        eom: context.entry.eom.to_string(),
+        key: context.entry.key.to_string(),
+        handlers: context.handlers.map(|handler| handler.is_some()),
+        host_mem: context.host.as_ref().map_or(0, |host| host.region.len()),
+        counters: context.counts.named().filter(|(_, value)| *value > 0).collect(),
+        faults: context.faults.iter().cloned().collect(),
+    }
+}

@@ -1,0 +1,88 @@
+//! `spind`: turns an interface into a NIC with a PsPIN unit.
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Parser;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use spin_engine::config::{Config, File, Idle, Preset, XdpMode};
+use spin_engine::daemon::Daemon;
+use tracing_subscriber::EnvFilter;
+
+/// Turn an interface into a NIC with a PsPIN unit: run sPIN handlers on the packets they match, pass the rest to the
+/// kernel.
+#[derive(Debug, Parser)]
+#[command(version, after_help = "Log level: the environment variable SPIND_LOG (error, warn, info, debug, trace).")]
+struct Args {
+    /// Interface to serve with AF_XDP.
+    #[arg(long, value_name = "IF")]
+    iface: Option<String>,
+    /// Another NIC: `loopback`, or `pcap:IN,OUT`.
+    #[arg(long, value_name = "NIC", conflicts_with = "iface")]
+    nic: Option<String>,
+    /// Machine that handlers see.
+    #[arg(long, value_enum)]
+    preset: Option<Preset>,
+    /// Configuration file; options given here win over it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen for applications.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// What to do when no packet waits.
+    #[arg(long, value_enum)]
+    idle: Option<Idle>,
+    /// How to attach the XDP program.
+    #[arg(long, value_enum)]
+    xdp_mode: Option<XdpMode>,
+}
+
+impl Args {
+    /// The configuration file's settings, overridden by those given here.
+    fn config(self) -> Result<Config, Box<dyn Error>> {
+        let mut file = self.config.as_deref().map(File::read).transpose()?.unwrap_or_default();
+        if self.iface.is_some() || self.nic.is_some() {
+            (file.iface, file.nic) = (self.iface, self.nic);
+        }
+        file.preset = self.preset.or(file.preset);
+        file.socket = self.socket.or(file.socket);
+        file.idle = self.idle.or(file.idle);
+        file.xdp_mode = self.xdp_mode.or(file.xdp_mode);
+        Ok(Config::try_from(file)?)
+    }
+}
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_env("SPIND_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr)
+        .with_ansi(stderr().is_terminal())
+        .with_target(false)
+        .init();
+    match run(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("spind: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Args) -> Result<(), Box<dyn Error>> {
+    let config = args.config()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second one of a kind ends the process at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    let statistics = Daemon::new(&config)?.run(&stop)?;
+    println!("{statistics}");
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! The packet's way, top to bottom, on one thread: receive → match → order → run → act → feed back → send.
+
+use std::time::Duration;
+
+use hpu_vm::Exit;
+use spin_abi::counters::Counter;
+use spin_abi::map::{Machine, PACKET_WINDOW};
+use spin_matcher::{Headers, Table};
+use spin_nic::{Frame, NicError, Queue};
+
+use crate::commands::{Commands, Deferred, stage};
+use crate::context::{Context, LINES_PRINTED, LoadedImage, Slot};
+use crate::counts::Counts;
+use crate::hpu::{Hpu, Job};
+use crate::messages::Messages;
+use crate::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
+use crate::statistics::{Latency, Statistics};
+
+/// Frames taken from the NIC at once.
+const BATCH: usize = 64;
+/// Message processing queues (PsPIN: 256).
+const QUEUES: u32 = 256;
+/// HERs that can wait at the same time.
+const HERS: u32 = 1024;
+/// Frames staged for sending above which nothing more is received: the NIC has to catch up first.
+const TRANSMIT_BACKLOG: usize = 256;
+
+/// What a message is bound to from its first packet to its last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// Its context.
+    pub slot: Slot,
+    /// The cluster whose L1 its handlers share.
+    pub home: u32,
+}
+
+/// One cluster thread's engine: NIC queue, message queues, HPUs and contexts, all owned by it alone.
+pub struct Engine {
+    pub(crate) machine: Machine,
+    pub(crate) nic: Box<dyn Queue>,
+    pub(crate) table: Table,
+    pub(crate) images: Vec<Option<LoadedImage>>,
+    /// By slot.
+    pub(crate) contexts: Vec<Option<Context>>,
+    /// Occupied slots in order of installation, which is the order of priority.
+    pub(crate) order: Vec<Slot>,
+    /// Id of the context installed last.
+    pub(crate) next_id: u32,
+    pub(crate) messages: Messages,
+    pub(crate) mpqs: Mpqs<Binding, Frame>,
+    hpus: Vec<Hpu>,
+    received: Vec<Frame>,
+    transmit: Vec<Frame>,
+    pub(crate) counts: Counts,
+    latency: Latency,
+    first_arrival: Option<Duration>,
+    last_feedback: Duration,
+}
+
+impl Engine {
+    /// An engine without contexts.
+    #[must_use]
+    pub fn new(machine: Machine, nic: Box<dyn Queue>) -> Self {
+        Self {
+            machine,
+            nic,
+            table: Table::default(),
+            images: Vec::new(),
+            contexts: Vec::new(),
+            order: Vec::new(),
+            next_id: 0,
+            messages: Messages::new(QUEUES),
+            mpqs: Mpqs::new(
+                QUEUES,
+                HERS,
+                Latch { context: Binding { slot: Slot(0), home: 0 }, header: false, completion: false },
+            ),
+            hpus: (0..machine.clusters).map(|cluster| Hpu::new(machine, cluster)).collect(),
+            received: Vec::with_capacity(BATCH),
+            transmit: Vec::with_capacity(TRANSMIT_BACKLOG + BATCH * 4),
+            counts: Counts::default(),
+            latency: Latency::default(),
+            first_arrival: None,
+            last_feedback: Duration::ZERO,
+        }
+    }
+
+    /// One turn: a batch of packets from the NIC to the last of their handlers. `clock` tells the time since some fixed
+    /// moment; it is read twice a batch, never per packet. Returns how many frames arrived.
+    ///
+    /// # Errors
+    /// When the NIC is of no use any more.
+    pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
+        let arrived = self.receive();
+        if arrived > 0 {
+            let arrival = clock();
+            self.first_arrival.get_or_insert(arrival);
+            let mut received = std::mem::take(&mut self.received);
+            for frame in received.drain(..) {
+                self.admit(frame);
+            }
+            self.received = received;
+            let mut released = 0;
+            while let Some(task) = self.mpqs.next_task() {
+                released += u64::from(self.run(task));
+            }
+            self.last_feedback = clock();
+            self.latency.record(released, self.last_feedback.saturating_sub(arrival));
+        }
+        self.send()?;
+        Ok(arrived)
+    }
+
+    /// Takes a batch from the NIC, as much as there is room for.
+    fn receive(&mut self) -> usize {
+        let room = self.mpqs.room().min(BATCH);
+        if room == 0 || self.transmit.len() >= TRANSMIT_BACKLOG {
+            self.counts.add(Counter::HerStalls, 1);
+            return 0;
+        }
+        let arrived = self.nic.receive(&mut self.received, room);
+        self.counts.add(Counter::RxPackets, arrived as u64);
+        arrived
+    }
+
+    /// The NIC inbound engine: matches a frame to its context and queues it with its message.
+    fn admit(&mut self, frame: Frame) {
+        self.counts.add(Counter::RxBytes, frame.len() as u64);
+        let headers = Headers::parse(&frame);
+        let Some(found) = self.table.match_frame(&frame, &headers) else {
+            return self.drop_frame(frame, Counter::DropUnmatched);
+        };
+        if frame.len() > PACKET_WINDOW as usize {
+            return self.drop_frame(frame, Counter::DropOversize);
+        }
+        let slot = self.order[found.index];
+        let Some(mpq) = self.messages.queue(slot, found.key) else {
+            return self.drop_frame(frame, Counter::DropNoMpq);
+        };
+        let context = context(&mut self.contexts, slot);
+        context.counts.add(Counter::Matched, 1);
+        let latch = Latch {
+            context: Binding { slot, home: found.key.hash() % self.machine.clusters },
+            header: context.handler(Stage::Header).is_some(),
+            completion: context.handler(Stage::Completion).is_some(),
+        };
+        let her = Her { latch, end_of_message: found.eom, packet: frame };
+        let queued = self.mpqs.push(mpq, her);
+        debug_assert!(queued.is_ok(), "a batch is never larger than the room for HERs");
+    }
+
+    /// Runs one task and feeds it back. Returns whether a packet buffer was given back.
+    fn run(&mut self, task: Task<Binding, Frame>) -> bool {
+        let Task { mpq, stage, context: binding, packet: mut frame, last_use } = task;
+        let deferred = self.run_handler(mpq, stage, binding, &mut frame, last_use);
+        let feedback = if last_use {
+            self.release(frame, binding.slot, deferred);
+            self.mpqs.feedback(mpq, stage, None)
+        } else {
+            self.mpqs.feedback(mpq, stage, Some(frame))
+        };
+        if feedback.message_done {
+            context(&mut self.contexts, binding.slot).counts.add(Counter::Messages, 1);
+        }
+        if feedback.idle {
+            self.messages.release(mpq);
+        }
+        last_use
+    }
+
+    /// Runs the context's handler for a stage on its home cluster, if it has one.
+    fn run_handler(
+        &mut self,
+        mpq: MpqId,
+        stage: Stage,
+        binding: Binding,
+        frame: &mut Frame,
+        last_use: bool,
+    ) -> Option<Deferred> {
+        let context = context(&mut self.contexts, binding.slot);
+        let handler = context.handler(stage)?;
+        let loaded = image(&mut self.images, context.image);
+        context.counts.add(started(stage), 1);
+        let job = Job {
+            context: context.id,
+            handler,
+            flow: mpq.0,
+            packet: frame,
+            l1_bytes: context.l1_bytes,
+            image: &loaded.image,
+            image_memory: &mut loaded.memory,
+            memory: &mut context.memory,
+            instruction_limit: context.instruction_limit,
+        };
+        let commands = Commands {
+            nic: &mut *self.nic,
+            transmit: &mut self.transmit,
+            host: context.host.as_ref(),
+            counts: &mut context.counts,
+            may_move: last_use,
+            deferred: None,
+        };
+        let (id, name, lines_left) = (context.id, &context.name, &mut context.lines_left);
+        let mut print = |line: &[u8]| print_line(id, name, lines_left, line);
+        let ended = self.hpus[binding.home as usize].run(job, commands, &mut print);
+        if let Exit::Fault(fault) = ended.exit {
+            context.counts.add(Counter::Faults, 1);
+            context.record_fault(&loaded.image, stage, fault);
+        }
+        ended.deferred
+    }
+
+    /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
+    fn release(&mut self, mut frame: Frame, slot: Slot, deferred: Option<Deferred>) {
+        let counts = &mut context(&mut self.contexts, slot).counts;
+        counts.add(Counter::Released, 1);
+        match deferred {
+            Some(send) if frame.trim(send.offset, send.len).is_ok() => {
+                counts.add(Counter::TxMoved, 1);
+                stage(&mut self.transmit, counts, frame);
+            }
+            _ => self.nic.recycle(frame),
+        }
+    }
+
+    /// The NIC outbound engine: hands staged frames over; what the NIC has no room for stays staged.
+    fn send(&mut self) -> Result<(), NicError> {
+        self.nic.send(&mut self.transmit);
+        self.nic.flush()
+    }
+
+    fn drop_frame(&mut self, frame: Frame, cause: Counter) {
+        self.counts.add(cause, 1);
+        self.nic.recycle(frame);
+    }
+
+    /// Frames that wait for the NIC to take them.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.transmit.len()
+    }
+
+    /// The statistics block so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let mut counts = self.counts.clone();
+        for context in self.contexts.iter().flatten() {
+            counts.merge(&context.counts);
+        }
+        let active = self.last_feedback.saturating_sub(self.first_arrival.unwrap_or_default());
+        Statistics { counts, latency: self.latency, active }
+    }
+}
+
+const fn started(stage: Stage) -> Counter {
+    match stage {
+        Stage::Header => Counter::HeaderRuns,
+        Stage::Payload => Counter::PayloadRuns,
+        Stage::Completion => Counter::CompletionRuns,
+    }
+}
+
+/// A context that matched or has messages is installed: removal empties both first.
+fn context(contexts: &mut [Option<Context>], slot: Slot) -> &mut Context {
+    let Some(context) = &mut contexts[slot.0 as usize] else { unreachable!("{slot:?} is installed") };
+    context
+}
+
+/// The image of an installed context is loaded.
+fn image(images: &mut [Option<LoadedImage>], index: usize) -> &mut LoadedImage {
+    let Some(image) = &mut images[index] else { unreachable!("image {index} is loaded") };
+    image
+}
+
+/// What a handler prints goes to the log, as long as its context has lines left.
+fn print_line(id: u32, name: &str, lines_left: &mut u32, line: &[u8]) {
+    match lines_left {
+        0 => return,
+        1 => tracing::warn!("context {id} ({name}) has printed {LINES_PRINTED} lines; no more are shown"),
+        _ => tracing::info!("context {id} ({name}): {}", String::from_utf8_lossy(line).escape_debug()),
+    }
+    *lines_left -= 1;
+}

@@ -1,0 +1,266 @@
+//! The control socket: applications' requests, checked on threads of their own, carried out by the engine between two
+//! batches.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::sockopt::socket_peercred;
+use spin_abi::control::{Reply, Request};
+use spin_abi::map::Machine;
+use spin_shm::Region;
+use spin_shm::channel as wire;
+
+use crate::config::Limits;
+use crate::install::{HOST_ADDRESS, Prepared, User};
+
+/// How long a peer may take to swallow an answer before it is cut off.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the engine is asked to do.
+#[derive(Debug)]
+pub enum Work {
+    /// Link a checked context in; answered by [`Answer::Installed`].
+    Install(Box<Prepared>),
+    /// Everything that needs no preparation.
+    Request(Request, User),
+    /// Frames to replay, as a capture.
+    Replay(Vec<u8>),
+}
+
+/// What the engine answers.
+#[derive(Debug)]
+pub enum Answer {
+    /// The new context's id.
+    Installed(u32),
+    /// A reply to pass on, with its blob.
+    Reply(Reply, Vec<u8>),
+}
+
+/// A request under way.
+pub struct Ticket {
+    /// What to do.
+    pub work: Work,
+    /// Where the answer goes.
+    pub reply: Responder,
+}
+
+/// Takes the answer to one request.
+pub struct Responder(SyncSender<Result<Answer, String>>);
+
+impl Responder {
+    /// Answers.
+    pub fn answer(self, answer: Result<Answer, String>) {
+        // The connection's thread may have ended with its peer: then nobody waits for this.
+        let _ = self.0.send(answer);
+    }
+}
+
+/// Why the control socket cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// Another spind is there.
+    #[error("another spind listens on {}: stop it, or choose another --socket", .0.display())]
+    Taken(PathBuf),
+    /// The system refused.
+    #[error("control socket {}: {source}", path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The listening socket, removed when dropped.
+pub struct Server {
+    path: PathBuf,
+    tickets: Receiver<Ticket>,
+    wake: Arc<OwnedFd>,
+}
+
+/// What connection threads share.
+struct Shared {
+    machine: Machine,
+    limits: Limits,
+    tickets: Sender<Ticket>,
+    wake: Arc<OwnedFd>,
+    connections: AtomicUsize,
+}
+
+impl Server {
+    /// Listens at `path`; files of mode `mode` may be connected to by those it lets write.
+    ///
+    /// # Errors
+    /// See [`ServerError`].
+    pub fn start(path: &Path, mode: u32, machine: Machine, limits: Limits) -> Result<Self, ServerError> {
+        let fail = |source| ServerError::Io { path: path.to_path_buf(), source };
+        remove_stale(path)?;
+        let listener = UnixListener::bind(path).map_err(fail)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(fail)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| fail(errno.into()))?;
+        let wake = Arc::new(wake);
+        let (sender, tickets) = channel();
+        let shared = Shared { machine, limits, tickets: sender, wake: wake.clone(), connections: AtomicUsize::new(0) };
+        thread::Builder::new()
+            .name("control".into())
+            .spawn(move || accept(&listener, &Arc::new(shared)))
+            .map_err(fail)?;
+        Ok(Self { path: path.to_path_buf(), tickets, wake })
+    }
+
+    /// The next request, if one waits.
+    #[must_use]
+    pub fn next(&self) -> Option<Ticket> {
+        self.tickets.try_recv().ok()
+    }
+
+    /// Becomes readable when a request waits.
+    #[must_use]
+    pub fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Makes [`Server::wake`] unreadable until the next request.
+    pub fn clear_wake(&self) {
+        // EAGAIN when nothing was pending: as wanted.
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Somebody may have removed it already.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes a socket that a killed spind left behind.
+fn remove_stale(path: &Path) -> Result<(), ServerError> {
+    match UnixStream::connect(path) {
+        Ok(_) => Err(ServerError::Taken(path.to_path_buf())),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|source| ServerError::Io { path: path.to_path_buf(), source })
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Out of descriptors, most likely: give the connections there are time to end.
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.limits.connections {
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            let message = format!("all {} control connections are in use", shared.limits.connections);
+            // Refusing is a courtesy: the peer sees the end of the connection in any case.
+            let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
+            let _ = wire::send(&stream, &Reply::Error { message }, &[], None);
+            continue;
+        }
+        let served = shared.clone();
+        let spawned = thread::Builder::new().name("connection".into()).spawn(move || {
+            Connection { stream, shared: served.clone(), owned: Vec::new() }.serve();
+            served.connections.fetch_sub(1, Ordering::Relaxed);
+        });
+        if let Err(error) = spawned {
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            tracing::warn!("control connection refused: {error}");
+        }
+    }
+}
+
+/// One application.
+struct Connection {
+    stream: UnixStream,
+    shared: Arc<Shared>,
+    /// Contexts that live as long as this connection.
+    owned: Vec<u32>,
+}
+
+impl Connection {
+    fn serve(mut self) {
+        if let Err(error) = self.converse() {
+            tracing::debug!("control connection ended: {error}");
+        }
+        for context in std::mem::take(&mut self.owned) {
+            // It may have been removed by request.
+            let _ = self.ask(Work::Request(Request::Remove { context }, User(0)));
+        }
+    }
+
+    fn converse(&mut self) -> Result<(), wire::ChannelError> {
+        self.stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        let user = User(socket_peercred(&self.stream).map_err(io::Error::from)?.uid.as_raw());
+        loop {
+            let message = match wire::receive::<Request>(&self.stream) {
+                Ok(Some(message)) => message,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    // After nonsense there is no telling where the next message starts: say why, and hang up.
+                    let _ = wire::send(&self.stream, &Reply::Error { message: error.to_string() }, &[], None);
+                    return Err(error);
+                }
+            };
+            match self.handle(message.body, message.blob, user) {
+                Ok((reply, blob, host)) => {
+                    wire::send(&self.stream, &reply, &blob, host.as_ref().map(|region| region.fd()))?;
+                }
+                Err(message) => wire::send(&self.stream, &Reply::Error { message }, &[], None)?,
+            }
+        }
+    }
+
+    fn handle(&mut self, request: Request, blob: Vec<u8>, user: User) -> Result<Handled, String> {
+        match request {
+            Request::Install(install) => {
+                let persistent = install.persistent;
+                let prepared = Prepared::new(install, blob, user.0, &self.shared.machine, &self.shared.limits)
+                    .map_err(|error| error.to_string())?;
+                let host = prepared.host();
+                let Answer::Installed(context) = self.ask(Work::Install(Box::new(prepared)))? else {
+                    return Err("the engine gave an unexpected answer".into());
+                };
+                if !persistent {
+                    self.owned.push(context);
+                }
+                let host_mem = host.as_ref().map_or(0, |region| region.len());
+                Ok((Reply::Installed { context, host_mem, host_address: HOST_ADDRESS }, Vec::new(), host))
+            }
+            Request::Replay => self.reply_to(Work::Replay(blob)),
+            other => self.reply_to(Work::Request(other, user)),
+        }
+    }
+
+    fn reply_to(&self, work: Work) -> Result<Handled, String> {
+        match self.ask(work)? {
+            Answer::Reply(reply, blob) => Ok((reply, blob, None)),
+            Answer::Installed(_) => Err("the engine gave an unexpected answer".into()),
+        }
+    }
+
+    /// Has the engine do something, and waits until it has.
+    fn ask(&self, work: Work) -> Result<Answer, String> {
+        let stopping = || "spind is stopping".to_owned();
+        let (reply, answer) = sync_channel(1);
+        self.shared.tickets.send(Ticket { work, reply: Responder(reply) }).map_err(|_| stopping())?;
+        // The counter of an eventfd overflows after 2^64 - 1 wake-ups; otherwise this cannot fail.
+        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
+        answer.recv().map_err(|_| stopping())?
+    }
+}
+
+/// A reply, its blob, and the host memory whose descriptor goes along.
+type Handled = (Reply, Vec<u8>, Option<Arc<Region>>);

@@ -1,0 +1,120 @@
+//! The statistics block that PsPIN's simulator prints at its end, over the whole life of the engine.
+
+use std::fmt;
+use std::time::Duration;
+
+use spin_abi::counters::Counter;
+
+use crate::counts::Counts;
+
+/// Time of packets in the engine. Times are taken once per batch: a packet's latency runs from the batch it arrived in
+/// to the batch end at which its buffer was given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    packets: u64,
+    total: Duration,
+    min: Duration,
+    max: Duration,
+}
+
+impl Latency {
+    /// Records `packets` packets that all took `elapsed`.
+    pub fn record(&mut self, packets: u64, elapsed: Duration) {
+        if packets == 0 {
+            return;
+        }
+        self.min = if self.packets == 0 { elapsed } else { self.min.min(elapsed) };
+        self.max = self.max.max(elapsed);
+        self.total += elapsed.saturating_mul(u32::try_from(packets).unwrap_or(u32::MAX));
+        self.packets += packets;
+    }
+
+    fn average_ns(&self) -> f64 {
+        ratio(self.total.as_nanos() as f64, self.packets)
+    }
+}
+
+/// What [`fmt::Display`] prints.
+#[derive(Clone, Debug)]
+pub struct Statistics {
+    /// All counters of engine and contexts.
+    pub counts: Counts,
+    /// Packet latency.
+    pub latency: Latency,
+    /// From the first batch received to the last one finished.
+    pub active: Duration,
+}
+
+fn ratio(total: f64, count: u64) -> f64 {
+    if count == 0 { 0.0 } else { total / count as f64 }
+}
+
+fn gbit_per_s(bytes: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { bytes as f64 * 8.0 / time.as_nanos() as f64 }
+}
+
+const LINE: &str = "----------------------------------------";
+
+impl fmt::Display for Statistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |counter| self.counts.get(counter);
+        let (rx, rx_bytes) = (count(Counter::RxPackets), count(Counter::RxBytes));
+        let (tx, tx_bytes) = (count(Counter::TxPackets), count(Counter::TxBytes));
+        let latency = &self.latency;
+        writeln!(f, "###### Statistics ######")?;
+        writeln!(f, "NIC inbound engine:")?;
+        writeln!(f, "\tPackets: {rx}; Bytes: {rx_bytes}")?;
+        writeln!(f, "\tAvg packet length: {:.3} B", ratio(rx_bytes as f64, rx))?;
+        writeln!(f, "\tFeedback throughput: {:.3} Gbit/s (arrival time)", gbit_per_s(rx_bytes, self.active))?;
+        writeln!(
+            f,
+            "\tPacket latency: avg: {:.3} ns; min: {} ns; max: {} ns (per batch)",
+            latency.average_ns(),
+            latency.min.as_nanos(),
+            latency.max.as_nanos()
+        )?;
+        writeln!(f, "\tHER stalls: {}", count(Counter::HerStalls))?;
+        writeln!(f, "{LINE}")?;
+        writeln!(f, "NIC outbound engine:")?;
+        writeln!(f, "\tCommands: {}; Packets: {tx}; Bytes: {tx_bytes}", count(Counter::CommandsSend))?;
+        writeln!(f, "\tAvg packet length: {:.3} B", ratio(tx_bytes as f64, tx))?;
+        writeln!(f, "\tThroughput: {:.3} Gbit/s", gbit_per_s(tx_bytes, self.active))?;
+        writeln!(f, "{LINE}")?;
+        let (written, read) = (count(Counter::DmaToHostBytes), count(Counter::DmaFromHostBytes));
+        let (dma, direct) = (count(Counter::CommandsDma), count(Counter::CommandsHostDirect));
+        writeln!(f, "PCIe Slave:")?;
+        writeln!(f, "\tCommands: {dma} DMA, {direct} HostDirect")?;
+        writeln!(f, "\tWrites: {written} Bytes ({:.3} Gbit/s)", gbit_per_s(written, self.active))?;
+        writeln!(f, "\tReads: {read} Bytes ({:.3} Gbit/s)", gbit_per_s(read, self.active))?;
+        writeln!(f, "{LINE}")?;
+        writeln!(f, "Counters:")?;
+        for counter in Counter::ALL.iter().filter(|&&counter| count(counter) > 0) {
+            writeln!(f, "\t{}: {} ({})", counter.name(), count(*counter), counter.meaning())?;
+        }
+        write!(f, "{LINE}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Latency, Statistics};
+    use crate::counts::Counts;
+    use spin_abi::counters::Counter;
+    use std::time::Duration;
+
+    #[test]
+    fn prints_averages_and_survives_zeros() {
+        let mut counts = Counts::default();
+        let empty = Statistics { counts: counts.clone(), latency: Latency::default(), active: Duration::ZERO };
+        assert!(empty.to_string().contains("Packets: 0; Bytes: 0"));
+        counts.add(Counter::RxPackets, 2);
+        counts.add(Counter::RxBytes, 300);
+        let mut latency = Latency::default();
+        latency.record(1, Duration::from_nanos(10));
+        latency.record(1, Duration::from_nanos(20));
+        let text = Statistics { counts, latency, active: Duration::from_nanos(2400) }.to_string();
+        assert!(text.contains("Avg packet length: 150.000 B"), "{text}");
+        assert!(text.contains("Feedback throughput: 1.000 Gbit/s"), "{text}");
+        assert!(text.contains("avg: 15.000 ns; min: 10 ns; max: 20 ns"), "{text}");
+    }
+}

@@ -1,0 +1,109 @@
+//! An engine on one end of a pair in memory, the test on the other.
+#![allow(dead_code, reason = "each test file uses its part of this")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etherparse::PacketBuilder;
+use spin_abi::control::{ContextInfo, FaultInfo, Install};
+use spin_abi::counters::Counter;
+use spin_abi::map::Machine;
+use spin_engine::config::Limits;
+use spin_engine::install::{InstallError, Prepared, User};
+use spin_engine::pipeline::Engine;
+use spin_nic::Queue;
+use spin_nic::memory::{MemoryQueue, pair};
+use spin_shm::Region;
+
+pub const ROOT: User = User(0);
+
+pub struct Lab {
+    pub engine: Engine,
+    pub far: MemoryQueue,
+    pub limits: Limits,
+}
+
+impl Lab {
+    pub fn new() -> Self {
+        Self::with(Machine::PSPIN, 256)
+    }
+
+    pub fn with(machine: Machine, frames: usize) -> Self {
+        let (near, far) = pair(frames).expect("a pair");
+        Self { engine: Engine::new(machine, Box::new(near)), far, limits: Limits::default() }
+    }
+
+    pub fn try_install(
+        &mut self,
+        image: &[u8],
+        install: Install,
+        user: User,
+    ) -> Result<(u32, Option<Arc<Region>>), InstallError> {
+        let prepared = Prepared::new(install, image.to_vec(), user.0, &Machine::PSPIN, &self.limits)?;
+        let host = prepared.host();
+        Ok((self.engine.install(prepared, &self.limits)?, host))
+    }
+
+    /// Installs one of the repository's handlers for `rule`.
+    pub fn install(&mut self, handler: &str, rule: &str) -> u32 {
+        self.install_with(handler, Install { rules: vec![rule.into()], ..Install::default() }).0
+    }
+
+    pub fn install_with(&mut self, handler: &str, install: Install) -> (u32, Option<Arc<Region>>) {
+        let image = spin_handlers::build(&spin_handlers::source(handler));
+        self.try_install(&image, install, ROOT).expect("a handler of ours installs")
+    }
+
+    /// Lets frames arrive all at once and returns what was sent meanwhile.
+    pub fn exchange(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut batch = Vec::new();
+        for bytes in frames {
+            let mut frame = self.far.allocate().expect("the lab sends less than the pair holds");
+            frame.fill(bytes).expect("fits a frame");
+            batch.push(frame);
+        }
+        assert_eq!(self.far.send(&mut batch), frames.len());
+        self.far.flush().expect("memory does not fail");
+        while self.engine.turn(|| Duration::ZERO).expect("memory does not fail") > 0 || self.engine.backlog() > 0 {}
+        let mut replies = Vec::new();
+        while self.far.receive(&mut batch, 64) > 0 {
+            for frame in batch.drain(..) {
+                replies.push(frame.to_vec());
+                self.far.recycle(frame);
+            }
+        }
+        replies
+    }
+
+    pub fn total(&self, counter: Counter) -> u64 {
+        self.engine.statistics().counts.get(counter)
+    }
+
+    pub fn info(&self, id: u32) -> ContextInfo {
+        let found = self.engine.context_infos().into_iter().find(|info| info.context == id);
+        found.expect("installed")
+    }
+
+    pub fn faults(&self, id: u32) -> Vec<FaultInfo> {
+        self.info(id).faults
+    }
+}
+
+/// A UDP datagram from 10.0.0.1:1234 to 10.0.0.2:`port`.
+pub fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
+    udp_from(1234, port, payload)
+}
+
+pub fn udp_from(source: u16, port: u16, payload: &[u8]) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .udp(source, port);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, payload).expect("a vector takes all");
+    frame
+}
+
+/// Payload of a UDP frame without options.
+pub fn payload(frame: &[u8]) -> &[u8] {
+    &frame[42..]
+}

@@ -1,0 +1,231 @@
+//! Real handlers, compiled by `spin-cc`, on the engine in memory.
+
+mod common;
+
+use common::{Lab, ROOT, payload, udp, udp_from};
+use spin_abi::control::Install;
+use spin_abi::counters::Counter;
+use spin_abi::fault::Cause;
+use spin_engine::install::{HOST_ADDRESS, InstallError, User};
+
+fn rule(text: &str) -> Install {
+    Install { rules: vec![text.into()], ..Install::default() }
+}
+
+#[test]
+fn pingpong_answers_each_datagram_from_its_own_buffer() {
+    let mut lab = Lab::new();
+    let id = lab.install("udp_pingpong", "udp dport 9999");
+    let requests: Vec<_> = (0..100u8).map(|n| udp_from(2000 + u16::from(n), 9999, &[n; 64])).collect();
+    let replies = lab.exchange(&requests);
+    assert_eq!(replies.len(), 100);
+    for (request, reply) in requests.iter().zip(&replies) {
+        assert_eq!(reply[..6], request[6..12], "to the sender's MAC");
+        assert_eq!(reply[6..12], request[..6]);
+        assert_eq!(reply[26..30], request[30..34], "from the address asked");
+        assert_eq!(reply[34..36], request[36..38], "from the port asked");
+        assert_eq!(payload(reply), payload(request));
+    }
+    assert_eq!(lab.total(Counter::PayloadRuns), 100);
+    assert_eq!(lab.total(Counter::TxMoved), 100, "sent without a copy");
+    assert_eq!(lab.total(Counter::Messages), 100, "each datagram is a message");
+    assert_eq!(lab.total(Counter::Released), 100);
+    assert!(lab.faults(id).is_empty());
+}
+
+#[test]
+fn what_matches_no_context_is_counted_and_not_touched() {
+    let mut lab = Lab::new();
+    lab.install("udp_pingpong", "udp dport 9999");
+    assert!(lab.exchange(&[udp(9998, b"no"), vec![0; 14], vec![0; 60]]).is_empty());
+    assert_eq!(lab.total(Counter::DropUnmatched), 3);
+    assert_eq!(lab.total(Counter::RxPackets), 3);
+    assert_eq!(lab.total(Counter::PayloadRuns), 0);
+}
+
+#[test]
+fn every_buffer_comes_back() {
+    let mut lab = Lab::with(spin_abi::map::Machine::FPSPIN, 32);
+    for name in ["udp_pingpong", "double_send", "endless_loop", "store_outside"] {
+        let (id, _) = lab.install_with(name, Install { instruction_limit: Some(10_000), ..rule("udp dport 9999") });
+        for round in 0..200u8 {
+            // The memory pair has 32 buffers: any that got lost would be missed within the first rounds.
+            lab.exchange(&[udp(9999, b"e"), udp(9999, &[round; 100]), udp(1, b"unmatched")]);
+        }
+        lab.engine.remove(id, ROOT).expect("installed");
+    }
+    assert_eq!(lab.total(Counter::Matched), 4 * 400);
+    assert_eq!(lab.total(Counter::Released), 4 * 400);
+}
+
+#[test]
+fn sends_of_both_copies_leave_in_order_and_differ() {
+    let mut lab = Lab::new();
+    lab.install("double_send", "udp dport 9999");
+    let request = udp(9999, &[0x0f; 20]);
+    let replies = lab.exchange(std::slice::from_ref(&request));
+    assert_eq!(replies.len(), 2);
+    assert_eq!(replies[0], request, "the L2 copy is as it came: writes to the L1 copy do not reach it");
+    assert_eq!(replies[1].last(), Some(&0xf0));
+    assert_eq!(lab.total(Counter::TxMoved), 0, "whoever waits for a send gets a copy at once");
+}
+
+/// Sends one packet to a misbehaving handler and checks that it is ended for `cause`, and that the next packet of a
+/// well-behaved context is answered.
+fn ends_with(handler: &str, request: &[u8], cause: Cause) -> (Lab, u32) {
+    let mut lab = Lab::new();
+    let bad = lab.install(handler, "udp dport 1");
+    lab.install("udp_pingpong", "udp dport 9999");
+    let replies = lab.exchange(&[udp(1, request), udp(9999, b"next")]);
+    assert_eq!(replies.len(), 1, "{handler}: the next packet is processed");
+    let faults = lab.faults(bad);
+    assert_eq!(faults.len(), 1, "{handler}");
+    assert_eq!(faults[0].fault.cause, cause, "{handler}: {faults:?}");
+    assert_eq!(faults[0].handler, "payload");
+    assert_eq!(lab.total(Counter::Released), 2, "{handler}: the packet's buffer is released");
+    (lab, bad)
+}
+
+#[test]
+fn misbehaving_handlers_are_ended_and_named() {
+    let (lab, id) = ends_with("wild_jump", b"", Cause::InstructionAccess);
+    assert_eq!(lab.faults(id)[0].fault.address, 0x2000);
+    let (lab, id) = ends_with("endless_loop", b"", Cause::Watchdog);
+    assert!(lab.faults(id)[0].symbol.starts_with("payload_handler"), "{:?}", lab.faults(id));
+    ends_with("illegal", b"", Cause::IllegalInstruction);
+    let (lab, id) = ends_with("null_load", b"", Cause::LoadAccess);
+    assert_eq!(lab.faults(id)[0].fault.address, 0);
+    let (lab, id) = ends_with("stack_overflow", b"", Cause::StackOverflow);
+    assert!(lab.faults(id)[0].symbol.starts_with("dig"), "{:?}", lab.faults(id));
+}
+
+#[test]
+fn stores_outside_are_faults_wherever_they_go() {
+    for choice in [b'e', b'E', b'b', b'n', b's', b'h', b'c', b'w'] {
+        ends_with("store_outside", &[choice], Cause::StoreAccess);
+    }
+    let mut lab = Lab::new();
+    lab.install("store_outside", "udp dport 1");
+    assert_eq!(lab.exchange(&[udp(1, b"x")]).len(), 1, "without a bad store it answers");
+}
+
+#[test]
+fn one_context_never_reads_what_another_left() {
+    // The counter's image keeps its state; another context of the same user shares it, another user's does not.
+    let image = spin_handlers::build(&spin_handlers::source("counter"));
+    let mut lab = Lab::new();
+    let (first, _) = lab.try_install(&image, rule("udp dport 1"), User(1000)).unwrap();
+    lab.try_install(&image, rule("udp dport 2"), User(1000)).unwrap();
+    lab.try_install(&image, rule("udp dport 3"), User(1001)).unwrap();
+    let count = |lab: &mut Lab, port| {
+        let reply = lab.exchange(&[udp(port, &[0; 8])]).pop().expect("a reply");
+        u32::from_be_bytes(*reply.last_chunk().expect("four bytes"))
+    };
+    assert_eq!(count(&mut lab, 1), 1001);
+    assert_eq!(count(&mut lab, 1), 1002);
+    assert_eq!(count(&mut lab, 2), 1003, "an image is loaded once for its user");
+    assert_eq!(count(&mut lab, 3), 1001, "but not shared between users");
+    assert!(matches!(lab.engine.remove(first, User(1001)), Err(InstallError::NotYours { owner: 1000, .. })));
+    lab.engine.remove(first, User(1000)).unwrap();
+    assert_eq!(count(&mut lab, 2), 1004, "the image stays while a context uses it");
+}
+
+#[test]
+fn host_memory_by_dma_and_host_direct() {
+    let mut lab = Lab::new();
+    let install = Install { host_mem: 4096, ..rule("udp dport 1") };
+    let (id, host) = lab.install_with("dma_probe", install);
+    let host = host.expect("host memory");
+    let request = udp(1, &[0x55; 64]);
+    let reply = lab.exchange(std::slice::from_ref(&request)).pop().expect("a reply");
+    // 0: done; 3, 5 and 4: bad host address; 6: bad NIC address; 7: what was read back is what was written.
+    assert_eq!(reply.last_chunk::<8>().unwrap(), &[0, 0, 0, 4, 4, 4, 3, 0]);
+    let mut bytes = [0; 16];
+    host.read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, request[..16]);
+    let mut last = [0; 8];
+    host.read(4088, &mut last).unwrap();
+    assert_eq!(u64::from_le_bytes(last), 0x1122_3344_5566_7788);
+    assert_eq!(lab.total(Counter::CommandErrors), 4);
+
+    // The application says where it mapped the region: the same handler goes on there.
+    lab.engine.map_host(id, ROOT, 0x7000_0000_0000).unwrap();
+    let reply = lab.exchange(&[request]).pop().expect("a reply");
+    assert_eq!(reply.last_chunk::<8>().unwrap(), &[0, 0, 0, 4, 4, 4, 3, 0]);
+    assert_ne!(HOST_ADDRESS, 0x7000_0000_0000);
+}
+
+/// Marks that `three_handlers` left in host memory: who, and the packet's last byte.
+fn marks(host: &spin_shm::Region, count: u64) -> Vec<(char, u8)> {
+    (0..count)
+        .map(|at| {
+            let mut record = [0; 8];
+            host.read(at * 8, &mut record).unwrap();
+            (char::from(record[0]), record[7])
+        })
+        .collect()
+}
+
+#[test]
+fn header_payload_completion_in_order() {
+    let mut lab = Lab::new();
+    let install = Install { host_mem: 4096, eom: Some("payload[0:1] = 0xee".into()), ..rule("udp dport 1") };
+    let (_, host) = lab.install_with("three_handlers", install);
+    let host = host.expect("host memory");
+    // Two messages, told apart by their flow, interleaved.
+    let packet = |flow: u16, first: u8, last: u8| udp_from(flow, 1, &[first, 0, 0, 0, 0, last]);
+    lab.exchange(&[packet(7, 0, 1), packet(8, 0, 101), packet(7, 0, 2), packet(8, 0xee, 102), packet(7, 0xee, 3)]);
+    let marks = marks(&host, 9);
+    let of =
+        |range: std::ops::Range<u8>| marks.iter().copied().filter(|mark| range.contains(&mark.1)).collect::<Vec<_>>();
+    assert_eq!(of(0..100), [('H', 1), ('P', 1), ('P', 2), ('P', 3), ('C', 3)]);
+    assert_eq!(of(100..200), [('H', 101), ('P', 101), ('P', 102), ('C', 102)]);
+    assert_eq!(lab.total(Counter::Messages), 2);
+}
+
+#[test]
+fn removal_drops_what_open_messages_hold() {
+    let mut lab = Lab::new();
+    let install = Install { eom: Some("never".into()), ..rule("udp dport 1") };
+    let (id, _) = lab.install_with("three_handlers", install);
+    lab.exchange(&[udp(1, b"123456"), udp(1, b"123456")]);
+    assert_eq!((lab.total(Counter::PayloadRuns), lab.total(Counter::Messages)), (2, 0));
+    lab.engine.remove(id, ROOT).unwrap();
+    assert!(matches!(lab.engine.remove(id, ROOT), Err(InstallError::NoSuchContext(_))));
+    lab.exchange(&[udp(1, b"123456")]);
+    assert_eq!(lab.total(Counter::PayloadRuns), 2, "no handler runs after removal");
+    assert_eq!(lab.total(Counter::DropUnmatched), 1);
+}
+
+#[test]
+fn open_messages_exhaust_queues_and_the_loss_is_counted() {
+    let mut lab = Lab::new();
+    lab.install_with("three_handlers", Install { eom: Some("never".into()), ..rule("udp dport 1") });
+    for flow in 0..300 {
+        lab.exchange(&[udp_from(1000 + flow, 1, b"123456")]);
+    }
+    assert_eq!(lab.total(Counter::DropNoMpq), 300 - 256);
+    assert_eq!(lab.total(Counter::PayloadRuns), 256);
+}
+
+#[test]
+fn requests_beyond_the_machine_are_refused() {
+    let image = spin_handlers::build(&spin_handlers::source("udp_pingpong"));
+    let mut lab = Lab::new();
+    let mut refused = |install: Install| match lab.try_install(&image, install, ROOT) {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("accepted"),
+    };
+    let good = rule("udp dport 1");
+    assert!(refused(Install::default()).starts_with("no rule"));
+    assert!(refused(rule("udp dport")).starts_with("rule "), "{}", refused(rule("udp dport")));
+    assert!(refused(Install { eom: Some("sometimes".into()), ..good.clone() }).starts_with("end of message"));
+    assert!(refused(Install { key: Some("nothing".into()), ..good.clone() }).starts_with("message key"));
+    assert!(refused(Install { scratchpad: u32::MAX, ..good.clone() }).contains("scratchpad of 4294967295 bytes"));
+    assert!(refused(Install { handler_mem: u32::MAX, ..good.clone() }).contains("handler memory of 4294967295 bytes"));
+    assert!(refused(Install { host_mem: u64::MAX, ..good.clone() }).contains("host memory of"));
+    assert!(refused(Install { instruction_limit: Some(0), ..good.clone() }).contains("instruction limit 0"));
+    assert!(refused(Install { name: "x".repeat(65), ..good.clone() }).contains("name of 65 bytes"));
+    lab.limits.contexts = 0;
+    assert!(matches!(lab.try_install(&image, good, ROOT), Err(InstallError::Full(0))));
+}

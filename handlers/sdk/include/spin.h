@@ -1,0 +1,32 @@
+/* The SDK of spind's handlers: include this one.
+ *
+ * The view of a packet is the wire's: Ethernet header first, fields in network order.
+ *
+ *   spin_task.h      what a handler is given
+ *   spin_packet.h    checked views of packets
+ *   spin_reply.h     turning a packet into its answer
+ *   spin_command.h   sending, DMA, writes to host memory
+ *   spin_checksum.h  the internet checksum
+ *   spin_bytes.h     numbers in memory, byte order
+ *   spin_io.h        printing, cycle counter
+ *   spin_regs.h      addresses of the device page
+ */
+#ifndef SPIN_H
+#define SPIN_H
+
+#include "spin_bytes.h"
+#include "spin_checksum.h"
+#include "spin_command.h"
+#include "spin_io.h"
+#include "spin_packet.h"
+#include "spin_regs.h"
+#include "spin_reply.h"
+#include "spin_task.h"
+
+/* Provided by the SDK, linked in when used. */
+void *memcpy(void *restrict to, const void *restrict from, size_t length);
+void *memmove(void *to, const void *from, size_t length);
+void *memset(void *to, int byte, size_t length);
+int memcmp(const void *left, const void *right, size_t length);
+
+#endif

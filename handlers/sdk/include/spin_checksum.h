@@ -1,0 +1,55 @@
+/* The internet checksum (RFC 1071), in full and incremental (RFC 1624).
+ *
+ * Sums are taken over half-words as they lie in memory: the one's complement sum does not care about byte order as
+ * long as the result is stored the same way (RFC 1071, 2(B)), so nothing is swapped. A running sum is 32 bits wide
+ * with its carries added in; spin_checksum_fold makes 16 of them.
+ */
+#ifndef SPIN_CHECKSUM_H
+#define SPIN_CHECKSUM_H
+
+#include "spin_bytes.h"
+
+/* One's complement addition. */
+static inline uint32_t spin_checksum_add(uint32_t sum, uint32_t word) {
+    sum += word;
+    return sum + (sum < word);
+}
+
+/* Adds `length` bytes, the first of which is at an even distance from the start of what is summed. */
+static inline uint32_t spin_checksum_bytes(uint32_t sum, const void *data, uint32_t length) {
+    const uint8_t *at = data;
+    for (; length >= 16; length -= 16, at += 16) {
+        sum = spin_checksum_add(sum, spin_load32(at));
+        sum = spin_checksum_add(sum, spin_load32(at + 4));
+        sum = spin_checksum_add(sum, spin_load32(at + 8));
+        sum = spin_checksum_add(sum, spin_load32(at + 12));
+    }
+    for (; length >= 4; length -= 4, at += 4) sum = spin_checksum_add(sum, spin_load32(at));
+    if (length >= 2) {
+        sum = spin_checksum_add(sum, spin_load16(at));
+        length -= 2;
+        at += 2;
+    }
+    return length == 0 ? sum : spin_checksum_add(sum, *at); /* the odd byte counts as one followed by zero */
+}
+
+/* The sum in 16 bits. It is 0 only when all that was added was 0: end-around carries never make it so. */
+static inline uint16_t spin_checksum_fold(uint32_t sum) {
+    sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)(sum + (sum >> 16));
+}
+
+/* The checksum field that goes with a sum, to be stored as it is. */
+static inline uint16_t spin_checksum_finish(uint32_t sum) { return (uint16_t)~spin_checksum_fold(sum); }
+
+/* Whether a sum taken with the checksum field in place is right. */
+static inline int spin_checksum_holds(uint32_t sum) { return spin_checksum_fold(sum) == 0xffff; }
+
+/* The checksum field after half-word `before` became `after` (all as they lie in memory): RFC 1624, equation 3.
+ * One corner is left to the caller: if everything else summed is zero, 0x0000 comes out where 0xffff is right. That
+ * cannot be with IPv4 headers (the version is not zero), TCP and UDP (the pseudo header is not). */
+static inline uint16_t spin_checksum_update(uint16_t checksum, uint16_t before, uint16_t after) {
+    return spin_checksum_finish((uint32_t)(uint16_t)~checksum + (uint16_t)~before + after);
+}
+
+#endif

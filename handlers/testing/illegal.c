@@ -1,0 +1,7 @@
+/* Runs an instruction that is none: all bits set is defined never to be one (RISC-V ISA manual, 1.5). */
+#include <spin.h>
+
+void payload_handler(handler_args_t *args) {
+    (void)args;
+    __asm__ volatile(".word 0xffffffff");
+}

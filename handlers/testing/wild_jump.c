@@ -1,0 +1,11 @@
+/* Jumps where no code is. With -DTARGET=… elsewhere, e.g. into data. */
+#include <spin.h>
+
+#ifndef TARGET
+#define TARGET 0x2000
+#endif
+
+void payload_handler(handler_args_t *args) {
+    (void)args;
+    ((void (*)(void))TARGET)();
+}

@@ -1,0 +1,118 @@
+//! The C headers and linker scripts of the SDK say what `spin-abi` says.
+
+use object::{Object, ObjectSymbol};
+use spin_abi::{command::Status, map, map::Machine, regs};
+use spin_handlers::{source, try_build};
+use std::fmt::Write;
+
+/// A C file that compiles only if every pair is equal.
+fn assertions(pairs: &[(&str, u32)]) -> String {
+    let mut text = String::from("#include <spin.h>\n");
+    for (expression, value) in pairs {
+        writeln!(text, "_Static_assert(({expression}) == {value}u, \"{expression} is not {value:#x}\");").unwrap();
+    }
+    text
+}
+
+fn compiles(text: &str) -> Result<(), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("abi.c");
+    std::fs::write(&file, text).unwrap();
+    try_build(&[&file, &source("null_load")], &[]).map(drop).map_err(|error| error.to_string())
+}
+
+/// Offset of a `task_t` field in the driver page.
+fn task(field: &str) -> String {
+    format!("SPIN_REG_TASK + offsetof(task_t, {field})")
+}
+
+#[test]
+fn registers_and_addresses() {
+    let words = u32::try_from(regs::COMMAND_WORD_COUNT).unwrap();
+    let in_flight = u32::try_from(regs::COMMANDS_IN_FLIGHT).unwrap();
+    let pairs = [
+        ("SPIN_STDOUT_BASE", map::STDOUT_BASE),
+        ("SPIN_DRIVER_BASE", map::DRIVER_BASE),
+        ("SPIN_PACKET_WINDOW", map::PACKET_WINDOW),
+        ("SPIN_STACK_WINDOW", map::STACK_WINDOW),
+        ("SPIN_REG_TASK", regs::TASK_FIRST),
+        ("SPIN_REG_DOORBELL", regs::DOORBELL),
+        ("SPIN_REG_ERROR", regs::ERROR),
+        ("SPIN_REG_COMMAND_ISSUE", regs::COMMAND_ISSUE),
+        ("SPIN_REG_COMMAND_WAIT", regs::COMMAND_WAIT),
+        ("SPIN_REG_COMMAND_TEST", regs::COMMAND_TEST),
+        ("SPIN_REG_COMMAND_INFO", regs::COMMAND_INFO),
+        ("SPIN_REG_COMMAND_WORDS", regs::COMMAND_WORDS),
+        ("SPIN_REG_COMMAND_STATUS", regs::COMMAND_STATUS),
+        ("SPIN_COMMAND_WORD_COUNT", words),
+        ("SPIN_COMMANDS_IN_FLIGHT", in_flight),
+        ("SPIN_MAX_CLUSTERS", Machine::MAX_CLUSTERS),
+    ];
+    compiles(&assertions(&pairs)).unwrap();
+}
+
+#[test]
+fn task_fields() {
+    let fields = [
+        ("handler_mem", regs::HANDLER_MEM_ADDR),
+        ("handler_mem_size", regs::HANDLER_MEM_SIZE),
+        ("pkt_mem", regs::PACKET_ADDR),
+        ("pkt_mem_size", regs::PACKET_SIZE),
+        ("scratchpad", regs::SCRATCHPAD_ADDR),
+        ("scratchpad_size", regs::SCRATCHPAD_SIZE),
+        ("host_mem_high", regs::HOST_MEM_HIGH),
+        ("host_mem_low", regs::HOST_MEM_LOW),
+        ("host_mem_size", regs::HOST_MEM_SIZE),
+        ("l2_pkt_mem", regs::L2_PACKET_ADDR),
+        ("home_cluster_id", regs::HOME_CLUSTER),
+        ("flow_id", regs::FLOW_ID),
+    ];
+    let offsets: Vec<_> = fields.iter().map(|(field, offset)| (task(field), *offset)).collect();
+    let mut pairs: Vec<_> = offsets.iter().map(|(expression, offset)| (expression.as_str(), *offset)).collect();
+    pairs.push(("SPIN_REG_TASK + sizeof(task_t)", regs::TASK_END));
+    pairs.push(("offsetof(handler_args_t, hpu_gid)", 4));
+    pairs.push(("offsetof(handler_args_t, cluster_id)", 8));
+    pairs.push(("offsetof(handler_args_t, hpu_id)", 12));
+    pairs.push(("sizeof(handler_args_t)", 16));
+    compiles(&assertions(&pairs)).unwrap();
+}
+
+#[test]
+fn statuses() {
+    let pairs = [
+        ("SPIN_STATUS_DONE", Status::Done as u32),
+        ("SPIN_STATUS_PENDING", Status::Pending as u32),
+        ("SPIN_STATUS_MALFORMED", Status::Malformed as u32),
+        ("SPIN_STATUS_BAD_NIC_ADDRESS", Status::BadNicAddress as u32),
+        ("SPIN_STATUS_BAD_HOST_ADDRESS", Status::BadHostAddress as u32),
+        ("SPIN_STATUS_BAD_LENGTH", Status::BadLength as u32),
+        ("SPIN_STATUS_NO_BUFFER", Status::NoBuffer as u32),
+        ("SPIN_STATUS_UNSUPPORTED", Status::Unsupported as u32),
+    ];
+    compiles(&assertions(&pairs)).unwrap();
+}
+
+#[test]
+fn a_wrong_number_is_noticed() {
+    let error = compiles(&assertions(&[("SPIN_REG_DOORBELL", regs::DOORBELL + 4)])).unwrap_err();
+    assert!(error.contains("SPIN_REG_DOORBELL is not"), "{error}");
+}
+
+#[test]
+fn linker_scripts_know_the_machines() {
+    for (preset, machine) in [("pspin", Machine::PSPIN), ("fpspin", Machine::FPSPIN)] {
+        let image = try_build(&[&source("counter")], &["--preset", preset]).unwrap();
+        let elf = object::File::parse(&*image).unwrap();
+        let symbol = |name: &str| {
+            let address = elf.symbol_by_name(name).unwrap_or_else(|| panic!("{preset}: no {name}")).address();
+            u32::try_from(address).unwrap()
+        };
+        assert_eq!(symbol("__spin_program_base"), map::PROGRAM_BASE);
+        assert_eq!(symbol("__spin_program_size"), machine.program_size);
+        assert_eq!(symbol("__spin_l2_data_base"), map::L2_BASE);
+        assert_eq!(symbol("__spin_l2_data_size"), machine.l2_data_size);
+        assert_eq!(symbol("__spin_handler_mem_base"), machine.handler_mem_base);
+        assert_eq!(symbol("__spin_handler_mem_size"), machine.handler_mem_size);
+        assert_eq!(symbol("packets"), machine.handler_mem_base, "{preset}");
+    }
+}

@@ -1,0 +1,160 @@
+//! `spin-cc` as its users meet it: images of the right shape, errors that say what to do.
+
+use object::read::elf::{ElfFile32, FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSymbol, elf};
+use spin_handlers::{build, folder, source, spin_cc, try_build};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SHIPPED: [&str; 2] = ["icmp_echo", "udp_pingpong"];
+
+fn testing() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder().join("testing")).unwrap();
+    let files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() >= 10, "testing handlers are missing: {files:?}");
+    files
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let file = folder.join(name);
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+fn refused(text: &str, arguments: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), "handler.c", text);
+    try_build(&[&file], arguments).expect_err("compiled").to_string()
+}
+
+#[test]
+fn every_handler_compiles_without_warnings() {
+    for file in SHIPPED.map(source).into_iter().chain(testing()) {
+        assert!(!build(&file).is_empty());
+    }
+}
+
+#[test]
+fn segments_are_page_aligned_ascend_and_are_never_writable_code() {
+    for name in ["icmp_echo", "counter", "big_bss"] {
+        let image = build(&source(name));
+        let file = ElfFile32::<Endianness>::parse(&*image).unwrap();
+        let endian = file.endian();
+        assert_eq!(file.elf_header().e_machine(endian), elf::EM_RISCV);
+        let loads = file.elf_program_headers().iter().filter(|segment| segment.p_type(endian) == elf::PT_LOAD);
+        let mut end = 0;
+        let mut code = 0;
+        for segment in loads {
+            let (address, flags) = (segment.p_vaddr(endian), segment.p_flags(endian));
+            assert!(address >= end && address % 4096 == 0, "{name}: {address:#x}");
+            assert_ne!(flags & (elf::PF_W | elf::PF_X), elf::PF_W | elf::PF_X, "{name}");
+            code += u32::from(flags & elf::PF_X != 0);
+            end = address + segment.p_memsz(endian);
+        }
+        assert_eq!(code, 1, "{name}");
+    }
+}
+
+#[test]
+fn handlers_are_global_functions_with_a_size() {
+    for name in SHIPPED {
+        let image = build(&source(name));
+        let file = object::File::parse(&*image).unwrap();
+        let handler = file.symbol_by_name("payload_handler").unwrap();
+        assert!(handler.is_global() && handler.size() > 0 && handler.kind() == object::SymbolKind::Text);
+    }
+}
+
+#[test]
+fn works_from_any_folder_and_through_symbolic_links() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = folder.path().join("first");
+    std::os::unix::fs::symlink(spin_cc(), &first).unwrap();
+    std::os::unix::fs::symlink("first", folder.path().join("second")).unwrap();
+    std::fs::create_dir(folder.path().join("with space")).unwrap();
+    let inside = folder.path().join("with space");
+    write(&inside, "my handler.c", "#include <spin.h>\nvoid payload_handler(handler_args_t *a) { (void)a; WORD }\n");
+    let output = Command::new("../second")
+        .args(["my handler.c", "-D", "WORD=spin_puts(\"a b\");", "-o", "my handler.elf"])
+        .current_dir(&inside)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(inside.join("my handler.elf").is_file());
+}
+
+#[test]
+fn the_compilers_own_helpers_are_there() {
+    let text = "#include <spin.h>
+        struct big { uint8_t bytes[256]; };
+        SPIN_HANDLER_DATA struct big one, other;
+        void payload_handler(handler_args_t *a) {
+            one = other;
+            memset(&other, (int)a->hpu_id, sizeof other);
+            memmove(&one.bytes[1], &one, a->hpu_gid % 100);
+            if (memcmp(&one, &other, a->hpu_gid % 100)) one.bytes[0] = (uint8_t)spin_cycles();
+        }";
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), "helpers.c", text);
+    try_build(&[&file], &["-Werror", "-Os"]).unwrap();
+}
+
+#[test]
+fn says_what_is_wrong_with_a_source() {
+    let none = refused("int nothing;", &[]);
+    assert!(none.contains("define header_handler, payload_handler or completion_handler"), "{none}");
+    let hidden = refused("#include <spin.h>\nvoid payload_handlr(handler_args_t *a) { (void)a; }", &[]);
+    assert!(hidden.contains("no handler"), "{hidden}");
+    let prelude = "#include <spin.h>\nint printf(const char *, ...);\n";
+    let undefined =
+        refused(&format!("{prelude}void payload_handler(handler_args_t *a) {{ (void)a; printf(\"\"); }}"), &[]);
+    assert!(undefined.contains("undefined symbol: printf") && undefined.contains("no C library"), "{undefined}");
+    let shape = refused("#include <spin.h>\nint payload_handler(int a) { return a; }", &[]);
+    assert!(shape.contains("conflicting types"), "{shape}");
+    let large =
+        "#include <spin.h>\nstatic uint8_t x[4 << 20];\nvoid payload_handler(handler_args_t *a) { x[a->hpu_id]++; }";
+    let large = refused(large, &[]);
+    assert!(large.contains("l2_data") && large.contains("overflowed"), "{large}");
+    assert!(try_build(&[&source("big_bss")], &["--preset=fpspin"]).is_err(), "2 MiB do not fit FPsPIN's 768 KiB");
+}
+
+#[test]
+fn says_what_is_wrong_with_a_call() {
+    let handler = source("counter");
+    let handler = handler.to_str().unwrap();
+    let cases: [(&[&str], &str); 6] = [
+        (&["-o", "/nowhere/x.elf"], "no source file"),
+        (&[handler], "no output given"),
+        (&["/nowhere/x.c", "-o", "x.elf"], "cannot read /nowhere/x.c"),
+        (&[handler, "-o"], "-o needs a value"),
+        (&[handler, "-o", "x.elf", "--preset", "huge"], "pspin or fpspin"),
+        (&[handler, "-o", "x.elf", "--frob"], "unknown option --frob"),
+    ];
+    for (arguments, expected) in cases {
+        let output = Command::new(spin_cc()).args(arguments).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(expected), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn names_the_packages_when_the_compiler_is_missing() {
+    let source = source("counter");
+    for (variable, package) in [("SPIN_CLANG", "apt install clang-19 lld-19"), ("SPIN_LLD", "apt install lld-")] {
+        let mut command = Command::new(spin_cc());
+        let output =
+            command.arg(&source).args(["-o", "/nowhere/x.elf"]).env(variable, "not-a-program").output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(package), "{stderr}");
+    }
+}
+
+#[test]
+fn a_failed_build_leaves_the_former_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = write(folder.path(), "handler.elf", "former");
+    let broken = write(folder.path(), "broken.c", "int x = ;");
+    let status = Command::new(spin_cc()).arg(broken).arg("-o").arg(&image).stderr(std::process::Stdio::null()).status();
+    assert!(!status.unwrap().success());
+    assert_eq!(std::fs::read(image).unwrap(), b"former");
+}

@@ -1,0 +1,136 @@
+//! Control messages on a Unix stream: preamble, JSON, blob, at most one descriptor (see [`spin_abi::control`]).
+//!
+//! Both ends trust nothing: lengths are checked against the protocol's limits before anything is allocated, memory
+//! grows only as bytes arrive, and descriptors nobody asked for are closed.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use spin_abi::control::{MAX_BLOB, MAX_JSON, Preamble, PreambleError};
+
+use crate::fds::{Received, recv_with_fds, send_with_fds};
+
+/// A message received.
+#[derive(Debug)]
+pub struct Message<T> {
+    /// The decoded JSON document.
+    pub body: T,
+    /// The bytes behind it.
+    pub blob: Vec<u8>,
+    /// The descriptor that came along.
+    pub fd: Option<OwnedFd>,
+}
+
+/// Why a message could not be sent or received.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// The socket failed.
+    #[error("control socket: {0}")]
+    Io(#[from] io::Error),
+    /// Not this protocol, or not this version.
+    #[error(transparent)]
+    Preamble(#[from] PreambleError),
+    /// The document is not what this protocol says at this point.
+    #[error("control message not understood: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The message exceeds the protocol's limits.
+    #[error(
+        "control message too long: {json} bytes of JSON (limit {MAX_JSON}), {blob} bytes of blob (limit {MAX_BLOB})"
+    )]
+    TooLong {
+        /// Bytes of JSON.
+        json: usize,
+        /// Bytes of blob.
+        blob: usize,
+    },
+}
+
+/// Sends one message.
+///
+/// # Errors
+/// See [`ChannelError`].
+pub fn send<T: Serialize>(
+    stream: &UnixStream,
+    body: &T,
+    blob: &[u8],
+    fd: Option<BorrowedFd<'_>>,
+) -> Result<(), ChannelError> {
+    let json = serde_json::to_vec(body)?;
+    if json.len() > MAX_JSON || blob.len() > MAX_BLOB {
+        return Err(ChannelError::TooLong { json: json.len(), blob: blob.len() });
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "both limits are far below u32::MAX")]
+    let preamble = Preamble { json: json.len() as u32, blob: blob.len() as u32 }.encode();
+    let sent = send_with_fds(stream, &preamble, fd.as_slice())?;
+    let mut writer = stream;
+    writer.write_all(&preamble[sent..])?;
+    writer.write_all(&json)?;
+    writer.write_all(blob)?;
+    Ok(())
+}
+
+/// Receives one message; `None` when the peer closed the connection between messages.
+///
+/// # Errors
+/// See [`ChannelError`].
+pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<Option<Message<T>>, ChannelError> {
+    let mut bytes = [0; Preamble::LEN];
+    let Received { len: got, mut fds, .. } = recv_with_fds(stream, &mut bytes, 1)?;
+    if got == 0 {
+        return Ok(None);
+    }
+    let mut reader = stream;
+    reader.read_exact(&mut bytes[got..])?;
+    let preamble = Preamble::decode(&bytes)?;
+    let json = read_exactly(stream, preamble.json)?;
+    let blob = read_exactly(stream, preamble.blob)?;
+    Ok(Some(Message { body: serde_json::from_slice(&json)?, blob, fd: fds.pop() }))
+}
+
+/// Reads `len` bytes into memory that grows as they arrive, so that a length alone costs nothing.
+fn read_exactly(stream: &UnixStream, len: u32) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let got = stream.take(u64::from(len)).read_to_end(&mut bytes)?;
+    if got == len as usize { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ChannelError, receive, send};
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_message_arrives_whole_with_its_descriptor() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let blob = vec![7; 3 << 20];
+        let sender = std::thread::spawn(move || {
+            let file = std::fs::File::open("/dev/null").unwrap();
+            send(&ours, &("hello", 1), &blob, Some(file.as_fd())).unwrap();
+            send(&ours, &("again", 2), &[], None).unwrap();
+        });
+        let first = receive::<(String, u32)>(&theirs).unwrap().unwrap();
+        assert_eq!((first.body, first.blob.len()), (("hello".into(), 1), 3 << 20));
+        assert!(first.fd.is_some());
+        let second = receive::<(String, u32)>(&theirs).unwrap().unwrap();
+        assert_eq!((second.body, second.fd.is_some()), (("again".into(), 2), false));
+        sender.join().unwrap();
+        assert!(receive::<(String, u32)>(&theirs).unwrap().is_none(), "closed between messages");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(&[0; 16]).unwrap();
+        assert!(matches!(receive::<u32>(&theirs), Err(ChannelError::Preamble(_))));
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(&spin_abi::control::Preamble { json: 100, blob: 0 }.encode()).unwrap();
+        ours.write_all(b"{}").unwrap();
+        drop(ours);
+        assert!(matches!(receive::<u32>(&theirs), Err(ChannelError::Io(_))), "cut short");
+    }
+}

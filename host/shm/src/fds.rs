@@ -1,0 +1,165 @@
+//! Descriptors over a Unix socket (`SCM_RIGHTS`, unix(7)).
+
+use core::mem::MaybeUninit;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::retry_on_intr;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+/// Most descriptors in one message.
+pub const MAX_FDS: usize = 16;
+const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_FDS));
+
+/// What arrived.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes in the buffer; 0 when the peer has closed its end.
+    pub len: usize,
+    /// Descriptors, close-on-exec, at most as many as asked for.
+    pub fds: Vec<OwnedFd>,
+    /// More descriptors came along; they have been closed.
+    pub closed_surplus: bool,
+}
+
+/// Sends `bytes`, of which the first carries `fds`; the peer gets duplicates. Returns how many bytes were taken, which
+/// on a stream may be fewer: the rest goes without descriptors.
+///
+/// # Errors
+/// Those of sendmsg(2), never a signal; `InvalidInput` for more than [`MAX_FDS`] descriptors, or for descriptors
+/// without a byte to carry them.
+pub fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    if fds.len() > MAX_FDS {
+        return Err(invalid(format!("{} descriptors in one message, at most {MAX_FDS} fit", fds.len())));
+    }
+    if bytes.is_empty() && !fds.is_empty() {
+        return Err(invalid("descriptors need at least one byte to travel with".to_owned()));
+    }
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(invalid("the descriptors do not fit a message".to_owned()));
+    }
+    Ok(retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL))?)
+}
+
+/// Receives into `buffer`, with at most `max_fds` (and [`MAX_FDS`]) descriptors. Any beyond that are closed here.
+///
+/// # Errors
+/// Those of recvmsg(2).
+pub fn recv_with_fds(socket: impl AsFd, buffer: &mut [u8], max_fds: usize) -> io::Result<Received> {
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message =
+        retry_on_intr(|| recvmsg(&socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    let mut received =
+        Received { len: message.bytes, fds: Vec::new(), closed_surplus: message.flags.contains(ReturnFlags::CTRUNC) };
+    for message in control.drain() {
+        let RecvAncillaryMessage::ScmRights(fds) = message else { continue };
+        for fd in fds {
+            if received.fds.len() < max_fds {
+                received.fds.push(fd);
+            } else {
+                // Closed by its drop: a peer must not fill our descriptor table.
+                received.closed_surplus = true;
+            }
+        }
+    }
+    Ok(received)
+}
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_FDS, recv_with_fds, send_with_fds};
+    use crate::Region;
+    use std::io::{ErrorKind, Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    fn pair() -> (UnixStream, UnixStream) {
+        let (a, b) = UnixStream::pair().expect("a socket pair");
+        for socket in [&a, &b] {
+            socket.set_nonblocking(true).expect("non-blocking");
+        }
+        (a, b)
+    }
+
+    #[test]
+    fn a_region_travels() {
+        let (ours, theirs) = pair();
+        let region = Region::create(4096).expect("a region");
+        region.write(8, b"hello").expect("within bounds");
+        assert_eq!(send_with_fds(&ours, b"take this", &[region.fd()]).expect("sent"), 9);
+        let mut buffer = [0; 64];
+        let mut received = recv_with_fds(&theirs, &mut buffer, 1).expect("received");
+        assert_eq!((&buffer[..received.len], received.closed_surplus), (&b"take this"[..], false));
+        let fd = received.fds.pop().expect("a descriptor");
+        assert!(rustix::io::fcntl_getfd(&fd).expect("flags").contains(rustix::io::FdFlags::CLOEXEC));
+        let mapped = Region::from_fd(fd, 4096).expect("a region");
+        let mut bytes = [0; 5];
+        mapped.read(8, &mut bytes).expect("within bounds");
+        assert_eq!(&bytes, b"hello");
+    }
+
+    /// Sends `count` duplicates of one socket, receives at most `max`; the result's last part is true when all but
+    /// the received ones are closed.
+    fn surplus(count: usize, max: usize) -> (usize, bool, bool) {
+        let (ours, theirs) = pair();
+        let (passed, mut watch) = pair();
+        send_with_fds(&ours, b"x", &vec![passed.as_fd(); count]).expect("sent");
+        drop(passed);
+        let received = recv_with_fds(&theirs, &mut [0; 8], max).expect("received");
+        let (fds, closed_surplus) = (received.fds.len(), received.closed_surplus);
+        drop(received);
+        // End of file only when no duplicate is left.
+        let all_closed = matches!(watch.read(&mut [0; 1]), Ok(0));
+        (fds, closed_surplus, all_closed)
+    }
+
+    #[test]
+    fn descriptors_not_asked_for_are_closed() {
+        assert_eq!(surplus(3, 1), (1, true, true));
+        assert_eq!(surplus(2, 0), (0, true, true));
+        assert_eq!(surplus(MAX_FDS, MAX_FDS), (MAX_FDS, false, true));
+        assert_eq!(surplus(MAX_FDS, usize::MAX), (MAX_FDS, false, true));
+    }
+
+    #[test]
+    fn more_than_the_kernel_has_room_for_is_noticed() {
+        let (ours, theirs) = pair();
+        let fds = [ours.as_fd(); MAX_FDS + 2];
+        let mut space = [core::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS + 2))];
+        let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&fds)));
+        let bytes = [std::io::IoSlice::new(b"x")];
+        rustix::net::sendmsg(&ours, &bytes, &mut control, rustix::net::SendFlags::empty()).expect("sent");
+        let received = recv_with_fds(&theirs, &mut [0; 8], MAX_FDS).expect("received");
+        assert_eq!((received.fds.len(), received.closed_surplus), (MAX_FDS, true));
+    }
+
+    #[test]
+    fn refusals_and_ends() {
+        let (mut ours, theirs) = pair();
+        let fd = theirs.as_fd();
+        assert_eq!(send_with_fds(&ours, b"", &[fd]).map_err(|e| e.kind()), Err(ErrorKind::InvalidInput));
+        let many = [fd; MAX_FDS + 1];
+        assert_eq!(send_with_fds(&ours, b"x", &many).map_err(|e| e.kind()), Err(ErrorKind::InvalidInput));
+        let none = recv_with_fds(&theirs, &mut [0; 8], 1).map(|received| received.len);
+        assert_eq!(none.map_err(|e| e.kind()), Err(ErrorKind::WouldBlock));
+        ours.write_all(b"plain").expect("sent");
+        drop(ours);
+        let mut buffer = [0; 8];
+        let received = recv_with_fds(&theirs, &mut buffer, 1).expect("received");
+        assert_eq!((&buffer[..received.len], received.fds.len()), (&b"plain"[..], 0));
+        assert_eq!(recv_with_fds(&theirs, &mut buffer, 1).expect("the end").len, 0);
+        let gone = send_with_fds(&theirs, b"x", &[]).map_err(|e| e.kind());
+        assert_eq!(gone, Err(ErrorKind::BrokenPipe), "an error, not a signal");
+    }
+}

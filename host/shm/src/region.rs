@@ -1,0 +1,324 @@
+//! A sealed memory file, mapped.
+
+use core::ptr::{NonNull, null_mut};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::copy;
+
+/// Longest region, in bytes: 1 GiB, the host memory of PsPIN's trace driver.
+pub const MAX_LEN: u64 = 1 << 30;
+
+/// What makes a mapping safe from its file: nobody can change its length, nor these seals.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Shared memory: a mapping and the descriptor that gives others the same memory.
+#[derive(Debug)]
+pub struct Region {
+    start: NonNull<u8>,
+    len: usize,
+    fd: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to the region alone until it is dropped, on whatever thread, and is not thread-local.
+unsafe impl Send for Region {}
+// SAFETY: `&Region` gives access by the functions of `copy` alone, which are atomic accesses.
+unsafe impl Sync for Region {}
+
+/// Why there is no region.
+#[derive(Debug, thiserror::Error)]
+pub enum RegionError {
+    /// Zero, or above [`MAX_LEN`].
+    #[error("a shared region has 1 to {MAX_LEN} bytes, not {0}")]
+    Length(u64),
+    /// The file could shrink, and accesses would then kill the process.
+    #[error(
+        "the shared memory's file is not sealed against changes of its size (has {found:#x}, needs {SEALS:#x}): not spind's"
+    )]
+    Seals {
+        /// Seals it has, as `fcntl` gives them.
+        found: u32,
+    },
+    /// The file is not as long as announced.
+    #[error("the shared memory's file has {found} bytes, {expected} were announced")]
+    Size {
+        /// Its length.
+        found: u64,
+        /// Length asked for.
+        expected: u64,
+    },
+    /// The system refused.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+/// An access that is not within the region; nothing was copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{len} bytes at offset {offset:#x} are not within a region of {region} bytes")]
+pub struct OutOfBounds {
+    /// First byte of the access.
+    pub offset: u64,
+    /// Bytes of the access.
+    pub len: usize,
+    /// Bytes of the region.
+    pub region: u64,
+}
+
+impl Region {
+    /// Creates `len` bytes of zeroes. All of it is allocated now: when memory is short this fails, not a later access.
+    ///
+    /// # Errors
+    /// When `len` is out of range, or the system refuses.
+    pub fn create(len: u64) -> Result<Self, RegionError> {
+        check_len(len)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("spin-region", flags).map_err(failed("create a memory file"))?;
+        rustix::fs::ftruncate(&fd, len).map_err(failed("set a memory file's length"))?;
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len).map_err(failed("allocate shared memory"))?;
+        rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(failed("seal a memory file"))?;
+        Self::from_fd(fd, len)
+    }
+
+    /// Maps the region behind `fd`, which has `len` bytes.
+    ///
+    /// # Errors
+    /// When the file is not sealed as [`Region::create`] does it, has another length, or cannot be mapped.
+    pub fn from_fd(fd: OwnedFd, len: u64) -> Result<Self, RegionError> {
+        let size = check_len(len)?;
+        let found = rustix::fs::fcntl_get_seals(&fd).map_err(failed("read the seals of shared memory"))?;
+        if !found.contains(SEALS) {
+            return Err(RegionError::Seals { found: found.bits() });
+        }
+        // Sealed first, then measured: the length found now is the length for good.
+        let found = rustix::fs::fstat(&fd).map_err(failed("measure shared memory"))?.st_size.cast_unsigned();
+        if found != len {
+            return Err(RegionError::Size { found, expected: len });
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing; the file cannot become shorter
+        // than it, so no access within `size` bytes can fail.
+        let start = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(null_mut(), size, protection, MapFlags::SHARED, &fd, 0)
+        };
+        let start = start.map_err(failed("map shared memory"))?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| failed("map shared memory")(rustix::io::Errno::NOMEM))?;
+        Ok(Self { start, len: size, fd })
+    }
+
+    /// Bytes, 1 to [`MAX_LEN`].
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// The descriptor to hand to others.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Address of the first byte in this process; page-aligned.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.start.addr().get() as u64
+    }
+
+    /// The first byte, for C programs, which answer for their own accesses. Valid until the region is dropped.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Fills `to` from `offset` on. Parts of eight or four bytes that are naturally aligned in the region are read as
+    /// a whole; what was written before them is visible after.
+    ///
+    /// # Errors
+    /// When any byte is outside the region.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), OutOfBounds> {
+        let at = self.at(offset, to.len())?;
+        // SAFETY: `at` checked that the bytes are within the mapping, which lives as long as `self`; safe code
+        // accesses it by `read` and `write` only.
+        unsafe { copy::load(at, to) };
+        Ok(())
+    }
+
+    /// Copies `from` to `offset` on. Parts of eight or four bytes that are naturally aligned in the region are written
+    /// as a whole, in order of their address; who reads the last part sees all that was written before.
+    ///
+    /// # Errors
+    /// When any byte is outside the region.
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfBounds> {
+        let at = self.at(offset, from.len())?;
+        // SAFETY: as in `read`; the mapping is writable.
+        unsafe { copy::store(at, from) };
+        Ok(())
+    }
+
+    /// The address of `len` bytes at `offset`.
+    fn at(&self, offset: u64, len: usize) -> Result<*mut u8, OutOfBounds> {
+        let end = offset.checked_add(len as u64);
+        match usize::try_from(offset) {
+            Ok(start) if end.is_some_and(|end| end <= self.len()) => Ok(self.start.as_ptr().wrapping_add(start)),
+            _ => Err(OutOfBounds { offset, len, region: self.len() }),
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping of `from_fd`, unmapped once; nothing borrowed from `self` outlives it. An error
+        // is impossible for a whole mapping, and nothing could be done about it.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+fn check_len(len: u64) -> Result<usize, RegionError> {
+    usize::try_from(len).ok().filter(|_| (1..=MAX_LEN).contains(&len)).ok_or(RegionError::Length(len))
+}
+
+fn failed(what: &'static str) -> impl Fn(rustix::io::Errno) -> RegionError {
+    move |errno| RegionError::System { what, source: errno.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_LEN, OutOfBounds, Region, RegionError, SEALS};
+    use rustix::fs::{MemfdFlags, SealFlags};
+    use std::os::fd::OwnedFd;
+    use std::thread;
+
+    fn region(len: u64) -> Region {
+        Region::create(len).expect("a region")
+    }
+
+    /// Another mapping of the same memory.
+    fn peer(region: &Region) -> Region {
+        let fd = region.fd().try_clone_to_owned().expect("a descriptor");
+        Region::from_fd(fd, region.len()).expect("a region")
+    }
+
+    fn word(region: &Region, offset: u64) -> u64 {
+        let mut bytes = [0; 8];
+        region.read(offset, &mut bytes).expect("within bounds");
+        u64::from_ne_bytes(bytes)
+    }
+
+    #[test]
+    fn two_mappings_show_the_same_bytes() {
+        let ours = region(10_000);
+        let theirs = peer(&ours);
+        assert_ne!(ours.address(), theirs.address());
+        let bytes: Vec<u8> = (0..=255).cycle().take(5000).collect();
+        ours.write(4999, &bytes).expect("within bounds");
+        let mut read = vec![0; 5000];
+        theirs.read(4999, &mut read).expect("within bounds");
+        assert_eq!(read, bytes);
+        theirs.write(9999, &[7]).expect("the last byte");
+        ours.read(9999, &mut read[..1]).expect("the last byte");
+        assert_eq!(read[0], 7);
+        ours.read(0, &mut read).expect("within bounds");
+        assert!(read[..4999].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn lengths_outside_the_limits_are_refused() {
+        for len in [0, MAX_LEN + 1, u64::MAX] {
+            assert!(matches!(Region::create(len), Err(RegionError::Length(refused)) if refused == len));
+        }
+    }
+
+    #[test]
+    fn accesses_outside_are_refused_whole() {
+        let region = region(100);
+        let page_end =
+            [(0, 101), (100, 1), (99, 2), (101, 0), (u64::MAX, 1), (u64::MAX, 0), (u64::MAX - 7, 8), (1 << 63, 8)];
+        for (offset, len) in page_end {
+            let expected = Err(OutOfBounds { offset, len, region: 100 });
+            assert_eq!(region.write(offset, &vec![0xff; len]), expected);
+            assert_eq!(region.read(offset, &mut vec![0; len]), expected);
+        }
+        assert_eq!(region.read(100, &mut []), Ok(()));
+        let mut all = [1; 100];
+        region.read(0, &mut all).expect("within bounds");
+        assert_eq!(all, [0; 100]);
+    }
+
+    #[test]
+    fn seals_hold() {
+        let region = region(4096);
+        for len in [0, 4095, 8192] {
+            assert_eq!(rustix::fs::ftruncate(region.fd(), len), Err(rustix::io::Errno::PERM), "{len}");
+        }
+        assert_eq!(rustix::fs::fcntl_add_seals(region.fd(), SealFlags::WRITE), Err(rustix::io::Errno::PERM));
+    }
+
+    fn memory_file(len: u64, seals: SealFlags) -> OwnedFd {
+        let fd = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+        rustix::fs::ftruncate(&fd, len).expect("a length");
+        rustix::fs::fcntl_add_seals(&fd, seals).expect("seals");
+        fd
+    }
+
+    #[test]
+    fn files_without_all_seals_or_of_another_length_are_refused() {
+        for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
+            let refused = Region::from_fd(memory_file(4096, SEALS - missing), 4096);
+            assert!(matches!(refused, Err(RegionError::Seals { .. })), "{missing:?}: {refused:?}");
+        }
+        for announced in [4095, 4097, 1 << 20] {
+            let refused = Region::from_fd(memory_file(4096, SEALS), announced);
+            assert!(matches!(refused, Err(RegionError::Size { found: 4096, expected }) if expected == announced));
+        }
+        assert_eq!(Region::from_fd(memory_file(4096, SEALS), 4096).expect("a region").len(), 4096);
+        let socket = std::os::unix::net::UnixStream::pair().expect("a socket").0;
+        assert!(matches!(Region::from_fd(socket.into(), 4096), Err(RegionError::System { .. })));
+    }
+
+    #[test]
+    fn a_word_is_never_seen_in_halves() {
+        let ours = region(4096);
+        let theirs = peer(&ours);
+        thread::scope(|scope| {
+            let writer = scope.spawn(move || {
+                for value in 0..200_000_u32 {
+                    let half = value.to_ne_bytes();
+                    theirs.write(8, &[half, half].concat()).expect("within bounds");
+                }
+            });
+            while !writer.is_finished() {
+                let seen = word(&ours, 8);
+                assert_eq!(seen >> 32, seen & u64::from(u32::MAX), "{seen:#x}");
+            }
+        });
+        assert_eq!(word(&ours, 8), 199_999 << 32 | 199_999);
+    }
+
+    #[test]
+    fn who_sees_the_flag_sees_the_data() {
+        let ours = region(8192);
+        let theirs = peer(&ours);
+        thread::scope(|scope| {
+            let writer = scope.spawn(move || {
+                for value in 1..=50_000_u64 {
+                    theirs.write(4096, &value.to_ne_bytes()).expect("within bounds");
+                    theirs.write(0, &value.to_ne_bytes()).expect("within bounds");
+                }
+            });
+            while !writer.is_finished() {
+                let flag = word(&ours, 0);
+                let data = word(&ours, 4096);
+                assert!(data >= flag, "flag {flag}, data {data}");
+            }
+        });
+        assert_eq!(word(&ours, 0), 50_000);
+    }
+}

@@ -1,0 +1,122 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Install, list, watch and remove sPIN execution contexts of a running spind.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub struct Args {
+    /// Where spind listens.
+    #[arg(long, global = true, default_value = libspin::DEFAULT_SOCKET, value_name = "PATH")]
+    pub socket: PathBuf,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Install a handler image as an execution context that stays until removed.
+    Install(InstallArgs),
+    /// List contexts in order of priority.
+    List {
+        /// Machine-readable.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show counters of engine, NIC and contexts, and the latest faults.
+    Stats {
+        /// Machine-readable.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a context.
+    Rm {
+        /// Its id or name.
+        #[arg(value_name = "ID|NAME")]
+        context: String,
+    },
+    /// On `spind --nic loopback`: let a capture arrive as if from the wire, and keep what was sent.
+    Replay {
+        /// The capture to replay.
+        #[arg(value_name = "IN.pcap")]
+        input: PathBuf,
+        /// Where to write the frames sent.
+        #[arg(value_name = "OUT.pcap")]
+        output: PathBuf,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct InstallArgs {
+    /// Handler image, as `spin-cc` makes it.
+    #[arg(value_name = "HANDLER.elf")]
+    pub image: PathBuf,
+    /// Which packets: 'udp dport 9999', 'icmp echo', 'ip src 10.0.0.0/24 and tcp dport 80', or raw words. Given more
+    /// than once, any of them matches.
+    #[arg(long, required = true)]
+    pub rule: Vec<String>,
+    /// When a packet is its message's last: 'always' (the default: each datagram is a message), 'never', or a rule.
+    #[arg(long)]
+    pub eom: Option<String>,
+    /// What names a message: 'flow' (the default), or byte ranges such as 'flow + payload[2:4]'.
+    #[arg(long)]
+    pub key: Option<String>,
+    /// Name to list it by; the image's file name unless given.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Host memory that handlers reach by DMA, in bytes (suffixes K, M, G).
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]
+    pub host_mem: u64,
+    /// Handler memory shared by the context's messages, in bytes (suffixes K, M).
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size_u32)]
+    pub handler_mem: u32,
+    /// Scratchpad in each cluster's L1, in bytes (suffixes K, M).
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size_u32)]
+    pub scratchpad: u32,
+    /// Bytes of each packet to copy to L1; all of it unless given.
+    #[arg(long, value_name = "BYTES")]
+    pub l1_bytes: Option<u32>,
+    /// Instructions a handler may run before it is ended.
+    #[arg(long, value_name = "N")]
+    pub instruction_limit: Option<u64>,
+}
+
+/// Parses `4096`, `64K`, `16M`, `1G`.
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is not a size such as 4096, 64K or 16M"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("{text:?} is too large"))
+}
+
+fn size_u32(text: &str) -> Result<u32, String> {
+    u32::try_from(size(text)?).map_err(|_| format!("{text:?} is too large: at most 4G - 1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Args, size, size_u32};
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("64k"), Ok(65536));
+        assert_eq!(size("2G"), Ok(2 << 30));
+        for bad in ["", "K", "-1", "1.5M", "10T", "99999999999999999999", "18446744073709551615G"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+        assert!(size_u32("4G").is_err());
+    }
+}

@@ -1,0 +1,85 @@
+//! Arithmetic whose corner cases the ISA manual fixes (chapter "M", tables of division results; chapter "A").
+
+/// Upper half of signed × signed.
+#[allow(clippy::cast_possible_truncation, reason = "after the shift only 32 bits are left")]
+pub(crate) const fn mulh(a: u32, b: u32) -> u32 {
+    ((a.cast_signed() as i64 * b.cast_signed() as i64) >> 32) as u32
+}
+
+/// Upper half of signed × unsigned.
+#[allow(clippy::cast_possible_truncation, reason = "after the shift only 32 bits are left")]
+pub(crate) const fn mulhsu(a: u32, b: u32) -> u32 {
+    ((a.cast_signed() as i64 * b as i64) >> 32) as u32
+}
+
+/// Upper half of unsigned × unsigned.
+#[allow(clippy::cast_possible_truncation, reason = "after the shift only 32 bits are left")]
+pub(crate) const fn mulhu(a: u32, b: u32) -> u32 {
+    ((a as u64 * b as u64) >> 32) as u32
+}
+
+/// By zero: -1. The quotient that overflows (`i32::MIN / -1`) is the dividend.
+pub(crate) const fn div(a: u32, b: u32) -> u32 {
+    if b == 0 { u32::MAX } else { a.cast_signed().wrapping_div(b.cast_signed()).cast_unsigned() }
+}
+
+/// By zero: all ones.
+pub(crate) const fn divu(a: u32, b: u32) -> u32 {
+    if b == 0 { u32::MAX } else { a / b }
+}
+
+/// By zero: the dividend. The remainder of the quotient that overflows is 0.
+pub(crate) const fn rem(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { a.cast_signed().wrapping_rem(b.cast_signed()).cast_unsigned() }
+}
+
+/// By zero: the dividend.
+pub(crate) const fn remu(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { a % b }
+}
+
+/// Arithmetic shift right by the lower five bits of `b`.
+pub(crate) const fn sra(a: u32, b: u32) -> u32 {
+    (a.cast_signed() >> (b & 31)).cast_unsigned()
+}
+
+/// Signed comparison.
+pub(crate) const fn less(a: u32, b: u32) -> bool {
+    a.cast_signed() < b.cast_signed()
+}
+
+/// Signed minimum.
+pub(crate) const fn min(a: u32, b: u32) -> u32 {
+    if less(a, b) { a } else { b }
+}
+
+/// Signed maximum.
+pub(crate) const fn max(a: u32, b: u32) -> u32 {
+    if less(a, b) { b } else { a }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{div, divu, mulh, mulhsu, mulhu, rem, remu, sra};
+
+    const MIN: u32 = 0x8000_0000;
+    const MINUS_1: u32 = u32::MAX;
+
+    #[test]
+    fn division_corner_cases() {
+        assert_eq!([div(7, 0), divu(7, 0), rem(7, 0), remu(7, 0)], [MINUS_1, MINUS_1, 7, 7]);
+        assert_eq!([div(MIN, MINUS_1), rem(MIN, MINUS_1)], [MIN, 0]);
+        assert_eq!([div(MINUS_1 - 6, 2), rem(MINUS_1 - 6, 2)], [MINUS_1 - 2, MINUS_1]);
+    }
+
+    #[test]
+    fn upper_halves() {
+        assert_eq!([mulh(MIN, MIN), mulhu(MIN, MIN), mulhsu(MIN, MIN)], [0x4000_0000, 0x4000_0000, 0xc000_0000]);
+        assert_eq!([mulh(MINUS_1, 1), mulhu(MINUS_1, 1), mulhsu(MINUS_1, MINUS_1)], [MINUS_1, 0, MINUS_1]);
+    }
+
+    #[test]
+    fn shift_amounts_are_five_bits() {
+        assert_eq!([sra(MIN, 31), sra(MIN, 32), sra(MIN, 33)], [MINUS_1, MIN, 0xc000_0000]);
+    }
+}

@@ -1,0 +1,174 @@
+//! Executable memory of an image, decoded once: the table the interpreter fetches from.
+
+use spin_abi::fault::Cause;
+
+use crate::decode::{Decoded, decode, size};
+use crate::inst::{Inst, Op};
+
+/// What the table holds where no instruction can be executed. Its size of 0 is never one of an instruction.
+const NOTHING: Decoded = Decoded { inst: Inst::new(Op::Ebreak), size: 0 };
+
+/// A run of executable bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeSegment {
+    /// Guest address of the first byte, even.
+    pub base: u32,
+    /// The bytes.
+    pub bytes: Box<[u8]>,
+}
+
+/// All code of an image.
+///
+/// An instruction is decoded at *every* even offset, since a jump may lead anywhere. It must lie in one
+/// segment: one that runs over a segment's end is not fetched, even if another segment follows at once.
+#[derive(Clone, Debug)]
+pub struct Code {
+    base: u32,
+    table: Box<[Decoded]>,
+    segments: Box<[CodeSegment]>,
+}
+
+impl Code {
+    /// Decodes `segments`, which must be in ascending order, non-empty and disjoint, have even bases and end below
+    /// 2^32. The table spans all of them with 6 bytes per byte, so the caller bounds the span first.
+    ///
+    /// # Panics
+    /// When they are not.
+    #[must_use]
+    pub fn new(segments: Vec<CodeSegment>) -> Self {
+        let base = segments.first().map_or(0, |first| first.base);
+        let mut table = Vec::new();
+        let mut end = u64::from(base);
+        for segment in &segments {
+            assert!(segment.base % 2 == 0 && !segment.bytes.is_empty() && u64::from(segment.base) >= end);
+            end = u64::from(segment.base) + segment.bytes.len() as u64;
+            assert!(end <= 1 << 32);
+            table.resize((segment.base - base) as usize / 2, NOTHING);
+            table.extend(decode_segment(&segment.bytes));
+        }
+        Self { base, table: table.into_boxed_slice(), segments: segments.into_boxed_slice() }
+    }
+
+    /// Code of one segment at `base`.
+    ///
+    /// # Panics
+    /// As [`Code::new`].
+    #[must_use]
+    pub fn at(base: u32, bytes: &[u8]) -> Self {
+        Self::new(vec![CodeSegment { base, bytes: bytes.into() }])
+    }
+
+    /// The instruction at `pc`, which must be even; `None` where there is none, see [`Code::why_not`].
+    #[must_use]
+    #[inline]
+    pub fn fetch(&self, pc: u32) -> Option<&Decoded> {
+        let index = pc.wrapping_sub(self.base) >> 1;
+        self.table.get(index as usize).filter(|decoded| decoded.size != 0)
+    }
+
+    /// The fault of an attempt to execute at `pc`, where [`Code::fetch`] found nothing: its cause and address.
+    #[must_use]
+    pub fn why_not(&self, pc: u32) -> (Cause, u32) {
+        if pc & 1 != 0 {
+            return (Cause::InstructionMisaligned, pc);
+        }
+        let Some(rest) = self.bytes_from(pc) else { return (Cause::InstructionAccess, pc) };
+        match *rest {
+            [] | [_] => (Cause::InstructionAccess, pc),
+            [a, b, ref more @ ..] => match (size(u16::from_le_bytes([a, b])), more) {
+                (2, _) => (Cause::IllegalInstruction, u32::from_le_bytes([a, b, 0, 0])),
+                (_, &[c, d, ..]) => (Cause::IllegalInstruction, u32::from_le_bytes([a, b, c, d])),
+                // The upper half is what lies outside.
+                _ => (Cause::InstructionAccess, pc.wrapping_add(2)),
+            },
+        }
+    }
+
+    /// Whether a byte of code lies at `address`.
+    #[must_use]
+    pub fn contains(&self, address: u32) -> bool {
+        self.bytes_from(address).is_some()
+    }
+
+    /// The segments in ascending order.
+    #[must_use]
+    pub fn segments(&self) -> &[CodeSegment] {
+        &self.segments
+    }
+
+    /// The bytes from `address` to the end of its segment, at least one.
+    fn bytes_from(&self, address: u32) -> Option<&[u8]> {
+        self.segments.iter().find_map(|segment| {
+            let rest = segment.bytes.get(address.checked_sub(segment.base)? as usize..)?;
+            (!rest.is_empty()).then_some(rest)
+        })
+    }
+}
+
+/// One entry per even offset of `bytes`; an odd last byte gets one too, which executes nothing.
+fn decode_segment(bytes: &[u8]) -> impl Iterator<Item = Decoded> + '_ {
+    (0..bytes.len()).step_by(2).map(|at| match bytes[at..] {
+        [a, b, c, d, ..] => decode(u32::from_le_bytes([a, b, c, d])).unwrap_or(NOTHING),
+        [a, b, ..] if size(u16::from_le_bytes([a, b])) == 2 => {
+            decode(u32::from_le_bytes([a, b, 0, 0])).unwrap_or(NOTHING)
+        }
+        _ => NOTHING,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Code, CodeSegment};
+    use spin_abi::fault::Cause;
+
+    const BASE: u32 = 0x1d00_0000;
+
+    #[test]
+    fn an_instruction_is_found_at_every_even_offset() {
+        // lui a5, 0x1b205 (its upper half reads as `c.addi4spn`), then ret
+        let code = Code::at(BASE, &[0xb7, 0x57, 0x20, 0x1b, 0x82, 0x80]);
+        let text = |pc| code.fetch(pc).map(|d| (d.inst.to_string(), d.size));
+        assert_eq!(text(BASE), Some(("lui a5, 0x1b205".to_owned(), 4)));
+        assert_eq!(text(BASE + 2), Some(("addi s0, sp, 440".to_owned(), 2)));
+        assert_eq!(text(BASE + 4), Some(("jalr zero, 0(ra)".to_owned(), 2)));
+        assert_eq!(text(BASE + 6), None);
+        assert_eq!(text(BASE - 2), None);
+        assert_eq!(text(0xffff_fffc), None);
+    }
+
+    #[test]
+    fn why_nothing_can_be_executed() {
+        // c.nop, 0x0000, an illegal word, a word cut in half
+        let code = Code::at(BASE, &[1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xb7, 0x57]);
+        assert!(code.fetch(BASE).is_some());
+        let cases = [
+            (BASE + 1, Cause::InstructionMisaligned, BASE + 1),
+            (BASE + 2, Cause::IllegalInstruction, 0),
+            (BASE + 4, Cause::IllegalInstruction, 0xffff_ffff),
+            (BASE + 8, Cause::InstructionAccess, BASE + 10),
+            (BASE + 10, Cause::InstructionAccess, BASE + 10),
+            (0, Cause::InstructionAccess, 0),
+        ];
+        for (pc, cause, address) in cases {
+            if pc & 1 == 0 {
+                assert!(code.fetch(pc).is_none(), "{pc:#x}");
+            }
+            assert_eq!(code.why_not(pc), (cause, address), "{pc:#x}");
+        }
+    }
+
+    #[test]
+    fn nothing_executes_between_segments() {
+        let segment = |base, bytes: &[u8]| CodeSegment { base, bytes: bytes.into() };
+        let code = Code::new(vec![segment(BASE, &[1, 0, 1]), segment(BASE + 8, &[1, 0])]);
+        let found: Vec<u32> = (0..12).step_by(2).filter(|&at| code.fetch(BASE + at).is_some()).collect();
+        assert_eq!(found, [0, 8]);
+        assert_eq!(code.why_not(BASE + 2), (Cause::InstructionAccess, BASE + 2));
+        assert!(code.contains(BASE + 2) && !code.contains(BASE + 3) && !code.contains(BASE + 10));
+    }
+
+    #[test]
+    fn no_code_at_all() {
+        assert!(Code::new(Vec::new()).fetch(0).is_none());
+    }
+}

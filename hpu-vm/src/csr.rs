@@ -1,0 +1,91 @@
+//! Control and status registers a handler may name: Zicntr's counters, their machine-mode twins and the hart id.
+//!
+//! PsPIN's runtime runs handlers in user mode but its headers read `mcycle` and `mhartid` too, so those are allowed.
+
+/// A register known to the HPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Csr {
+    /// `cycle`, `cycleh` (read-only) or `mcycle`, `mcycleh`.
+    Cycle(Half),
+    /// `time`, `timeh`: the same clock, never written.
+    Time(Half),
+    /// `instret`, `instreth` (read-only) or `minstret`, `minstreth`.
+    Instret(Half),
+    /// `mhartid`.
+    HartId,
+}
+
+/// Which half of a 64-bit counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    /// Bits 31:0.
+    Low,
+    /// Bits 63:32.
+    High,
+}
+
+impl Half {
+    /// This half of `value`.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "a half is what is asked for")]
+    pub const fn of(self, value: u64) -> u32 {
+        match self {
+            Self::Low => value as u32,
+            Self::High => (value >> 32) as u32,
+        }
+    }
+
+    /// `value` with this half replaced by `half`.
+    #[must_use]
+    pub const fn replace(self, value: u64, half: u32) -> u64 {
+        match self {
+            Self::Low => value & !0xffff_ffff | half as u64,
+            Self::High => value & 0xffff_ffff | (half as u64) << 32,
+        }
+    }
+}
+
+impl Csr {
+    /// The register of that 12-bit number.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            0xc00 | 0xb00 => Self::Cycle(Half::Low),
+            0xc80 | 0xb80 => Self::Cycle(Half::High),
+            0xc01 => Self::Time(Half::Low),
+            0xc81 => Self::Time(Half::High),
+            0xc02 | 0xb02 => Self::Instret(Half::Low),
+            0xc82 | 0xb82 => Self::Instret(Half::High),
+            0xf14 => Self::HartId,
+            _ => return None,
+        })
+    }
+}
+
+/// Whether a register of that number can be written: bits 11:10 of it say so (privileged ISA, §2.1).
+#[must_use]
+pub const fn is_writable(number: u32) -> bool {
+    number >> 10 & 3 != 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Csr, Half, is_writable};
+
+    #[test]
+    fn only_the_machine_counters_are_writable() {
+        let known: Vec<u32> = (0..0x1000).filter(|&n| Csr::from_number(n).is_some()).collect();
+        assert_eq!(known, [0xb00, 0xb02, 0xb80, 0xb82, 0xc00, 0xc01, 0xc02, 0xc80, 0xc81, 0xc82, 0xf14]);
+        let writable: Vec<u32> = known.into_iter().filter(|&n| is_writable(n)).collect();
+        assert_eq!(writable, [0xb00, 0xb02, 0xb80, 0xb82]);
+    }
+
+    #[test]
+    fn halves_are_read_and_replaced_alone() {
+        let value = 0x1111_2222_3333_4444;
+        assert_eq!(Half::Low.of(value), 0x3333_4444);
+        assert_eq!(Half::High.of(value), 0x1111_2222);
+        assert_eq!(Half::Low.replace(value, 5), 0x1111_2222_0000_0005);
+        assert_eq!(Half::High.replace(value, 5), 0x0000_0005_3333_4444);
+    }
+}

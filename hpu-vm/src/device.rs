@@ -1,0 +1,90 @@
+//! The device side of the bus: what happens at the driver page's registers and the character output.
+
+use spin_abi::fault::Cause;
+use spin_abi::map::{DRIVER_BASE, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::regs::DRIVER_SIZE;
+
+use crate::hart::Hart;
+use crate::inst::Reg;
+use crate::view::View;
+
+/// Number of the `ecall` that returns the cycle counter (FPsPIN).
+pub const ECALL_CYCLES: u32 = 1;
+
+/// What a device access does other than succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trap {
+    /// The task is finished: the doorbell was read.
+    Finish,
+    /// The handler is ended with this cause, at this instruction and address.
+    Fault(Cause),
+}
+
+/// Devices of an HPU. The interpreter calls it for addresses that are in no range of the view but for which
+/// [`is_device`] holds; so task registers that lie in the view as plain bytes never arrive here.
+///
+/// `view` is the task's memory, for devices that copy from or to it.
+pub trait Device {
+    /// A load of `width` (1, 2 or 4) bytes at `address`; the access may be misaligned or reach over the window's end.
+    /// The result's lower `width` bytes are the value; the interpreter extends it.
+    ///
+    /// # Errors
+    /// A [`Trap`] ends the handler.
+    fn load(&mut self, view: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap>;
+
+    /// A store of the lower `width` (1, 2 or 4) bytes of `value`, else as [`Device::load`].
+    ///
+    /// # Errors
+    /// A [`Trap`] ends the handler.
+    fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap>;
+
+    /// An `ecall`: its number is in `a7`, `pc` still at the `ecall`. By default [`ECALL_CYCLES`] returns the lower half
+    /// of the cycle counter in `a0`, as FPsPIN's runtime does, and any other number is a fault.
+    ///
+    /// # Errors
+    /// A [`Trap`] ends the handler.
+    fn ecall(&mut self, hart: &mut Hart, view: &mut View<'_>) -> Result<(), Trap> {
+        let _ = view;
+        match hart.get(Reg::A7) {
+            ECALL_CYCLES => {
+                hart.set(Reg::A0, crate::csr::Half::Low.of(hart.cycle()));
+                Ok(())
+            }
+            _ => Err(Trap::Fault(Cause::UnknownEcall)),
+        }
+    }
+}
+
+/// Whether `address` belongs to a device: the driver page's registers or the character output.
+#[must_use]
+pub const fn is_device(address: u32) -> bool {
+    address.wrapping_sub(DRIVER_BASE) < DRIVER_SIZE || address.wrapping_sub(STDOUT_BASE) < STDOUT_SIZE
+}
+
+/// No device at all: every access faults.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDevice;
+
+impl Device for NoDevice {
+    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
+        Err(Trap::Fault(Cause::DeviceAccess))
+    }
+
+    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
+        Err(Trap::Fault(Cause::DeviceAccess))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_device;
+
+    #[test]
+    fn device_windows_are_exact() {
+        for (first, size) in [(0x1b20_5000, 0xc0), (0x1a10_4000, 0x1000)] {
+            assert!(is_device(first) && is_device(first + size - 1));
+            assert!(!is_device(first - 1) && !is_device(first + size));
+        }
+        assert!(!is_device(0) && !is_device(u32::MAX));
+    }
+}

@@ -1,0 +1,149 @@
+//! One hardware thread: registers, program counter, counters.
+
+use spin_abi::map::RETURN_ADDRESS;
+
+use crate::csr::Csr;
+use crate::inst::Reg;
+
+/// Architectural state of an HPU. It outlives tasks: [`Hart::begin`] clears all of it but the count of instructions,
+/// so that a task learns nothing of the one before.
+///
+/// # Time
+/// The HPU's clock is the number of instructions it completed: one per cycle at PsPIN's 1 GHz, the same in
+/// every run. `cycle`, `time` and `instret` all read it; waiting for a command takes no time.
+#[derive(Clone, Debug, Default)]
+pub struct Hart {
+    /// Registers x0 to x31; x0 is zero whenever an instruction begins.
+    pub x: [u32; 32],
+    /// Address of the next instruction.
+    pub pc: u32,
+    /// What `mhartid` reads.
+    pub id: u32,
+    /// Word reserved by LR: its address and the value it had.
+    pub(crate) reservation: Option<(u32, u32)>,
+    retired: u64,
+    cycle_offset: u64,
+    instret_offset: u64,
+}
+
+impl Hart {
+    /// An HPU that has executed nothing, whose `mhartid` is `id`.
+    #[must_use]
+    pub fn new(id: u32) -> Self {
+        Self { id, ..Self::default() }
+    }
+
+    /// Prepares a task: all registers zero but `sp`, `a0` (the argument) and `ra` (the address whose return ends
+    /// the task); no reservation; counters written by an earlier task count true again.
+    pub fn begin(&mut self, entry: u32, sp: u32, argument: u32) {
+        *self = Self { id: self.id, retired: self.retired, pc: entry, ..Self::default() };
+        self.set(Reg::SP, sp);
+        self.set(Reg::A0, argument);
+        self.set(Reg::RA, RETURN_ADDRESS);
+    }
+
+    /// Instructions completed since the hart was made, over all tasks.
+    #[must_use]
+    pub const fn retired(&self) -> u64 {
+        self.retired
+    }
+
+    /// Value of a register.
+    #[must_use]
+    #[inline(always)]
+    pub const fn get(&self, reg: Reg) -> u32 {
+        self.x[reg.index()]
+    }
+
+    /// Sets a register; x0 stays zero.
+    #[inline(always)]
+    pub const fn set(&mut self, reg: Reg, value: u32) {
+        self.x[reg.index()] = value;
+        self.x[0] = 0;
+    }
+
+    /// Forgets a reservation: whoever lets other harts run between two instructions of this one calls this.
+    pub const fn clear_reservation(&mut self) {
+        self.reservation = None;
+    }
+
+    /// What the `cycle` counter reads.
+    #[must_use]
+    pub const fn cycle(&self) -> u64 {
+        self.retired.wrapping_add(self.cycle_offset)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn retire(&mut self) {
+        self.retired = self.retired.wrapping_add(1);
+    }
+
+    /// Reads a register as the instruction about to complete sees it: it does not count itself.
+    #[must_use]
+    pub const fn read_csr(&self, csr: Csr) -> u32 {
+        match csr {
+            Csr::Cycle(half) => half.of(self.cycle()),
+            Csr::Time(half) => half.of(self.retired),
+            Csr::Instret(half) => half.of(self.retired.wrapping_add(self.instret_offset)),
+            Csr::HartId => self.id,
+        }
+    }
+
+    /// Writes a counter from the instruction about to complete: the next one reads `value` (privileged ISA, §3.1.11).
+    /// [`Hart::retired`] and `time` are not affected. Read-only registers ignore it; the decoder lets none through.
+    pub const fn write_csr(&mut self, csr: Csr, value: u32) {
+        let after = self.retired.wrapping_add(1);
+        match csr {
+            Csr::Cycle(half) => {
+                self.cycle_offset = half.replace(after.wrapping_add(self.cycle_offset), value).wrapping_sub(after);
+            }
+            Csr::Instret(half) => {
+                self.instret_offset = half.replace(after.wrapping_add(self.instret_offset), value).wrapping_sub(after);
+            }
+            Csr::Time(_) | Csr::HartId => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Hart;
+    use crate::csr::{Csr, Half};
+    use crate::inst::Reg;
+
+    #[test]
+    fn a_task_inherits_nothing_but_the_count() {
+        let mut hart = Hart::new(9);
+        hart.x = [7; 32];
+        hart.reservation = Some((4, 5));
+        hart.retire();
+        hart.write_csr(Csr::Cycle(Half::High), 5);
+        hart.begin(0x1d00_0000, 0x1000_1000, 0x1000_0ff0);
+        let mut expected = [0; 32];
+        (expected[1], expected[2], expected[10]) = (0xffff_fffc, 0x1000_1000, 0x1000_0ff0);
+        assert_eq!(hart.x, expected);
+        assert_eq!((hart.pc, hart.id, hart.reservation), (0x1d00_0000, 9, None));
+        assert_eq!((hart.retired(), hart.cycle()), (1, 1));
+    }
+
+    #[test]
+    fn register_zero_cannot_be_set() {
+        let mut hart = Hart::new(0);
+        hart.set(Reg::ZERO, 5);
+        assert_eq!(hart.get(Reg::ZERO), 0);
+    }
+
+    #[test]
+    fn a_written_counter_is_read_by_the_next_instruction() {
+        let mut hart = Hart::new(0);
+        hart.retire();
+        hart.write_csr(Csr::Instret(Half::Low), 100);
+        hart.retire();
+        assert_eq!(hart.read_csr(Csr::Instret(Half::Low)), 100);
+        assert_eq!(hart.read_csr(Csr::Cycle(Half::Low)), 2);
+        hart.write_csr(Csr::Instret(Half::High), 3);
+        hart.retire();
+        assert_eq!((hart.read_csr(Csr::Instret(Half::Low)), hart.read_csr(Csr::Instret(Half::High))), (101, 3));
+        assert_eq!(hart.retired(), 3);
+    }
+}

@@ -1,0 +1,239 @@
+//! Handler images: ELF executables, checked completely, laid out and decoded once.
+//!
+//! A file comes from an application and may hold anything. What [`Image::load`] accepts has all its bytes inside the
+//! file and inside the machine's memories, no two segments in the same place, no code that can be written, and
+//! handlers that begin in its code. Memory is allocated after those checks, so at most what the machine has.
+//!
+//! An image is shared by the contexts that use it; [`Image::instantiate`] makes the memory they write.
+
+mod elf;
+mod error;
+
+use spin_abi::map::{Machine, PAGE};
+
+pub use self::error::LoadError;
+use crate::code::{Code, CodeSegment};
+use crate::symbols::Symbols;
+use crate::view::{Memory, Range, RegionKind, View, ViewError};
+pub(crate) use elf::damaged;
+use elf::{Access, Segment};
+
+/// The symbol of the function by which upstream images tell their handlers.
+const INIT_HANDLERS: &str = "init_handlers";
+
+/// Which handler of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Runs once, on the first packet, before all others.
+    Header,
+    /// Runs on every packet.
+    Payload,
+    /// Runs once, when all payload handlers are done.
+    Completion,
+}
+
+impl Kind {
+    /// Every kind, in the order they run.
+    pub const ALL: [Self; 3] = [Self::Header, Self::Payload, Self::Completion];
+
+    /// The symbol an image defines it by.
+    #[must_use]
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Self::Header => "header_handler",
+            Self::Payload => "payload_handler",
+            Self::Completion => "completion_handler",
+        }
+    }
+}
+
+/// Data of an image.
+#[derive(Clone, Debug)]
+struct DataSegment {
+    base: u32,
+    kind: RegionKind,
+    writable: bool,
+    bytes: Box<[u8]>,
+}
+
+/// A loaded image. Nothing in it changes; it can be shared between threads.
+#[derive(Clone, Debug)]
+pub struct Image {
+    code: Code,
+    data: Box<[DataSegment]>,
+    symbols: Symbols,
+    entry: Option<u32>,
+    handlers: [Option<u32>; 3],
+    init_handlers: Option<u32>,
+    handler_mem_end: u32,
+}
+
+impl Image {
+    /// Checks and loads an ELF file for `machine`.
+    ///
+    /// # Errors
+    /// See [`LoadError`]: the first reason found to refuse it.
+    pub fn load(elf: &[u8], machine: &Machine) -> Result<Self, LoadError> {
+        let header = elf::header(elf)?;
+        let segments = elf::segments(header, elf, machine)?;
+        let code = code(&segments)?;
+        let entry = Some(header.e_entry.get(object::LittleEndian)).filter(|&entry| entry != 0);
+        if let Some(entry) = entry.filter(|&entry| !starts_code(&code, entry)) {
+            return Err(LoadError::Entry { entry });
+        }
+        let symbols = Symbols::read(header, elf, &code)?;
+        let mut handlers = [None; 3];
+        for (handler, kind) in handlers.iter_mut().zip(Kind::ALL) {
+            *handler = function(&symbols, &code, kind.symbol())?;
+        }
+        let init_handlers = function(&symbols, &code, INIT_HANDLERS)?;
+        if handlers.iter().chain([&init_handlers]).all(Option::is_none) {
+            return Err(LoadError::NoHandlers);
+        }
+        let handler_mem_end = handler_mem_end(&segments, machine);
+        Ok(Self { code, data: data(&segments), symbols, entry, handlers, init_handlers, handler_mem_end })
+    }
+
+    /// The code, decoded.
+    #[must_use]
+    pub const fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// Address of a handler; `None` when the image does not define it by its symbol.
+    #[must_use]
+    pub const fn handler(&self, kind: Kind) -> Option<u32> {
+        self.handlers[kind as usize]
+    }
+
+    /// Address of `init_handlers`, which upstream images define.
+    #[must_use]
+    pub const fn init_handlers(&self) -> Option<u32> {
+        self.init_handlers
+    }
+
+    /// The ELF entry point, unless it is zero.
+    #[must_use]
+    pub const fn entry(&self) -> Option<u32> {
+        self.entry
+    }
+
+    /// Value of a symbol; a global one is preferred to a local one of the same name.
+    #[must_use]
+    pub fn symbol(&self, name: &str) -> Option<u32> {
+        self.symbols.find(name).map(|symbol| symbol.address)
+    }
+
+    /// Size of a symbol in bytes, 0 when the image does not tell; chosen as [`Image::symbol`] does.
+    #[must_use]
+    pub fn symbol_size(&self, name: &str) -> Option<u32> {
+        self.symbols.find(name).map(|symbol| symbol.size)
+    }
+
+    /// The function that `pc` is in and the offset in it, for reports.
+    #[must_use]
+    pub fn symbolize(&self, pc: u32) -> Option<(&str, u32)> {
+        self.symbols.symbolize(pc)
+    }
+
+    /// The first free page of handler memory: above the image's own segments there, or its base.
+    #[must_use]
+    pub const fn handler_mem_end(&self) -> u32 {
+        self.handler_mem_end
+    }
+
+    /// Fresh memory for what the image's handlers may write, with its initial contents.
+    #[must_use]
+    pub fn instantiate(&self) -> ImageMemory {
+        let writable = self.data.iter().filter(|segment| segment.writable);
+        ImageMemory { segments: writable.cloned().collect() }
+    }
+
+    /// Adds code and read-only data to a view: what all users of the image share.
+    ///
+    /// # Errors
+    /// See [`ViewError`]; the view may hold some of the ranges then.
+    pub fn map_into<'m>(&'m self, view: &mut View<'m>) -> Result<(), ViewError> {
+        for CodeSegment { base, bytes } in self.code.segments() {
+            view.push(Range { kind: RegionKind::Code, base: *base, memory: Memory::ReadOnly(bytes) })?;
+        }
+        for segment in self.data.iter().filter(|segment| !segment.writable) {
+            let memory = Memory::ReadOnly(&segment.bytes);
+            view.push(Range { kind: segment.kind, base: segment.base, memory })?;
+        }
+        Ok(())
+    }
+}
+
+/// The writable segments of an image: one owner's copy.
+#[derive(Clone, Debug)]
+pub struct ImageMemory {
+    segments: Box<[DataSegment]>,
+}
+
+impl ImageMemory {
+    /// Adds the segments to a view: `.data` and `.bss` as [`RegionKind::Data`], static handler memory as
+    /// [`RegionKind::HandlerMemory`].
+    ///
+    /// # Errors
+    /// See [`ViewError`]; the view may hold some of the ranges then.
+    pub fn map_into<'m>(&'m mut self, view: &mut View<'m>) -> Result<(), ViewError> {
+        for segment in &mut self.segments {
+            let memory = Memory::ReadWrite(&mut segment.bytes);
+            view.push(Range { kind: segment.kind, base: segment.base, memory })?;
+        }
+        Ok(())
+    }
+
+    /// The segments by address: where, what, and their bytes.
+    pub fn segments(&self) -> impl Iterator<Item = (u32, RegionKind, &[u8])> {
+        self.segments.iter().map(|segment| (segment.base, segment.kind, &*segment.bytes))
+    }
+
+    /// The segments by address, to be written.
+    pub fn segments_mut(&mut self) -> impl Iterator<Item = (u32, RegionKind, &mut [u8])> {
+        self.segments.iter_mut().map(|segment| (segment.base, segment.kind, &mut *segment.bytes))
+    }
+}
+
+fn code(segments: &[Segment<'_>]) -> Result<Code, LoadError> {
+    let executable = segments.iter().filter(|segment| segment.access == Access::Execute);
+    let executable: Vec<CodeSegment> =
+        executable.map(|segment| CodeSegment { base: segment.address, bytes: segment.filled() }).collect();
+    if executable.is_empty() {
+        return Err(LoadError::NoCode);
+    }
+    Ok(Code::new(executable))
+}
+
+fn data(segments: &[Segment<'_>]) -> Box<[DataSegment]> {
+    let data = segments.iter().filter(|segment| segment.access != Access::Execute);
+    data.map(|segment| DataSegment {
+        base: segment.address,
+        kind: segment.kind,
+        writable: segment.access == Access::Write,
+        bytes: segment.filled(),
+    })
+    .collect()
+}
+
+fn starts_code(code: &Code, address: u32) -> bool {
+    address % 2 == 0 && code.contains(address)
+}
+
+/// Address of the function `name`, if the image has it.
+fn function(symbols: &Symbols, code: &Code, name: &'static str) -> Result<Option<u32>, LoadError> {
+    match symbols.find(name).map(|symbol| symbol.address) {
+        Some(address) if !starts_code(code, address) => Err(LoadError::Handler { name, address }),
+        found => Ok(found),
+    }
+}
+
+fn handler_mem_end(segments: &[Segment<'_>], machine: &Machine) -> u32 {
+    let own = segments.iter().filter(|segment| segment.kind == RegionKind::HandlerMemory);
+    let ends = own.map(|segment| segment.address + (segment.size - 1));
+    // The last byte of each, so that nothing overflows; every segment lies below handler memory's end.
+    let last = ends.max();
+    let end = last.map_or(u64::from(machine.handler_mem_base), |last| u64::from(last) + 1);
+    u32::try_from(end.next_multiple_of(u64::from(PAGE))).unwrap_or(u32::MAX - (PAGE - 1))
+}

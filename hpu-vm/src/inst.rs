@@ -1,0 +1,323 @@
+//! The instruction list: every instruction of RV32IMAC + Zicsr that the HPU knows, once.
+//!
+//! Decoder, encoder, disassembly and the interpreter's dispatch follow from [`for_each_op`]. Compressed instructions
+//! are no ops of their own: [`crate::compressed`] expands them into these, as the ISA manual defines them.
+
+use std::fmt;
+
+/// Calls a macro with the whole instruction list: `Variant "mnemonic" Format pattern`.
+///
+/// `pattern` holds the fixed bits of the encoding (RISC-V unprivileged ISA, chapter "RV32/64G Instruction Set
+/// Listings"); which bits are fixed follows from the format ([`Format::mask`]).
+macro_rules! for_each_op {
+    ($action:ident) => {
+        $action! {
+            Lui "lui" U 0x0000_0037;
+            Auipc "auipc" U 0x0000_0017;
+            Jal "jal" J 0x0000_006f;
+            Jalr "jalr" JumpRegister 0x0000_0067;
+            Beq "beq" Branch 0x0000_0063;
+            Bne "bne" Branch 0x0000_1063;
+            Blt "blt" Branch 0x0000_4063;
+            Bge "bge" Branch 0x0000_5063;
+            Bltu "bltu" Branch 0x0000_6063;
+            Bgeu "bgeu" Branch 0x0000_7063;
+            Lb "lb" Load 0x0000_0003;
+            Lh "lh" Load 0x0000_1003;
+            Lw "lw" Load 0x0000_2003;
+            Lbu "lbu" Load 0x0000_4003;
+            Lhu "lhu" Load 0x0000_5003;
+            Sb "sb" Store 0x0000_0023;
+            Sh "sh" Store 0x0000_1023;
+            Sw "sw" Store 0x0000_2023;
+            Addi "addi" I 0x0000_0013;
+            Slti "slti" I 0x0000_2013;
+            Sltiu "sltiu" I 0x0000_3013;
+            Xori "xori" I 0x0000_4013;
+            Ori "ori" I 0x0000_6013;
+            Andi "andi" I 0x0000_7013;
+            Slli "slli" Shift 0x0000_1013;
+            Srli "srli" Shift 0x0000_5013;
+            Srai "srai" Shift 0x4000_5013;
+            Add "add" R 0x0000_0033;
+            Sub "sub" R 0x4000_0033;
+            Sll "sll" R 0x0000_1033;
+            Slt "slt" R 0x0000_2033;
+            Sltu "sltu" R 0x0000_3033;
+            Xor "xor" R 0x0000_4033;
+            Srl "srl" R 0x0000_5033;
+            Sra "sra" R 0x4000_5033;
+            Or "or" R 0x0000_6033;
+            And "and" R 0x0000_7033;
+            Fence "fence" Fence 0x0000_000f;
+            FenceI "fence.i" Fence 0x0000_100f;
+            Ecall "ecall" System 0x0000_0073;
+            Ebreak "ebreak" System 0x0010_0073;
+            Csrrw "csrrw" Csr 0x0000_1073;
+            Csrrs "csrrs" Csr 0x0000_2073;
+            Csrrc "csrrc" Csr 0x0000_3073;
+            Csrrwi "csrrwi" CsrImmediate 0x0000_5073;
+            Csrrsi "csrrsi" CsrImmediate 0x0000_6073;
+            Csrrci "csrrci" CsrImmediate 0x0000_7073;
+            Mul "mul" R 0x0200_0033;
+            Mulh "mulh" R 0x0200_1033;
+            Mulhsu "mulhsu" R 0x0200_2033;
+            Mulhu "mulhu" R 0x0200_3033;
+            Div "div" R 0x0200_4033;
+            Divu "divu" R 0x0200_5033;
+            Rem "rem" R 0x0200_6033;
+            Remu "remu" R 0x0200_7033;
+            LrW "lr.w" LoadReserved 0x1000_202f;
+            ScW "sc.w" Amo 0x1800_202f;
+            AmoswapW "amoswap.w" Amo 0x0800_202f;
+            AmoaddW "amoadd.w" Amo 0x0000_202f;
+            AmoxorW "amoxor.w" Amo 0x2000_202f;
+            AmoandW "amoand.w" Amo 0x6000_202f;
+            AmoorW "amoor.w" Amo 0x4000_202f;
+            AmominW "amomin.w" Amo 0x8000_202f;
+            AmomaxW "amomax.w" Amo 0xa000_202f;
+            AmominuW "amominu.w" Amo 0xc000_202f;
+            AmomaxuW "amomaxu.w" Amo 0xe000_202f;
+        }
+    };
+}
+
+macro_rules! define_ops {
+    ($($variant:ident $mnemonic:literal $format:ident $pattern:literal;)*) => {
+        /// An operation; what its operands mean is told by its [`Format`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Op {
+            $(#[doc = concat!("`", $mnemonic, "`")] $variant,)*
+        }
+
+        impl Op {
+            /// Every operation, in the order of the list.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The assembler's name.
+            #[must_use]
+            pub const fn mnemonic(self) -> &'static str {
+                match self { $(Self::$variant => $mnemonic,)* }
+            }
+
+            /// How the operands are encoded.
+            #[must_use]
+            pub const fn format(self) -> Format {
+                match self { $(Self::$variant => Format::$format,)* }
+            }
+
+            /// The fixed bits of the encoding.
+            #[must_use]
+            pub const fn pattern(self) -> u32 {
+                match self { $(Self::$variant => $pattern,)* }
+            }
+        }
+    };
+}
+
+for_each_op!(define_ops);
+
+/// How an instruction's operands are encoded and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// `op rd, rs1, rs2`.
+    R,
+    /// `op rd, rs1, imm`, 12 bits signed.
+    I,
+    /// `op rd, rs1, shamt`, 5 bits; a sixth is reserved in RV32.
+    Shift,
+    /// `op rd, imm(rs1)`.
+    Load,
+    /// `op rs2, imm(rs1)`.
+    Store,
+    /// `op rs1, rs2, pc + imm`, 13 bits signed, even.
+    Branch,
+    /// `op rd, imm`: the immediate is the upper 20 bits of its value.
+    U,
+    /// `op rd, pc + imm`, 21 bits signed, even.
+    J,
+    /// `op rd, imm(rs1)`: the jump of that shape.
+    JumpRegister,
+    /// No operands that matter: all other fields are ignored, as the ISA asks of implementations.
+    Fence,
+    /// `op rd, rs2, (rs1)`; acquire and release bits are ignored (every atomic is sequentially consistent).
+    Amo,
+    /// `op rd, (rs1)`; the rs2 field must be zero.
+    LoadReserved,
+    /// `op rd, csr, rs1`: the immediate is the register's number.
+    Csr,
+    /// `op rd, csr, uimm`: the rs1 field is the 5-bit operand.
+    CsrImmediate,
+    /// No operands, all bits fixed.
+    System,
+}
+
+impl Format {
+    /// The bits that [`Op::pattern`] fixes.
+    #[must_use]
+    pub const fn mask(self) -> u32 {
+        match self {
+            Self::U | Self::J => 0x0000_007f,
+            Self::I | Self::Load | Self::Store | Self::Branch => 0x0000_707f,
+            Self::JumpRegister | Self::Fence | Self::Csr | Self::CsrImmediate => 0x0000_707f,
+            Self::R | Self::Shift => 0xfe00_707f,
+            Self::Amo => 0xf800_707f,
+            Self::LoadReserved => 0xf9f0_707f,
+            Self::System => 0xffff_ffff,
+        }
+    }
+}
+
+/// A register number, always below 32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Reg(u8);
+
+impl Reg {
+    /// Always zero.
+    pub const ZERO: Self = Self(0);
+    /// Return address.
+    pub const RA: Self = Self(1);
+    /// Stack pointer.
+    pub const SP: Self = Self(2);
+    /// Thread pointer: FPsPIN keeps the hart id here.
+    pub const TP: Self = Self(4);
+    /// First argument, result.
+    pub const A0: Self = Self(10);
+    /// Second argument.
+    pub const A1: Self = Self(11);
+    /// Number of an `ecall`.
+    pub const A7: Self = Self(17);
+
+    /// Register `number`, of which the lower five bits count: that is what an encoding holds.
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self((number & 31) as u8)
+    }
+
+    /// The register's number, 0 to 31.
+    #[must_use]
+    #[inline(always)]
+    pub const fn index(self) -> usize {
+        // Always a no-op; it tells the compiler that indexing 32 registers needs no check.
+        (self.0 & 31) as usize
+    }
+
+    /// The register's number, 0 to 31.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl fmt::Display for Reg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 32] = [
+            "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4", "a5", "a6",
+            "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6",
+        ];
+        f.write_str(NAMES[self.index()])
+    }
+}
+
+/// One instruction. Fields its [`Format`] does not name are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Inst {
+    /// What to do.
+    pub op: Op,
+    /// Destination.
+    pub rd: Reg,
+    /// First operand; for [`Format::CsrImmediate`] the 5-bit operand itself.
+    pub rs1: Reg,
+    /// Second operand.
+    pub rs2: Reg,
+    /// Immediate, sign-extended; the CSR's number for CSR instructions.
+    pub imm: i32,
+}
+
+impl Inst {
+    /// An instruction of which only `op` is set.
+    #[must_use]
+    pub const fn new(op: Op) -> Self {
+        Self { op, rd: Reg::ZERO, rs1: Reg::ZERO, rs2: Reg::ZERO, imm: 0 }
+    }
+
+    /// The same with destination `rd`.
+    #[must_use]
+    pub const fn rd(self, rd: Reg) -> Self {
+        Self { rd, ..self }
+    }
+
+    /// The same with first operand `rs1`.
+    #[must_use]
+    pub const fn rs1(self, rs1: Reg) -> Self {
+        Self { rs1, ..self }
+    }
+
+    /// The same with second operand `rs2`.
+    #[must_use]
+    pub const fn rs2(self, rs2: Reg) -> Self {
+        Self { rs2, ..self }
+    }
+
+    /// The same with immediate `imm`.
+    #[must_use]
+    pub const fn imm(self, imm: i32) -> Self {
+        Self { imm, ..self }
+    }
+}
+
+impl fmt::Display for Inst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { op, rd, rs1, rs2, imm } = *self;
+        let name = op.mnemonic();
+        match op.format() {
+            Format::R => write!(f, "{name} {rd}, {rs1}, {rs2}"),
+            Format::I | Format::Shift => write!(f, "{name} {rd}, {rs1}, {imm}"),
+            Format::Load | Format::JumpRegister => write!(f, "{name} {rd}, {imm}({rs1})"),
+            Format::Store => write!(f, "{name} {rs2}, {imm}({rs1})"),
+            Format::Branch => write!(f, "{name} {rs1}, {rs2}, .{imm:+}"),
+            Format::U => write!(f, "{name} {rd}, {:#x}", imm.cast_unsigned() >> 12),
+            Format::J => write!(f, "{name} {rd}, .{imm:+}"),
+            Format::Amo => write!(f, "{name} {rd}, {rs2}, ({rs1})"),
+            Format::LoadReserved => write!(f, "{name} {rd}, ({rs1})"),
+            Format::Csr => write!(f, "{name} {rd}, {imm:#x}, {rs1}"),
+            Format::CsrImmediate => write!(f, "{name} {rd}, {imm:#x}, {}", rs1.number()),
+            Format::Fence | Format::System => f.write_str(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Inst, Op, Reg};
+
+    #[test]
+    fn no_two_operations_share_an_encoding() {
+        for (i, a) in Op::ALL.iter().enumerate() {
+            assert_eq!(a.pattern() & !a.format().mask(), 0, "{}: pattern outside its mask", a.mnemonic());
+            for b in &Op::ALL[i + 1..] {
+                let common = a.format().mask() & b.format().mask();
+                assert_ne!(a.pattern() & common, b.pattern() & common, "{} and {}", a.mnemonic(), b.mnemonic());
+            }
+        }
+    }
+
+    #[test]
+    fn disassembly_reads_like_assembler() {
+        let a5 = Reg::new(15);
+        let cases = [
+            (Inst::new(Op::Add).rd(Reg::A0).rs1(Reg::A1).rs2(a5), "add a0, a1, a5"),
+            (Inst::new(Op::Lw).rd(Reg::RA).rs1(Reg::SP).imm(-4), "lw ra, -4(sp)"),
+            (Inst::new(Op::Sw).rs2(Reg::RA).rs1(Reg::SP).imm(12), "sw ra, 12(sp)"),
+            (Inst::new(Op::Lui).rd(a5).imm(0x1b20_5000), "lui a5, 0x1b205"),
+            (Inst::new(Op::Beq).rs1(a5).imm(-8), "beq a5, zero, .-8"),
+            (Inst::new(Op::AmoaddW).rd(a5).rs1(Reg::A0).rs2(Reg::A1), "amoadd.w a5, a1, (a0)"),
+            (Inst::new(Op::Csrrs).rd(a5).imm(0xc00), "csrrs a5, 0xc00, zero"),
+            (Inst::new(Op::Ecall), "ecall"),
+        ];
+        for (inst, text) in cases {
+            assert_eq!(inst.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The interpreter: what every instruction means. It is the oracle that a translator is compared with.
+//!
+//! One instruction takes one cycle; loads and stores may be misaligned, as on PULP's cores; LR, SC and AMOs may not.
+//! Everything a handler can do wrong ends as an [`Exit::Fault`] before it has an effect.
+
+use spin_abi::fault::{Cause, Fault};
+use spin_abi::map::RETURN_ADDRESS;
+
+use crate::alu;
+use crate::code::Code;
+use crate::csr::Csr;
+use crate::decode::Decoded;
+use crate::device::{Device, Trap, is_device};
+use crate::hart::Hart;
+use crate::inst::{Inst, Op, Reg};
+use crate::view::View;
+
+/// How a task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It jumped to [`RETURN_ADDRESS`].
+    Returned,
+    /// It read the doorbell; the hart's `pc` is still at that load.
+    Finished,
+    /// It was ended; the hart's `pc` is that of the fault.
+    Fault(Fault),
+}
+
+/// Why an instruction did not complete.
+enum Stop {
+    Finish,
+    Fault { cause: Cause, address: u32 },
+}
+
+/// Executes from `hart.pc` until the task ends, at most `limit` instructions.
+///
+/// The instruction that would be one too many is not executed: it ends the task with [`Cause::Watchdog`], and a call
+/// with a new limit goes on from there (a limit of 1 steps). Neither allocates nor blocks, unless `device` does.
+pub fn run<D: Device>(hart: &mut Hart, code: &Code, view: &mut View<'_>, device: &mut D, limit: u64) -> Exit {
+    hart.x[0] = 0;
+    if hart.pc & 1 != 0 {
+        return fetch_fault(hart.pc, code);
+    }
+    let mut core = Core { hart, view, device };
+    let mut left = limit;
+    loop {
+        let pc = core.hart.pc;
+        // The return address is never in the table, so the common way pays nothing for it.
+        let Some(decoded) = code.fetch(pc) else { return fetch_fault(pc, code) };
+        if left == 0 {
+            return Exit::Fault(Fault { cause: Cause::Watchdog, pc, address: 0 });
+        }
+        left -= 1;
+        match core.execute(decoded) {
+            Ok(next) => core.hart.pc = next,
+            Err(Stop::Fault { cause, address }) => return Exit::Fault(Fault { cause, pc, address }),
+            Err(Stop::Finish) => {
+                core.hart.retire();
+                return Exit::Finished;
+            }
+        }
+        core.hart.retire();
+    }
+}
+
+/// What it means that nothing can be executed at `pc`.
+#[cold]
+fn fetch_fault(pc: u32, code: &Code) -> Exit {
+    if pc == RETURN_ADDRESS {
+        return Exit::Returned;
+    }
+    let (cause, address) = code.why_not(pc);
+    Exit::Fault(Fault { cause, pc, address })
+}
+
+struct Core<'a, 'm, D> {
+    hart: &'a mut Hart,
+    view: &'a mut View<'m>,
+    device: &'a mut D,
+}
+
+impl<D: Device> Core<'_, '_, D> {
+    /// Executes one instruction and returns the address of the next.
+    #[inline(always)]
+    fn execute(&mut self, decoded: &Decoded) -> Result<u32, Stop> {
+        let Inst { op, rd, rs1, rs2, imm } = decoded.inst;
+        let (a, b, imm) = (self.hart.get(rs1), self.hart.get(rs2), imm.cast_unsigned());
+        let next = self.hart.pc.wrapping_add(u32::from(decoded.size));
+        let target = self.hart.pc.wrapping_add(imm);
+        let address = a.wrapping_add(imm);
+        let branch = |taken: bool| Ok(if taken { target } else { next });
+        let result = match op {
+            Op::Lui => imm,
+            Op::Auipc => target,
+            Op::Jal => return Ok(self.link(rd, next, target)),
+            Op::Jalr => return Ok(self.link(rd, next, address & !1)),
+            Op::Beq => return branch(a == b),
+            Op::Bne => return branch(a != b),
+            Op::Blt => return branch(alu::less(a, b)),
+            Op::Bge => return branch(!alu::less(a, b)),
+            Op::Bltu => return branch(a < b),
+            Op::Bgeu => return branch(a >= b),
+            Op::Lb => sign_extend::<8>(self.load::<1>(address)?),
+            Op::Lh => sign_extend::<16>(self.load::<2>(address)?),
+            Op::Lw => self.load::<4>(address)?,
+            Op::Lbu => self.load::<1>(address)?,
+            Op::Lhu => self.load::<2>(address)?,
+            Op::Sb => return self.store::<1>(address, b).map(|()| next),
+            Op::Sh => return self.store::<2>(address, b).map(|()| next),
+            Op::Sw => return self.store::<4>(address, b).map(|()| next),
+            Op::Addi => address,
+            Op::Slti => u32::from(alu::less(a, imm)),
+            Op::Sltiu => u32::from(a < imm),
+            Op::Xori => a ^ imm,
+            Op::Ori => a | imm,
+            Op::Andi => a & imm,
+            Op::Slli => a << (imm & 31),
+            Op::Srli => a >> (imm & 31),
+            Op::Srai => alu::sra(a, imm),
+            Op::Add => a.wrapping_add(b),
+            Op::Sub => a.wrapping_sub(b),
+            Op::Sll => a << (b & 31),
+            Op::Slt => u32::from(alu::less(a, b)),
+            Op::Sltu => u32::from(a < b),
+            Op::Xor => a ^ b,
+            Op::Srl => a >> (b & 31),
+            Op::Sra => alu::sra(a, b),
+            Op::Or => a | b,
+            Op::And => a & b,
+            Op::Mul => a.wrapping_mul(b),
+            Op::Mulh => alu::mulh(a, b),
+            Op::Mulhsu => alu::mulhsu(a, b),
+            Op::Mulhu => alu::mulhu(a, b),
+            Op::Div => alu::div(a, b),
+            Op::Divu => alu::divu(a, b),
+            Op::Rem => alu::rem(a, b),
+            Op::Remu => alu::remu(a, b),
+            // One hart at a time runs on a view, in program order.
+            Op::Fence | Op::FenceI => return Ok(next),
+            Op::Ecall => return self.ecall().map(|()| next),
+            Op::Ebreak => return Err(Stop::Fault { cause: Cause::Breakpoint, address: 0 }),
+            Op::Csrrw => self.csr(imm, |_| Some(a))?,
+            Op::Csrrs => self.csr(imm, |old| (rs1 != Reg::ZERO).then_some(old | a))?,
+            Op::Csrrc => self.csr(imm, |old| (rs1 != Reg::ZERO).then_some(old & !a))?,
+            Op::Csrrwi => self.csr(imm, |_| Some(rs1.number()))?,
+            Op::Csrrsi => self.csr(imm, |old| (rs1 != Reg::ZERO).then_some(old | rs1.number()))?,
+            Op::Csrrci => self.csr(imm, |old| (rs1 != Reg::ZERO).then_some(old & !rs1.number()))?,
+            Op::LrW => self.load_reserved(a)?,
+            Op::ScW => self.store_conditional(a, b)?,
+            Op::AmoswapW => self.amo(a, |_| b)?,
+            Op::AmoaddW => self.amo(a, |old| old.wrapping_add(b))?,
+            Op::AmoxorW => self.amo(a, |old| old ^ b)?,
+            Op::AmoandW => self.amo(a, |old| old & b)?,
+            Op::AmoorW => self.amo(a, |old| old | b)?,
+            Op::AmominW => self.amo(a, |old| alu::min(old, b))?,
+            Op::AmomaxW => self.amo(a, |old| alu::max(old, b))?,
+            Op::AmominuW => self.amo(a, |old| old.min(b))?,
+            Op::AmomaxuW => self.amo(a, |old| old.max(b))?,
+        };
+        self.hart.set(rd, result);
+        Ok(next)
+    }
+
+    fn link(&mut self, rd: Reg, next: u32, target: u32) -> u32 {
+        self.hart.set(rd, next);
+        target
+    }
+
+    /// Loads `N` (1, 2 or 4) bytes, zero-extended.
+    #[inline(always)]
+    fn load<const N: usize>(&mut self, address: u32) -> Result<u32, Stop> {
+        match self.view.load::<N>(address) {
+            Some(bytes) => Ok(word(bytes)),
+            None => self.load_device(address, N),
+        }
+    }
+
+    /// Stores the lower `N` (1, 2 or 4) bytes of `value`.
+    #[inline(always)]
+    fn store<const N: usize>(&mut self, address: u32, value: u32) -> Result<(), Stop> {
+        let [a, b, c, d] = value.to_le_bytes();
+        let stored = match N {
+            1 => self.view.store(address, [a]),
+            2 => self.view.store(address, [a, b]),
+            _ => self.view.store(address, [a, b, c, d]),
+        };
+        match stored {
+            Some(()) => Ok(()),
+            None => self.store_device(address, N, value),
+        }
+    }
+
+    #[cold]
+    fn load_device(&mut self, address: u32, width: usize) -> Result<u32, Stop> {
+        if !is_device(address) {
+            return Err(self.denied(address, Cause::LoadAccess));
+        }
+        let value = self.device.load(self.view, address, narrow(width)).map_err(|trap| trapped(trap, address))?;
+        Ok(value & lower_bytes(width))
+    }
+
+    #[cold]
+    fn store_device(&mut self, address: u32, width: usize, value: u32) -> Result<(), Stop> {
+        if !is_device(address) {
+            return Err(self.denied(address, Cause::StoreAccess));
+        }
+        let value = value & lower_bytes(width);
+        self.device.store(self.view, address, narrow(width), value).map_err(|trap| trapped(trap, address))
+    }
+
+    fn ecall(&mut self) -> Result<(), Stop> {
+        self.device.ecall(self.hart, self.view).map_err(|trap| trapped(trap, 0))
+    }
+
+    /// Reads a register and writes what `new` makes of it, if anything.
+    fn csr(&mut self, number: u32, new: impl FnOnce(u32) -> Option<u32>) -> Result<u32, Stop> {
+        // The decoder lets only known registers through; a table from elsewhere must not make this panic.
+        let csr = Csr::from_number(number).ok_or(Stop::Fault { cause: Cause::IllegalInstruction, address: number })?;
+        let old = self.hart.read_csr(csr);
+        if let Some(value) = new(old) {
+            self.hart.write_csr(csr, value);
+        }
+        Ok(old)
+    }
+
+    fn load_reserved(&mut self, address: u32) -> Result<u32, Stop> {
+        let old = self.atomic_load(address, Cause::LoadMisaligned, Cause::LoadAccess)?;
+        self.hart.reservation = Some((self.view.normalise(address), old));
+        Ok(old)
+    }
+
+    /// 0 when stored, 1 when not. It stores when the last LR was to this word and the word still has the value read
+    /// then: what a translation by compare-and-swap does, so that both agree. Address and permission are checked
+    /// whether it stores or not.
+    fn store_conditional(&mut self, address: u32, value: u32) -> Result<u32, Stop> {
+        let now = self.atomic_load(address, Cause::StoreMisaligned, Cause::StoreAccess)?;
+        let holds = self.hart.reservation == Some((self.view.normalise(address), now));
+        self.atomic_store(address, if holds { value } else { now })?;
+        self.hart.reservation = None;
+        Ok(u32::from(!holds))
+    }
+
+    fn amo(&mut self, address: u32, new: impl FnOnce(u32) -> u32) -> Result<u32, Stop> {
+        let old = self.atomic_load(address, Cause::StoreMisaligned, Cause::StoreAccess)?;
+        self.atomic_store(address, new(old))?;
+        Ok(old)
+    }
+
+    fn atomic_load(&mut self, address: u32, misaligned: Cause, denied: Cause) -> Result<u32, Stop> {
+        if address & 3 != 0 {
+            return Err(Stop::Fault { cause: misaligned, address });
+        }
+        self.view.load(address).map(u32::from_le_bytes).ok_or_else(|| self.atomic_denied(address, denied))
+    }
+
+    fn atomic_store(&mut self, address: u32, value: u32) -> Result<(), Stop> {
+        self.view.store(address, value.to_le_bytes()).ok_or_else(|| self.atomic_denied(address, Cause::StoreAccess))
+    }
+
+    /// Devices take plain loads and stores only.
+    #[cold]
+    fn atomic_denied(&self, address: u32, cause: Cause) -> Stop {
+        self.denied(address, if is_device(address) { Cause::DeviceAccess } else { cause })
+    }
+
+    /// The fault of an access to `address` that the view refused.
+    #[cold]
+    fn denied(&self, address: u32, cause: Cause) -> Stop {
+        let cause = if self.view.below_stack(address) { Cause::StackOverflow } else { cause };
+        Stop::Fault { cause, address }
+    }
+}
+
+#[cold]
+const fn trapped(trap: Trap, address: u32) -> Stop {
+    match trap {
+        Trap::Finish => Stop::Finish,
+        Trap::Fault(cause) => Stop::Fault { cause, address },
+    }
+}
+
+#[inline(always)]
+fn word<const N: usize>(bytes: [u8; N]) -> u32 {
+    let mut word = [0; 4];
+    word[..N].copy_from_slice(&bytes);
+    u32::from_le_bytes(word)
+}
+
+#[inline(always)]
+const fn sign_extend<const BITS: u32>(value: u32) -> u32 {
+    ((value << (32 - BITS)).cast_signed() >> (32 - BITS)).cast_unsigned()
+}
+
+/// A mask of the lower `width` (1, 2 or 4) bytes.
+const fn lower_bytes(width: usize) -> u32 {
+    match width {
+        1 => 0xff,
+        2 => 0xffff,
+        _ => u32::MAX,
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a width is 1, 2 or 4")]
+const fn narrow(width: usize) -> u8 {
+    width as u8
+}
+
+#[cfg(test)]
+mod tests;

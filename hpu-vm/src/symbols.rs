@@ -1,0 +1,165 @@
+//! Names of an image: entry points by name, functions by address.
+
+use object::LittleEndian as LE;
+use object::elf::{self, FileHeader32, Sym32};
+use object::read::elf::{FileHeader as _, SectionHeader as _, Sym as _};
+
+use crate::code::Code;
+use crate::image::LoadError;
+
+/// Most entries of a symbol table.
+const MAX_SYMBOLS: usize = 1 << 16;
+/// Longest name kept; no more than this is looked at, so that a hostile string table costs little per symbol.
+const MAX_NAME: usize = 1024;
+
+/// A named address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Symbol {
+    name: Box<str>,
+    /// The symbol's value.
+    pub(crate) address: u32,
+    /// Bytes, 0 if unknown.
+    pub(crate) size: u32,
+    global: bool,
+    function: bool,
+}
+
+/// The symbols of an image that have a usable name and a value. Names that are empty, very long or not
+/// printable ASCII (reports print them) are left out, and so are the mapping symbols of the psABI (`$x`, `$d`).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Symbols {
+    /// By name, a global one before local ones.
+    by_name: Box<[Symbol]>,
+    /// Indices of labels in code, by address, one for each.
+    labels: Box<[usize]>,
+}
+
+impl Symbols {
+    /// Reads `.symtab`; a stripped file has no symbols.
+    pub(crate) fn read(header: &FileHeader32<LE>, data: &[u8], code: &Code) -> Result<Self, LoadError> {
+        let damaged = |what| crate::image::damaged(what, data);
+        let sections = header.sections(LE, data).map_err(damaged("section headers"))?;
+        let table = sections.symbols(LE, data, elf::SHT_SYMTAB).map_err(damaged("symbol table"))?;
+        if table.is_empty() {
+            return Ok(Self::default());
+        }
+        if table.len() > MAX_SYMBOLS {
+            return Err(LoadError::TooManySymbols { count: table.len(), max: MAX_SYMBOLS });
+        }
+        let strings = sections.section(table.string_section()).map_err(damaged("string table"))?;
+        let strings = strings.data(LE, data).map_err(damaged("string table"))?;
+        let mut symbols = Vec::new();
+        for (index, entry) in table.iter().enumerate() {
+            symbols.extend(symbol(index, entry, strings)?);
+        }
+        Ok(Self::index(symbols, code))
+    }
+
+    fn index(mut symbols: Vec<Symbol>, code: &Code) -> Self {
+        symbols.sort_by(|a, b| (&a.name, !a.global, a.address).cmp(&(&b.name, !b.global, b.address)));
+        let mut labels: Vec<usize> = (0..symbols.len()).filter(|&at| code.contains(symbols[at].address)).collect();
+        // Of several at one address the one that says most: a function, global, with a size.
+        let rank = |at: usize| {
+            let symbol: &Symbol = &symbols[at];
+            (symbol.address, !symbol.function, !symbol.global, symbol.size == 0)
+        };
+        labels.sort_by_key(|&at| rank(at));
+        labels.dedup_by_key(|at| symbols[*at].address);
+        Self { by_name: symbols.into_boxed_slice(), labels: labels.into_boxed_slice() }
+    }
+
+    /// The symbol called `name`.
+    pub(crate) fn find(&self, name: &str) -> Option<&Symbol> {
+        let at = self.by_name.partition_point(|symbol| *symbol.name < *name);
+        self.by_name.get(at).filter(|symbol| *symbol.name == *name)
+    }
+
+    /// The label at or before `pc` whose size, if it has one, reaches over it; and the distance.
+    pub(crate) fn symbolize(&self, pc: u32) -> Option<(&str, u32)> {
+        let after = self.labels.partition_point(|&at| self.by_name[at].address <= pc);
+        let symbol = &self.by_name[*self.labels.get(after.checked_sub(1)?)?];
+        let offset = pc - symbol.address;
+        (symbol.size == 0 || offset < symbol.size).then_some((&*symbol.name, offset))
+    }
+}
+
+/// An entry of the table, `None` when it names nothing of use.
+fn symbol(index: usize, entry: &Sym32<LE>, strings: &[u8]) -> Result<Option<Symbol>, LoadError> {
+    let kind = entry.st_type();
+    let named = matches!(kind, elf::STT_NOTYPE | elf::STT_OBJECT | elf::STT_FUNC);
+    if !named || entry.is_undefined(LE) {
+        return Ok(None);
+    }
+    let offset = entry.st_name(LE);
+    let name = name(strings, offset).ok_or(LoadError::SymbolName { index, offset, table: strings.len() })?;
+    let usable = !name.is_empty() && !name.starts_with(b"$") && name.iter().all(u8::is_ascii_graphic);
+    Ok(std::str::from_utf8(name).ok().filter(|_| usable).map(|name| Symbol {
+        name: name.into(),
+        address: entry.st_value(LE),
+        size: entry.st_size(LE),
+        global: entry.st_bind() != elf::STB_LOCAL,
+        function: kind == elf::STT_FUNC,
+    }))
+}
+
+/// The bytes up to the zero that ends the name, which must be in the table; none of one longer than [`MAX_NAME`].
+fn name(strings: &[u8], offset: u32) -> Option<&[u8]> {
+    let rest = strings.get(offset as usize..)?;
+    let looked_at = &rest[..rest.len().min(MAX_NAME + 1)];
+    match looked_at.iter().position(|&byte| byte == 0) {
+        Some(end) => Some(&looked_at[..end]),
+        None if rest.len() > MAX_NAME => Some(&[]),
+        None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Symbol, Symbols};
+    use crate::code::Code;
+
+    fn symbol(name: &str, address: u32, size: u32, global: bool, function: bool) -> Symbol {
+        Symbol { name: name.into(), address, size, global, function }
+    }
+
+    fn symbols() -> Symbols {
+        let code = Code::at(0x1000, &[1; 64]);
+        let list = vec![
+            symbol("text_start", 0x1000, 0, true, false),
+            symbol("first", 0x1000, 8, true, true),
+            symbol("twice", 0x1020, 4, false, true),
+            symbol("twice", 0x1010, 0, true, true),
+            symbol("data", 0x2000, 4, true, false),
+        ];
+        Symbols::index(list, &code)
+    }
+
+    #[test]
+    fn a_global_symbol_is_preferred() {
+        let symbols = symbols();
+        assert_eq!(symbols.find("twice").map(|s| s.address), Some(0x1010));
+        assert_eq!(symbols.find("data").map(|s| (s.address, s.size)), Some((0x2000, 4)));
+        assert_eq!(symbols.find("dat"), None);
+        assert_eq!(symbols.find("zzz"), None);
+    }
+
+    #[test]
+    fn functions_by_address() {
+        let symbols = symbols();
+        let cases = [
+            (0x0fff, None),
+            (0x1000, Some(("first", 0))),
+            (0x1007, Some(("first", 7))),
+            (0x1008, None),
+            (0x1010, Some(("twice", 0))),
+            (0x101f, Some(("twice", 15))),
+            (0x1023, Some(("twice", 3))),
+            (0x1024, None),
+            (0x2000, None),
+        ];
+        for (pc, expected) in cases {
+            assert_eq!(symbols.symbolize(pc), expected, "{pc:#x}");
+        }
+        assert_eq!(Symbols::default().symbolize(0x1000), None);
+    }
+}

@@ -1,0 +1,307 @@
+//! The loader against files that are right, wrong in one way, cut short, and mutated at random.
+
+mod support;
+
+use hpu_vm::{Image, Kind, LoadError, Memory, Range, RegionKind, View};
+use proptest::prelude::*;
+use spin_abi::map::{L2_BASE, Machine, PROGRAM_BASE};
+use support::{Elf, R, RET, Segment, W, X, assemble, sample};
+
+const MACHINE: Machine = Machine::PSPIN;
+const CODE: u32 = PROGRAM_BASE;
+
+fn load(elf: &Elf) -> Result<Image, LoadError> {
+    Image::load(&elf.build(), &MACHINE)
+}
+
+/// Changes bytes of the sample's file before it is loaded.
+fn patched(offset: usize, bytes: &[u8]) -> LoadError {
+    let mut file = sample().build();
+    file[offset..offset + bytes.len()].copy_from_slice(bytes);
+    refused(Image::load(&file, &MACHINE))
+}
+
+fn refused(result: Result<Image, LoadError>) -> LoadError {
+    result.err().expect("the image should have been refused")
+}
+
+#[test]
+fn a_valid_image_is_laid_out() {
+    let image = load(&sample()).unwrap();
+    assert_eq!(Kind::ALL.map(|kind| image.handler(kind)), [Some(CODE), Some(CODE + 4), Some(CODE + 8)]);
+    assert_eq!((image.entry(), image.init_handlers()), (Some(CODE + 4), None));
+    assert_eq!((image.symbol("counter"), image.symbol_size("counter")), (Some(L2_BASE), Some(8)));
+    assert_eq!((image.symbol("nothing"), image.symbol_size("nothing")), (None, None));
+    assert_eq!(image.symbolize(CODE + 6), Some(("payload_handler", 2)));
+    assert_eq!(image.symbolize(CODE + 12), None);
+    assert_eq!(image.handler_mem_end(), 0x1c30_2000);
+
+    let mut memory = image.instantiate();
+    let mut view = View::new();
+    image.map_into(&mut view).unwrap();
+    memory.map_into(&mut view).unwrap();
+    assert_eq!(view.kind_of(CODE, 12), Some((RegionKind::Code, 0)));
+    assert_eq!(view.kind_of(CODE, 13), None);
+    assert_eq!(view.read(0x1d00_1000, 8), Some(&b"constant"[..]));
+    assert_eq!(view.write(0x1d00_1000, 1), None);
+    assert_eq!(view.read(L2_BASE, 24), Some(&b"variable\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"[..]));
+    assert_eq!(view.kind_of(0x1c30_0000, 0x1800), Some((RegionKind::HandlerMemory, 0)));
+    view.write(L2_BASE, 1).unwrap()[0] = b'V';
+    drop(view);
+    assert_eq!(memory.segments().next().unwrap().2[0], b'V');
+    assert_eq!(image.instantiate().segments().next().unwrap().2[0], b'v');
+}
+
+#[test]
+fn an_image_without_handler_memory_leaves_all_of_it() {
+    let elf = Elf::default().segment(Segment::load(CODE, &assemble(&[RET]), X)).symbol("init_handlers", CODE, 4);
+    let image = load(&elf).unwrap();
+    assert_eq!((image.handler_mem_end(), image.init_handlers()), (MACHINE.handler_mem_base, Some(CODE)));
+    assert_eq!((image.entry(), image.handler(Kind::Payload)), (None, None));
+}
+
+#[test]
+fn segments_may_fill_their_memory_to_the_last_byte() {
+    let end = MACHINE.handler_mem_base + MACHINE.handler_mem_size;
+    let elf = sample()
+        .segment(Segment::load(CODE + MACHINE.program_size - 4, &assemble(&[RET]), X))
+        .segment(Segment::load(MACHINE.handler_mem_base - 4, &[1; 4], R | W))
+        .segment(Segment::load(end - 1, &[1], R | W));
+    assert_eq!(load(&elf).unwrap().handler_mem_end(), end);
+}
+
+#[test]
+fn headers_of_other_machines() {
+    assert!(matches!(patched(0, b"\x7fELG"), LoadError::NotElf(_)));
+    assert_eq!(patched(4, &[2]), LoadError::Class(2));
+    assert_eq!(patched(5, &[2]), LoadError::Encoding(2));
+    assert_eq!(patched(6, &[0]), LoadError::Version(0));
+    assert_eq!(patched(16, &[1]), LoadError::Type(1));
+    assert_eq!(patched(16, &[3]), LoadError::Type(3));
+    assert_eq!(patched(18, &[62]), LoadError::Machine(62));
+    assert_eq!(patched(20, &[2]), LoadError::Version(2));
+    assert_eq!(patched(36, &[5]), LoadError::FloatAbi(5));
+    assert_eq!(patched(36, &[3]), LoadError::FloatAbi(3));
+    assert_eq!(patched(36, &[9]), LoadError::Embedded(9));
+    assert_eq!(patched(36, &[0x20]), LoadError::Flags(0x20));
+    let mut tso = sample();
+    tso.flags = 0x11;
+    load(&tso).unwrap();
+}
+
+#[test]
+fn tables_outside_the_file() {
+    let damaged = |error, part| matches!(error, LoadError::Damaged { what, .. } if what == part);
+    assert!(damaged(patched(28, &u32::MAX.to_le_bytes()), "program headers"));
+    assert!(damaged(patched(42, &[31]), "program headers"));
+    assert!(damaged(patched(44, &[0xff, 0xfe]), "program headers"));
+    assert!(damaged(patched(32, &u32::MAX.to_le_bytes()), "section headers"));
+    assert!(damaged(patched(46, &[1]), "section headers"));
+    assert!(damaged(patched(48, &[0xff, 0xfe]), "section headers"));
+}
+
+#[test]
+fn segment_counts() {
+    let mut empty = sample();
+    empty.segments.clear();
+    assert_eq!(refused(load(&empty)), LoadError::NoSegments);
+    assert_eq!(refused(load(&empty.clone().segment(Segment::load(CODE, &[], R | X)))), LoadError::NoSegments);
+    let data =
+        |count: u32| (0..count).fold(sample(), |elf, i| elf.segment(Segment::load(L2_BASE + 0x1000 + i, &[1], R | W)));
+    load(&data(12)).unwrap();
+    assert_eq!(refused(load(&data(13))), LoadError::TooManySegments { max: 16 });
+    for kind in [2, 3, 7] {
+        let other = Segment { kind, ..Segment::load(0, &[], R) };
+        assert_eq!(refused(load(&sample().segment(other))), LoadError::SegmentType(kind));
+    }
+    load(&sample().segment(Segment { kind: 0x6474_e551, ..Segment::load(0, &[], R | W) })).unwrap();
+}
+
+#[test]
+fn segments_in_wrong_places() {
+    let outside = |segment: Segment| {
+        let error = refused(load(&sample().segment(segment)));
+        assert!(matches!(error, LoadError::Outside { .. }), "{error}");
+    };
+    outside(Segment::load(L2_BASE + 0x1000, &[1, 0], R | X));
+    outside(Segment::load(CODE + 0x2000, &[1], R | W));
+    outside(Segment::load(0, &[1], R));
+    outside(Segment::load(0x1000_0000, &[1], R | W));
+    outside(Segment::load(0x1b20_5000, &[1], R | W));
+    outside(Segment::load(MACHINE.l2_packet_base, &[1], R | W));
+    outside(Segment::load(L2_BASE - 1, &[1; 2], R | W));
+    outside(Segment::load(CODE + MACHINE.program_size - 1, &[1; 2], R));
+    outside(Segment::load(MACHINE.handler_mem_base - 1, &[1; 2], R | W));
+    // A gibibyte of zeroes is refused by its address range, before any memory is asked for.
+    outside(Segment::load(L2_BASE + 0x1000, &[], R | W).memory(1 << 30));
+}
+
+#[test]
+fn segments_that_cannot_be() {
+    let error = |segment| refused(load(&sample().segment(segment)));
+    let at = L2_BASE + 0x1000;
+    assert_eq!(
+        error(Segment::load(at, &[1; 8], R | W).memory(4)),
+        LoadError::FileAboveMemory { address: at, file: 8, memory: 4 }
+    );
+    assert_eq!(
+        error(Segment::load(0xffff_fff0, &[], R | W).memory(17)),
+        LoadError::Wraps { address: 0xffff_fff0, size: 17 }
+    );
+    assert_eq!(
+        error(Segment::load(CODE + 0x2000, &[1], R | W | X)),
+        LoadError::WritableCode { address: CODE + 0x2000 }
+    );
+    assert_eq!(error(Segment::load(at, &[1], 0)), LoadError::NoPermission { address: at });
+    assert_eq!(error(Segment::load(CODE + 0x2001, &[1], X)), LoadError::OddCode { address: CODE + 0x2001 });
+    assert_eq!(
+        error(Segment::load(L2_BASE + 23, &[1], R | W)),
+        LoadError::Overlap { address: L2_BASE + 23, other: L2_BASE, size: 24 }
+    );
+    assert_eq!(error(Segment::load(CODE, &[1], R)), LoadError::Overlap { address: CODE, other: CODE, size: 12 });
+    // The third program header's offset and file size.
+    for (field, value) in [(4, u32::MAX), (4, 0x7fff_ffff)] {
+        let error = patched(52 + 2 * 32 + field, &value.to_le_bytes());
+        assert!(matches!(error, LoadError::BeyondFile { address: L2_BASE, size: 8, .. }), "{error}");
+    }
+}
+
+#[test]
+fn code_entry_and_handlers_belong_together() {
+    let data_only = Elf::default().segment(Segment::load(L2_BASE, &[1], R | W));
+    assert_eq!(refused(load(&data_only)), LoadError::NoCode);
+    for entry in [CODE + 1, CODE + 12, CODE - 2, 0x1d00_1000, L2_BASE, u32::MAX] {
+        let elf = Elf { entry, ..sample() };
+        assert_eq!(refused(load(&elf)), LoadError::Entry { entry });
+    }
+    for (index, kind) in Kind::ALL.into_iter().enumerate() {
+        for address in [0, CODE + 1, CODE + 12, L2_BASE] {
+            let mut elf = sample();
+            elf.symbols[index].value = address;
+            assert_eq!(refused(load(&elf)), LoadError::Handler { name: kind.symbol(), address });
+        }
+    }
+    let mut nameless = sample();
+    nameless.symbols.drain(..3);
+    assert_eq!(refused(load(&nameless)), LoadError::NoHandlers);
+    nameless.symbols.clear();
+    assert_eq!(refused(load(&nameless)), LoadError::NoHandlers);
+    let odd = nameless.symbol("init_handlers", CODE + 3, 0);
+    assert_eq!(refused(load(&odd)), LoadError::Handler { name: "init_handlers", address: CODE + 3 });
+}
+
+#[test]
+fn symbols_that_mislead() {
+    let many = (0..1 << 16).fold(sample(), |elf, i| elf.symbol("", i, 0));
+    assert_eq!(refused(load(&many)), LoadError::TooManySymbols { count: (1 << 16) + 5, max: 1 << 16 });
+    // Names that would garble a report, or are longer than any report, name nothing.
+    let long = "n".repeat(2000);
+    let odd = sample().symbol("esc\x1b[2J", CODE, 4).symbol("$x", CODE, 4).symbol(&long, CODE, 4);
+    let image = load(&odd).unwrap();
+    assert_eq!([image.symbol("esc\x1b[2J"), image.symbol("$x"), image.symbol(&long)], [None; 3]);
+
+    // A name outside the string table: the first symbol's, found from the section header.
+    let file = sample().build();
+    let at = |offset: usize| u32::from_le_bytes(file[offset..offset + 4].try_into().unwrap()) as usize;
+    let symbols = at(at(32) + 40 + 16);
+    let error = patched(symbols + 16, &u32::MAX.to_le_bytes());
+    assert!(matches!(error, LoadError::SymbolName { index: 1, offset: u32::MAX, .. }), "{error}");
+    // A string table that does not end in zero, for the name that reaches its end.
+    let strings = at(at(32) + 80 + 16);
+    let last = strings + at(at(32) + 80 + 20) - 1;
+    let error = patched(last, b"!");
+    assert!(matches!(error, LoadError::SymbolName { index: 4, .. }), "{error}");
+}
+
+/// Every message is whole: a value of a variant prints without braces left over, and names what it is about.
+#[test]
+fn messages_say_what_and_where() {
+    let error = refused(load(&sample().segment(Segment::load(0x1000, &[1], R | W))));
+    assert_eq!(
+        error.to_string(),
+        "writable segment at 0x00001000, 1 bytes long, is not within L2 data (0x1c000000, 3145728 bytes) or handler \
+         memory (0x1c300000, 1048576 bytes)"
+    );
+    assert_eq!(
+        refused(Image::load(b"#!/bin/sh", &MACHINE)).to_string(),
+        "not an ELF file: it begins with [23, 21, 2f, 62, 69, 6e, 2f]"
+    );
+}
+
+#[test]
+fn a_file_cut_at_any_byte_is_refused() {
+    let file = sample().build();
+    for len in 0..file.len() {
+        let error = refused(Image::load(&file[..len], &MACHINE));
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+/// What holds for every image that is accepted, whatever file it came from.
+fn check_invariants(image: &Image) {
+    let mut memory = image.instantiate();
+    let size: usize = memory.segments().map(|(.., bytes)| bytes.len()).sum();
+    assert!(size <= (MACHINE.l2_data_size + MACHINE.handler_mem_size) as usize);
+    let mut stack = [0; 64];
+    let mut view = View::new();
+    // No overlap, no wrap, not too many: the view refuses all of these.
+    image.map_into(&mut view).unwrap();
+    memory.map_into(&mut view).unwrap();
+    let handlers = Kind::ALL.map(|kind| image.handler(kind));
+    let starts = handlers.into_iter().chain([image.entry(), image.init_handlers()]).flatten();
+    for start in starts {
+        assert!(start % 2 == 0 && image.code().contains(start));
+        assert_eq!(view.kind_of(start, 1).unwrap().0, RegionKind::Code);
+        assert!(view.write(start, 1).is_none());
+    }
+    assert!(handlers.into_iter().chain([image.init_handlers()]).any(|handler| handler.is_some()));
+    let handler_memory = MACHINE.handler_mem_base..=MACHINE.handler_mem_base + MACHINE.handler_mem_size;
+    assert!(handler_memory.contains(&image.handler_mem_end()) && image.handler_mem_end() % 4096 == 0);
+    // What is left of the machine can still be mapped beside it.
+    let base = MACHINE.stack_base(0, 0);
+    view.push(Range { kind: RegionKind::Stack, base, memory: Memory::ReadWrite(&mut stack) }).unwrap();
+}
+
+/// Offsets where a change matters: headers, program headers, symbols, section headers; not the padding between.
+fn mutable_places(file: &[u8]) -> Vec<usize> {
+    let sections = u32::from_le_bytes(file[32..36].try_into().unwrap()) as usize;
+    (0..52 + 4 * 32).chain(sections - 200..file.len()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn mutated_files_are_refused_or_sound(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
+    ) {
+        let mut file = sample().build();
+        let places = mutable_places(&file);
+        for (place, value) in changes {
+            file[*place.get(&places)] = value;
+        }
+        if let Some(cut) = cut {
+            file.truncate(cut.index(file.len()));
+        }
+        if let Ok(image) = Image::load(&file, &MACHINE) {
+            check_invariants(&image);
+        }
+    }
+
+    #[test]
+    fn random_segments_are_refused_or_sound(
+        segments in prop::collection::vec((0_usize..6, 0_u32..0x40, 0_u32..0x20, 0_u32..0x40, 0_u32..8), 1..8),
+    ) {
+        let bases = [CODE, CODE + 0x7fe0, L2_BASE, 0x1c2f_ffe0, 0x1c3f_ffe0, 0xffff_ffe0];
+        let elf = Elf::default().segment(Segment::load(CODE + 0x4000, &assemble(&[RET]), X));
+        let elf = elf.symbol("payload_handler", CODE + 0x4000, 4);
+        let elf = segments.into_iter().fold(elf, |elf, (base, offset, len, memory, flags)| {
+            let bytes = vec![1; len as usize];
+            elf.segment(Segment::load(bases[base].saturating_add(offset), &bytes, flags).memory(memory))
+        });
+        if let Ok(image) = load(&elf) {
+            check_invariants(&image);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! FPsPIN's rulesets: four rules over 32-bit words of the frame, as one encoding of ours.
+//!
+//! * A rule holds when `start <= word[idx] & mask <= end`, the word being the frame's bytes `4 * idx` to `4 * idx + 3`
+//!   read *little-endian*: upstream writes its constants through `htonl`.
+//! * Rules 0 to 2 say, joined by AND or OR, which frames match; rule 3 says which of them end their message.
+//! * A zero mask with start 0 always holds, which is how upstream writes "no rule here".
+//! * Words beyond the frame never hold, unless in [`Beyond::Zero`], where they read as zero as they do in the RTL. The
+//!   RTL looks at the first 66 bytes only, we at the whole frame in both.
+
+use spin_abi::rules::Base;
+
+use crate::key::{KeyBytes, KeySpec};
+use crate::rule::{Eom, Field, MAX_OFFSET, Range, Rule, Rules, Term, Width};
+
+/// One of the four rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FpspinRule {
+    /// Index of the word in the frame.
+    pub idx: u32,
+    /// Bits looked at.
+    pub mask: u32,
+    /// Least masked value that holds.
+    pub start: u32,
+    /// Greatest masked value that holds.
+    pub end: u32,
+}
+
+/// How the rules 0 to 2 are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// All must hold.
+    And,
+    /// One must hold.
+    Or,
+}
+
+/// What words beyond the frame are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beyond {
+    /// A rule on them does not hold.
+    Fails,
+    /// Zero, as in FPsPIN's RTL: for `--compat fpspin`.
+    Zero,
+}
+
+/// Four rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ruleset {
+    /// Rules 0 to 2 match, rule 3 ends the message.
+    pub rules: [FpspinRule; 4],
+    /// How rules 0 to 2 are joined.
+    pub mode: Mode,
+}
+
+/// A rule that does not depend on the frame, or one that does.
+enum Condition {
+    Always,
+    Never,
+    When(Term),
+}
+
+impl Ruleset {
+    /// Which frames match.
+    #[must_use]
+    pub fn rules(&self, beyond: Beyond) -> Rules {
+        let conditions = self.rules[..3].iter().map(|rule| rule.condition(beyond));
+        match self.mode {
+            Mode::And => all(conditions),
+            Mode::Or => any(conditions),
+        }
+    }
+
+    /// Which frames end their message.
+    #[must_use]
+    pub fn eom(&self, beyond: Beyond) -> Eom {
+        match self.rules[3].condition(beyond) {
+            Condition::Always => Eom::Always,
+            Condition::Never => Eom::Never,
+            Condition::When(term) => Eom::When(Rules { rules: vec![Rule { terms: vec![term] }] }),
+        }
+    }
+}
+
+fn all(conditions: impl Iterator<Item = Condition>) -> Rules {
+    let mut rule = Rule::default();
+    for condition in conditions {
+        match condition {
+            Condition::Always => {}
+            Condition::Never => return Rules::default(),
+            Condition::When(term) => rule.terms.push(term),
+        }
+    }
+    Rules { rules: vec![rule] }
+}
+
+fn any(conditions: impl Iterator<Item = Condition>) -> Rules {
+    let rule = |condition| match condition {
+        Condition::Always => Some(Rule::default()),
+        Condition::Never => None,
+        Condition::When(term) => Some(Rule { terms: vec![term] }),
+    };
+    Rules { rules: conditions.filter_map(rule).collect() }
+}
+
+impl FpspinRule {
+    fn condition(&self, beyond: Beyond) -> Condition {
+        if self.start > self.end || self.start > self.mask {
+            return Condition::Never;
+        }
+        if self.mask == 0 {
+            return Condition::Always;
+        }
+        let zero_beyond = beyond == Beyond::Zero;
+        let Some(offset) = self.idx.checked_mul(4).and_then(|at| u16::try_from(at).ok()).filter(|at| *at <= MAX_OFFSET)
+        else {
+            // Beyond any frame: zero, or nothing.
+            return if zero_beyond && self.start == 0 { Condition::Always } else { Condition::Never };
+        };
+        let field = Field { little_endian: true, zero_beyond, ..Field::new(Base::Frame, offset, Width::Four) };
+        match Range::new(field, self.mask, self.start, self.end) {
+            Ok(range) => Condition::When(Term::Word(range)),
+            Err(_) => Condition::Never,
+        }
+    }
+}
+
+/// FPsPIN's message id: bytes 44 to 47 of the frame (SLMP's `msg_id` behind 42 bytes of headers and 2 of flags). Ours
+/// adds the flow, so that the ids of two senders do not collide; in [`Beyond::Zero`] they do, as upstream.
+#[must_use]
+pub fn key(beyond: Beyond) -> KeySpec {
+    let id = KeyBytes { base: Base::Frame, offset: 44, length: 4 };
+    KeySpec::new(beyond == Beyond::Fails, vec![id]).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Beyond, FpspinRule, Mode, Ruleset, key};
+    use crate::headers::Headers;
+    use crate::key::KeySpec;
+    use crate::rule::{Eom, Rules};
+    use crate::table::{Table, TableEntry};
+
+    const EMPTY: FpspinRule = FpspinRule { idx: 0, mask: 0, start: 0, end: 0 };
+    const FALSE: FpspinRule = FpspinRule { idx: 0, mask: 0, start: 1, end: 0 };
+    /// The EtherType, in the low half of word 3, is IPv4.
+    const IP: FpspinRule = FpspinRule { idx: 3, mask: 0xffff, start: 0x0008, end: 0x0008 };
+
+    /// UDP port 9330 at bytes 36 and 37: word 9, its low half.
+    const SLMP: FpspinRule = FpspinRule { idx: 9, mask: 0xffff, start: 0x7224, end: 0x7224 };
+    /// EOM is the top bit of the flags at 42: bit 7 of the third byte of word 10.
+    const EOM: FpspinRule = FpspinRule { idx: 10, mask: 0x0080_0000, start: 0x0080_0000, end: 0x0080_0000 };
+
+    fn matched(ruleset: Ruleset, beyond: Beyond, frame: &[u8]) -> Option<bool> {
+        let (rules, eom) = (ruleset.rules(beyond), ruleset.eom(beyond));
+        let table = Table::new(&[TableEntry { context: 0, rules, eom, key: key(beyond) }]).expect("few tests");
+        table.match_frame(frame, &Headers::parse(frame)).map(|found| found.eom)
+    }
+
+    fn slmp(flags: u8) -> [u8; 60] {
+        let mut frame = [0; 60];
+        frame[12] = 8;
+        frame[36..38].copy_from_slice(&9330_u16.to_be_bytes());
+        frame[42] = flags;
+        frame
+    }
+
+    #[test]
+    fn the_slmp_ruleset_finds_its_frames_and_their_ends() {
+        let ruleset = Ruleset { rules: [IP, SLMP, EMPTY, EOM], mode: Mode::And };
+        for beyond in [Beyond::Fails, Beyond::Zero] {
+            assert_eq!(matched(ruleset, beyond, &slmp(0xc0)), Some(true));
+            assert_eq!(matched(ruleset, beyond, &slmp(0x40)), Some(false));
+            assert_eq!(matched(ruleset, beyond, &[0; 60]), None);
+        }
+    }
+
+    #[test]
+    fn modes_and_constants() {
+        let rules = |rules: [FpspinRule; 3], mode| {
+            Ruleset { rules: [rules[0], rules[1], rules[2], FALSE], mode }.rules(Beyond::Fails).to_string()
+        };
+        let ip = "frame[12:4 le] & 0x0000ffff = 0x00000008";
+        assert_eq!(rules([EMPTY, IP, EMPTY], Mode::And), ip);
+        assert_eq!(rules([FALSE, IP, FALSE], Mode::Or), ip);
+        assert_eq!(rules([FALSE, IP, EMPTY], Mode::And), "never");
+        assert_eq!(rules([EMPTY, IP, FALSE], Mode::Or), format!("any or {ip}"));
+        assert_eq!(Ruleset { rules: [EMPTY, EMPTY, EMPTY, FALSE], mode: Mode::And }.eom(Beyond::Fails), Eom::Never);
+        assert_eq!(Ruleset { rules: [EMPTY; 4], mode: Mode::And }.eom(Beyond::Fails), Eom::Always);
+    }
+
+    #[test]
+    fn words_beyond_the_frame_fail_or_read_zero() {
+        let zero = |idx| Ruleset { rules: [FpspinRule { idx, mask: u32::MAX, start: 0, end: 5 }; 4], mode: Mode::And };
+        for (idx, inside) in [(14, true), (15, false), (8191, false), (8192, false), (u32::MAX, false)] {
+            assert_eq!(matched(zero(idx), Beyond::Fails, &[0; 60]).is_some(), inside, "word {idx}");
+            assert_eq!(matched(zero(idx), Beyond::Zero, &[0; 60]), Some(true), "word {idx}");
+        }
+        // Half of word 15 is there.
+        let mut frame = [0; 62];
+        assert_eq!(matched(zero(15), Beyond::Zero, &frame), Some(true));
+        frame[61] = 1;
+        assert_eq!(matched(zero(15), Beyond::Zero, &frame), None);
+    }
+
+    #[test]
+    fn its_rules_print_and_read_back() {
+        let ruleset = Ruleset {
+            rules: [IP, EOM, FpspinRule { mask: 0xff, start: 3, end: u32::MAX, ..IP }, EMPTY],
+            mode: Mode::Or,
+        };
+        for beyond in [Beyond::Fails, Beyond::Zero] {
+            let rules = ruleset.rules(beyond);
+            assert_eq!(rules.to_string().parse::<Rules>(), Ok(rules));
+        }
+        assert_eq!(key(Beyond::Fails), "flow + frame[44:4]".parse::<KeySpec>().expect("a key"));
+        assert_eq!(key(Beyond::Zero), "frame[44:4]".parse::<KeySpec>().expect("a key"));
+    }
+}

@@ -1,0 +1,40 @@
+//! Compiles the XDP program with clang; the object is embedded in the library.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SOURCE: &str = "src/bpf/filter.bpf.c";
+
+fn main() {
+    println!("cargo::rerun-if-changed={SOURCE}");
+    println!("cargo::rerun-if-env-changed=CLANG");
+    let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("filter.bpf.o");
+    let clang = clang();
+    let status = Command::new(&clang)
+        // -g for BTF: libbpf reads the maps from it. v3 is understood since Linux 5.1.
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-c", SOURCE, "-o"])
+        .arg(&object)
+        .args(multiarch_include())
+        .status()
+        .unwrap_or_else(|error| panic!("cannot run {clang}: {error}"));
+    assert!(status.success(), "{clang} could not compile {SOURCE}: {status}");
+}
+
+/// `$CLANG`, else the first clang that runs.
+fn clang() -> String {
+    if let Ok(clang) = env::var("CLANG") {
+        return clang;
+    }
+    let candidates = ["clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"];
+    let works = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
+    let found = candidates.into_iter().find(works);
+    found.expect("the XDP program needs clang: apt install clang (or name one in $CLANG)").to_owned()
+}
+
+/// Debian and Ubuntu keep `asm/types.h` in a per-architecture folder that `-target bpf` does not search.
+fn multiarch_include() -> Vec<String> {
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let folder = format!("/usr/include/{arch}-linux-gnu");
+    if Path::new(&folder).is_dir() { vec![format!("-I{folder}")] } else { Vec::new() }
+}

@@ -1,0 +1,93 @@
+//! Attaching the XDP program to an interface.
+//!
+//! By bpf_link: the kernel detaches it when the last descriptor is closed, however the process ends.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::libbpf_sys::{BPF_XDP, bpf_link_create, bpf_link_create_opts};
+use libbpf_rs::{Xdp, XdpFlags};
+use rustix::io::Errno;
+
+use super::config::Mode;
+use super::interface::Interface;
+use crate::error::NicError;
+
+/// How long another program may stay attached: that of a process just killed goes when the kernel closes its files.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// An attached program. Dropping it detaches.
+pub(super) struct Attached {
+    _link: OwnedFd,
+    /// In the driver, or else generic.
+    pub(super) native: bool,
+}
+
+/// Attaches `program` to `interface`.
+pub(super) fn attach(program: BorrowedFd<'_>, interface: &Interface, mode: Mode) -> Result<Attached, NicError> {
+    if mode != Mode::Generic {
+        match attach_as(program, interface, XdpFlags::DRV_MODE, "native") {
+            Err(NicError::Attach { source, .. }) if mode == Mode::Auto => {
+                tracing::info!(interface = interface.name, reason = %source, "no native XDP here, using generic mode");
+            }
+            Err(error) => return Err(error),
+            Ok(link) => {
+                tracing::info!(interface = interface.name, "XDP program attached in native mode");
+                return Ok(Attached { _link: link, native: true });
+            }
+        }
+    }
+    let link = attach_as(program, interface, XdpFlags::SKB_MODE, "generic")?;
+    tracing::info!(interface = interface.name, "XDP program attached in generic mode");
+    Ok(Attached { _link: link, native: false })
+}
+
+fn attach_as(
+    program: BorrowedFd<'_>,
+    interface: &Interface,
+    flags: XdpFlags,
+    mode: &'static str,
+) -> Result<OwnedFd, NicError> {
+    let begin = Instant::now();
+    loop {
+        let errno = match link(program, interface.index, flags.bits()) {
+            Ok(link) => return Ok(link),
+            Err(errno) => errno,
+        };
+        match errno {
+            Errno::BUSY | Errno::EXIST if begin.elapsed() < PATIENCE => sleep(Duration::from_millis(20)),
+            Errno::BUSY | Errno::EXIST => {
+                let id = attached_id(program, interface.index);
+                return Err(NicError::AlreadyAttached { name: interface.name.clone(), id });
+            }
+            Errno::PERM | Errno::ACCESS => {
+                return Err(NicError::Privileges { action: "attach an XDP program to the interface" });
+            }
+            errno => {
+                return Err(NicError::Attach { name: interface.name.clone(), mode, source: errno.into() });
+            }
+        }
+    }
+}
+
+fn link(program: BorrowedFd<'_>, index: u32, flags: u32) -> Result<OwnedFd, Errno> {
+    let options = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as u64, flags, ..Default::default() };
+    // An index of an interface is a positive int to the kernel.
+    let index = i32::try_from(index).map_err(|_| Errno::NODEV)?;
+    // SAFETY: `options` is of the size it claims and lives through the call; nothing in it points anywhere.
+    let fd = unsafe { bpf_link_create(program.as_raw_fd(), index, BPF_XDP, &raw const options) };
+    if fd < 0 {
+        return Err(Errno::from_raw_os_error(fd.checked_neg().unwrap_or(libc::EINVAL)));
+    }
+    // SAFETY: a non-negative result is a new descriptor that nobody else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Id of the program the interface has, 0 when there is none any more. `program` is any XDP program.
+fn attached_id(program: BorrowedFd<'_>, index: u32) -> u32 {
+    let Ok(index) = i32::try_from(index) else { return 0 };
+    let ids = Xdp::new(program).query(index, XdpFlags::NONE);
+    let ids = ids.map(|answer| [answer.prog_id, answer.drv_prog_id, answer.skb_prog_id, answer.hw_prog_id]);
+    ids.unwrap_or_default().into_iter().find(|&id| id != 0).unwrap_or(0)
+}

@@ -1,0 +1,225 @@
+//! The XDP program and its maps.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::libbpf_sys::{bpf_map_create_opts, bpf_prog_test_run_opts, bpf_test_run_opts};
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, PrintLevel, set_print};
+use spin_abi::rules::{MAX_TESTS, Test};
+
+use crate::error::NicError;
+use crate::queue::check_rules;
+
+/// The compiled program, aligned as an ELF header wants it.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/filter.bpf.o")));
+
+const KEY: [u8; 4] = 0_u32.to_ne_bytes();
+/// `struct table`: a count, then the tests.
+const TABLE_LEN: usize = 4 + MAX_TESTS * size_of::<Test>();
+const XDP_PASS: u32 = 2;
+const XDP_REDIRECT: u32 = 4;
+
+/// What the program counted, over all CPUs: `struct counters` of the C source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilterCounters {
+    /// Frames left to the kernel, `unserved` ones included.
+    pub passed: u64,
+    /// Their bytes.
+    pub passed_bytes: u64,
+    /// Frames given to a socket.
+    pub redirected: u64,
+    /// Their bytes.
+    pub redirected_bytes: u64,
+    /// Frames that matched but came in on a queue no socket is bound to.
+    pub unserved: u64,
+}
+
+/// The XDP program in the kernel, attached to nothing; see [`crate::AfXdp`] for the rest. Begins with an empty table.
+pub struct Filter {
+    program: OwnedFd,
+    decide: OwnedFd,
+    rules: MapHandle,
+    sockets: MapHandle,
+    counters: MapHandle,
+}
+
+impl Filter {
+    /// Loads the program, without an interface.
+    ///
+    /// # Errors
+    /// [`NicError::Privileges`], or [`NicError::Program`] when the kernel does not take it.
+    pub fn load() -> Result<Self, NicError> {
+        Self::load_for(1)
+    }
+
+    /// Loads the program for an interface of `queues` queues.
+    pub(super) fn load_for(queues: u32) -> Result<Self, NicError> {
+        let object = load_object(queues).map_err(|error| refused(&error))?;
+        let parts = || {
+            Ok(Self {
+                program: program(&object, "spin_filter")?,
+                decide: program(&object, "spin_decide")?,
+                rules: map(&object, "rules")?,
+                sockets: map(&object, "sockets")?,
+                counters: map(&object, "counters")?,
+            })
+        };
+        parts().map_err(|error: libbpf_rs::Error| refused(&error))
+    }
+
+    /// The program to attach.
+    pub(super) fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
+    /// Matched frames of `queue` go to `socket` from now on.
+    pub(super) fn serve(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), NicError> {
+        let update = self.sockets.update(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
+        update.map_err(|error| system("put a socket in the XDP program's map", &error))
+    }
+
+    /// Replaces the table of rules at once: each frame is decided by the old or the new one.
+    ///
+    /// # Errors
+    /// [`NicError::Rules`] when `tests` is no well-formed table, else when the kernel refuses it.
+    pub fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
+        check_rules(tests)?;
+        let action = "give the XDP program its rules";
+        let options = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as u64, ..Default::default() };
+        let value_size = TABLE_LEN as u32;
+        let table = MapHandle::create(MapType::Array, Some("spin_rules"), 4, value_size, 1, &options);
+        let table = table.map_err(|error| system(action, &error))?;
+        table.update(&KEY, &encode(tests), MapFlags::ANY).map_err(|error| system(action, &error))?;
+        let table_fd = table.as_fd().as_raw_fd().to_ne_bytes();
+        self.rules.update(&KEY, &table_fd, MapFlags::ANY).map_err(|error| system(action, &error))
+    }
+
+    /// What the program counted since it was loaded.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn counters(&self) -> Result<FilterCounters, NicError> {
+        let cpus = self.counters.lookup_percpu(&KEY, MapFlags::ANY);
+        let cpus = cpus.map_err(|error| system("read the XDP program's counters", &error))?.unwrap_or_default();
+        let sum = |index: usize| {
+            let words = cpus.iter().filter_map(|cpu| cpu.get(index * 8..index * 8 + 8)?.try_into().ok());
+            words.map(u64::from_ne_bytes).sum()
+        };
+        Ok(FilterCounters {
+            passed: sum(0),
+            passed_bytes: sum(1),
+            redirected: sum(2),
+            redirected_bytes: sum(3),
+            unserved: sum(4),
+        })
+    }
+
+    /// Runs the program's decision on one frame in the kernel: whether its rules match it. Nothing is counted and
+    /// nothing is sent.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run it: on frames below 14 bytes, or longer than about 3.5 KiB.
+    pub fn test_run(&self, frame: &[u8]) -> Result<bool, NicError> {
+        match self.run(self.decide.as_fd(), frame)? {
+            XDP_REDIRECT => Ok(true),
+            XDP_PASS => Ok(false),
+            other => Err(NicError::system("run the XDP program", io::Error::other(format!("it returned {other}")))),
+        }
+    }
+
+    fn run(&self, program: BorrowedFd<'_>, frame: &[u8]) -> Result<u32, NicError> {
+        let length = u32::try_from(frame.len()).map_err(|error| NicError::system("run it", io::Error::other(error)))?;
+        let mut options = bpf_test_run_opts {
+            sz: size_of::<bpf_test_run_opts>() as u64,
+            data_in: frame.as_ptr().cast(),
+            data_size_in: length,
+            repeat: 1,
+            ..Default::default()
+        };
+        // SAFETY: `options` is of the size it claims; `data_in` points at `data_size_in` readable bytes; all other
+        // pointers are null with size 0, so the kernel writes to `options` alone.
+        let result = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+        if result < 0 {
+            return Err(NicError::system("run the XDP program on a frame", io::Error::from_raw_os_error(-result)));
+        }
+        Ok(options.retval)
+    }
+}
+
+/// `struct table` of the C source.
+fn encode(tests: &[Test]) -> Vec<u8> {
+    let mut bytes = vec![0; TABLE_LEN];
+    // At most MAX_TESTS, checked before.
+    bytes[..4].copy_from_slice(&(tests.len() as u32).to_ne_bytes());
+    for (place, test) in bytes[4..].chunks_exact_mut(size_of::<Test>()).zip(tests) {
+        place.copy_from_slice(&test.to_bytes());
+    }
+    bytes
+}
+
+/// libbpf's own messages, which would else go to standard error: what the user must know is in the errors.
+fn log(level: PrintLevel, message: String) {
+    tracing::debug!(?level, "libbpf: {}", message.trim_end());
+}
+
+fn load_object(queues: u32) -> libbpf_rs::Result<Object> {
+    set_print(Some((PrintLevel::Info, log)));
+    let mut object = ObjectBuilder::default().name("spin_filter")?.open_memory(&OBJECT.0)?;
+    for mut map in object.maps_mut() {
+        if map.name() == "sockets" {
+            map.set_max_entries(queues)?;
+        }
+    }
+    object.load()
+}
+
+fn program(object: &Object, name: &str) -> libbpf_rs::Result<OwnedFd> {
+    let program = object.progs().find(|program| program.name() == name).ok_or_else(|| missing(name))?;
+    Ok(program.as_fd().try_clone_to_owned()?)
+}
+
+fn map(object: &Object, name: &str) -> libbpf_rs::Result<MapHandle> {
+    let map = object.maps().find(|map| map.name() == name).ok_or_else(|| missing(name))?;
+    MapHandle::try_from(&map)
+}
+
+fn missing(name: &str) -> libbpf_rs::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("{name} is not in the compiled program")).into()
+}
+
+fn io_error(error: &libbpf_rs::Error) -> io::Error {
+    let kind = match error.kind() {
+        ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+        ErrorKind::NotFound => io::ErrorKind::NotFound,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, format!("{error:#}"))
+}
+
+fn system(action: &'static str, error: &libbpf_rs::Error) -> NicError {
+    NicError::system(action, io_error(error))
+}
+
+fn refused(error: &libbpf_rs::Error) -> NicError {
+    if error.kind() == ErrorKind::PermissionDenied {
+        return NicError::Privileges { action: "load the XDP program" };
+    }
+    NicError::Program { source: io_error(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TABLE_LEN, encode};
+    use spin_abi::rules::{Base, END_OF_RULE, Test};
+
+    #[test]
+    fn a_table_is_a_count_and_its_tests() {
+        let test = Test { base: Base::Kind, flags: END_OF_RULE, offset: -2, mask: 3, min: 4, max: 5 };
+        let bytes = encode(&[test, test]);
+        assert_eq!((bytes.len(), &bytes[..4]), (TABLE_LEN, &2_u32.to_ne_bytes()[..]));
+        assert_eq!((&bytes[4..20], &bytes[20..36]), (&test.to_bytes()[..], &test.to_bytes()[..]));
+        assert!(bytes[36..].iter().all(|&byte| byte == 0));
+    }
+}

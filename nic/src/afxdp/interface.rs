@@ -1,0 +1,164 @@
+//! What the kernel says of an interface: by ioctl, which asks the network namespace of the calling thread (sysfs shows
+//! the one it was mounted in).
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use libc::{c_char, c_int, c_ulong, c_void, ifreq};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::error::NicError;
+
+/// linux/ethtool.h; libc has it for no target.
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
+/// `struct ethtool_channels`, linux/ethtool.h.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    command: u32,
+    max_rx: u32,
+    max_tx: u32,
+    max_other: u32,
+    max_combined: u32,
+    rx: u32,
+    tx: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// An interface that is up.
+#[derive(Clone, Debug)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) index: u32,
+    pub(super) mtu: u32,
+    /// Receive queues, at least 1.
+    pub(super) queues: u32,
+}
+
+impl Interface {
+    /// Looks `name` up.
+    pub(super) fn find(name: &str) -> Result<Self, NicError> {
+        let action = "open a socket to ask for the interface";
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .map_err(|errno| NicError::system(action, errno))?;
+        let mut request = request(name).ok_or_else(|| no_interface(name))?;
+        let query = Query { socket, name };
+        let index = query.index(&mut request)?;
+        if !query.is_up(&mut request)? {
+            return Err(NicError::Down { name: name.to_owned() });
+        }
+        Ok(Self { name: name.to_owned(), index, mtu: query.mtu(&mut request)?, queues: query.queues(&mut request) })
+    }
+}
+
+/// A request that names the interface; `None` when the name is too long or has a zero byte.
+fn request(name: &str) -> Option<ifreq> {
+    // SAFETY: all fields of the C struct are integers, arrays or unions of such, for which zero is a value.
+    let mut request: ifreq = unsafe { std::mem::zeroed() };
+    // One byte stays zero to end the name.
+    if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
+        return None;
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as c_char;
+    }
+    Some(request)
+}
+
+struct Query<'a> {
+    socket: OwnedFd,
+    name: &'a str,
+}
+
+impl Query<'_> {
+    /// One of the interface ioctls. `code` must be one whose argument is a `struct ifreq` and that keeps no pointer.
+    fn ask(&self, code: c_ulong, request: &mut ifreq) -> io::Result<()> {
+        // SAFETY: the descriptor is open; the kernel reads and writes one ifreq for the SIOC[GS]IF* and SIOCETHTOOL codes,
+        // the only ones this file passes, and what `ifr_data` points to for the last, which `queues` keeps alive.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), code as _, std::ptr::from_mut(request)) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn index(&self, request: &mut ifreq) -> Result<u32, NicError> {
+        self.ask(libc::SIOCGIFINDEX as c_ulong, request).map_err(|_| no_interface(self.name))?;
+        // SAFETY: SIOCGIFINDEX wrote this variant, an integer.
+        Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
+    }
+
+    fn is_up(&self, request: &mut ifreq) -> Result<bool, NicError> {
+        let ask = self.ask(libc::SIOCGIFFLAGS as c_ulong, request);
+        ask.map_err(|error| NicError::system("read the interface's flags", error))?;
+        // SAFETY: SIOCGIFFLAGS wrote this variant, an integer.
+        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        Ok(c_int::from(flags) & libc::IFF_UP != 0)
+    }
+
+    fn mtu(&self, request: &mut ifreq) -> Result<u32, NicError> {
+        let ask = self.ask(libc::SIOCGIFMTU as c_ulong, request);
+        ask.map_err(|error| NicError::system("read the interface's MTU", error))?;
+        // SAFETY: SIOCGIFMTU wrote this variant, an integer.
+        Ok(unsafe { request.ifr_ifru.ifru_mtu }.unsigned_abs())
+    }
+
+    /// Receive queues: combined channels and pure receive channels. Drivers that cannot tell have one.
+    fn queues(&self, request: &mut ifreq) -> u32 {
+        let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast::<c_void>().cast();
+        let answer = self.ask(libc::SIOCETHTOOL as c_ulong, request);
+        answer.map_or(1, |()| channels.combined.saturating_add(channels.rx).max(1))
+    }
+}
+
+fn no_interface(name: &str) -> NicError {
+    NicError::NoInterface { name: name.to_owned(), existing: names() }
+}
+
+/// Names of all interfaces of this network namespace.
+fn names() -> Vec<String> {
+    // SAFETY: no arguments; the result is null or a list that if_freenameindex releases.
+    let list = unsafe { libc::if_nameindex() };
+    if list.is_null() {
+        return Vec::new();
+    }
+    let mut names = Vec::new();
+    let mut entry = list;
+    loop {
+        // SAFETY: `entry` is within the list: it ends with an entry of index 0, where this loop stops.
+        let item = unsafe { &*entry };
+        if item.if_index == 0 || item.if_name.is_null() {
+            break;
+        }
+        // SAFETY: the name of an entry is a zero-terminated string that lives as long as the list.
+        names.push(unsafe { CStr::from_ptr(item.if_name) }.to_string_lossy().into_owned());
+        // SAFETY: this entry was not the last, so there is a next one.
+        entry = unsafe { entry.add(1) };
+    }
+    // SAFETY: `list` came from if_nameindex, is released once and not used afterwards.
+    unsafe { libc::if_freenameindex(list) };
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Interface, names, request};
+    use crate::error::NicError;
+
+    #[test]
+    fn every_network_namespace_has_a_loopback() {
+        assert!(names().contains(&"lo".to_owned()));
+    }
+
+    #[test]
+    fn unknown_and_impossible_names_list_what_there_is() {
+        for name in ["nosuchif0", "", "a name that is longer than any", "nul\0byte"] {
+            match Interface::find(name) {
+                Err(NicError::NoInterface { existing, .. }) => assert!(existing.contains(&"lo".to_owned())),
+                other => panic!("{name:?}: {other:?}"),
+            }
+        }
+        assert!(request("fifteen_letters").is_some() && request("sixteen_letters_").is_none());
+    }
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+//
+// The XDP program: frames that a compiled rule matches go to the AF_XDP socket of the queue they came in on, all others
+// to the kernel's stack. The rules, and how they are evaluated, are defined in abi/src/rules.rs; names here follow it.
+//
+// Written for the verifier of Linux 5.15 and later: a bounded loop, no helper newer than redirect_map. The functions
+// without `static` are verified once each, with unknown arguments, so that the loop over the tests costs the verifier
+// the loop's own instructions only.
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+#define SEC(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+#define VERIFIED_ALONE __attribute__((noinline))
+#define uint_field(name, value) int(*name)[value]
+#define type_field(name, type) type *name
+
+static void *(*map_lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
+static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)BPF_FUNC_redirect_map;
+
+// abi/src/rules.rs
+enum { MAX_TESTS = 512, MAX_VLAN_TAGS = 2, MAX_IPV6_EXTENSIONS = 4 };
+enum { END_OF_RULE = 1, LITTLE_ENDIAN_WORD = 2, ZERO_BEYOND = 4 };
+enum { BASE_FRAME = 0, BASE_IP = 1, BASE_L4 = 2, BASE_PAYLOAD = 3, BASE_KIND = 4 };
+
+enum { ETHERTYPE_VLAN = 0x8100, ETHERTYPE_QINQ = 0x88a8, ETHERTYPE_IPV4 = 0x0800, ETHERTYPE_IPV6 = 0x86dd };
+enum { HOP_BY_HOP = 0, ICMP = 1, TCP = 6, UDP = 17, ROUTING = 43, FRAGMENT = 44, ICMPV6 = 58, DESTINATION = 60 };
+
+struct test {
+	__u8 base;
+	__u8 flags;
+	__s16 offset;
+	__u32 mask;
+	__u32 min;
+	__u32 max;
+};
+
+struct table {
+	__u32 count;
+	struct test tests[MAX_TESTS];
+};
+
+// Order known to afxdp/filter.rs.
+struct counters {
+	__u64 passed;
+	__u64 passed_bytes;
+	__u64 redirected;
+	__u64 redirected_bytes;
+	__u64 unserved; // matched, but no socket is bound to this queue: passed to the kernel
+};
+
+// One table, replaced as a whole by storing another inner map. The first is empty and matches nothing.
+struct rule_table {
+	uint_field(type, BPF_MAP_TYPE_ARRAY);
+	uint_field(max_entries, 1);
+	type_field(key, __u32);
+	type_field(value, struct table);
+} no_rules SEC(".maps");
+
+struct {
+	uint_field(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	uint_field(max_entries, 1);
+	type_field(key, __u32);
+	struct rule_table *values[];
+} rules SEC(".maps") = { .values = { &no_rules } };
+
+struct {
+	uint_field(type, BPF_MAP_TYPE_XSKMAP);
+	uint_field(max_entries, 1); // set to the number of queues before loading
+	type_field(key, __u32);
+	type_field(value, __u32);
+} sockets SEC(".maps");
+
+struct {
+	uint_field(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	uint_field(max_entries, 1);
+	type_field(key, __u32);
+	type_field(value, struct counters);
+} counters SEC(".maps");
+
+// Offsets above this are never in a frame that parsed; the verifier wants packet offsets below 65536.
+#define MAX_OFFSET 0xff00u
+#define ABSENT 0xffffffffu
+
+// Where the headers are. Indexed by base; position ABSENT when the base is.
+struct layout {
+	__u32 position[4];
+	__u32 limit[4];
+	__u32 kind;
+};
+
+INLINE __u16 big16(__u16 value)
+{
+	return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap16(value) : value;
+}
+
+INLINE __u32 big32(__u32 value)
+{
+	return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap32(value) : value;
+}
+
+// `size` bytes at `offset` of the frame, or null when they are not all there.
+INLINE const void *bytes(const struct xdp_md *ctx, __u32 offset, __u32 size)
+{
+	const __u8 *end = (const __u8 *)(long)ctx->data_end;
+	const __u8 *start = (const __u8 *)(long)ctx->data;
+
+	if (offset > MAX_OFFSET)
+		return 0;
+	start += offset;
+	return start + size > end ? 0 : start;
+}
+
+INLINE __u32 byte_at(const struct xdp_md *ctx, __u32 offset)
+{
+	const __u8 *byte = bytes(ctx, offset, 1);
+
+	return byte ? *byte : 0;
+}
+
+// Finds L4 behind the IPv6 header and its extension headers. Returns its position or ABSENT.
+INLINE __u32 skip_ipv6_extensions(const struct xdp_md *ctx, __u32 position, __u32 end, __u32 *protocol)
+{
+	__u32 next = *protocol;
+
+	for (int i = 0; i < MAX_IPV6_EXTENSIONS; i++) {
+		const __u8 *header;
+
+		if (next != HOP_BY_HOP && next != ROUTING && next != DESTINATION)
+			break;
+		header = bytes(ctx, position, 2);
+		if (!header || position + 2 > end)
+			return ABSENT;
+		next = header[0];
+		position += 8 * (1 + (__u32)header[1]);
+		if (position > end)
+			return ABSENT;
+	}
+	if (next == HOP_BY_HOP || next == ROUTING || next == DESTINATION || next == FRAGMENT)
+		return ABSENT;
+	*protocol = next;
+	return position;
+}
+
+// Sets the bases IP and L4 of an IPv4 packet at `start`. Returns the protocol, 0 when L4 is absent.
+INLINE __u32 parse_ipv4(const struct xdp_md *ctx, struct layout *layout, __u32 start, __u32 frame_length)
+{
+	const __u8 *header = bytes(ctx, start, 20);
+	__u32 header_length, total_length, end;
+
+	if (!header || header[0] >> 4 != 4)
+		return 0;
+	header_length = (header[0] & 15) * 4;
+	total_length = (__u32)header[2] << 8 | header[3];
+	if (header_length < 20 || start + header_length > frame_length || total_length < header_length)
+		return 0;
+	end = start + total_length;
+	layout->kind |= 4 << 8;
+	layout->position[BASE_IP] = start;
+	layout->limit[BASE_IP] = end < frame_length ? end : frame_length;
+	// MF, or an offset: nothing that follows is at a known place of the datagram.
+	if ((((__u32)header[6] << 8 | header[7]) & 0x3fff) || end > frame_length || total_length == header_length ||
+	    header[9] == 0)
+		return 0;
+	layout->position[BASE_L4] = start + header_length;
+	layout->limit[BASE_L4] = end;
+	return header[9];
+}
+
+// The same for IPv6.
+INLINE __u32 parse_ipv6(const struct xdp_md *ctx, struct layout *layout, __u32 start, __u32 frame_length)
+{
+	const __u8 *header = bytes(ctx, start, 40);
+	__u32 end, position, protocol;
+
+	if (!header || header[0] >> 4 != 6)
+		return 0;
+	end = start + 40 + ((__u32)header[4] << 8 | header[5]);
+	layout->kind |= 6 << 8;
+	layout->position[BASE_IP] = start;
+	layout->limit[BASE_IP] = end < frame_length ? end : frame_length;
+	if (end > frame_length)
+		return 0;
+	protocol = header[6];
+	position = skip_ipv6_extensions(ctx, start + 40, end, &protocol);
+	if (position == ABSENT || position >= end)
+		return 0;
+	layout->position[BASE_L4] = position;
+	layout->limit[BASE_L4] = end;
+	return protocol;
+}
+
+// Sets the base PAYLOAD of a packet whose L4 is present.
+INLINE void parse_l4(const struct xdp_md *ctx, struct layout *layout, __u32 protocol)
+{
+	__u32 start = layout->position[BASE_L4], end = layout->limit[BASE_L4];
+	__u32 length = 8;
+
+	if (protocol == TCP) {
+		if (start + 13 > end)
+			return;
+		length = (byte_at(ctx, start + 12) >> 4) * 4;
+		if (length < 20)
+			return;
+	} else if (protocol != UDP && protocol != ICMP && protocol != ICMPV6) {
+		return;
+	}
+	if (start + length > end)
+		return;
+	layout->position[BASE_PAYLOAD] = start + length;
+	layout->limit[BASE_PAYLOAD] = end;
+}
+
+VERIFIED_ALONE int parse(struct xdp_md *ctx, struct layout *layout)
+{
+	__u32 frame_length, start = 14, ethertype = 0, protocol = 0;
+	const __u16 *type;
+
+	if (!layout)
+		return 0;
+	frame_length = ctx->data_end - ctx->data;
+	layout->position[BASE_FRAME] = 0;
+	layout->limit[BASE_FRAME] = frame_length;
+	layout->position[BASE_IP] = layout->position[BASE_L4] = layout->position[BASE_PAYLOAD] = ABSENT;
+	layout->limit[BASE_IP] = layout->limit[BASE_L4] = layout->limit[BASE_PAYLOAD] = 0;
+
+	type = bytes(ctx, 12, 2);
+	if (type)
+		ethertype = big16(*type);
+	for (int i = 0; i < MAX_VLAN_TAGS; i++) {
+		if (ethertype != ETHERTYPE_VLAN && ethertype != ETHERTYPE_QINQ)
+			break;
+		type = bytes(ctx, start + 2, 2);
+		ethertype = type ? big16(*type) : 0;
+		start += 4;
+	}
+	layout->kind = ethertype << 16;
+	if (ethertype == ETHERTYPE_IPV4)
+		protocol = parse_ipv4(ctx, layout, start, frame_length);
+	else if (ethertype == ETHERTYPE_IPV6)
+		protocol = parse_ipv6(ctx, layout, start, frame_length);
+	layout->kind |= protocol;
+	if (layout->position[BASE_L4] != ABSENT)
+		parse_l4(ctx, layout, protocol);
+	return 0;
+}
+
+#define FOUND (1ull << 32)
+
+// The word at `offset`, with FOUND set, or 0 when it does not lie within `limit`. A negative offset comes as a huge one.
+VERIFIED_ALONE __u64 load_word(struct xdp_md *ctx, __u32 offset, __u32 limit, __u32 flags)
+{
+	const __u32 *whole = bytes(ctx, offset, 4);
+	__u32 word = 0;
+
+	if (whole && offset + 4 <= limit) {
+		word = big32(*whole);
+	} else {
+		if (!(flags & ZERO_BEYOND))
+			return 0;
+		for (__u32 i = 0; i < 4; i++) {
+			__u32 at = offset + i;
+
+			word = word << 8 | (at < limit ? byte_at(ctx, at) : 0);
+		}
+	}
+	return FOUND | (flags & LITTLE_ENDIAN_WORD ? __builtin_bswap32(word) : word);
+}
+
+// Whether the table matches the frame.
+VERIFIED_ALONE int matches(struct xdp_md *ctx)
+{
+	struct layout layout = {};
+	struct table *table;
+	__u32 zero = 0, holds = 1;
+	void *inner = map_lookup(&rules, &zero);
+
+	if (!inner)
+		return 0;
+	table = map_lookup(inner, &zero);
+	if (!table)
+		return 0;
+	parse(ctx, &layout);
+	for (__u32 i = 0; i < MAX_TESTS; i++) {
+		struct test *test = &table->tests[i];
+		__u32 flags = test->flags;
+
+		if (i >= table->count)
+			break;
+		if (holds) {
+			__u64 word = FOUND | layout.kind;
+
+			if (test->base != BASE_KIND) {
+				__u32 position = layout.position[test->base & 3];
+				__u32 limit = layout.limit[test->base & 3];
+
+				word = position == ABSENT ? 0 : load_word(ctx, position + test->offset, limit, flags);
+			}
+			__u32 masked = (__u32)word & test->mask;
+			holds = (word & FOUND) && masked >= test->min && masked <= test->max;
+		}
+		if (flags & END_OF_RULE) {
+			if (holds)
+				return 1;
+			holds = 1;
+		}
+	}
+	return 0;
+}
+
+SEC("xdp") int spin_filter(struct xdp_md *ctx)
+{
+	__u64 length = ctx->data_end - ctx->data;
+	__u32 zero = 0;
+	struct counters *count = map_lookup(&counters, &zero);
+
+	if (!count)
+		return XDP_PASS;
+	if (matches(ctx)) {
+		long action = redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+
+		if (action == XDP_REDIRECT) {
+			count->redirected++;
+			count->redirected_bytes += length;
+			return action;
+		}
+		count->unserved++;
+	}
+	count->passed++;
+	count->passed_bytes += length;
+	return XDP_PASS;
+}
+
+// The decision alone, for BPF_PROG_TEST_RUN: there no socket is bound to the queue a test frame seems to come from.
+SEC("xdp") int spin_decide(struct xdp_md *ctx)
+{
+	return matches(ctx) ? XDP_REDIRECT : XDP_PASS;
+}
+
+char dual_license[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,280 @@
+//! A frame: bytes with one owner.
+//!
+//! A [`Frame`] cannot be copied or made from outside this crate, so whoever holds one is the only one who can touch its
+//! bytes, and giving it back is a move. It knows the pool it comes from; a pool refuses frames of others.
+//!
+//! A frame's bytes are either its own heap allocation or one chunk of a mapping shared with the kernel. Dropping the
+//! first frees it. Dropping the second only loses the chunk until its pool is closed, and the pool then leaves its
+//! mapping in place for good: nobody can tell a dropped frame from one still held. So drop is never unsound, merely
+//! wasteful, and no per-frame reference count is kept.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use spin_abi::map::PACKET_WINDOW;
+use thiserror::Error;
+
+/// Bytes of a chunk: a frame with the space the kernel keeps before it.
+pub const CHUNK: usize = PACKET_WINDOW as usize;
+/// Bytes before a frame in its chunk: `XDP_PACKET_HEADROOM` (linux/bpf.h), which every driver reserves.
+pub const HEADROOM: usize = 256;
+/// Most bytes of a frame, with every backend.
+pub const CAPACITY: usize = CHUNK - HEADROOM;
+/// Fewest bytes of a frame that can be sent: an Ethernet header.
+pub const MIN_SEND: usize = 14;
+
+/// A change of bounds that does not fit the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("bytes {start}..{end} do not lie within the {available} of the frame")]
+pub struct FrameRangeError {
+    /// First byte asked for, relative to the frame's start.
+    pub start: usize,
+    /// One past the last.
+    pub end: usize,
+    /// Bytes there are.
+    pub available: usize,
+}
+
+/// The identity of a pool of frames, different for each pool of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolId(NonZeroU32);
+
+impl PoolId {
+    /// A fresh identity.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        // Unique is all that is asked of it, so Relaxed. The mapping of a pool is safe only while ids are unique:
+        // after four thousand million pools, stop rather than begin again.
+        let id = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1));
+        Self(id.ok().and_then(NonZeroU32::new).expect("a process opens fewer than 2^32 frame pools"))
+    }
+}
+
+/// [`CHUNK`] bytes of a mapping, owned like a `Box` whose memory is given back to a pool instead of freed.
+///
+/// Invariant: until it comes back to its pool, the bytes at `base..base + CHUNK` are mapped, initialised, and reached
+/// through this value alone.
+pub(crate) struct Chunk {
+    base: NonNull<u8>,
+}
+
+// SAFETY: by its invariant a chunk is the only way to its bytes, like a `Box<[u8]>`, and bytes are `Send`.
+unsafe impl Send for Chunk {}
+// SAFETY: a shared chunk gives shared access to plain bytes only.
+unsafe impl Sync for Chunk {}
+
+impl Chunk {
+    /// Takes over a chunk.
+    ///
+    /// # Safety
+    /// `base` points at [`CHUNK`] initialised bytes that stay mapped, and that nothing else reads or writes, until
+    /// [`Frame::into_chunk`] has taken the chunk back from the frame it was put in (forever, if it is dropped).
+    pub(crate) unsafe fn from_raw(base: NonNull<u8>) -> Self {
+        Self { base }
+    }
+
+    fn bytes(&self) -> &[u8; CHUNK] {
+        // SAFETY: the invariant of the type; the lifetime is that of the borrow of `self`.
+        unsafe { self.base.cast().as_ref() }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8; CHUNK] {
+        // SAFETY: the invariant of the type; `self` is borrowed mutably, so nothing else reads these bytes meanwhile.
+        unsafe { self.base.cast().as_mut() }
+    }
+}
+
+enum Storage {
+    Heap(Box<[u8; CHUNK]>),
+    Mapped(Chunk),
+}
+
+/// One frame: its bytes, from the Ethernet header on, without FCS.
+///
+/// Dereferences to the bytes. See the module's description for what dropping one means.
+pub struct Frame {
+    storage: Storage,
+    pool: PoolId,
+    /// `start + len <= CHUNK`.
+    start: u16,
+    len: u16,
+}
+
+impl Frame {
+    /// An empty frame in memory of its own.
+    pub(crate) fn heap(pool: PoolId) -> Self {
+        let bytes: Result<Box<[u8; CHUNK]>, _> = vec![0; CHUNK].into_boxed_slice().try_into();
+        let bytes = bytes.expect("the slice was made with CHUNK bytes");
+        Self { storage: Storage::Heap(bytes), pool, start: HEADROOM as u16, len: 0 }
+    }
+
+    /// A frame of the bytes `range` of a mapped chunk; `None` when they do not lie within it.
+    pub(crate) fn mapped(chunk: Chunk, pool: PoolId, range: Range<usize>) -> Option<Self> {
+        let len = range.end.checked_sub(range.start)?;
+        if range.end > CHUNK {
+            return None;
+        }
+        // CHUNK is 4096, so both fit 16 bits.
+        Some(Self { storage: Storage::Mapped(chunk), pool, start: range.start as u16, len: len as u16 })
+    }
+
+    /// The address of its chunk and where in it the bytes are. `None` for a heap frame, which is dropped.
+    pub(crate) fn into_chunk(self) -> Option<(NonNull<u8>, Range<usize>)> {
+        let range = self.range();
+        match self.storage {
+            Storage::Heap(_) => None,
+            Storage::Mapped(chunk) => Some((chunk.base, range)),
+        }
+    }
+
+    /// Empties it as if newly allocated.
+    pub(crate) fn reset(&mut self) {
+        self.start = HEADROOM as u16;
+        self.len = 0;
+    }
+
+    /// The pool it belongs to.
+    pub(crate) fn pool(&self) -> PoolId {
+        self.pool
+    }
+
+    fn range(&self) -> Range<usize> {
+        usize::from(self.start)..usize::from(self.start) + usize::from(self.len)
+    }
+
+    /// Bytes the frame can grow to from its present start: [`CAPACITY`] when newly allocated.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        CHUNK - usize::from(self.start)
+    }
+
+    /// Makes the frame its sub-range `start..start + len`, without moving bytes. What is before it is lost.
+    ///
+    /// # Errors
+    /// When the range does not lie within the frame; the frame is as it was.
+    pub fn trim(&mut self, start: usize, len: usize) -> Result<(), FrameRangeError> {
+        let end = start.saturating_add(len);
+        if end > self.len() {
+            return Err(FrameRangeError { start, end, available: self.len() });
+        }
+        self.start += start as u16;
+        self.len = len as u16;
+        Ok(())
+    }
+
+    /// Sets the length. Bytes that come in by growing are what the chunk held before: overwrite them.
+    ///
+    /// # Errors
+    /// When `len` is above [`Frame::capacity`]; the frame is as it was.
+    pub fn set_len(&mut self, len: usize) -> Result<(), FrameRangeError> {
+        if len > self.capacity() {
+            return Err(FrameRangeError { start: 0, end: len, available: self.capacity() });
+        }
+        self.len = len as u16;
+        Ok(())
+    }
+
+    /// Makes `bytes` the frame's whole content.
+    ///
+    /// # Errors
+    /// When there are more than [`Frame::capacity`]; the frame is as it was.
+    pub fn fill(&mut self, bytes: &[u8]) -> Result<(), FrameRangeError> {
+        self.set_len(bytes.len())?;
+        self.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Deref for Frame {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let range = self.range();
+        match &self.storage {
+            Storage::Heap(bytes) => &bytes[range],
+            Storage::Mapped(chunk) => &chunk.bytes()[range],
+        }
+    }
+}
+
+impl DerefMut for Frame {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let range = self.range();
+        match &mut self.storage {
+            Storage::Heap(bytes) => &mut bytes[range],
+            Storage::Mapped(chunk) => &mut chunk.bytes_mut()[range],
+        }
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frame({} bytes of pool {})", self.len, self.pool.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CAPACITY, CHUNK, Chunk, Frame, FrameRangeError, HEADROOM, PoolId};
+    use std::ptr::NonNull;
+
+    fn assert_send<T: Send>() {}
+
+    #[test]
+    fn fill_and_trim() {
+        assert_send::<Frame>();
+        let mut frame = Frame::heap(PoolId::new());
+        assert_eq!((frame.len(), frame.capacity()), (0, CAPACITY));
+        frame.fill(b"0123456789").expect("fits");
+        frame.trim(2, 5).expect("within");
+        assert_eq!(&*frame, b"23456");
+        assert_eq!(frame.capacity(), CAPACITY - 2);
+        assert_eq!(frame.trim(1, 5), Err(FrameRangeError { start: 1, end: 6, available: 5 }));
+        assert_eq!(frame.trim(usize::MAX, 2).map_err(|error| error.end), Err(usize::MAX));
+        frame.trim(5, 0).expect("an empty range at the end");
+        assert!(frame.is_empty());
+        frame.set_len(CAPACITY - 7).expect("all that is left");
+        assert!(frame.set_len(CAPACITY - 6).is_err());
+    }
+
+    #[test]
+    fn fill_refuses_more_than_the_capacity() {
+        let mut frame = Frame::heap(PoolId::new());
+        frame.fill(&[7; CAPACITY]).expect("exactly full");
+        assert!(frame.fill(&[8; CAPACITY + 1]).is_err());
+        assert!(frame.iter().all(|&byte| byte == 7));
+    }
+
+    #[test]
+    fn a_mapped_frame_reads_and_writes_its_chunk_alone() {
+        let mut memory = vec![0xaa_u8; CHUNK];
+        let base = NonNull::new(memory.as_mut_ptr()).expect("not null");
+        let pool = PoolId::new();
+        // SAFETY: `memory` is CHUNK bytes, and is not touched until the chunk is back.
+        let chunk = unsafe { Chunk::from_raw(base) };
+        let mut frame = Frame::mapped(chunk, pool, HEADROOM..HEADROOM + 4).expect("within the chunk");
+        frame.copy_from_slice(b"abcd");
+        frame.trim(1, 2).expect("within");
+        let (back, range) = frame.into_chunk().expect("a mapped frame");
+        assert_eq!((back, range), (base, HEADROOM + 1..HEADROOM + 3));
+        assert_eq!(&memory[HEADROOM..HEADROOM + 4], b"abcd");
+        assert!(memory[..HEADROOM].iter().chain(&memory[HEADROOM + 4..]).all(|&byte| byte == 0xaa));
+    }
+
+    #[test]
+    fn a_mapped_frame_stays_within_its_chunk() {
+        for (start, end) in [(0, CHUNK + 1), (CHUNK, CHUNK + 1), (5, 4)] {
+            // SAFETY: dangling, but no byte of it is read: the frame is never made.
+            let chunk = unsafe { Chunk::from_raw(NonNull::dangling()) };
+            assert!(Frame::mapped(chunk, PoolId::new(), start..end).is_none());
+        }
+    }
+
+    #[test]
+    fn pools_differ() {
+        assert_ne!(PoolId::new(), PoolId::new());
+    }
+}

@@ -1,0 +1,91 @@
+//! Capture files: frames from one, what is sent into another.
+//!
+//! * [`reader`]: pcap (micro- and nanoseconds, both byte orders) and pcapng, Ethernet only.
+//! * [`writer`]: pcap with nanoseconds.
+//! * [`PcapQueue`]: both as a [`crate::Queue`].
+//!
+//! Files are hostile input: every length is checked before it is used, nothing is allocated by a length a file claims
+//! beyond [`MAX_BLOCK`], and what is wrong is an error with its place in the file.
+
+mod pcapng;
+mod queue;
+mod reader;
+mod writer;
+
+pub use queue::PcapQueue;
+pub use reader::{Reader, read_all};
+pub use writer::{Writer, write_all};
+
+use std::io;
+
+use thiserror::Error;
+
+/// Most bytes of one packet: tcpdump's and Wireshark's own limit.
+pub const MAX_PACKET: usize = 262_144;
+/// Most bytes of one block of a pcapng file: a packet and room for options.
+pub const MAX_BLOCK: usize = 1 << 20;
+/// `LINKTYPE_ETHERNET`.
+const ETHERNET: u32 = 1;
+
+/// A captured packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packet {
+    /// Nanoseconds since 1970.
+    pub time: u64,
+    /// Bytes on the wire; more than there is data when the capture cut it short.
+    pub wire_len: u32,
+    /// The bytes captured.
+    pub data: Vec<u8>,
+}
+
+impl Packet {
+    /// A packet captured whole.
+    #[must_use]
+    pub fn whole(time: u64, data: Vec<u8>) -> Self {
+        Self { time, wire_len: u32::try_from(data.len()).unwrap_or(u32::MAX), data }
+    }
+}
+
+/// What is wrong with a capture file.
+#[derive(Debug, Error)]
+pub enum PcapError {
+    /// Neither pcap nor pcapng.
+    #[error("not a capture file: it begins with {0:#010x}, which is neither pcap nor pcapng")]
+    Magic(u32),
+    /// A version of the format nobody defined.
+    #[error("unknown version {0}.{1} of the format")]
+    Version(u16, u16),
+    /// The file ends inside a record.
+    #[error("the file ends inside the record at byte {at}")]
+    Truncated {
+        /// Where that record begins.
+        at: u64,
+    },
+    /// A record that contradicts itself.
+    #[error("broken record at byte {at}: {what}")]
+    Broken {
+        /// Where it begins.
+        at: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A length beyond what any capture has.
+    #[error("the record at byte {at} claims {len} B, more than the {max} B there can be")]
+    TooLong {
+        /// Where it begins.
+        at: u64,
+        /// What it claims.
+        len: u64,
+        /// The limit.
+        max: usize,
+    },
+    /// Not Ethernet.
+    #[error("link type {0}; only Ethernet (1) is understood")]
+    LinkType(u32),
+    /// Input and output are one file.
+    #[error("it is both input and output; name another file for the output")]
+    SameFile,
+    /// Reading or writing failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}

@@ -1,0 +1,96 @@
+//! The one trait of all backends: a queue of frames, used in batches by one thread.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use spin_abi::rules::{END_OF_RULE, MAX_TESTS, Test};
+
+use crate::error::NicError;
+use crate::frame::Frame;
+
+/// A source and sink of frames.
+///
+/// `receive`, `allocate`, `send` and `recycle` neither allocate, lock, read a clock nor enter the kernel; `flush` does
+/// the kernel's part for a whole batch. A turn of a loop is: receive, process, send, recycle, flush.
+///
+/// Every frame that came from `receive` or `allocate` goes back by `send` or `recycle`, to the queue it came from. A
+/// frame of another queue is dropped and counted (`foreign_frames`); one shorter than an Ethernet header
+/// ([`crate::frame::MIN_SEND`]) is not sent but recycled and counted (`tx_invalid`).
+pub trait Queue: Send {
+    /// Appends at most `max` received frames to `out` and returns how many. Never waits. Does not allocate while `out`
+    /// has capacity.
+    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize;
+
+    /// An empty frame to fill and send; `None` when all are in use.
+    fn allocate(&mut self) -> Option<Frame>;
+
+    /// Moves frames from the front of `batch` to the transmit ring and returns how many left `batch`. Frames it has no
+    /// room for stay, in order: try again after `flush`.
+    fn send(&mut self, batch: &mut Vec<Frame>) -> usize;
+
+    /// Gives a frame back.
+    fn recycle(&mut self, frame: Frame);
+
+    /// Once per batch: makes sent frames leave, takes back the frames whose sending is complete, makes room for
+    /// receiving.
+    ///
+    /// # Errors
+    /// When the queue is of no use any more (device gone, file not writable). A device that is merely busy or down is
+    /// no error: the next flush tries again.
+    fn flush(&mut self) -> Result<(), NicError>;
+
+    /// Sleeps until frames may have arrived, `wake` is readable or `timeout` has passed, whichever comes first; may
+    /// return early. For idle times: it enters the kernel and may allocate.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError>;
+
+    /// Whether no frame will ever come again: capture at its end, peer or device gone.
+    fn exhausted(&self) -> bool;
+
+    /// Sets which frames are handed to this queue: those that `tests` match, evaluated as [`spin_abi::rules`] says. The
+    /// table before is replaced at once: each frame is decided by one of the two. Until the first call nothing
+    /// matches. Frames received before may still be handed over afterwards.
+    ///
+    /// Backends without a kernel below them to take the rest hand over every frame, whatever the rules: the caller's
+    /// matcher decides on each frame anyway.
+    ///
+    /// # Errors
+    /// [`NicError::Rules`] when `tests` is not a well-formed table, which every backend checks; else when the kernel
+    /// refuses it.
+    fn set_rules(&mut self, tests: &[Test]) -> Result<(), NicError>;
+
+    /// Counters since opening, by name.
+    fn counters(&mut self) -> Vec<(&'static str, u64)>;
+
+    /// What it is, in words: `veth1: native, copy, 1 queue, 4096 x 4096 B UMEM (huge pages)`.
+    fn describe(&self) -> String;
+}
+
+/// Refuses tables that are too long or whose last rule is not ended.
+pub(crate) fn check_rules(tests: &[Test]) -> Result<(), NicError> {
+    if tests.len() > MAX_TESTS {
+        return Err(NicError::Rules(format!("{} tests, at most {MAX_TESTS} fit the XDP program", tests.len())));
+    }
+    if tests.last().is_some_and(|test| test.flags & END_OF_RULE == 0) {
+        return Err(NicError::Rules("the last test does not end its rule".to_owned()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_rules;
+    use crate::error::NicError;
+    use spin_abi::rules::{Base, END_OF_RULE, MAX_TESTS, Test};
+
+    #[test]
+    fn rules_are_bounded_and_ended() {
+        let ended = Test { base: Base::Frame, flags: END_OF_RULE, offset: 0, mask: 0, min: 0, max: 0 };
+        assert!(check_rules(&[]).is_ok());
+        assert!(check_rules(&vec![ended; MAX_TESTS]).is_ok());
+        assert!(matches!(check_rules(&vec![ended; MAX_TESTS + 1]), Err(NicError::Rules(_))));
+        assert!(matches!(check_rules(&[ended, Test { flags: 0, ..ended }]), Err(NicError::Rules(_))));
+    }
+}

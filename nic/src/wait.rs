@@ -1,0 +1,22 @@
+//! Sleeping on descriptors with a bound in time.
+
+use std::time::Duration;
+
+use rustix::event::{PollFd, Timespec};
+use rustix::io::Errno;
+
+use crate::error::NicError;
+
+/// `timeout` as the kernel takes it; what does not fit is cut to what does.
+pub(crate) fn timespec(timeout: Duration) -> Timespec {
+    let tv_sec = timeout.as_secs().try_into().unwrap_or(i32::MAX.into());
+    Timespec { tv_sec, tv_nsec: timeout.subsec_nanos().into() }
+}
+
+/// poll(2); an interruption by a signal counts as the end of the wait.
+pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: &Timespec) -> Result<(), NicError> {
+    match rustix::event::poll(fds, Some(timeout)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(NicError::system("wait for frames", errno)),
+    }
+}

@@ -1,0 +1,151 @@
+//! Two network namespaces joined by a veth pair, made and removed by the test.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::fs::File;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use spin_abi::rules::{Base, END_OF_RULE, Test};
+use spin_nic::{AfXdp, AfXdpConfig, Frame, NicError, Queue};
+
+/// Bound of every wait.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Name of the interface at both ends.
+pub const LINK: &str = "v0";
+/// Address of the near end, where the XDP program is.
+pub const NEAR: &str = "10.7.0.1";
+/// Address of the far end, where the peer's plain sockets are.
+pub const FAR: &str = "10.7.0.2";
+
+/// Whether the test can run; says so loudly when not.
+pub fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: needs root");
+    }
+    root
+}
+
+/// Runs a command that must succeed.
+pub fn run(command: &str) {
+    let mut words = command.split_whitespace();
+    let output = Command::new(words.next().expect("a command")).args(words).output();
+    let output = output.unwrap_or_else(|error| panic!("{command}: {error}"));
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The two namespaces; removed on drop, and the link with them.
+pub struct Link {
+    pub near: String,
+    pub far: String,
+}
+
+impl Link {
+    /// A veth pair with `queues` queues at each end, addressed, up, without offloads.
+    pub fn new(queues: u32) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("spin-nic-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let link = Self { near: format!("{name}-near"), far: format!("{name}-far") };
+        for namespace in [&link.near, &link.far] {
+            run(&format!("ip netns add {namespace}"));
+            // No neighbour discovery between the frames that a test counts.
+            for scope in ["all", "default"] {
+                run(&format!("ip netns exec {namespace} sysctl -qw net.ipv6.conf.{scope}.disable_ipv6=1"));
+            }
+        }
+        let sizes = format!("numrxqueues {queues} numtxqueues {queues}");
+        let (near, far) = (&link.near, &link.far);
+        run(&format!("ip link add {LINK} netns {near} {sizes} type veth peer name {LINK} netns {far} {sizes}"));
+        for (namespace, address) in [(near, NEAR), (far, FAR)] {
+            run(&format!("ip netns exec {namespace} ethtool -K {LINK} tx off txvlan off rxvlan off"));
+            run(&format!("ip -n {namespace} addr add {address}/24 dev {LINK}"));
+            run(&format!("ip -n {namespace} link set {LINK} up"));
+        }
+        // So that no ARP is needed for the first frame.
+        let mac = |namespace: &str| {
+            let output =
+                Command::new("ip").args(["-n", namespace, "-br", "link", "show", LINK]).output().expect("ip runs");
+            String::from_utf8_lossy(&output.stdout).split_whitespace().nth(2).expect("a MAC").to_owned()
+        };
+        run(&format!("ip -n {far} neigh replace {NEAR} lladdr {} dev {LINK}", mac(near)));
+        run(&format!("ip -n {near} neigh replace {FAR} lladdr {} dev {LINK}", mac(far)));
+        link
+    }
+
+    /// Opens the near end.
+    pub fn open(&self, config: &AfXdpConfig) -> Result<AfXdp, NicError> {
+        within(&self.near, || AfXdp::open(config))
+    }
+
+    /// A plain UDP socket in a namespace, with the tests' patience.
+    pub fn udp(namespace: &str, address: &str) -> UdpSocket {
+        let socket = within(namespace, || UdpSocket::bind(address)).expect("binds");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for namespace in [&self.near, &self.far] {
+            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
+        }
+    }
+}
+
+/// Runs `work` in a thread of its own inside a namespace: sockets it opens stay in that namespace.
+pub fn within<R: Send>(namespace: &str, work: impl FnOnce() -> R + Send) -> R {
+    let file = File::open(format!("/run/netns/{namespace}")).expect("the namespace is there");
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), Some(LinkNameSpaceType::Network))
+                .expect("setns");
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// One rule: IPv4 UDP to this port.
+pub fn udp_to(port: u16) -> [Test; 2] {
+    let kind = 0x0800 << 16 | 4 << 8 | 17;
+    [
+        Test { base: Base::Kind, flags: 0, offset: 0, mask: u32::MAX, min: kind, max: kind },
+        Test { base: Base::L4, flags: END_OF_RULE, offset: 0, mask: 0xffff, min: port.into(), max: port.into() },
+    ]
+}
+
+/// Waits for `count` frames.
+pub fn receive(queue: &mut AfXdp, count: usize) -> Vec<Frame> {
+    let begin = Instant::now();
+    let mut frames = Vec::new();
+    while frames.len() < count {
+        assert!(begin.elapsed() < PATIENCE, "{} of {count} frames came; {:?}", frames.len(), queue.counters());
+        let wanted = count - frames.len();
+        if queue.receive(&mut frames, wanted) == 0 {
+            queue.flush().expect("flush");
+            queue.wait(None, Duration::from_millis(100)).expect("wait");
+        }
+    }
+    frames
+}
+
+/// The value of a counter.
+pub fn counter(queue: &mut AfXdp, name: &str) -> u64 {
+    let counters = queue.counters();
+    counters.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("no {name} in {counters:?}")).1
+}
+
+/// Exchanges source and destination of an untagged IPv4 UDP frame; the checksums stay right.
+pub fn turn_round(frame: &mut [u8]) {
+    for (a, b, len) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
+        for i in 0..len {
+            frame.swap(a + i, b + i);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The XDP program decides as `spin_abi::rules` says: compared in the kernel, by test runs, with a slow reading of that
+//! text on generated frames and tables.
+
+mod common;
+
+use common::{root, udp_to};
+use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use spin_abi::rules::{Base, END_OF_RULE, LITTLE_ENDIAN, MAX_TESTS, Test, ZERO_BEYOND};
+use spin_nic::{Filter, NicError};
+
+/// The rules' text, word for word, with bytes as `Option`s.
+mod oracle {
+    use super::{Base, END_OF_RULE, LITTLE_ENDIAN, Test, ZERO_BEYOND};
+
+    #[derive(Default)]
+    pub struct Layout {
+        pub kind: u32,
+        /// Position and limit of Ip, L4, Payload.
+        pub ip: Option<(usize, usize)>,
+        pub l4: Option<(usize, usize)>,
+        pub payload: Option<(usize, usize)>,
+    }
+
+    fn half(frame: &[u8], at: usize) -> Option<usize> {
+        Some(usize::from(*frame.get(at)?) << 8 | usize::from(*frame.get(at + 1)?))
+    }
+
+    pub fn layout(frame: &[u8]) -> Layout {
+        let (mut at, mut ethertype) = (12, half(frame, 12));
+        for _ in 0..2 {
+            if matches!(ethertype, Some(0x8100 | 0x88a8)) {
+                at += 4;
+                ethertype = half(frame, at);
+            }
+        }
+        let ethertype = ethertype.unwrap_or(0);
+        let mut layout = Layout { kind: (ethertype as u32) << 16, ..Layout::default() };
+        let transport = match ethertype {
+            0x0800 => ipv4(frame, at + 2, &mut layout),
+            0x86dd => ipv6(frame, at + 2, &mut layout),
+            _ => None,
+        };
+        let Some((protocol, l4, end)) = transport else { return layout };
+        layout.kind |= protocol as u32;
+        layout.l4 = Some((l4, end));
+        let length = match protocol {
+            17 | 1 | 58 => Some(8),
+            6 if l4 + 13 <= end => Some(usize::from(frame[l4 + 12] >> 4) * 4).filter(|&length| length >= 20),
+            _ => None,
+        };
+        layout.payload = length.map(|length| (l4 + length, end)).filter(|&(start, end)| start <= end);
+        layout
+    }
+
+    /// Protocol, position and end of L4.
+    fn ipv4(frame: &[u8], start: usize, layout: &mut Layout) -> Option<(u8, usize, usize)> {
+        let header = frame.get(start..start + 20)?;
+        let (length, total) = (usize::from(header[0] % 16) * 4, half(header, 2)?);
+        if header[0] / 16 != 4 || length < 20 || start + length > frame.len() || total < length {
+            return None;
+        }
+        layout.kind |= 4 << 8;
+        layout.ip = Some((start, frame.len().min(start + total)));
+        let fragment = half(header, 6)? & 0x3fff != 0;
+        let there = !fragment && start + total <= frame.len() && total > length && header[9] != 0;
+        there.then_some((header[9], start + length, start + total))
+    }
+
+    fn ipv6(frame: &[u8], start: usize, layout: &mut Layout) -> Option<(u8, usize, usize)> {
+        let header = frame.get(start..start + 40)?;
+        if header[0] / 16 != 6 {
+            return None;
+        }
+        let end = start + 40 + half(header, 4)?;
+        layout.kind |= 6 << 8;
+        layout.ip = Some((start, frame.len().min(end)));
+        let packet = frame.get(..end)?;
+        let (mut next, mut at) = (header[6], start + 40);
+        let mut skipped = 0;
+        while matches!(next, 0 | 43 | 60) {
+            if skipped == 4 {
+                return None;
+            }
+            let length = 8 * (1 + usize::from(*packet.get(at + 1)?));
+            next = packet[at];
+            at += length;
+            skipped += 1;
+            if at > end {
+                return None;
+            }
+        }
+        (next != 44 && at < end).then_some((next, at, end))
+    }
+
+    pub fn matched(frame: &[u8], tests: &[Test]) -> bool {
+        let layout = layout(frame);
+        let rules = tests.split_inclusive(|test| test.flags & END_OF_RULE != 0);
+        rules.into_iter().any(|rule| rule.iter().all(|test| holds(frame, &layout, test)))
+    }
+
+    fn holds(frame: &[u8], layout: &Layout, test: &Test) -> bool {
+        let word = match test.base {
+            Base::Kind => Some(layout.kind),
+            Base::Frame => word(frame, (0, frame.len()), test),
+            Base::Ip => layout.ip.and_then(|extent| word(frame, extent, test)),
+            Base::L4 => layout.l4.and_then(|extent| word(frame, extent, test)),
+            Base::Payload => layout.payload.and_then(|extent| word(frame, extent, test)),
+        };
+        word.is_some_and(|word| (test.min..=test.max).contains(&(word & test.mask)))
+    }
+
+    fn word(frame: &[u8], (position, limit): (usize, usize), test: &Test) -> Option<u32> {
+        let mut bytes = [0; 4];
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            let at = position as i64 + i64::from(test.offset) + i as i64;
+            match usize::try_from(at).ok().filter(|&at| at < limit) {
+                Some(at) => *byte = frame[at],
+                None if test.flags & ZERO_BEYOND != 0 => {}
+                None => return None,
+            }
+        }
+        Some(if test.flags & LITTLE_ENDIAN == 0 { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+    }
+}
+
+/// Bytes that look like a packet, with lengths right, wrong or cut.
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    let tags = prop::collection::vec(prop::sample::select(vec![0x8100_u16, 0x88a8]), 0..4);
+    let body = prop_oneof![4 => ipv4(), 4 => ipv6(), 1 => any_bytes(60).prop_map(|bytes| (0x0806, bytes))];
+    (tags, body, 0..20_usize, 0..12_u32, 0..200_usize).prop_map(|(tags, (ethertype, body), padding, cut, at)| {
+        let mut frame = vec![0x02; 12];
+        for tag in tags {
+            frame.extend(tag.to_be_bytes());
+            frame.extend([0, 7]);
+        }
+        frame.extend(u16::to_be_bytes(ethertype));
+        frame.extend(body);
+        frame.resize(frame.len() + padding, 0);
+        if cut == 0 {
+            // The kernel runs no test on less than an Ethernet header.
+            frame.truncate(at.max(14));
+        }
+        frame
+    })
+}
+
+fn any_bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(prop_oneof![Just(0), Just(1), any::<u8>()], 0..max)
+}
+
+/// Mostly zero, else anything: a deviation from the right value.
+fn rarely<T: std::fmt::Debug + Clone + Default + 'static>(
+    other: impl Strategy<Value = T> + 'static,
+) -> impl Strategy<Value = T> {
+    prop_oneof![8 => Just(T::default()), 1 => other]
+}
+
+fn protocol() -> impl Strategy<Value = u8> {
+    prop::sample::select(vec![0_u8, 1, 6, 6, 17, 17, 58, 44, 43, 60, 51, 59, 200])
+}
+
+/// Starts with a nibble that is a plausible TCP data offset at byte 12.
+fn segment() -> impl Strategy<Value = Vec<u8>> {
+    (any_bytes(48), 3..9_u8).prop_map(|(mut bytes, offset)| {
+        if let Some(byte) = bytes.get_mut(12) {
+            *byte = offset << 4;
+        }
+        bytes
+    })
+}
+
+fn ipv4() -> impl Strategy<Value = (u16, Vec<u8>)> {
+    let odd = (rarely(any::<u8>()), rarely(-40..40_i32), rarely(any::<u16>()));
+    (0..4_u8, protocol(), segment(), odd).prop_map(|(options, protocol, segment, (version, length, fragment))| {
+        let header_length = 20 + 4 * usize::from(options);
+        let total = (header_length + segment.len()) as i32 + length;
+        let mut packet = vec![0x45 + options ^ version, 0];
+        packet.extend((total.max(0) as u16).to_be_bytes());
+        packet.extend([0, 1]);
+        packet.extend(fragment.to_be_bytes());
+        packet.extend([64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        packet.resize(header_length, 1);
+        packet.extend(segment);
+        (0x0800, packet)
+    })
+}
+
+fn ipv6() -> impl Strategy<Value = (u16, Vec<u8>)> {
+    let extension = (prop::sample::select(vec![0_u8, 43, 60, 60, 44]), prop_oneof![4 => 0..2_u8, 1 => any::<u8>()]);
+    let extensions =
+        prop_oneof![prop::collection::vec(extension.clone(), 0..2), prop::collection::vec(extension, 0..7)];
+    let odd = (rarely(any::<u8>()), rarely(-40..40_i32));
+    (extensions, protocol(), segment(), odd).prop_map(|(extensions, protocol, segment, (version, length))| {
+        let mut rest = Vec::new();
+        for (i, &(_, units)) in extensions.iter().enumerate() {
+            rest.extend([extensions.get(i + 1).map_or(protocol, |next| next.0), units, 0, 0, 0, 0, 0, 0]);
+            // A wild length mostly ends outside the packet.
+            rest.resize(rest.len() + if units < 2 { 8 * usize::from(units) } else { 0 }, 0);
+        }
+        rest.extend(segment);
+        let total = rest.len() as i32 + length;
+        let mut packet = vec![0x60 ^ version, 0, 0, 0];
+        packet.extend((total.max(0) as u16).to_be_bytes());
+        packet.extend([extensions.first().map_or(protocol, |first| first.0), 64]);
+        packet.resize(40, 0xfd);
+        packet.extend(rest);
+        (0x86dd, packet)
+    })
+}
+
+/// A test that holds often enough: few bits of a near word.
+fn test() -> impl Strategy<Value = Test> {
+    let base = prop::sample::select(vec![Base::Frame, Base::Ip, Base::L4, Base::Payload, Base::Kind]);
+    let offset = prop_oneof![6 => -6..40_i16, 2 => 40..120_i16, 1 => any::<i16>()];
+    let mask = prop_oneof![Just(u32::MAX), Just(0xff), Just(0xff00_0000), Just(3), any::<u32>()];
+    let bound = prop_oneof![Just(0), Just(1), Just(17), Just(0x0800_0411), Just(0x0a00_0001), any::<u32>()];
+    (base, 0..8_u8, offset, mask, bound, prop_oneof![Just(0), Just(u32::MAX), any::<u32>()]).prop_map(
+        |(base, flags, offset, mask, min, more)| Test { base, flags, offset, mask, min, max: min.saturating_add(more) },
+    )
+}
+
+fn table() -> impl Strategy<Value = Vec<Test>> {
+    prop_oneof![8 => prop::collection::vec(test(), 1..6), 1 => prop::collection::vec(test(), MAX_TESTS)].prop_map(
+        |mut tests| {
+            let last = tests.len() - 1;
+            tests[last].flags |= END_OF_RULE;
+            tests
+        },
+    )
+}
+
+#[test]
+fn kernel_and_oracle_agree() {
+    if !root() {
+        return;
+    }
+    const TABLES: usize = 60;
+    const FRAMES: usize = 150;
+    let filter = Filter::load().expect("loads");
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, b"the same frames at every run 012");
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let (mut matched, mut layouts) = (0, [0; 4]);
+    for _ in 0..TABLES {
+        let tests = table().new_tree(&mut runner).expect("a table").current();
+        filter.set_rules(&tests).expect("rules");
+        for _ in 0..FRAMES {
+            let frame = frame().new_tree(&mut runner).expect("a frame").current();
+            let expected = oracle::matched(&frame, &tests);
+            assert_eq!(filter.test_run(&frame).expect("runs"), expected, "{tests:?}\n{frame:02x?}");
+            matched += usize::from(expected);
+            let layout = oracle::layout(&frame);
+            let found =
+                [layout.ip.is_some(), layout.l4.is_some(), layout.payload.is_some(), layout.kind & 0xff00 == 0x600];
+            layouts.iter_mut().zip(found).for_each(|(count, found)| *count += usize::from(found));
+        }
+    }
+    // The comparison is worth something only when both outcomes and all header kinds occurred.
+    let all = TABLES * FRAMES;
+    assert!(matched > all / 20 && matched < all * 19 / 20, "{matched} of {all} matched");
+    assert!(layouts.iter().all(|&count| count > all / 10 && count < all * 9 / 10), "{layouts:?} of {all}");
+}
+
+#[test]
+fn the_last_of_many_rules_is_reached() {
+    if !root() {
+        return;
+    }
+    let filter = Filter::load().expect("loads");
+    let mut frame = vec![2; 12];
+    frame.extend([8, 0, 0x45, 0, 0, 32, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0, 9, 0, 10, 0, 12, 0, 0, b'a', b'b', b'c', b'd']);
+    assert!(!filter.test_run(&frame).expect("runs"), "an empty table matches nothing");
+    let never = Test { min: 1, max: 0, ..udp_to(0)[1] };
+    let mut tests = vec![never; MAX_TESTS - 2];
+    tests.extend(udp_to(10));
+    filter.set_rules(&tests).expect("rules");
+    assert!(filter.test_run(&frame).expect("runs"));
+    filter.set_rules(&tests[..MAX_TESTS - 2]).expect("rules");
+    assert!(!filter.test_run(&frame).expect("runs"));
+    tests.push(never);
+    assert!(matches!(filter.set_rules(&tests), Err(NicError::Rules(_))));
+    assert!(filter.test_run(&[0; 13]).is_err(), "the kernel refuses less than a header");
+    assert_eq!(filter.counters().expect("counters"), spin_nic::afxdp::FilterCounters::default());
+}

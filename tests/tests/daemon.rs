@@ -1,0 +1,273 @@
+//! The real spind and spinctl over the loopback NIC and captures: no root needed.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+use etherparse::PacketBuilder;
+use libspin::{Client, Install};
+use rustix::process::{Pid, Signal, kill_process};
+use spin_nic::pcap::{Packet, read_all, write_all};
+use spin_tests::{Spind, binary};
+
+fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .udp(1234, port);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, payload).expect("a vector takes all");
+    frame
+}
+
+fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    write_all(&frames.iter().map(|frame| Packet::whole(0, frame.clone())).collect::<Vec<_>>())
+}
+
+fn image(handler: &str) -> Vec<u8> {
+    spin_handlers::build(&spin_handlers::source(handler))
+}
+
+/// Writes a handler's image where spinctl can read it.
+fn image_file(folder: &tempfile::TempDir, handler: &str) -> String {
+    let path = folder.path().join(handler).with_extension("elf");
+    fs::write(&path, image(handler)).expect("a temporary folder takes files");
+    path.to_str().expect("temporary paths are UTF-8").to_owned()
+}
+
+fn rule(text: &str) -> Install {
+    Install { rules: vec![text.into()], ..Install::default() }
+}
+
+/// The number of answers to one datagram to `port`.
+fn answers(spind: &mut Client, port: u16) -> usize {
+    let replies = spind.replay(&capture(&[udp(port, b"hello")])).expect("loopback replays");
+    read_all(&replies).expect("spind writes captures").len()
+}
+
+#[test]
+fn spinctl_installs_lists_counts_and_removes() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let folder = tempfile::tempdir().unwrap();
+    let pingpong = image_file(&folder, "udp_pingpong");
+    let (input, output) = (folder.path().join("in.pcap"), folder.path().join("out.pcap"));
+    fs::write(&input, capture(&[udp(9999, b"one"), udp(80, b"no"), udp(9999, b"two")])).unwrap();
+    let (input, output_text) = (input.to_str().unwrap(), output.to_str().unwrap());
+
+    assert_eq!(spind.ctl_ok(&["install", &pingpong, "--rule", "udp dport 9999"]), "installed context 1\n");
+    let list = spind.ctl_ok(&["list"]);
+    assert!(list.contains("udp_pingpong") && list.contains("udp dport 9999"), "{list}");
+    spind.ctl_ok(&["replay", input, output_text]);
+    assert_eq!(read_all(&fs::read(&output).unwrap()).unwrap().len(), 2);
+    let stats = spind.ctl_ok(&["stats"]);
+    for line in ["payload_runs                            2", "drop_unmatched                          1"] {
+        assert!(stats.contains(line), "{line:?} in\n{stats}");
+    }
+    assert_eq!(spind.ctl_ok(&["rm", "udp_pingpong"]), "removed context 1\n");
+    spind.ctl_ok(&["replay", input, output_text]);
+    assert_eq!(read_all(&fs::read(&output).unwrap()).unwrap().len(), 0, "replies stop");
+    let refused = spind.ctl(&["rm", "udp_pingpong"]);
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no context \"udp_pingpong\" is installed"));
+}
+
+#[test]
+fn faults_are_reported_with_cause_place_and_symbol() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    for (port, handler) in [(1, "wild_jump"), (2, "endless_loop"), (3, "store_outside")] {
+        client.install(&rule(&format!("udp dport {port}")), &image(handler)).unwrap();
+    }
+    client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
+    let frames = [udp(1, b""), udp(9999, b"a"), udp(2, b""), udp(9999, b"b"), udp(3, b"e"), udp(9999, b"c")];
+    let replies = client.replay(&capture(&frames)).unwrap();
+    assert_eq!(read_all(&replies).unwrap().len(), 3, "the packets in between are answered");
+    let stats = spind.ctl_ok(&["stats"]);
+    for text in [
+        "fault in payload handler: jump outside the code (pc 0x00002000, address 0x00002000)",
+        "fault in payload handler: ran over its time limit (pc 0x1d00",
+        "fault in payload handler: store outside its memory (pc 0x1d00",
+        " in payload_handler+0x",
+    ] {
+        assert!(stats.contains(text), "{text:?} in\n{stats}");
+    }
+}
+
+#[test]
+fn broken_images_are_refused_with_a_reason_and_spind_serves_on() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
+    let good = image("counter");
+    let word = |at: usize| u32::from_le_bytes(good[at..at + 4].try_into().unwrap()) as usize;
+    let program_headers = word(28);
+    let with = |at: usize, bytes: &[u8]| {
+        let mut changed = good.clone();
+        changed[at..at + bytes.len()].copy_from_slice(bytes);
+        changed
+    };
+    let second = program_headers + 32;
+    let first_address: [u8; 4] = good[program_headers + 8..program_headers + 12].try_into().unwrap();
+    let broken = [
+        ("64-bit", with(4, &[2])),
+        ("big-endian", with(5, &[2])),
+        ("another machine", with(18, &62u16.to_le_bytes())),
+        ("overlapping segments", with(second + 8, &first_address)),
+        ("entry outside the code", with(24, &0x1000_0000u32.to_le_bytes())),
+        ("1 GiB of BSS", with(second + 20, &0x4000_0000u32.to_le_bytes())),
+        ("no ELF", b"#!/bin/sh\n".to_vec()),
+        ("nothing", Vec::new()),
+    ];
+    let mut reasons = Vec::new();
+    for (what, image) in broken {
+        match client.install(&rule("udp dport 1"), &image) {
+            Err(libspin::Error::Refused(reason)) => reasons.push(format!("{what}: {reason}")),
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+    eprintln!("{}", reasons.join("\n"));
+    reasons.iter().for_each(|reason| assert!(reason.contains("handler image: "), "{reason}"));
+    // Cut at every byte: refused, but for cuts that leave all segments and only shorten what tools read.
+    let mut refused = 0;
+    for len in 0..good.len() {
+        match client.install(&rule("udp dport 1"), &good[..len]) {
+            Err(libspin::Error::Refused(_)) => refused += 1,
+            Ok(context) => client.remove(context.id).unwrap(),
+            Err(other) => panic!("cut at {len}: {other}"),
+        }
+    }
+    assert_eq!(refused, good.len(), "a file cut anywhere is refused: the section headers are at its end");
+    assert_eq!(answers(&mut client, 9999), 1, "spind serves on");
+    assert_eq!(client.contexts().unwrap().len(), 1);
+}
+
+#[test]
+fn a_context_lives_as_long_as_its_connection_unless_persistent() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let mut watcher = Client::connect(spind.socket()).unwrap();
+    let mut owner = Client::connect(spind.socket()).unwrap();
+    let install = Install { host_mem: 8192, ..rule("udp dport 1") };
+    let context = owner.install(&install, &image("dma_probe")).unwrap();
+    owner.install(&Install { persistent: true, ..rule("udp dport 2") }, &image("udp_pingpong")).unwrap();
+    assert_eq!(watcher.contexts().unwrap().len(), 2);
+    assert_eq!(answers(&mut watcher, 1), 1);
+    // Handlers name host memory by the address it has in this process; they wrote the packet's start there.
+    let host = context.host.expect("host memory");
+    let mut start = [0; 6];
+    host.read(0, &mut start).unwrap();
+    assert_eq!(start, [2, 0, 0, 0, 0, 2], "the frame's destination address");
+    drop(owner);
+    for _ in 0..1000 {
+        if watcher.contexts().unwrap().len() == 1 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(watcher.contexts().unwrap()[0].rules, ["udp dport 2"]);
+    assert_eq!(answers(&mut watcher, 1), 0);
+}
+
+#[test]
+fn nonsense_on_the_control_socket_harms_nobody() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
+    let preamble = spin_abi::control::Preamble { json: 20, blob: u32::from(u16::MAX) }.encode();
+    let mut seed = 1u32;
+    for round in 0..300 {
+        let mut stream = UnixStream::connect(spind.socket()).unwrap();
+        let mut bytes: Vec<u8> = (0..round)
+            .map(|_| {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                seed.to_be_bytes()[0]
+            })
+            .collect();
+        if round % 3 == 0 {
+            bytes.splice(0..0, preamble);
+        }
+        // spind may hang up before all is written.
+        let _ = stream.write_all(&bytes);
+    }
+    assert_eq!(answers(&mut client, 9999), 1);
+}
+
+#[test]
+fn signals_end_it_with_statistics_and_leave_no_socket() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut spind = Spind::start(&["--nic", "loopback"]);
+        let mut client = Client::connect(spind.socket()).unwrap();
+        client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
+        assert_eq!(answers(&mut client, 9999), 1);
+        let pid = Pid::from_raw(i32::try_from(spind.pid()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        let (success, printed) = spind.wait();
+        assert!(success);
+        assert!(
+            printed.contains("###### Statistics ######\nNIC inbound engine:\n\tPackets: 1; Bytes: 47"),
+            "{printed}"
+        );
+        assert!(!spind.socket().exists());
+    }
+}
+
+#[test]
+fn a_socket_in_use_is_kept_and_a_stale_one_replaced() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let second =
+        Command::new(binary("spind")).args(["--nic", "loopback", "--socket"]).arg(spind.socket()).output().unwrap();
+    assert!(!second.status.success());
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another spind listens on"));
+    let folder = spind.kill();
+    assert!(folder.path().join("spind.sock").exists(), "killed without notice, it left its socket");
+    let spind = Spind::start_in(folder, &["--nic", "loopback"]);
+    assert_eq!(Client::connect(spind.socket()).unwrap().contexts().unwrap().len(), 0);
+}
+
+#[test]
+fn captures_in_and_out_with_contexts_from_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let pingpong = image_file(&folder, "udp_pingpong");
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("in.pcap"), capture(&[udp(9999, b"one"), udp(80, b"no"), udp(9999, b"two")])).unwrap();
+    fs::write(
+        path("spind.toml"),
+        format!(
+            "nic = 'pcap:{},{}'\n[[context]]\nimage = '{pingpong}'\nrules = ['udp dport 9999']\n",
+            path("in.pcap"),
+            path("out.pcap")
+        ),
+    )
+    .unwrap();
+    let run = Command::new(binary("spind"))
+        .args(["--config", &path("spind.toml"), "--socket", &path("spind.sock")])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    assert!(
+        String::from_utf8_lossy(&run.stdout).contains("payload_runs: 2"),
+        "{}",
+        String::from_utf8_lossy(&run.stdout)
+    );
+    let replies = read_all(&fs::read(path("out.pcap")).unwrap()).unwrap();
+    let payloads: Vec<_> = replies.iter().map(|frame| frame.data[42..].to_vec()).collect();
+    assert_eq!(payloads, [b"one", b"two"]);
+}
+
+#[test]
+fn clear_errors_for_what_a_user_gets_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s").to_str().unwrap().to_owned();
+    let fails = |arguments: &[&str]| {
+        let run = Command::new(binary("spind")).args(arguments).args(["--socket", &socket]).output().unwrap();
+        assert!(!run.status.success(), "{arguments:?} succeeded");
+        String::from_utf8(run.stderr).unwrap()
+    };
+    assert!(fails(&[]).contains("no NIC to serve: give --iface IF"));
+    assert!(fails(&["--nic", "carrier-pigeon"]).contains("\"carrier-pigeon\" is not a NIC"));
+    let missing = fails(&["--iface", "nosuch0"]);
+    assert!(missing.contains("nosuch0") && missing.contains("lo"), "names those that exist: {missing}");
+    assert!(fails(&["--nic", "pcap:/nonexistent,/tmp/x"]).contains("/nonexistent"));
+    assert!(fails(&["--config", "/nonexistent"]).contains("configuration /nonexistent"));
+    let none = Command::new(binary("spinctl")).args(["list", "--socket", &socket]).output().unwrap();
+    assert!(String::from_utf8_lossy(&none.stderr).contains("cannot connect to spind at"));
+}
