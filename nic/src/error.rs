@@ -96,7 +96,7 @@ pub enum NicError {
         id: u32,
     },
     /// The mode asked for does not work on this interface.
-    #[error("interface {name} does not take an XDP program in {mode} mode: {source}")]
+    #[error("interface {name} does not take an XDP program in {mode} mode: {source}{hint}")]
     Attach {
         /// The interface.
         name: String,
@@ -104,6 +104,8 @@ pub enum NicError {
         mode: &'static str,
         /// The kernel's answer.
         source: io::Error,
+        /// What that answer usually means.
+        hint: &'static str,
     },
     /// Another socket has the queue.
     #[error("queue {queue} of interface {name} is in use by another AF_XDP socket; stop the program that has it")]

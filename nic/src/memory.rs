@@ -30,8 +30,9 @@ pub struct MemoryQueue {
     /// The peer's frames on their way home. As large as the peer's pool, so it is never full.
     returning: Producer<Frame>,
     bell: Arc<Bell>,
-    peer_bell: Arc<Bell>,
     counts: Counts,
+    /// Last, so that the peer is woken when the rings are already abandoned.
+    peer_bell: PeerBell,
 }
 
 #[derive(Default)]
@@ -69,6 +70,15 @@ impl Bell {
     }
 }
 
+/// The peer's bell; rings a last time when dropped.
+struct PeerBell(Arc<Bell>);
+
+impl Drop for PeerBell {
+    fn drop(&mut self) {
+        self.0.ring();
+    }
+}
+
 /// Two connected ends with `capacity` frames each; the rings between them hold as many.
 ///
 /// # Errors
@@ -93,8 +103,8 @@ pub fn pair(capacity: usize) -> Result<(MemoryQueue, MemoryQueue), NicError> {
         homecoming: home_from_b,
         returning: home_to_b,
         bell: Arc::clone(&bell_a),
-        peer_bell: Arc::clone(&bell_b),
         counts: Counts::default(),
+        peer_bell: PeerBell(Arc::clone(&bell_b)),
     };
     let b = MemoryQueue {
         pool: pool_b,
@@ -105,8 +115,8 @@ pub fn pair(capacity: usize) -> Result<(MemoryQueue, MemoryQueue), NicError> {
         homecoming: home_from_a,
         returning: home_to_a,
         bell: bell_b,
-        peer_bell: bell_a,
         counts: Counts::default(),
+        peer_bell: PeerBell(bell_a),
     };
     Ok((a, b))
 }
@@ -164,7 +174,7 @@ impl Queue for MemoryQueue {
                 self.counts.sent += 1;
             }
         }
-        self.peer_bell.ring();
+        self.peer_bell.0.ring();
         count
     }
 
@@ -223,14 +233,6 @@ impl Queue for MemoryQueue {
 
     fn describe(&self) -> String {
         format!("memory: one end of a pair, {} frames a direction", self.outgoing.buffer().capacity())
-    }
-}
-
-impl Drop for MemoryQueue {
-    fn drop(&mut self) {
-        // The peer may be asleep. It sees the rings abandoned a moment later than this wake-up when the drop of the
-        // fields is slow; its wait is bounded by its timeout.
-        self.peer_bell.ring();
     }
 }
 
@@ -375,6 +377,20 @@ mod tests {
         let (count, slept) = sleeper.join().expect("no panic");
         assert_eq!(count, 1);
         assert!(slept < LONG, "slept through the frame");
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_when_its_peer_goes() {
+        let (a, mut b) = pair(2).expect("a pair");
+        let sleeper = thread::spawn(move || {
+            let begin = Instant::now();
+            while !b.exhausted() && begin.elapsed() < LONG {
+                b.wait(None, LONG).expect("waits");
+            }
+            begin.elapsed()
+        });
+        drop(a);
+        assert!(sleeper.join().expect("no panic") < LONG, "slept on though the peer was gone");
     }
 
     #[test]

@@ -46,7 +46,8 @@ pub trait Queue: Send {
     /// When the kernel refuses to wait.
     fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError>;
 
-    /// Whether no frame will ever come again: capture at its end, peer or device gone.
+    /// Whether no frame will ever come again: capture at its end, peer or device gone. That a device is gone is noticed
+    /// by `wait`, and by `flush` when it sends.
     fn exhausted(&self) -> bool;
 
     /// Sets which frames are handed to this queue: those that `tests` match, evaluated as [`spin_abi::rules`] says. The

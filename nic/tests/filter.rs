@@ -176,7 +176,7 @@ fn ipv4() -> impl Strategy<Value = (u16, Vec<u8>)> {
     (0..4_u8, protocol(), segment(), odd).prop_map(|(options, protocol, segment, (version, length, fragment))| {
         let header_length = 20 + 4 * usize::from(options);
         let total = (header_length + segment.len()) as i32 + length;
-        let mut packet = vec![0x45 + options ^ version, 0];
+        let mut packet = vec![(0x45 + options) ^ version, 0];
         packet.extend((total.max(0) as u16).to_be_bytes());
         packet.extend([0, 1]);
         packet.extend(fragment.to_be_bytes());

@@ -65,7 +65,8 @@ fn attach_as(
                 return Err(NicError::Privileges { action: "attach an XDP program to the interface" });
             }
             errno => {
-                return Err(NicError::Attach { name: interface.name.clone(), mode, source: errno.into() });
+                let (name, hint) = (interface.name.clone(), hint(errno));
+                return Err(NicError::Attach { name, mode, source: errno.into(), hint });
             }
         }
     }
@@ -82,6 +83,16 @@ fn link(program: BorrowedFd<'_>, index: u32, flags: u32) -> Result<OwnedFd, Errn
     }
     // SAFETY: a non-negative result is a new descriptor that nobody else knows.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// What the refusals of drivers usually mean; of veth's in particular (drivers/net/veth.c, `veth_xdp_set`).
+fn hint(errno: Errno) -> &'static str {
+    match errno {
+        Errno::RANGE | Errno::INVAL => "; lower its MTU, and that of its peer if it is a veth, or use generic mode",
+        Errno::NOSPC => "; give both ends of a veth equally many queues, or use generic mode",
+        Errno::OPNOTSUPP => "; its driver has no native XDP, use generic mode",
+        _ => "",
+    }
 }
 
 /// Id of the program the interface has, 0 when there is none any more. `program` is any XDP program.

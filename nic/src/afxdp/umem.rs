@@ -44,7 +44,11 @@ impl Umem {
     /// `frames` chunks, all free.
     pub(super) fn new(frames: u32, huge_pages: HugePages) -> Result<Self, NicError> {
         let len = frames as usize * CHUNK;
-        let (mapping, huge) = map(len, huge_pages).map_err(|errno| NicError::system("map packet buffers", errno))?;
+        let action = match huge_pages {
+            HugePages::On => "map packet buffers in huge pages (sysctl vm.nr_hugepages)",
+            HugePages::Auto | HugePages::Off => "map packet buffers",
+        };
+        let (mapping, huge) = map(len, huge_pages).map_err(|errno| NicError::system(action, errno))?;
         Ok(Self {
             mapping: ManuallyDrop::new(mapping),
             pool: PoolId::new(),

@@ -186,7 +186,7 @@ mod tests {
             for bytes in
                 [capture(magic, u32::to_le_bytes, u16::to_le_bytes), capture(magic, u32::to_be_bytes, u16::to_be_bytes)]
             {
-                assert_eq!(read_all(&bytes).expect("a good capture"), [expected.clone()]);
+                assert_eq!(read_all(&bytes).expect("a good capture"), std::slice::from_ref(&expected));
             }
         }
     }

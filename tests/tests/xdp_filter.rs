@@ -1,0 +1,48 @@
+//! The XDP program in the kernel against the matcher: they decide alike on every frame, whatever the rules.
+
+use std::cell::Cell;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use spin_matcher::testing::{frames, rules};
+use spin_matcher::{Headers, Table, TableEntry};
+use spin_nic::Filter;
+
+/// Rule tables tried, and frames decided with each.
+const TABLES: u32 = 400;
+const FRAMES: usize = 64;
+/// What the kernel takes for a test run.
+const LENGTHS: std::ops::RangeInclusive<usize> = 14..=3400;
+
+#[test]
+fn kernel_and_matcher_decide_alike() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: loading the XDP program needs root");
+        return;
+    }
+    let filter = Filter::load().expect("the kernel takes the XDP program");
+    let (matched, passed) = (Cell::new(0u32), Cell::new(0u32));
+    let frames = frames().prop_filter("length for a test run", |frame| LENGTHS.contains(&frame.len()));
+    let strategy = (prop::collection::vec(rules(), 1..4), prop::collection::vec(frames, FRAMES));
+    let mut runner = TestRunner::new(Config { cases: TABLES, failure_persistence: None, ..Config::default() });
+    let result = runner.run(&strategy, |(contexts, frames)| {
+        let entry = |(id, rules)| TableEntry { context: id, rules, ..TableEntry::default() };
+        let entries: Vec<_> = (1..).zip(contexts).map(entry).collect();
+        let Ok(table) = Table::new(&entries) else { return Err(TestCaseError::reject("too many tests")) };
+        filter.set_rules(table.tests()).expect("the kernel takes the table");
+        for frame in frames {
+            let ours = table.match_frame(&frame, &Headers::parse(&frame)).is_some();
+            let kernels = filter.test_run(&frame).expect("the kernel runs the program");
+            prop_assert_eq!(kernels, ours, "{} tests, frame {:02x?}", table.tests().len(), frame);
+            let decided = if ours { &matched } else { &passed };
+            decided.set(decided.get() + 1);
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+    let (matched, passed) = (matched.get(), passed.get());
+    eprintln!("{matched} frames matched, {passed} passed");
+    assert!(matched > 1000 && passed > 1000, "both decisions were made often: {matched} and {passed}");
+}
