@@ -90,7 +90,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { contexts: 64, host_mem: 256 << 20, instruction_limit: 1_000_000, connections: 64 }
+        Self { contexts: 64, host_mem: 64 << 20, instruction_limit: 1_000_000, connections: 64 }
     }
 }
 

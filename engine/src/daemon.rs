@@ -14,6 +14,7 @@ use spin_nic::{NicError, Queue};
 use crate::config::{Config, Idle, Limits, Nic, StaticContext, XdpMode};
 use crate::install::{InstallError, Prepared};
 use crate::pipeline::Engine;
+use crate::privileges;
 use crate::server::{Answer, Server, ServerError, Ticket, Work};
 use crate::statistics::Statistics;
 
@@ -35,6 +36,9 @@ pub enum DaemonError {
     /// The control socket.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// Capabilities cannot be given up.
+    #[error("cannot give up capabilities: {0}")]
+    Privileges(rustix::io::Errno),
     /// A context of the configuration file.
     #[error("context of image {}: {source}", image.display())]
     Context {
@@ -76,6 +80,7 @@ impl Daemon {
         for context in &config.contexts {
             install_static(&mut engine, context, config)?;
         }
+        privileges::drop_unneeded().map_err(DaemonError::Privileges)?;
         let server = Server::start(&config.socket, config.socket_mode, config.machine, config.limits)?;
         tracing::info!("listening on {}", config.socket.display());
         Ok(Self { engine, far, server, limits: config.limits, idle: config.idle, start: Instant::now() })

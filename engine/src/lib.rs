@@ -12,6 +12,7 @@
 //! * [`install`]: checking, installing and removing contexts.
 //! * [`counts`], [`statistics`]: counters and PsPIN's statistics block.
 //! * [`config`]: configuration file and its checks.
+//! * [`privileges`]: giving up what is no longer needed.
 //! * [`server`]: the control socket.
 //! * [`daemon`]: spind's main loop.
 #![forbid(unsafe_code)]
@@ -27,5 +28,6 @@ pub mod install;
 pub mod messages;
 pub mod mpq;
 pub mod pipeline;
+pub mod privileges;
 pub mod server;
 pub mod statistics;

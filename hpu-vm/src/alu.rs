@@ -25,7 +25,10 @@ pub(crate) const fn div(a: u32, b: u32) -> u32 {
 
 /// By zero: all ones.
 pub(crate) const fn divu(a: u32, b: u32) -> u32 {
-    if b == 0 { u32::MAX } else { a / b }
+    match a.checked_div(b) {
+        Some(quotient) => quotient,
+        None => u32::MAX,
+    }
 }
 
 /// By zero: the dividend. The remainder of the quotient that overflows is 0.
@@ -35,7 +38,10 @@ pub(crate) const fn rem(a: u32, b: u32) -> u32 {
 
 /// By zero: the dividend.
 pub(crate) const fn remu(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { a % b }
+    match a.checked_rem(b) {
+        Some(remainder) => remainder,
+        None => a,
+    }
 }
 
 /// Arithmetic shift right by the lower five bits of `b`.

@@ -40,7 +40,7 @@ impl Code {
         let mut table = Vec::new();
         let mut end = u64::from(base);
         for segment in &segments {
-            assert!(segment.base % 2 == 0 && !segment.bytes.is_empty() && u64::from(segment.base) >= end);
+            assert!(segment.base.is_multiple_of(2) && !segment.bytes.is_empty() && u64::from(segment.base) >= end);
             end = u64::from(segment.base) + segment.bytes.len() as u64;
             assert!(end <= 1 << 32);
             table.resize((segment.base - base) as usize / 2, NOTHING);

@@ -218,7 +218,7 @@ fn data(segments: &[Segment<'_>]) -> Box<[DataSegment]> {
 }
 
 fn starts_code(code: &Code, address: u32) -> bool {
-    address % 2 == 0 && code.contains(address)
+    address.is_multiple_of(2) && code.contains(address)
 }
 
 /// Address of the function `name`, if the image has it.

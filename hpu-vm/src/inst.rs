@@ -1,6 +1,6 @@
 //! The instruction list: every instruction of RV32IMAC + Zicsr that the HPU knows, once.
 //!
-//! Decoder, encoder, disassembly and the interpreter's dispatch follow from [`for_each_op`]. Compressed instructions
+//! Decoder, encoder, disassembly and the interpreter's dispatch follow from `for_each_op`. Compressed instructions
 //! are no ops of their own: [`crate::compressed`] expands them into these, as the ISA manual defines them.
 
 use std::fmt;

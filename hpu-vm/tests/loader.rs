@@ -22,7 +22,7 @@ fn patched(offset: usize, bytes: &[u8]) -> LoadError {
 }
 
 fn refused(result: Result<Image, LoadError>) -> LoadError {
-    result.err().expect("the image should have been refused")
+    result.expect_err("the image should have been refused")
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn segments_that_cannot_be() {
     let error = |segment| refused(load(&sample().segment(segment)));
     let at = L2_BASE + 0x1000;
     assert_eq!(
-        error(Segment::load(at, &[1; 8], R | W).memory(4)),
-        LoadError::FileAboveMemory { address: at, file: 8, memory: 4 }
+        error(Segment::load(at, &[1; 5], R | W).memory(4)),
+        LoadError::FileAboveMemory { address: at, file: 5, memory: 4 }
     );
     assert_eq!(
         error(Segment::load(0xffff_fff0, &[], R | W).memory(17)),
@@ -250,13 +250,13 @@ fn check_invariants(image: &Image) {
     let handlers = Kind::ALL.map(|kind| image.handler(kind));
     let starts = handlers.into_iter().chain([image.entry(), image.init_handlers()]).flatten();
     for start in starts {
-        assert!(start % 2 == 0 && image.code().contains(start));
+        assert!(start.is_multiple_of(2) && image.code().contains(start));
         assert_eq!(view.kind_of(start, 1).unwrap().0, RegionKind::Code);
         assert!(view.write(start, 1).is_none());
     }
     assert!(handlers.into_iter().chain([image.init_handlers()]).any(|handler| handler.is_some()));
     let handler_memory = MACHINE.handler_mem_base..=MACHINE.handler_mem_base + MACHINE.handler_mem_size;
-    assert!(handler_memory.contains(&image.handler_mem_end()) && image.handler_mem_end() % 4096 == 0);
+    assert!(handler_memory.contains(&image.handler_mem_end()) && image.handler_mem_end().is_multiple_of(4096));
     // What is left of the machine can still be mapped beside it.
     let base = MACHINE.stack_base(0, 0);
     view.push(Range { kind: RegionKind::Stack, base, memory: Memory::ReadWrite(&mut stack) }).unwrap();

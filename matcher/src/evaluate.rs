@@ -6,6 +6,7 @@ use crate::headers::Headers;
 
 /// Whether any rule of `tests` holds for `frame`, whose headers are `headers`.
 #[must_use]
+#[inline]
 pub fn any_rule_holds(tests: &[Test], frame: &[u8], headers: &Headers) -> bool {
     tests
         .split_inclusive(|test| test.flags & END_OF_RULE != 0)
@@ -14,6 +15,7 @@ pub fn any_rule_holds(tests: &[Test], frame: &[u8], headers: &Headers) -> bool {
 
 /// Whether one test holds.
 #[must_use]
+#[inline]
 pub fn holds(test: &Test, frame: &[u8], headers: &Headers) -> bool {
     let Some((position, limit)) = extent(test.base, frame, headers) else {
         return test.base == Base::Kind && in_range(test, headers.kind());

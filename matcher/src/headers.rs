@@ -53,6 +53,7 @@ pub struct Headers {
 impl Headers {
     /// Finds the headers of `frame`, which starts with the destination MAC address.
     #[must_use]
+    #[inline]
     pub fn parse(frame: &[u8]) -> Self {
         let (ethertype, tags) = ethertype(frame);
         let end = u32::try_from(frame.len()).unwrap_or(u32::MAX);
@@ -71,6 +72,7 @@ impl Headers {
 
     /// The word that tests on [`spin_abi::rules::Base::Kind`] look at.
     #[must_use]
+    #[inline]
     pub fn kind(&self) -> u32 {
         u32::from(self.ethertype) << 16 | u32::from(self.ip_version) << 8 | u32::from(self.protocol)
     }

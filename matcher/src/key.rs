@@ -41,6 +41,7 @@ impl MessageKey {
     /// The same 32 bits for the same key on every machine and in every version of the same key format. Spreads flows
     /// over clusters and queues; not a defence against senders who choose colliding flows.
     #[must_use]
+    #[inline]
     pub fn hash(&self) -> u32 {
         // The multiplier is FxHash's, the finish MurmurHash3's fmix64: every key bit reaches every hash bit.
         let mut hash = u64::from(self.length);
@@ -54,12 +55,22 @@ impl MessageKey {
         (hash ^ hash >> 33) as u32
     }
 
-    /// Appends as much of `bytes` as fits; [`KeySpec::new`] has checked that all of it does.
-    fn push(&mut self, bytes: &[u8]) {
+    /// Appends `bytes`, which [`KeySpec::new`] has made room for. The length is known to the compiler: one move.
+    fn push<const N: usize>(&mut self, bytes: [u8; N]) {
+        if let Some(room) = self.bytes.get_mut(usize::from(self.length)..).and_then(<[u8]>::first_chunk_mut) {
+            *room = bytes;
+            self.length += N as u8;
+        }
+    }
+
+    /// Appends a range of any length, which there is room for as well.
+    fn push_range(&mut self, bytes: &[u8]) {
+        self.push([bytes.len() as u8]);
         let start = usize::from(self.length);
-        let taken = bytes.len().min(CAPACITY - start);
-        self.bytes[start..start + taken].copy_from_slice(&bytes[..taken]);
-        self.length += taken as u8;
+        if let Some(room) = self.bytes.get_mut(start..start + bytes.len()) {
+            room.copy_from_slice(bytes);
+            self.length += bytes.len() as u8;
+        }
     }
 }
 
@@ -150,15 +161,14 @@ impl KeySpec {
 
     /// The key of `frame`, whose headers are `headers`. Every frame has one.
     #[must_use]
+    #[inline]
     pub fn extract(&self, frame: &[u8], headers: &Headers) -> MessageKey {
         let mut key = MessageKey { bytes: [0; CAPACITY], length: 0 };
         if self.flow {
             push_flow(&mut key, frame, headers);
         }
         for part in &self.parts {
-            let bytes = part.bytes(frame, headers);
-            key.push(&[bytes.len() as u8]);
-            key.push(bytes);
+            key.push_range(part.bytes(frame, headers));
         }
         key
     }
@@ -187,32 +197,36 @@ enum Tail {
 fn push_flow(key: &mut MessageKey, frame: &[u8], headers: &Headers) {
     let ip = ip_header(frame, headers);
     let tail = ip.map_or(Tail::None, |ip| tail(frame, headers, ip));
-    let (tail_shape, tail_bytes): (u8, &[u8]) = match &tail {
-        Tail::None => (0, &[]),
-        Tail::Ports(ports) => (1, ports),
-        Tail::EchoId(id) => (2, id),
-        Tail::Identification(id) => (3, id),
+    let tail_shape = match tail {
+        Tail::None => 0,
+        Tail::Ports(_) => 1,
+        Tail::EchoId(_) => 2,
+        Tail::Identification(_) => 3,
     };
-    key.push(&[headers.ip_version | headers.tags << 3 | tail_shape << 5]);
+    key.push([headers.ip_version | headers.tags << 3 | tail_shape << 5]);
     for tag in 0..usize::from(headers.tags) {
         // The id without priority and drop-eligibility (802.1Q §9.6).
-        key.push(&(be16(frame, 14 + 4 * tag).unwrap_or(0) & 0x0fff).to_be_bytes());
+        key.push((be16(frame, 14 + 4 * tag).unwrap_or(0) & 0x0fff).to_be_bytes());
     }
     match ip {
         Some(ip) if headers.ip_version == 4 => {
-            key.push(part(ip, 12, 8));
-            key.push(&[if headers.l4.is_some() { headers.protocol } else { ip[9] }]);
+            key.push::<8>(part(ip, 12));
+            key.push([if headers.l4.is_some() { headers.protocol } else { ip[9] }]);
         }
         Some(ip) => {
-            key.push(part(ip, 8, 32));
-            key.push(&[if headers.l4.is_some() { headers.protocol } else { ip[6] }]);
+            key.push::<32>(part(ip, 8));
+            key.push([if headers.l4.is_some() { headers.protocol } else { ip[6] }]);
         }
         None => {
-            key.push(&mac_addresses(frame));
-            key.push(&headers.ethertype.to_be_bytes());
+            key.push(mac_addresses(frame));
+            key.push(headers.ethertype.to_be_bytes());
         }
     }
-    key.push(tail_bytes);
+    match tail {
+        Tail::None => {}
+        Tail::Ports(ports) => key.push(ports),
+        Tail::EchoId(id) | Tail::Identification(id) => key.push(id),
+    }
 }
 
 /// The frame from its IP header on, at least as long as the fixed part of that.
@@ -248,9 +262,9 @@ fn mac_addresses(frame: &[u8]) -> [u8; 12] {
     addresses
 }
 
-/// `length` bytes of a header that is known to have them.
-fn part(header: &[u8], start: usize, length: usize) -> &[u8] {
-    header.get(start..start + length).unwrap_or(&[])
+/// `N` bytes of a header that is known to have them.
+fn part<const N: usize>(header: &[u8], start: usize) -> [u8; N] {
+    header.get(start..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
 }
 
 #[cfg(test)]

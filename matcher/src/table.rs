@@ -131,6 +131,7 @@ impl Table {
 
     /// The first context whose rules hold for `frame`, whose headers are `headers`. Allocates nothing.
     #[must_use]
+    #[inline]
     pub fn match_frame(&self, frame: &[u8], headers: &Headers) -> Option<Match> {
         let mut start = 0;
         for (index, context) in self.contexts.iter().enumerate() {

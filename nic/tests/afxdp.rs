@@ -126,6 +126,35 @@ fn frames_go_round_many_times() {
 }
 
 #[test]
+fn a_flood_is_counted_and_leaves_frames_to_send() {
+    if !root() {
+        return;
+    }
+    let link = Link::new(1);
+    let small = AfXdpConfig { frames_per_queue: 300, rx_ring: 128, tx_ring: 64, ..config(Mode::Native) };
+    let mut queue = link.open(&small).expect("opens");
+    queue.set_rules(&udp_to(9999)).expect("rules");
+    let client = Link::udp(&link.far, &format!("{FAR}:0"));
+    for _ in 0..400 {
+        client.send_to(b"flood", (NEAR, 9999)).expect("sent");
+    }
+    let begin = Instant::now();
+    while counter(&mut queue, "redirected") < 400 && begin.elapsed() < PATIENCE {
+        queue.flush().expect("flush");
+    }
+    let frames: Vec<_> = std::iter::from_fn(|| queue.allocate()).collect();
+    assert_eq!(frames.len(), 300 - 128);
+    frames.into_iter().for_each(|frame| queue.recycle(frame));
+    receive(&mut queue, 128).into_iter().for_each(|frame| queue.recycle(frame));
+    assert_eq!(queue.receive(&mut Vec::new(), 1), 0);
+    // In copy mode the kernel counts a frame without a chunk under both.
+    assert_eq!((counter(&mut queue, "rx_dropped"), counter(&mut queue, "rx_fill_empty")), (400 - 128, 400 - 128));
+    queue.flush().expect("flush");
+    client.send_to(b"after the flood", (NEAR, 9999)).expect("sent");
+    assert!(receive(&mut queue, 1)[0].ends_with(b"after the flood"));
+}
+
+#[test]
 fn own_frames_are_sent_from_where_they_begin() {
     if !root() {
         return;

@@ -172,7 +172,8 @@ fn segment() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn ipv4() -> impl Strategy<Value = (u16, Vec<u8>)> {
-    let odd = (rarely(any::<u8>()), rarely(-40..40_i32), rarely(any::<u16>()));
+    let fragment = prop::sample::select(vec![0x2000_u16, 0x2001, 1, 0x1fff, 0x4000, 0x8000]);
+    let odd = (rarely(any::<u8>()), rarely(-40..40_i32), rarely(fragment));
     (0..4_u8, protocol(), segment(), odd).prop_map(|(options, protocol, segment, (version, length, fragment))| {
         let header_length = 20 + 4 * usize::from(options);
         let total = (header_length + segment.len()) as i32 + length;
@@ -231,35 +232,53 @@ fn table() -> impl Strategy<Value = Vec<Test>> {
     )
 }
 
+/// One test as a whole table.
+fn alone(base: Base, flags: u8, offset: i16, mask: u32, value: u32) -> Vec<Test> {
+    vec![Test { base, flags: flags | END_OF_RULE, offset, mask, min: value, max: value }]
+}
+
+/// Tables that ask for one thing each: is the base there, where does it end, what is in its words.
+fn probes() -> Vec<Vec<Test>> {
+    let mut tables = Vec::new();
+    for base in [Base::Frame, Base::Ip, Base::L4, Base::Payload] {
+        tables.push(alone(base, ZERO_BEYOND, 0, 0, 0));
+        tables.extend([-4, -1, 0, 4, 5, 16].map(|offset| alone(base, 0, offset, 0, 0)));
+        tables.extend([0x0100_0000, 0x0001_0000, 1].map(|bit| alone(base, ZERO_BEYOND, 0, bit, bit)));
+        tables.push(alone(base, ZERO_BEYOND | LITTLE_ENDIAN, -2, 0x0001_0000, 0x0001_0000));
+    }
+    for kind in [0x0800_0411, 0x0800_0406, 0x0800_0400, 0x0800_0000, 0x86dd_0611, 0x86dd_0600, 0x86dd_0000, 0x8100_0000]
+    {
+        tables.push(alone(Base::Kind, LITTLE_ENDIAN, 7, u32::MAX, kind));
+    }
+    tables
+}
+
 #[test]
 fn kernel_and_oracle_agree() {
     if !root() {
         return;
     }
-    const TABLES: usize = 60;
-    const FRAMES: usize = 150;
+    const RANDOM_TABLES: usize = 60;
+    const FRAMES: usize = 2500;
     let filter = Filter::load().expect("loads");
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, b"the same frames at every run 012");
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let (mut matched, mut layouts) = (0, [0; 4]);
-    for _ in 0..TABLES {
-        let tests = table().new_tree(&mut runner).expect("a table").current();
-        filter.set_rules(&tests).expect("rules");
-        for _ in 0..FRAMES {
-            let frame = frame().new_tree(&mut runner).expect("a frame").current();
-            let expected = oracle::matched(&frame, &tests);
-            assert_eq!(filter.test_run(&frame).expect("runs"), expected, "{tests:?}\n{frame:02x?}");
+    let frames: Vec<_> = (0..FRAMES).map(|_| frame().new_tree(&mut runner).expect("a frame").current()).collect();
+    let mut tables = probes();
+    tables.extend((0..RANDOM_TABLES).map(|_| table().new_tree(&mut runner).expect("a table").current()));
+    let mut both = 0;
+    for tests in &tables {
+        filter.set_rules(tests).expect("rules");
+        let mut matched = 0;
+        for frame in &frames {
+            let expected = oracle::matched(frame, tests);
+            assert_eq!(filter.test_run(frame).expect("runs"), expected, "{tests:?}\n{frame:02x?}");
             matched += usize::from(expected);
-            let layout = oracle::layout(&frame);
-            let found =
-                [layout.ip.is_some(), layout.l4.is_some(), layout.payload.is_some(), layout.kind & 0xff00 == 0x600];
-            layouts.iter_mut().zip(found).for_each(|(count, found)| *count += usize::from(found));
         }
+        both += usize::from(matched > 0 && matched < FRAMES);
     }
-    // The comparison is worth something only when both outcomes and all header kinds occurred.
-    let all = TABLES * FRAMES;
-    assert!(matched > all / 20 && matched < all * 19 / 20, "{matched} of {all} matched");
-    assert!(layouts.iter().all(|&count| count > all / 10 && count < all * 9 / 10), "{layouts:?} of {all}");
+    // The comparison is worth something only when tables tell frames apart.
+    assert!(both > tables.len() / 2, "{both} of {} tables", tables.len());
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use etherparse::PacketBuilder;
@@ -221,6 +223,40 @@ fn a_socket_in_use_is_kept_and_a_stale_one_replaced() {
     assert!(folder.path().join("spind.sock").exists(), "killed without notice, it left its socket");
     let spind = Spind::start_in(folder, &["--nic", "loopback"]);
     assert_eq!(Client::connect(spind.socket()).unwrap().contexts().unwrap().len(), 0);
+}
+
+/// Capabilities that serving an interface takes: NET_ADMIN (12), NET_RAW (13), BPF (39).
+const KEPT: u64 = 1 << 12 | 1 << 13 | 1 << 39;
+
+#[test]
+fn what_it_does_not_need_it_gives_up() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let status = fs::read_to_string(format!("/proc/{}/status", spind.pid())).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel tells");
+        u64::from_str_radix(line.trim(), 16).expect("hexadecimal")
+    };
+    assert_eq!(field("CapPrm:") & !KEPT, 0);
+    assert_eq!(field("CapEff:") & !KEPT, 0);
+    assert_eq!(field("NoNewPrivs:"), 1);
+}
+
+#[test]
+fn without_privileges_an_interface_is_refused_and_the_capabilities_named() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: becoming an unprivileged user needs root");
+        return;
+    }
+    // Where another user can read it, wherever the tree is.
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("spind");
+    fs::copy(binary("spind"), &program).unwrap();
+    let run = Command::new(program).args(["--iface", "lo", "--xdp-mode", "generic", "--socket", "/nonexistent/s"]).uid(65534).gid(65534).output();
+    let error = String::from_utf8(run.unwrap().stderr).unwrap();
+    for capability in ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF"] {
+        assert!(error.contains(capability), "{error}");
+    }
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn segment<'d>(
     if u64::from(address) + u64::from(size) > 1 << 32 {
         return Err(LoadError::Wraps { address, size });
     }
-    if access == Access::Execute && address % 2 != 0 {
+    if access == Access::Execute && !address.is_multiple_of(2) {
         return Err(LoadError::OddCode { address });
     }
     let kind = place(access, address, size, machine)?;

@@ -198,6 +198,9 @@ fn a_reservation_is_for_one_word_one_value_and_one_task() {
     assert_eq!(run(&[lr, sc, RET]), (0, 0x55));
     assert_eq!(run(&[sc, RET]), (1, 0x80));
     assert_eq!(run(&[lr, sc, sc, RET]), (1, 0x55));
+    // The word holds the value that was reserved, but the first SC used the reservation up.
+    let same = Inst::new(Op::ScW).rd(A0).rs1(A1).rs2(A0);
+    assert_eq!(run(&[lr, same, sc, RET]), (1, 0x80));
     assert_eq!(run(&[lr, aside, sc, RET]), (1, 0x80));
     assert_eq!(run(&[lr, store, sc, RET]), (1, 0x55));
 

@@ -137,10 +137,10 @@ impl Generator {
         self.emit(encoding);
     }
 
-    /// A memory access anywhere in the scratch memory, misaligned ones included unless `align` says otherwise.
+    /// A memory access: misaligned ones included unless `align` says otherwise, a word away from either end.
     fn access(&mut self, encoding: Encoding, align: u32) {
         let inst = encoding.inst();
-        let address = SCRATCH + self.random.below(SCRATCH_SIZE - 3) / align * align;
+        let address = SCRATCH + 4 + self.random.below(SCRATCH_SIZE - 11) / align * align;
         self.set_random(inst.rs2);
         self.program.set(inst.rs1, address.wrapping_sub(inst.imm.cast_unsigned()));
         self.emit(encoding);
@@ -153,11 +153,20 @@ impl Generator {
         }
         if self.random.one_in(3) {
             let offset = self.random.choose(&[-4, 0, 3, 4]);
-            self.program.inst(Inst::new(Op::Sb).rs1(lr.rs1).rs2(self.register()).imm(offset));
+            let source = self.register();
+            self.program.inst(Inst::new(Op::Sb).rs1(lr.rs1).rs2(source).imm(offset));
         }
         let moved = self.random.choose(&[0, 0, 0, 4]);
         self.program.inst(Inst::new(Op::Addi).rd(lr.rs1).rs1(lr.rs1).imm(moved));
-        self.program.inst(Inst::new(Op::ScW).rd(self.register()).rs1(lr.rs1).rs2(self.register()));
+        // Writing back what was read leaves the value as it was: then a second SC tells whether the first one used the
+        // reservation up.
+        let (rd, other) = (self.register(), self.register());
+        let source = self.random.choose(&[lr.rd, other]);
+        let sc = Inst::new(Op::ScW).rd(rd).rs1(lr.rs1).rs2(source);
+        self.program.inst(sc);
+        if rd != lr.rs1 && self.random.one_in(2) {
+            self.program.inst(sc);
+        }
     }
 
     fn relative_jump(&mut self, encoding: Encoding) {

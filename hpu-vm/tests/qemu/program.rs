@@ -50,10 +50,12 @@ impl Program {
         self.code.resize(self.code.len() + bytes as usize, 0);
     }
 
-    /// Puts a 4-byte instruction where a gap was left, at `address`.
-    pub fn place(&mut self, address: u32, inst: Inst) {
-        let at = (address - PROGRAM_BASE) as usize;
-        self.code[at..at + 4].copy_from_slice(&inst.encode().to_le_bytes());
+    /// Adds a jump to `target`, wherever it is: eight bytes, which change t0.
+    pub fn jump_far(&mut self, target: u32) {
+        let (t0, distance) = (Reg::new(5), target.wrapping_sub(self.pc()));
+        let low = (distance << 20).cast_signed() >> 20;
+        self.inst(Inst::new(Op::Auipc).rd(t0).imm(distance.wrapping_sub(low.cast_unsigned()).cast_signed()));
+        self.inst(Inst::new(Op::Jalr).rs1(t0).imm(low));
     }
 
     /// Adds a jump to `distance` bytes after itself.

@@ -1,6 +1,8 @@
 //! Running a file under `qemu-riscv32` and reading the registers it logs before each instruction.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -31,7 +33,10 @@ pub fn trace(name: &str, elf: &[u8], at_most: usize) -> Trace {
         "qemu-riscv32 does not run; it is in Debian's package qemu-user (apt install qemu-user)"
     );
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.elf", name.replace(' ', "-")));
-    std::fs::write(&path, elf).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let executable = Permissions::from_mode(0o755);
+    std::fs::write(&path, elf)
+        .and_then(|()| std::fs::set_permissions(&path, executable))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     // `nochain` makes qemu return to its main loop, and log there, after every one-instruction block.
     let mut child = Command::new("timeout")
         .args([LIMIT, "qemu-riscv32", "-cpu", "rv32", "-singlestep", "-d", "cpu,nochain"])

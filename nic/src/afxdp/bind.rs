@@ -33,6 +33,8 @@ pub(super) struct Bound {
     pub(super) transmit: Producer<Descriptor>,
     pub(super) completion: Consumer<u64>,
     pub(super) umem: Umem,
+    /// Entries of the fill ring, and of the receive ring.
+    pub(super) rx_ring: u32,
     pub(super) zero_copy: bool,
 }
 
@@ -51,7 +53,7 @@ pub(super) fn open(config: &AfXdpConfig, interface: &Interface, queue: u32) -> R
     let completion = Consumer::map(borrowed, XDP_UMEM_PGOFF_COMPLETION_RING, &layout.cr, tx).map_err(ring_error)?;
     bind_patiently(fd.as_fd(), config.zero_copy, interface, queue)?;
     let zero_copy = xdp_options(&fd).is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
-    Ok(Bound { fd, fill, receive, transmit, completion, umem, zero_copy })
+    Ok(Bound { fd, fill, receive, transmit, completion, umem, rx_ring: rx, zero_copy })
 }
 
 fn socket() -> Result<OwnedFd, NicError> {

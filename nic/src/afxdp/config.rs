@@ -60,7 +60,8 @@ pub struct AfXdpConfig {
     /// Copy or zero-copy.
     pub zero_copy: ZeroCopy,
     /// Frames of a queue, [`crate::frame::CHUNK`] bytes each: those to receive into, to send from and in the caller's
-    /// hands. More than the receive ring, at most 2^20. Default 4096.
+    /// hands. A receive ring's worth is kept for receiving, the others are left to send from. More than the receive
+    /// ring, at most 2^20. Default 4096.
     pub frames_per_queue: u32,
     /// Entries of the fill and receive rings: a power of two, at most 2^15. Default 2048.
     pub rx_ring: u32,

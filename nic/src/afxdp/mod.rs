@@ -8,8 +8,8 @@
 //! * [`filter`]: the XDP program; `attach` puts it on the interface.
 //!
 //! A frame of an interface behaves on the wire as the kernel gave it to the XDP program. Between veth peers that means:
-//! checksums are only filled in with `ethtool -K PEER tx off`, and VLAN tags are in the frame only with
-//! `ethtool -K PEER txvlan off` on the sending end.
+//! the peer's checksums are filled in only with `ethtool -K PEER tx off`, and the tags of its VLAN interfaces are in the
+//! frame only with `ethtool -K PEER txvlan off`. Tags that a packet socket or an AF_XDP socket writes are in the frame.
 
 mod attach;
 mod bind;
@@ -204,6 +204,7 @@ impl Queue for AfXdp {
             ("redirected_bytes", filter.redirected_bytes),
             ("unserved", filter.unserved),
             ("rx_frames", own(|counts| counts.received)),
+            // In copy mode a frame lost for want of a chunk is in `rx_dropped` and in `rx_fill_empty` (net/xdp/xsk.c).
             ("rx_dropped", kernel(|kernel| kernel.rx_dropped)),
             ("rx_ring_full", kernel(|kernel| kernel.rx_ring_full.unwrap_or(0))),
             ("rx_fill_empty", kernel(|kernel| kernel.rx_fill_ring_empty_descs.unwrap_or(0))),

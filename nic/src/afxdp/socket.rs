@@ -36,6 +36,7 @@ pub(super) struct Socket {
     transmit: Producer<Descriptor>,
     completion: Consumer<u64>,
     umem: Umem,
+    rx_ring: u32,
     zero_copy: bool,
     gone: bool,
     counts: Counts,
@@ -44,9 +45,10 @@ pub(super) struct Socket {
 impl Socket {
     /// Takes over what was bound, and lends the kernel chunks to receive into.
     pub(super) fn new(bound: Bound) -> Self {
-        let Bound { fd, fill, receive, transmit, completion, umem, zero_copy } = bound;
+        let Bound { fd, fill, receive, transmit, completion, umem, rx_ring, zero_copy } = bound;
         let counts = Counts::default();
-        let mut socket = Self { fd, fill, receive, transmit, completion, umem, zero_copy, gone: false, counts };
+        let mut socket =
+            Self { fd, fill, receive, transmit, completion, umem, rx_ring, zero_copy, gone: false, counts };
         socket.refill();
         socket
     }
@@ -197,9 +199,11 @@ impl Socket {
         self.completion.release();
     }
 
-    /// Keeps the fill ring full while chunks are free.
+    /// Lends free chunks to receive into, at most a receive ring's worth in all: so every frame the kernel takes has a
+    /// place in that ring, and however much arrives, the other chunks stay for sending.
     fn refill(&mut self) {
-        for _ in 0..self.fill.room(u32::MAX) {
+        let wanted = self.rx_ring.saturating_sub(self.umem.lent_for_receive());
+        for _ in 0..wanted.min(self.fill.room(wanted)) {
             let Some(address) = self.umem.lend_for_receive() else { break };
             self.fill.push(address);
         }

@@ -37,6 +37,8 @@ pub(super) struct Umem {
     free: Vec<u32>,
     /// Chunks owned by `User`.
     out: u32,
+    /// Chunks owned by `KernelReceive`.
+    lent: u32,
     huge: bool,
 }
 
@@ -56,6 +58,7 @@ impl Umem {
             // Taken from the end: low addresses first.
             free: (0..frames).rev().collect(),
             out: 0,
+            lent: 0,
             huge,
         })
     }
@@ -74,6 +77,11 @@ impl Umem {
         self.owners.len() * CHUNK
     }
 
+    /// Chunks lent for receiving that have not come back.
+    pub(super) fn lent_for_receive(&self) -> u32 {
+        self.lent
+    }
+
     pub(super) fn huge(&self) -> bool {
         self.huge
     }
@@ -88,6 +96,7 @@ impl Umem {
     pub(super) fn lend_for_receive(&mut self) -> Option<u64> {
         let index = self.free.pop()?;
         self.owners[index as usize] = Owner::KernelReceive;
+        self.lent += 1;
         Some(index as u64 * CHUNK as u64)
     }
 
@@ -98,6 +107,7 @@ impl Umem {
         if self.owners[index as usize] != Owner::KernelReceive || end > CHUNK {
             return None;
         }
+        self.lent -= 1;
         Some(self.hand_out(index, start..end))
     }
 
@@ -208,7 +218,7 @@ mod tests {
         frame.trim(4, 50).expect("within");
         assert_eq!(umem.lend_for_transmit(frame), Some((address + HEADROOM as u64 + 4, 50)));
         assert!(umem.transmitted(address));
-        assert_eq!((umem.free.len(), umem.out), (4, 0));
+        assert_eq!((umem.free.len(), umem.out, umem.lent_for_receive()), (4, 0, 0));
         let frame = umem.allocate().expect("free");
         assert_eq!((frame.len(), frame.capacity()), (0, CAPACITY));
         assert!(umem.recycle(frame));

@@ -1,7 +1,7 @@
 //! Capture files: frames from one, what is sent into another.
 //!
-//! * [`reader`]: pcap (micro- and nanoseconds, both byte orders) and pcapng, Ethernet only.
-//! * [`writer`]: pcap with nanoseconds.
+//! * [`Reader`]: pcap (micro- and nanoseconds, both byte orders) and pcapng, Ethernet only.
+//! * [`Writer`]: pcap with nanoseconds.
 //! * [`PcapQueue`]: both as a [`crate::Queue`].
 //!
 //! Files are hostile input: every length is checked before it is used, nothing is allocated by a length a file claims

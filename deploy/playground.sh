@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# A place to try handlers: a veth between two network namespaces, spind serving one end with udp_pingpong installed, and
+# a shell on the other. Needs root and `make build`; removes everything when the shell ends.
+#
+#   deploy/playground.sh              an interactive shell
+#   deploy/playground.sh 'COMMAND'    runs one command line there
+#
+# In the shell: spin-say TEXT sends a datagram and prints the answer, spin-reload compiles udp_pingpong anew and installs
+# it in place of the old one, spinctl talks to spind.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/demo-lib.sh"
+
+client_ns=spin-play-c-$$ server_ns=spin-play-s-$$
+[ "$(id -u)" = 0 ] || die 'needs root (namespaces, XDP)'
+need ip=iproute2 ethtool=ethtool
+need_built
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/spin-playground.XXXXXX")
+cleanup() {
+    trap '' INT TERM HUP
+    local pid
+    for pid in "${started[@]}"; do end "$pid"; done
+    "$here/nic-setup.sh" veth-down "$client_ns" "$server_ns"
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+
+"$here/nic-setup.sh" veth-up "$client_ns" "$server_ns" 78
+ip netns exec "$server_ns" "$bin/spind" --iface server --socket "$work/spind.sock" >"$work/spind.log" 2>&1 &
+started+=("$!")
+eventually spind_is_up || { cat "$work/spind.log" >&2; die 'spind does not start'; }
+
+cat >"$work/shell.rc" <<RC
+PS1='spin> '
+spinctl() { "$bin/spinctl" --socket "$work/spind.sock" "\$@"; }
+spin-say() {
+    exec 3<>/dev/udp/10.78.0.2/9999
+    printf %s "\$*" >&3
+    timeout 2 dd bs=2048 count=1 status=none <&3 || echo "no answer"
+    exec 3>&-
+    echo
+}
+spin-reload() {
+    "$sdk/bin/spin-cc" "$root/handlers/udp_pingpong/udp_pingpong.c" -o "$work/udp_pingpong.elf" || return
+    spinctl rm udp_pingpong 2>/dev/null || true
+    spinctl install "$work/udp_pingpong.elf" --rule 'udp dport 9999'
+}
+spin-reload
+RC
+
+if [ $# -gt 0 ]; then
+    ip netns exec "$client_ns" bash -c ". '$work/shell.rc'; $1"
+else
+    echo "spind serves 10.78.0.2; try: spin-say hello, ping 10.78.0.2 (the kernel answers), spinctl stats; exit ends it"
+    ip netns exec "$client_ns" bash --rcfile "$work/shell.rc" -i
+fi

@@ -1,0 +1,19 @@
+//! Giving up what spind no longer needs once its NIC is open.
+
+use rustix::io;
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
+
+/// What serving an interface takes: new rule maps for the XDP program, and the sockets that are open already.
+const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW).union(CapabilitySet::BPF);
+
+/// Drops all capabilities but those, also for programs it might start. Capabilities belong to threads: call it before
+/// any other thread is started.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn drop_unneeded() -> io::Result<()> {
+    let now = capabilities(None)?;
+    let (effective, permitted) = (now.effective & KEPT, now.permitted & KEPT);
+    set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })?;
+    set_no_new_privs(true)
+}
