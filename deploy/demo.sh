@@ -126,7 +126,7 @@ odd_traffic() {
 
 check_capture() {
     say 'the client side of the wire'
-    kill -INT "$tcpdump"
+    kill -TERM "$tcpdump"
     wait "$tcpdump" || true
     equal 'frames tcpdump dropped' "$(sed -n 's/ packets dropped by kernel//p' "$work/tcpdump.txt")" 0
     check 'exactly the right reply to every request' traffic check-capture "$work/client.pcap" --server-mac "$server_mac"

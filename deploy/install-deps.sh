@@ -11,7 +11,6 @@ purpose=${1:-}
 build=(
     "command:cc gcc"
     "command:pkg-config pkg-config"
-    "command:m4 m4"
     "header:libelf.h libelf-dev"
     "header:zlib.h zlib1g-dev"
     "header:linux/if_xdp.h linux-libc-dev"

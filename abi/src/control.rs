@@ -203,7 +203,7 @@ pub struct FaultInfo {
     pub fault: Fault,
     /// `header`, `payload` or `completion`.
     pub handler: String,
-    /// Symbol and offset of the pc, empty when the image has none.
+    /// Symbol and offset of the pc; the handler's symbol when the pc is in no function.
     pub symbol: String,
 }
 

@@ -24,9 +24,9 @@
 //! * [`Base::L4`]: present when the packet is neither a fragment (IPv4: MF or offset set; IPv6: a fragment header) nor
 //!   cut short by the frame's end, and at least one byte of the packet follows the IP header. A fragment's ports tell
 //!   nothing about the other fragments, which only the kernel can reassemble. IPv6 hop-by-hop (0), routing (43) and
-//!   destination-options (60) headers are skipped, at most [`MAX_IPV6_EXTENSIONS`]; after that many, or when
-//!   such a header is cut short or is the packet's last, L4 is absent. The *protocol* is the IPv4 protocol or the last next-header field, 0 when
-//!   L4 is absent (so IPv4 protocol 0 leaves L4 absent).
+//!   destination-options (60) headers are skipped, at most [`MAX_IPV6_EXTENSIONS`] of them; with one more, or when one
+//!   is cut short or ends the packet, L4 is absent. The *protocol* is the IPv4 protocol or the last next-header
+//!   field, 0 when L4 is absent (so IPv4 protocol 0 leaves L4 absent).
 //! * [`Base::Payload`]: L4 + 8 for UDP (17), ICMP (1), ICMPv6 (58); L4 + 4 * data offset (>= 5) for TCP (6);
 //!   present when that is at or before the packet's end; absent for other protocols.
 //! * Limit of Ip, L4 and Payload: the packet's end, so Ethernet padding is never taken for payload.

@@ -128,16 +128,14 @@ impl Context {
         self.handlers[stage as usize]
     }
 
-    /// Writes a fault into the context's descriptor.
+    /// Writes a fault into the context's descriptor. A pc outside the code is in no function: then the handler that went
+    /// astray is named.
     pub fn record_fault(&mut self, image: &Image, stage: Stage, fault: Fault) {
         if self.faults.len() == FAULTS_KEPT {
             self.faults.pop_front();
         }
         let symbol = image.symbolize(fault.pc).map(|(name, offset)| format!("{name}+{offset:#x}"));
-        self.faults.push_back(FaultInfo {
-            fault,
-            handler: stage.name().to_owned(),
-            symbol: symbol.unwrap_or_default(),
-        });
+        let symbol = symbol.unwrap_or_else(|| stage.kind().symbol().to_owned());
+        self.faults.push_back(FaultInfo { fault, handler: stage.name().to_owned(), symbol });
     }
 }

@@ -19,6 +19,8 @@
 
 use std::collections::VecDeque;
 
+use hpu_vm::Kind;
+
 /// Index of a message processing queue; handlers know it as the flow id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MpqId(pub u32);
@@ -42,6 +44,16 @@ impl Stage {
             Self::Header => "header",
             Self::Payload => "payload",
             Self::Completion => "completion",
+        }
+    }
+
+    /// The handler of an image that runs in this stage.
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Header => Kind::Header,
+            Self::Payload => Kind::Payload,
+            Self::Completion => Kind::Completion,
         }
     }
 }

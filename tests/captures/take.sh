@@ -44,7 +44,7 @@ client "$bin/spin-traffic" udp-client --to "$server:9999" --count 20
 client "$bin/spin-traffic" odd-frames --iface client --from 10.77.0.1 --to "$server" --to-mac 02:00:00:00:00:02
 # The last of the odd frames has been captured once something sent after it has been answered.
 client "$bin/spin-traffic" udp-client --to "$server:9999" --count 1 --size 18
-kill -INT "$capture"
+kill -TERM "$capture"
 wait "$capture" || true
 grep -E 'captured|dropped' "$work/tcpdump.txt"
 cp "$work/session.pcap" "$here/session.pcap"

@@ -86,7 +86,7 @@ fn faults_are_reported_with_cause_place_and_symbol() {
     assert_eq!(read_all(&replies).unwrap().len(), 3, "the packets in between are answered");
     let stats = spind.ctl_ok(&["stats"]);
     for text in [
-        "fault in payload handler: jump outside the code (pc 0x00002000, address 0x00002000)",
+        "fault in payload handler: jump outside the code (pc 0x00002000, address 0x00002000) in payload_handler",
         "fault in payload handler: ran over its time limit (pc 0x1d00",
         "fault in payload handler: store outside its memory (pc 0x1d00",
         " in payload_handler+0x",
@@ -252,7 +252,11 @@ fn without_privileges_an_interface_is_refused_and_the_capabilities_named() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = folder.path().join("spind");
     fs::copy(binary("spind"), &program).unwrap();
-    let run = Command::new(program).args(["--iface", "lo", "--xdp-mode", "generic", "--socket", "/nonexistent/s"]).uid(65534).gid(65534).output();
+    let run = Command::new(program)
+        .args(["--iface", "lo", "--xdp-mode", "generic", "--socket", "/nonexistent/s"])
+        .uid(65534)
+        .gid(65534)
+        .output();
     let error = String::from_utf8(run.unwrap().stderr).unwrap();
     for capability in ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF"] {
         assert!(error.contains(capability), "{error}");

@@ -37,8 +37,7 @@ pub fn stats(stats: &Stats, json: bool) -> serde_json::Result<()> {
         println!("context {} ({}): {}", context.context, context.name, context.rules.join(" or "));
         counters(&context.counters);
         for entry in &context.faults {
-            let place = if entry.symbol.is_empty() { String::new() } else { format!(" in {}", entry.symbol) };
-            println!("  fault in {} handler: {}{place}", entry.handler, entry.fault);
+            println!("  fault in {} handler: {} in {}", entry.handler, entry.fault, entry.symbol);
         }
     }
     Ok(())

@@ -28,7 +28,9 @@ fuzz_target!(|input: &[u8]| {
         let mut hart = Hart::new(0);
         hart.begin(handler, base + 4096, base);
         run(&mut hart, image.code(), &mut view, &mut NoDevice, 1000);
-        image.symbolize(hart.pc);
+        if let Some((name, _)) = image.symbolize(hart.pc) {
+            assert!(!name.is_empty());
+        }
     }
 });
 

@@ -76,9 +76,7 @@ impl AfXdp {
             sockets.push(socket);
         }
         let frames_per_queue = config.frames_per_queue;
-        let queue = Self { attached, sockets, filter, interface, frames_per_queue, turn: 0, foreign_frames: 0 };
-        tracing::info!("{}", queue.describe());
-        Ok(queue)
+        Ok(Self { attached, sockets, filter, interface, frames_per_queue, turn: 0, foreign_frames: 0 })
     }
 
     /// Runs the XDP program on one frame and says whether it would be redirected; see [`Filter::test_run`].
