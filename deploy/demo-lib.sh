@@ -39,6 +39,11 @@ need() { # TOOL=PACKAGE...
     [ ${#missing[@]} -eq 0 ] || die "missing packages; on Debian: apt install ${missing[*]}"
 }
 
+# spin-cc knows which compilers will do and names the packages if there is none.
+need_compiler() {
+    "$sdk/bin/spin-cc" --check >/dev/null || exit 1
+}
+
 need_built() {
     local name
     for name in spind spinctl spin-traffic; do
@@ -51,6 +56,14 @@ build_handlers() {
     for name in icmp_echo udp_pingpong; do
         "$sdk/bin/spin-cc" "$root/handlers/$name/$name.c" -o "$work/$name.elf"
     done
+}
+
+# Starts a program in a namespace and leaves its process in $started_pid. Not through a function such as `on_server … &`:
+# that would be a subshell, and ending it would leave the program.
+start() { # NAMESPACE OUTPUT ERRORS COMMAND...
+    ip netns exec "$1" "${@:4}" >"$2" 2>"$3" &
+    started_pid=$!
+    started+=("$started_pid")
 }
 
 # Waits up to ten seconds for a condition.
@@ -75,12 +88,20 @@ save_stats() { spinctl stats --json >"$work/stats.json"; }
 end() { # PID
     local tries
     kill -TERM "$1" 2>/dev/null || return 0
+    # Reaped in the background by bash: then kill -0 finds it no more.
     for tries in $(seq 100); do
         kill -0 "$1" 2>/dev/null || break
         sleep 0.05
     done
     kill -KILL "$1" 2>/dev/null || true
     wait "$1" 2>/dev/null || true
+}
+
+# Ends tcpdump. It reads packets in blocks, the last of which arrives up to a second late (libpcap's time-out) and is
+# forgotten when it is told to stop before.
+end_capture() { # PID
+    sleep 2
+    end "$1"
 }
 
 # tshark's own judgement on every IPv4 packet of a capture: prints the frames it finds fault with.

@@ -8,8 +8,9 @@ set -euo pipefail
 session=$root/tests/captures/session.pcap
 server_mac=02:00:00:00:00:02
 
-need tshark=tshark clang-19=clang-19 ld.lld-19=lld-19
+need tshark=tshark
 need_built
+need_compiler
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/spin-demo.XXXXXX")
 cleanup() {

@@ -5,6 +5,7 @@
 #
 # environment: SPIN_BIN   folder of the binaries (default target/release)
 #              PINGS, DATAGRAMS, TCP_BYTES   how much (1000, 10000 of each size, 100000000)
+#              KEEP       a folder to make, for captures, logs and results
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/demo-lib.sh"
 
@@ -14,8 +15,9 @@ server=10.77.0.2 client=10.77.0.1 server_mac=02:00:00:00:00:02
 sizes=18,256,1472
 
 [ "$(id -u)" = 0 ] || die 'needs root (namespaces, XDP); without it: make demo NIC=loopback'
-need ip=iproute2 ethtool=ethtool ping=iputils-ping tcpdump=tcpdump tshark=tshark clang-19=clang-19 ld.lld-19=lld-19
+need ip=iproute2 ethtool=ethtool ping=iputils-ping tcpdump=tcpdump tshark=tshark
 need_built
+need_compiler
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/spin-demo.XXXXXX")
 cleanup() {
@@ -47,15 +49,16 @@ run_udp() { # FILE ADDRESS:PORT COUNT [ARGUMENT...]
     on_client "$bin/spin-traffic" udp-client --to "$2" --count "$3" --json "${@:4}" >"$1"
 }
 
-kernel_baseline() {
+# The kernel as the one who answers, under the same conditions: to compare with.
+kernel_round() {
     say 'the kernel answers (baseline)'
     kernel_ignores_ping 0
-    on_server "$bin/spin-traffic" udp-echo --listen 0.0.0.0:9998 >"$work/echo.txt" &
-    local echo=$!
-    started+=("$echo")
+    start "$server_ns" "$work/echo.txt" "$work/echo.err" "$bin/spin-traffic" udp-echo --listen 0.0.0.0:9998
+    local echo=$started_pid
     eventually quietly grep -q listening "$work/echo.txt" || die 'the kernel echo does not start'
-    check 'kernel: ping' run_ping "$work/kernel-ping.json" "$server" "$pings"
-    check 'kernel: UDP' run_udp "$work/kernel-udp.json" "$server:9998" "$datagrams" --size "$sizes"
+    start_capture kernel
+    round kernel 9998
+    end_capture "$tcpdump"
     end "$echo"
     kernel_ignores_ping 1
     check 'with icmp_echo_ignore_all the kernel does not answer' silent_ping
@@ -65,9 +68,8 @@ silent_ping() { ! quietly on_client ping -c 2 -i 0.1 -W 1 "$server"; }
 
 start_spind() {
     say 'starting spind, installing both handlers'
-    on_server "$bin/spind" --iface server --socket "$work/spind.sock" >"$work/spind.log" 2>&1 &
-    spind=$!
-    started+=("$spind")
+    start "$server_ns" "$work/spind.out" "$work/spind.log" "$bin/spind" --iface server --socket "$work/spind.sock"
+    spind=$started_pid
     eventually spind_is_up || { cat "$work/spind.log" "$work/list.txt" >&2; die 'spind does not start'; }
     spinctl install "$work/icmp_echo.elf" --rule 'icmp echo'
     spinctl install "$work/udp_pingpong.elf" --rule 'udp dport 9999'
@@ -75,28 +77,33 @@ start_spind() {
 }
 
 # The client's side of everything that is ICMP or UDP, tagged or not, with whole frames.
-start_capture() {
-    on_client tcpdump -i client -s 0 -B 131072 -n -w "$work/client.pcap" \
-        'icmp or udp or (vlan and (icmp or udp))' 2>"$work/tcpdump.txt" &
-    tcpdump=$!
-    started+=("$tcpdump")
+start_capture() { # NAME
+    start "$client_ns" "$work/tcpdump.out" "$work/tcpdump.txt" tcpdump -i client -s 0 -B 131072 -n \
+        -w "$work/$1.pcap" 'icmp or udp or (vlan and (icmp or udp)) or (vlan and (icmp or udp))'
+    tcpdump=$started_pid
     eventually quietly grep -q 'listening on' "$work/tcpdump.txt" || die "tcpdump: $(cat "$work/tcpdump.txt")"
 }
 
-main_traffic() {
+# Pings, datagrams of each size, and TCP beside them until it is through.
+round() { # NAME UDP_PORT
+    start "$server_ns" "$work/tcp-received.json" "$work/tcp-received.err" \
+        "$bin/spin-traffic" tcp-receive --listen 0.0.0.0:5001
+    local receiver=$started_pid
+    eventually tcp_listens || die "the TCP receiver does not start: $(cat "$work/tcp-received.err")"
+    start "$client_ns" "$work/tcp-sent.json" "$work/tcp-sent.err" \
+        "$bin/spin-traffic" tcp-send --to "$server:5001" --bytes "$tcp_bytes"
+    local sender=$started_pid
+    check "$1: ping" run_ping "$work/$1-ping.json" "$server" "$pings"
+    check "$1: UDP" run_udp "$work/$1-udp.json" "$server:$2" "$datagrams" --size "$sizes"
+    check "$1: TCP sent" wait "$sender"
+    check "$1: TCP received" wait "$receiver"
+    equal "$1: TCP at both ends" "$(cat "$work/tcp-received.json")" "$(cat "$work/tcp-sent.json")"
+}
+
+spind_round() {
     say "$pings pings, $datagrams datagrams of each of $sizes B, $tcp_bytes B of TCP beside them"
-    on_server "$bin/spin-traffic" tcp-receive --listen 0.0.0.0:5001 >"$work/tcp-received.json" &
-    local receiver=$!
-    started+=("$receiver")
-    eventually tcp_listens || die 'the TCP receiver does not start'
-    on_client "$bin/spin-traffic" tcp-send --to "$server:5001" --bytes "$tcp_bytes" >"$work/tcp-sent.json" &
-    local sender=$!
-    started+=("$sender")
-    check 'spind: ping' run_ping "$work/spind-ping.json" "$server" "$pings"
-    check 'spind: UDP' run_udp "$work/spind-udp.json" "$server:9999" "$datagrams" --size "$sizes"
-    check 'TCP sent' wait "$sender"
-    check 'TCP received' wait "$receiver"
-    equal 'TCP: bytes and SHA-256 at both ends' "$(cat "$work/tcp-received.json")" "$(cat "$work/tcp-sent.json")"
+    round spind 9999
+    check_counters
 }
 
 tcp_listens() { on_server ss -Hltn 'sport = :5001' | grep -q 5001; }
@@ -126,11 +133,10 @@ odd_traffic() {
 
 check_capture() {
     say 'the client side of the wire'
-    kill -TERM "$tcpdump"
-    wait "$tcpdump" || true
+    end_capture "$tcpdump"
     equal 'frames tcpdump dropped' "$(sed -n 's/ packets dropped by kernel//p' "$work/tcpdump.txt")" 0
-    check 'exactly the right reply to every request' traffic check-capture "$work/client.pcap" --server-mac "$server_mac"
-    check 'tshark finds no fault with any reply' no_tshark_faults "$work/client.pcap" "eth.src == $server_mac && ip"
+    check 'exactly the right reply to every request' traffic check-capture "$work/spind.pcap" --server-mac "$server_mac"
+    check 'tshark finds no fault with any reply' no_tshark_faults "$work/spind.pcap" "eth.src == $server_mac && ip"
 }
 
 check_removal() {
@@ -149,15 +155,13 @@ no_xdp_left() { ! ip -n "$server_ns" -d link show server | grep -q xdp; }
 build_handlers
 # The first packet would wait for ARP, which is not what is measured.
 quietly on_client ping -c 1 -W 2 "$server" || die 'the namespaces do not reach each other'
-kernel_baseline
+kernel_round
 start_spind
-start_capture
-main_traffic
-check_counters
+start_capture spind
+spind_round
 odd_traffic
 check_capture
 check_removal
-say 'round trips in microseconds, both beside nothing but each other'
+say 'round trips: both rounds with the same capture and the same TCP transfer beside them'
 traffic table --spind "$work/spind-ping.json" "$work/spind-udp.json" --kernel "$work/kernel-ping.json" "$work/kernel-udp.json"
-echo "(spind's runs had the TCP transfer beside them until it ended, the kernel's had not)"
 verdict

@@ -47,8 +47,11 @@ fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Checks each frame's answer; `None`: there must be none.
-fn check(handler: &str, cases: Vec<(&str, Vec<u8>, Option<Vec<u8>>)>) {
+/// What is special, the frame, and its answer; `None`: there must be none.
+type Case = (&'static str, Vec<u8>, Option<Vec<u8>>);
+
+/// Checks each frame's answer.
+fn check(handler: &str, cases: Vec<Case>) {
     let frames: Vec<_> = cases.iter().map(|(_, frame, _)| frame.clone()).collect();
     for ((what, frame, expected), got) in cases.into_iter().zip(replies(handler, &frames)) {
         assert_eq!(got, expected.unwrap_or_default(), "{what}: {frame:02x?}");

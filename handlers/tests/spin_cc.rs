@@ -146,7 +146,11 @@ fn names_the_packages_when_the_compiler_is_missing() {
             command.arg(&source).args(["-o", "/nowhere/x.elf"]).env(variable, "not-a-program").output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && stderr.contains(package), "{stderr}");
+        let check = Command::new(spin_cc()).arg("--check").env(variable, "not-a-program").output().unwrap();
+        assert!(!check.status.success() && String::from_utf8_lossy(&check.stderr).contains(package));
     }
+    let check = Command::new(spin_cc()).arg("--check").output().unwrap();
+    assert!(check.status.success() && String::from_utf8_lossy(&check.stdout).lines().count() == 2);
 }
 
 #[test]

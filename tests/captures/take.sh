@@ -5,8 +5,8 @@
 #   20 pings of 64 B and 5 of 1472 B, 20 datagrams each of 18, 256 and 1472 B, and the frames of `spin-traffic
 #   odd-frames`: tagged, padded, with IP options, fragments, cut short.
 set -euo pipefail
-here=$(CDPATH='' cd -- "$(dirname "$0")" && pwd -P)
-. "$here/../../deploy/demo-lib.sh"
+captures=$(CDPATH='' cd -- "$(dirname "$0")" && pwd -P)
+. "$captures/../../deploy/demo-lib.sh"
 
 [ "$(id -u)" = 0 ] || die 'needs root: it makes network namespaces'
 need ip=iproute2 ethtool=ethtool ping=iputils-ping tcpdump=tcpdump
@@ -26,16 +26,14 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 client() { ip netns exec "$client_ns" "$@"; }
-server() { ip netns exec "$server_ns" "$@"; }
 
 "$setup" veth-up "$client_ns" "$server_ns" 77
-server "$bin/spin-traffic" udp-echo --listen 0.0.0.0:9999 >"$work/echo.txt" &
-started+=($!)
+start "$server_ns" "$work/echo.txt" "$work/echo.txt" "$bin/spin-traffic" udp-echo --listen 0.0.0.0:9999
 eventually grep -q listening "$work/echo.txt" || die 'the echo server does not start'
 # Inbound IPv4 only: neither the server's replies nor ARP.
-server tcpdump -i server -Q in -s 0 -n -w "$work/session.pcap" 'ip or (vlan and ip) or (vlan and ip)' 2>"$work/tcpdump.txt" &
-capture=$!
-started+=("$capture")
+start "$server_ns" "$work/tcpdump.out" "$work/tcpdump.txt" \
+    tcpdump -i server -Q in -s 0 -n -w "$work/session.pcap" 'ip or (vlan and ip) or (vlan and ip)'
+capture=$started_pid
 eventually grep -q 'listening on' "$work/tcpdump.txt" || die "tcpdump: $(cat "$work/tcpdump.txt")"
 
 client ping -q -c 20 -i 0.002 "$server" >/dev/null
@@ -44,7 +42,6 @@ client "$bin/spin-traffic" udp-client --to "$server:9999" --count 20
 client "$bin/spin-traffic" odd-frames --iface client --from 10.77.0.1 --to "$server" --to-mac 02:00:00:00:00:02
 # The last of the odd frames has been captured once something sent after it has been answered.
 client "$bin/spin-traffic" udp-client --to "$server:9999" --count 1 --size 18
-kill -TERM "$capture"
-wait "$capture" || true
+end_capture "$capture"
 grep -E 'captured|dropped' "$work/tcpdump.txt"
-cp "$work/session.pcap" "$here/session.pcap"
+cp "$work/session.pcap" "$captures/session.pcap"
