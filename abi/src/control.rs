@@ -15,7 +15,7 @@ pub const VERSION: u16 = 1;
 /// First four bytes of every message.
 pub const MAGIC: [u8; 4] = *b"sPIN";
 /// Most bytes of a JSON document.
-pub const MAX_JSON: usize = 1 << 20;
+pub const MAX_JSON: usize = 4 << 20;
 /// Most bytes of a blob.
 pub const MAX_BLOB: usize = 16 << 20;
 /// Where spind listens unless told otherwise.
@@ -111,6 +111,11 @@ pub enum Request {
         /// Address of the region's first byte in the application.
         address: u64,
     },
+    /// Share the host memory of a context with another process of its user.
+    HostMemory {
+        /// The context's id.
+        context: u32,
+    },
     /// On `--nic loopback`: the blob is a pcap whose frames arrive as if from the wire; the reply's blob is a pcap of
     /// what was sent.
     Replay,
@@ -154,6 +159,13 @@ pub enum Reply {
         host_mem: u64,
         /// Address by which handlers name it until [`Request::MapHost`] changes that.
         host_address: u64,
+    },
+    /// Host memory, whose descriptor comes along.
+    HostMemory {
+        /// Bytes.
+        len: u64,
+        /// Address by which handlers name its first byte.
+        address: u64,
     },
     /// Done, nothing to say.
     Ok,

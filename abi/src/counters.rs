@@ -40,7 +40,7 @@ counters! {
     CompletionRuns "completion_runs" "completion handlers started"
     Faults "faults" "handlers ended by a fault"
     Messages "messages" "messages completed"
-    TxPackets "tx_packets" "frames handed to the NIC queue"
+    TxPackets "tx_packets" "frames that handlers sent, staged for the NIC queue"
     TxBytes "tx_bytes" "bytes of those frames"
     TxMoved "tx_moved" "of tx_packets: sent from the receive buffer itself, without a copy"
     CommandsSend "commands_send" "NIC send commands carried out"
@@ -51,8 +51,8 @@ counters! {
     DmaFromHostBytes "dma_from_host_bytes" "bytes read from host memory by DMA and sends"
     HerStalls "her_stalls" "times the inbound engine stopped because no HER or MPQ was free"
     DropUnmatched "drop_unmatched" "frames that reached user space but match no context any more"
-    DropOversize "drop_oversize" "frames longer than a packet window"
     DropRemoved "drop_removed" "frames queued for a context when it was removed"
+    MessagesEvicted "messages_evicted" "open messages ended early because another message needed their queue"
     DropNoMpq "drop_no_mpq" "frames of a new message while every message queue was taken by open messages"
 }
 

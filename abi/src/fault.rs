@@ -95,7 +95,8 @@ pub struct Fault {
     pub cause: Cause,
     /// Address of the instruction that faulted; for a fetch, the address fetched from.
     pub pc: u32,
-    /// Data address of a memory fault, jump target of a fetch fault, the instruction bits of an illegal one, else 0.
+    /// Data address of a memory fault, jump target of a fetch fault, the instruction bits of an illegal one, the value
+    /// that the handler reported, else 0.
     pub address: u32,
 }
 

@@ -15,7 +15,19 @@ use crate::counts::Counts;
 /// Shortest frame sent: an Ethernet header.
 const MIN_FRAME: u32 = 14;
 /// How often the NIC is asked to give back transmit buffers before a send fails.
-const ALLOCATE_ATTEMPTS: u32 = 1000;
+const ALLOCATE_ATTEMPTS: u32 = 100;
+
+/// What carrying out a command counts for against the handler's limit, in instructions of 1 ns: the limit is a time.
+mod charge {
+    /// Any command.
+    pub const COMMAND: u64 = 32;
+    /// A frame's way out through the kernel takes about a microsecond.
+    pub const SEND: u64 = 1_000;
+    /// Asking the NIC for a buffer in vain: a system call.
+    pub const ATTEMPT: u64 = 1_000;
+    /// Bytes copied in the time of one instruction.
+    pub const BYTES_PER_INSTRUCTION: u64 = 8;
+}
 
 /// How issuing went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +64,16 @@ pub struct Commands<'t> {
     pub may_move: bool,
     /// The send that is put off.
     pub deferred: Option<Deferred>,
+    /// What commands count for against the handler's limit and was not yet charged.
+    pub charge: u64,
+    /// The NIC had no buffer for this task: it is not waited for again.
+    pub no_buffer: bool,
 }
 
 impl Commands<'_> {
     /// Carries out or puts off a command.
     pub fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Issued {
+        self.charge += charge::COMMAND;
         let result = match command {
             Command::Send { fid: 0, source, length, .. } => match self.send(handle, source, length, view) {
                 Ok(Issued::Pending) => return Issued::Pending,
@@ -92,7 +109,8 @@ impl Commands<'_> {
     }
 
     fn send(&mut self, handle: u32, source: Source, length: u32, view: &View<'_>) -> Result<Issued, Status> {
-        if length < MIN_FRAME {
+        self.charge += charge::SEND;
+        if length < MIN_FRAME || length as usize > self.nic.max_frame() {
             return Err(Status::BadLength);
         }
         let address = match source {
@@ -142,7 +160,9 @@ impl Commands<'_> {
 
     /// A frame of `len` bytes. When none is free, what is staged goes to the NIC, which is asked again while it sends.
     fn frame_of(&mut self, len: usize) -> Result<Frame, Status> {
-        for _ in 0..ALLOCATE_ATTEMPTS {
+        self.charge += len as u64 / charge::BYTES_PER_INSTRUCTION;
+        let attempts = if self.no_buffer { 1 } else { ALLOCATE_ATTEMPTS };
+        for _ in 0..attempts {
             if let Some(mut frame) = self.nic.allocate() {
                 if frame.set_len(len).is_ok() {
                     return Ok(frame);
@@ -150,17 +170,20 @@ impl Commands<'_> {
                 self.nic.recycle(frame);
                 return Err(Status::BadLength);
             }
+            self.charge += charge::ATTEMPT;
             self.nic.send(self.transmit);
             if self.nic.flush().is_err() {
                 break;
             }
         }
+        self.no_buffer = true;
         Err(Status::NoBuffer)
     }
 
     fn dma(&mut self, host: u64, nic: u32, len: u32, direction: Direction, view: &mut View<'_>) -> Result<(), Status> {
         let memory = self.host.ok_or(Status::BadHostAddress)?;
         let offset = memory.offset(host, len as usize).ok_or(Status::BadHostAddress)?;
+        self.charge += u64::from(len) / charge::BYTES_PER_INSTRUCTION;
         match direction {
             Direction::ToHost => {
                 let from = view.read(nic, len).ok_or(Status::BadNicAddress)?;

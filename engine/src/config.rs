@@ -84,13 +84,13 @@ pub struct Limits {
     pub host_mem: u64,
     /// Instructions a handler may run when its context says nothing, and at most.
     pub instruction_limit: u64,
-    /// Connections at the same time.
+    /// Control connections of one user at the same time.
     pub connections: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { contexts: 64, host_mem: 64 << 20, instruction_limit: 1_000_000, connections: 64 }
+        Self { contexts: 64, host_mem: 64 << 20, instruction_limit: 1_000_000, connections: 32 }
     }
 }
 
@@ -237,7 +237,7 @@ impl std::str::FromStr for Nic {
 
 #[cfg(test)]
 mod tests {
-    use super::{Config, ConfigError, File, Nic};
+    use super::{Config, ConfigError, File, Idle, Limits, Nic, XdpMode};
     use spin_abi::map::Machine;
 
     fn config(text: &str) -> Result<Config, ConfigError> {
@@ -263,8 +263,16 @@ mod tests {
         assert_eq!(config.nic, Nic::Interface("eth0".into()));
         assert_eq!(config.machine, Machine::FPSPIN);
         assert_eq!(config.limits.contexts, 3);
-        assert_eq!(config.limits.connections, 64, "defaults fill in");
+        assert_eq!(config.limits.connections, 32, "defaults fill in");
         assert_eq!(config.contexts[0].install.rules, ["icmp echo"]);
+    }
+
+    #[test]
+    fn the_sample_is_valid_and_shows_the_defaults() {
+        let config = config(include_str!("../../deploy/spind.toml")).unwrap();
+        assert_eq!(config.limits, Limits::default());
+        assert_eq!((config.idle, config.xdp_mode, config.socket_mode), (Idle::Sleep, XdpMode::Auto, 0o660));
+        assert_eq!(config.contexts.len(), 2);
     }
 
     #[test]

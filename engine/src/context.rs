@@ -1,7 +1,8 @@
 //! An execution context: handlers, the memory they share, the host memory they may reach, and what became of them.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use hpu_vm::{Image, ImageMemory};
 use spin_abi::control::FaultInfo;
@@ -51,6 +52,22 @@ impl HostMemory {
     }
 }
 
+/// Recognises a file by its length and a hash that is keyed anew in each run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId {
+    len: usize,
+    hash: u64,
+}
+
+impl FileId {
+    /// The file's id in this run.
+    #[must_use]
+    pub fn of(file: &[u8]) -> Self {
+        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Self { len: file.len(), hash: KEY.hash_one(file) }
+    }
+}
+
 /// An image and the memory all its contexts share. An image is loaded once per user, whatever the number of contexts.
 #[derive(Debug)]
 pub struct LoadedImage {
@@ -59,7 +76,7 @@ pub struct LoadedImage {
     /// `.data`, `.bss`, `.l2_handler_data`.
     pub memory: ImageMemory,
     /// The file it came from, to recognise it.
-    pub file: Vec<u8>,
+    pub file: FileId,
     /// The user it was loaded for: `.data` is not shared between users.
     pub uid: u32,
     /// Contexts that use it.
@@ -90,6 +107,17 @@ impl ContextMemory {
     }
 }
 
+/// What a context matches, in words.
+#[derive(Debug)]
+pub struct Texts {
+    /// Each rule.
+    pub rules: Vec<String>,
+    /// End of message.
+    pub eom: String,
+    /// Message key.
+    pub key: String,
+}
+
 /// An installed context.
 #[derive(Debug)]
 pub struct Context {
@@ -101,6 +129,8 @@ pub struct Context {
     pub uid: u32,
     /// Rules, end of message, key.
     pub entry: TableEntry,
+    /// The same, as users read it.
+    pub texts: Texts,
     /// Which loaded image.
     pub image: usize,
     /// Header, payload and completion handler.

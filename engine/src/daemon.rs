@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use spin_abi::control::{Reply, Request, Stats};
+use spin_abi::control::{MAX_BLOB, Reply, Request, Stats};
 use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::{Packet, PcapQueue, read_all, write_all};
@@ -20,6 +20,8 @@ use crate::statistics::Statistics;
 
 /// Frames in flight between the two ends of the loopback NIC.
 const LOOPBACK_FRAMES: usize = 1024;
+/// Bytes of a packet's record head in a capture.
+const RECORD: usize = 16;
 /// Turns without a packet before the thread sleeps: a burst's next packet is usually closer than a wake-up.
 const TURNS_BEFORE_SLEEP: u32 = 2_000;
 /// Longest sleep: how late a signal that arrives just before it can be noticed.
@@ -93,10 +95,9 @@ impl Daemon {
     pub fn run(mut self, stop: &Arc<AtomicBool>) -> Result<Statistics, DaemonError> {
         let mut empty_turns = 0;
         while !stop.load(Ordering::Relaxed) {
-            while let Some(ticket) = self.server.next() {
-                self.serve(ticket);
-            }
-            if self.turn()? > 0 {
+            // One request a turn: however many wait, packets and signals are seen to in between.
+            let asked = self.server.next().map(|ticket| self.serve(ticket)).is_some();
+            if self.turn()? > 0 || asked {
                 empty_turns = 0;
                 continue;
             }
@@ -137,15 +138,24 @@ impl Daemon {
             Work::Install(prepared) => {
                 self.engine.install(*prepared, &self.limits).map(Answer::Installed).map_err(|error| error.to_string())
             }
-            Work::Replay(capture) => self.replay(&capture).map(|sent| Answer::Reply(Reply::Ok, sent)),
+            Work::Replay(capture) => self.replay(&capture).map(|sent| Answer::Reply(Reply::Ok, sent, None)),
+            Work::Request(Request::HostMemory { context }, user) => self
+                .engine
+                .host_memory(context, user)
+                .map(|(region, address)| {
+                    Answer::Reply(Reply::HostMemory { len: region.len(), address }, Vec::new(), Some(region))
+                })
+                .map_err(|error| error.to_string()),
             Work::Request(request, user) => match request {
                 Request::Remove { context } => done(self.engine.remove(context, user)),
                 Request::MapHost { context, address } => done(self.engine.map_host(context, user, address)),
                 Request::List => Ok(Reply::Contexts { contexts: self.engine.context_infos() }),
                 Request::Stats => Ok(Reply::Stats(self.stats())),
-                Request::Install(_) | Request::Replay => Err("this request needs its image or capture".to_owned()),
+                Request::Install(_) | Request::Replay | Request::HostMemory { .. } => {
+                    Err("this request needs its image or capture".to_owned())
+                }
             }
-            .map(|reply| Answer::Reply(reply, Vec::new())),
+            .map(|reply| Answer::Reply(reply, Vec::new(), None)),
         };
         reply.answer(answer);
     }
@@ -165,32 +175,48 @@ impl Daemon {
         let mut far = self.far.take().ok_or("only a spind with --nic loopback can replay a capture")?;
         let result = read_all(capture)
             .map_err(|error| format!("capture: {error}"))
-            .and_then(|packets| self.replay_through(&mut far, &packets).map_err(|error| error.to_string()));
+            .and_then(|packets| self.replay_through(&mut far, &packets));
         self.far = Some(far);
         result
     }
 
-    fn replay_through(&mut self, far: &mut MemoryQueue, packets: &[Packet]) -> Result<Vec<u8>, NicError> {
+    fn replay_through(&mut self, far: &mut MemoryQueue, packets: &[Packet]) -> Result<Vec<u8>, String> {
         let mut sent = Vec::new();
-        let mut batch = Vec::new();
+        let mut bytes = 0;
         for captured in packets {
-            if let Some(mut frame) = far.allocate() {
-                if frame.fill(&captured.data).is_ok() {
-                    batch.push(frame);
-                } else {
-                    far.recycle(frame);
-                }
-            }
-            far.send(&mut batch);
-            far.flush()?;
-            while self.turn()? > 0 || self.engine.backlog() > 0 {}
-            far.receive(&mut batch, LOOPBACK_FRAMES);
-            for frame in batch.drain(..) {
-                sent.push(Packet::whole(captured.time, frame.to_vec()));
+            let mut frame = far.allocate().ok_or("the loopback NIC has no buffer left")?;
+            if let Err(error) = frame.fill(&captured.data) {
                 far.recycle(frame);
+                return Err(format!("capture: a frame of {} bytes: {error}", captured.data.len()));
+            }
+            far.send(&mut vec![frame]);
+            for reply in self.settle(far).map_err(|error| error.to_string())? {
+                bytes += reply.len() + RECORD;
+                sent.push(Packet::whole(captured.time, reply));
+            }
+            if bytes > MAX_BLOB {
+                return Err(format!("handlers sent more than the {MAX_BLOB} bytes an answer can hold: replay less"));
             }
         }
         Ok(write_all(&sent))
+    }
+
+    /// Turns until nothing arrives and nothing leaves any more; returns what was sent.
+    fn settle(&mut self, far: &mut MemoryQueue) -> Result<Vec<Vec<u8>>, NicError> {
+        let mut sent = Vec::new();
+        let mut batch = Vec::new();
+        loop {
+            far.flush()?;
+            let arrived = self.turn()?;
+            let left = far.receive(&mut batch, LOOPBACK_FRAMES);
+            for frame in batch.drain(..) {
+                sent.push(frame.to_vec());
+                far.recycle(frame);
+            }
+            if arrived == 0 && left == 0 {
+                return Ok(sent);
+            }
+        }
     }
 }
 

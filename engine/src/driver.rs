@@ -28,6 +28,15 @@ impl Default for DriverState {
     }
 }
 
+impl DriverState {
+    /// Forgets the commands of the context before.
+    pub fn clear(&mut self) {
+        self.next_handle = 1;
+        self.history.fill((0, Status::Done));
+        self.line.clear();
+    }
+}
+
 /// The driver page during one task.
 pub struct Driver<'t, 'c> {
     state: &'t mut DriverState,
@@ -52,8 +61,11 @@ impl<'t, 'c> Driver<'t, 'c> {
         Self { state, commands, handler, words: [0; regs::COMMAND_WORD_COUNT], info: 0, tested: 0, asked: 0, print }
     }
 
-    /// Ends the task: what it printed without a newline is printed.
-    pub fn finish(self) {
+    /// Ends the task: what it printed without a newline is printed, and the send that was put off is as good as done.
+    pub fn finish(mut self) {
+        if let Some(handle) = self.commands.deferred_handle() {
+            self.remember(handle, Status::Done);
+        }
         if !self.state.line.is_empty() {
             (self.print)(&self.state.line);
             self.state.line.clear();
@@ -149,7 +161,7 @@ impl Device for Driver<'_, '_> {
             return Err(BAD);
         }
         match offset {
-            regs::ERROR => return Err(Trap::Fault(Cause::Reported)),
+            regs::ERROR => return Err(Trap::Report(value)),
             regs::COMMAND_WAIT => self.complete(value, view),
             regs::COMMAND_TEST => self.tested = value,
             regs::COMMAND_INFO => self.info = value,
@@ -157,5 +169,9 @@ impl Device for Driver<'_, '_> {
             _ => self.words[word_index(offset).ok_or(BAD)?] = value,
         }
         Ok(())
+    }
+
+    fn take_charge(&mut self) -> u64 {
+        std::mem::take(&mut self.commands.charge)
     }
 }

@@ -74,7 +74,7 @@ impl Hpu {
     /// Runs one handler to its end.
     pub fn run(&mut self, job: Job<'_>, mut commands: Commands<'_>, print: &mut dyn FnMut(&[u8])) -> Ended {
         self.clean_for(job.context);
-        let l1_len = job.l1_bytes.min(job.packet.len());
+        let l1_len = job.l1_bytes.min(job.packet.len()).min(self.window.len());
         self.window[..l1_len].copy_from_slice(&job.packet[..l1_len]);
 
         let mut task = self.task_registers(&job, commands.host, l1_len);
@@ -104,6 +104,7 @@ impl Hpu {
         if self.last_context.replace(context) != Some(context) {
             self.stack.fill(0);
             self.window.fill(0);
+            self.driver.clear();
         }
     }
 

@@ -12,7 +12,7 @@ use spin_nic::NicError;
 use spin_shm::{Region, RegionError};
 
 use crate::config::Limits;
-use crate::context::{Context, ContextMemory, Handler, HostMemory, LINES_PRINTED, LoadedImage, Slot};
+use crate::context::{Context, ContextMemory, FileId, Handler, HostMemory, LINES_PRINTED, LoadedImage, Slot, Texts};
 use crate::counts::Counts;
 use crate::pipeline::Engine;
 
@@ -21,6 +21,8 @@ use crate::pipeline::Engine;
 pub const HOST_ADDRESS: u64 = 0x1000_0000_0000_0000;
 /// Longest name of a context, in bytes.
 const MAX_NAME: usize = 64;
+/// Most bytes of rules, predicate and key: what `list` shows of all contexts has to fit a message.
+const MAX_TEXT: usize = 4096;
 
 /// Why a context was not installed, changed or removed.
 #[derive(Debug, thiserror::Error)]
@@ -46,9 +48,12 @@ pub enum InstallError {
     /// The rules of all contexts together do not fit.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// Too long a name.
-    #[error("name of {0} bytes: at most {MAX_NAME}")]
-    Name(usize),
+    /// A name that is too long or would garble logs and terminals.
+    #[error("name {0:?}: at most {MAX_NAME} printable ASCII characters")]
+    Name(String),
+    /// Too much text.
+    #[error("rules, end of message and key of {0} bytes together: at most {MAX_TEXT}; use prefixes and ranges")]
+    Text(usize),
     /// More than the machine or the configuration allows.
     #[error("{what} of {asked} bytes: at most {limit}")]
     TooLarge {
@@ -97,7 +102,7 @@ pub enum InstallError {
 pub struct Prepared {
     install: Install,
     uid: u32,
-    file: Vec<u8>,
+    file: FileId,
     image: Image,
     memory: ImageMemory,
     rules: Rules,
@@ -120,15 +125,15 @@ impl Prepared {
         machine: &Machine,
         limits: &Limits,
     ) -> Result<Self, InstallError> {
-        if install.name.len() > MAX_NAME {
-            return Err(InstallError::Name(install.name.len()));
-        }
+        check_texts(&install)?;
         if install.rules.is_empty() {
             return Err(InstallError::NoRule);
         }
         let rules = Rules::parse_list(&install.rules)?;
         let eom = install.eom.as_deref().map_or(Ok(Eom::Always), str::parse).map_err(InstallError::Eom)?;
         let key = install.key.as_deref().map_or(Ok(KeySpec::default()), str::parse).map_err(InstallError::Key)?;
+        // Whether the rules alone fit a table: known before the engine's thread is bothered.
+        Table::new(&[TableEntry { context: 0, rules: rules.clone(), eom: eom.clone(), key: key.clone() }])?;
         let image = Image::load(&file, machine)?;
         if Kind::ALL.iter().all(|&kind| image.handler(kind).is_none()) {
             return Err(InstallError::NoHandler);
@@ -137,6 +142,7 @@ impl Prepared {
         let instruction_limit = instruction_limit(&install, limits)?;
         let host = host_memory(&install, limits)?;
         let memory = image.instantiate();
+        let file = FileId::of(&file);
         Ok(Self { install, uid, file, image, memory, rules, eom, key, context_memory, host, instruction_limit })
     }
 
@@ -145,6 +151,17 @@ impl Prepared {
     pub fn host(&self) -> Option<Arc<Region>> {
         self.host.clone()
     }
+}
+
+fn check_texts(install: &Install) -> Result<(), InstallError> {
+    let printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    if install.name.len() > MAX_NAME || !install.name.bytes().all(printable) {
+        return Err(InstallError::Name(install.name.chars().take(MAX_NAME).collect()));
+    }
+    let texts = install.rules.iter().chain(&install.eom).chain(&install.key);
+    // Each rule counts for something even when empty.
+    let bytes = texts.map(|text| text.len() + 1).sum();
+    if bytes > MAX_TEXT { Err(InstallError::Text(bytes)) } else { Ok(()) }
 }
 
 /// A handler of an image. Kinds are in the order of [`crate::mpq::Stage`].
@@ -215,6 +232,7 @@ impl Engine {
 
         self.next_id = id;
         let slot = self.free_slot();
+        self.messages.add_context(slot);
         self.contexts[slot.0 as usize] = Some(self.link(prepared, entry));
         self.order.push(slot);
         Ok(id)
@@ -223,15 +241,18 @@ impl Engine {
     /// Removes a context. What its messages still hold is dropped and counted.
     ///
     /// # Errors
-    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`].
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`]; nothing has changed then.
     pub fn remove(&mut self, id: u32, user: User) -> Result<(), InstallError> {
         let slot = self.find(id, user)?;
-        let position = self.order.iter().position(|&other| other == slot);
-        if let Some(position) = position {
-            self.order.remove(position);
+        let mut entries = self.entries();
+        entries.retain(|entry| entry.context != id);
+        let table = Table::new(&entries)?;
+        if let Err(error) = self.nic.set_rules(table.tests()) {
+            // Harmless: the NIC goes on handing over frames of this context, which match nothing here any more.
+            tracing::warn!("the NIC keeps the rules of removed context {id}: {error}");
         }
-        let entries = self.entries();
-        self.replace_table(&entries)?;
+        self.table = table;
+        self.order.retain(|&other| other != slot);
         let held: Vec<_> = self.messages.of_context(slot).collect();
         for mpq in held {
             let (nic, counts) = (&mut self.nic, &mut self.counts);
@@ -257,6 +278,17 @@ impl Engine {
         let host = self.contexts[slot.0 as usize].as_mut().and_then(|context| context.host.as_mut());
         host.ok_or(InstallError::NoHostMemory(id))?.address = address;
         Ok(())
+    }
+
+    /// A context's host memory and the address handlers know it by.
+    ///
+    /// # Errors
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::NoHostMemory`].
+    pub fn host_memory(&self, id: u32, user: User) -> Result<(Arc<Region>, u64), InstallError> {
+        let slot = self.find(id, user)?;
+        let host = self.contexts[slot.0 as usize].as_ref().and_then(|context| context.host.as_ref());
+        let host = host.ok_or(InstallError::NoHostMemory(id))?;
+        Ok((host.region.clone(), host.address))
     }
 
     /// Contexts in order of priority.
@@ -310,6 +342,11 @@ impl Engine {
             id: entry.context,
             name,
             uid: prepared.uid,
+            texts: Texts {
+                rules: entry.rules.rules.iter().map(ToString::to_string).collect(),
+                eom: entry.eom.to_string(),
+                key: entry.key.to_string(),
+            },
             entry,
             image: self.link_image(loaded),
             handlers,
@@ -356,9 +393,9 @@ fn info(context: &Context) -> ContextInfo {
         context: context.id,
         name: context.name.clone(),
         uid: context.uid,
-        rules: context.entry.rules.rules.iter().map(ToString::to_string).collect(),
-        eom: context.entry.eom.to_string(),
-        key: context.entry.key.to_string(),
+        rules: context.texts.rules.clone(),
+        eom: context.texts.eom.clone(),
+        key: context.texts.key.clone(),
         handlers: context.handlers.map(|handler| handler.is_some()),
         host_mem: context.host.as_ref().map_or(0, |host| host.region.len()),
         counters: context.counts.named().filter(|(_, value)| *value > 0).collect(),

@@ -313,6 +313,13 @@ impl<C: Copy, P> Mpqs<C, P> {
         self.queues[mpq.0 as usize] = Mpq::new();
     }
 
+    /// Whether the queue is between two packets of an open message: nothing queued, nothing in flight.
+    #[must_use]
+    pub fn is_quiescent(&self, mpq: MpqId) -> bool {
+        let queue = &self.queues[mpq.0 as usize];
+        queue.head.is_none() && queue.in_flight == 0
+    }
+
     /// The context whose message the queue is serving.
     #[must_use]
     pub fn context(&self, mpq: MpqId) -> Option<C> {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use hpu_vm::Exit;
 use spin_abi::counters::Counter;
-use spin_abi::map::{Machine, PACKET_WINDOW};
-use spin_matcher::{Headers, Table};
+use spin_abi::map::Machine;
+use spin_matcher::{Headers, MessageKey, Table};
 use spin_nic::{Frame, NicError, Queue};
 
 use crate::commands::{Commands, Deferred, stage};
@@ -97,7 +97,7 @@ impl Engine {
             self.first_arrival.get_or_insert(arrival);
             let mut received = std::mem::take(&mut self.received);
             for frame in received.drain(..) {
-                self.admit(frame);
+                self.admit(frame, arrival);
             }
             self.received = received;
             let mut released = 0;
@@ -124,17 +124,14 @@ impl Engine {
     }
 
     /// The NIC inbound engine: matches a frame to its context and queues it with its message.
-    fn admit(&mut self, frame: Frame) {
+    fn admit(&mut self, frame: Frame, arrival: Duration) {
         self.counts.add(Counter::RxBytes, frame.len() as u64);
         let headers = Headers::parse(&frame);
         let Some(found) = self.table.match_frame(&frame, &headers) else {
             return self.drop_frame(frame, Counter::DropUnmatched);
         };
-        if frame.len() > PACKET_WINDOW as usize {
-            return self.drop_frame(frame, Counter::DropOversize);
-        }
         let slot = self.order[found.index];
-        let Some(mpq) = self.messages.queue(slot, found.key) else {
+        let Some(mpq) = self.queue_for(slot, found.key, arrival) else {
             return self.drop_frame(frame, Counter::DropNoMpq);
         };
         let context = context(&mut self.contexts, slot);
@@ -147,6 +144,21 @@ impl Engine {
         let her = Her { latch, end_of_message: found.eom, packet: frame };
         let queued = self.mpqs.push(mpq, her);
         debug_assert!(queued.is_ok(), "a batch is never larger than the room for HERs");
+    }
+
+    /// The message's queue. When all are taken, the longest unused open message that has nothing queued gives way, if its
+    /// context holds more queues than this one; among a context's own, only one that got nothing for a long time.
+    fn queue_for(&mut self, slot: Slot, key: MessageKey, now: Duration) -> Option<MpqId> {
+        if let Some(mpq) = self.messages.queue(slot, key, now) {
+            return Some(mpq);
+        }
+        let victim = self.messages.victim(slot, now, |mpq| self.mpqs.is_quiescent(mpq))?;
+        if let Some(binding) = self.mpqs.context(victim) {
+            context(&mut self.contexts, binding.slot).counts.add(Counter::MessagesEvicted, 1);
+        }
+        self.mpqs.reset(victim, |_| unreachable!("a quiescent queue holds no packet"));
+        self.messages.release(victim);
+        self.messages.queue(slot, key, now)
     }
 
     /// Runs one task and feeds it back. Returns whether a packet buffer was given back.
@@ -199,6 +211,8 @@ impl Engine {
             counts: &mut context.counts,
             may_move: last_use,
             deferred: None,
+            charge: 0,
+            no_buffer: false,
         };
         let (id, name, lines_left) = (context.id, &context.name, &mut context.lines_left);
         let mut print = |line: &[u8]| print_line(id, name, lines_left, line);
@@ -234,10 +248,10 @@ impl Engine {
         self.nic.recycle(frame);
     }
 
-    /// Frames that wait for the NIC to take them.
+    /// Frames that handlers sent and that have not left: staged here, or in the NIC's transmit ring.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.transmit.len()
+        self.transmit.len() + self.nic.pending()
     }
 
     /// The statistics block so far.

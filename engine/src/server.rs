@@ -1,15 +1,16 @@
 //! The control socket: applications' requests, checked on threads of their own, carried out by the engine between two
 //! batches.
 
+use std::collections::HashMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -23,8 +24,12 @@ use spin_shm::channel as wire;
 use crate::config::Limits;
 use crate::install::{HOST_ADDRESS, Prepared, User};
 
-/// How long a peer may take to swallow an answer before it is cut off.
+/// Longest pause of a peer that is being sent an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a peer that is refused may take to hear why.
+const REFUSAL: Duration = Duration::from_millis(100);
+/// Connections of all users but root together; each costs a thread.
+const MAX_CONNECTIONS: usize = 256;
 
 /// What the engine is asked to do.
 #[derive(Debug)]
@@ -42,8 +47,8 @@ pub enum Work {
 pub enum Answer {
     /// The new context's id.
     Installed(u32),
-    /// A reply to pass on, with its blob.
-    Reply(Reply, Vec<u8>),
+    /// A reply to pass on, with its blob and the host memory whose descriptor goes along.
+    Reply(Reply, Vec<u8>, Option<Arc<Region>>),
 }
 
 /// A request under way.
@@ -71,6 +76,9 @@ pub enum ServerError {
     /// Another spind is there.
     #[error("another spind listens on {}: stop it, or choose another --socket", .0.display())]
     Taken(PathBuf),
+    /// Something else is at that path.
+    #[error("{} exists and is no socket: choose another --socket", .0.display())]
+    NotASocket(PathBuf),
     /// The system refused.
     #[error("control socket {}: {source}", path.display())]
     Io {
@@ -84,6 +92,8 @@ pub enum ServerError {
 /// The listening socket, removed when dropped.
 pub struct Server {
     path: PathBuf,
+    /// Which file it is: another one at the same path is not ours to remove.
+    file: Option<(u64, u64)>,
     tickets: Receiver<Ticket>,
     wake: Arc<OwnedFd>,
 }
@@ -94,7 +104,7 @@ struct Shared {
     limits: Limits,
     tickets: Sender<Ticket>,
     wake: Arc<OwnedFd>,
-    connections: AtomicUsize,
+    connections: Connections,
 }
 
 impl Server {
@@ -110,12 +120,13 @@ impl Server {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| fail(errno.into()))?;
         let wake = Arc::new(wake);
         let (sender, tickets) = channel();
-        let shared = Shared { machine, limits, tickets: sender, wake: wake.clone(), connections: AtomicUsize::new(0) };
+        let shared =
+            Shared { machine, limits, tickets: sender, wake: wake.clone(), connections: Connections::default() };
         thread::Builder::new()
             .name("control".into())
             .spawn(move || accept(&listener, &Arc::new(shared)))
             .map_err(fail)?;
-        Ok(Self { path: path.to_path_buf(), tickets, wake })
+        Ok(Self { path: path.to_path_buf(), file: file_at(path), tickets, wake })
     }
 
     /// The next request, if one waits.
@@ -139,13 +150,24 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Somebody may have removed it already.
-        let _ = fs::remove_file(&self.path);
+        if self.file.is_some() && file_at(&self.path) == self.file {
+            // Somebody may remove it at the same moment.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
-/// Removes a socket that a killed spind left behind.
+/// Device and inode of a file.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// Removes a socket that a killed spind left behind; nothing but a socket that nobody listens on.
 fn remove_stale(path: &Path) -> Result<(), ServerError> {
+    let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !file.file_type().is_socket() {
+        return Err(ServerError::NotASocket(path.to_path_buf()));
+    }
     match UnixStream::connect(path) {
         Ok(_) => Err(ServerError::Taken(path.to_path_buf())),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -162,29 +184,75 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.limits.connections {
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
-            let message = format!("all {} control connections are in use", shared.limits.connections);
-            // Refusing is a courtesy: the peer sees the end of the connection in any case.
-            let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
-            let _ = wire::send(&stream, &Reply::Error { message }, &[], None);
+        let uid = match socket_peercred(&stream) {
+            Ok(peer) => peer.uid.as_raw(),
+            Err(error) => {
+                tracing::debug!("control connection dropped, its user is not known: {error}");
+                continue;
+            }
+        };
+        if !shared.connections.open(uid, shared.limits.connections) {
+            refuse(&stream, shared.limits.connections);
             continue;
         }
         let served = shared.clone();
         let spawned = thread::Builder::new().name("connection".into()).spawn(move || {
-            Connection { stream, shared: served.clone(), owned: Vec::new() }.serve();
-            served.connections.fetch_sub(1, Ordering::Relaxed);
+            Connection { stream, user: User(uid), shared: served.clone(), owned: Vec::new() }.serve();
+            served.connections.close(uid);
         });
         if let Err(error) = spawned {
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            shared.connections.close(uid);
             tracing::warn!("control connection refused: {error}");
         }
+    }
+}
+
+/// Says why, as a courtesy: a peer that is slow or gone is not waited for.
+fn refuse(stream: &UnixStream, limit: usize) {
+    let message = format!("all {limit} control connections of this user are in use, or too many of all users");
+    let _ = stream.set_write_timeout(Some(REFUSAL));
+    let _ = wire::send(stream, &Reply::Error { message }, &[], None);
+    let _ = stream.shutdown(Shutdown::Write);
+    // Closing with the request unread would take the answer away from the peer again.
+    let _ = stream.set_read_timeout(Some(REFUSAL));
+    let _ = stream.take(1 << 16).read_to_end(&mut Vec::new());
+}
+
+/// Open connections by user.
+#[derive(Default)]
+struct Connections(Mutex<HashMap<u32, usize>>);
+
+impl Connections {
+    /// Takes a place for a user; false when its places, or all but root's, are taken.
+    fn open(&self, uid: u32, per_user: usize) -> bool {
+        let mut open = self.lock();
+        let others: usize = open.iter().filter(|(user, _)| **user != 0).map(|(_, count)| count).sum();
+        let count = open.entry(uid).or_default();
+        let room = *count < per_user && (uid == 0 || others < MAX_CONNECTIONS);
+        *count += usize::from(room);
+        room
+    }
+
+    fn close(&self, uid: u32) {
+        let mut open = self.lock();
+        if let Some(count) = open.get_mut(&uid) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&uid);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, usize>> {
+        // The counts are consistent at every moment a thread could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// One application.
 struct Connection {
     stream: UnixStream,
+    user: User,
     shared: Arc<Shared>,
     /// Contexts that live as long as this connection.
     owned: Vec<u32>,
@@ -203,7 +271,6 @@ impl Connection {
 
     fn converse(&mut self) -> Result<(), wire::ChannelError> {
         self.stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-        let user = User(socket_peercred(&self.stream).map_err(io::Error::from)?.uid.as_raw());
         loop {
             let message = match wire::receive::<Request>(&self.stream) {
                 Ok(Some(message)) => message,
@@ -214,16 +281,24 @@ impl Connection {
                     return Err(error);
                 }
             };
-            match self.handle(message.body, message.blob, user) {
+            let sent = match self.handle(message.body, message.blob) {
                 Ok((reply, blob, host)) => {
-                    wire::send(&self.stream, &reply, &blob, host.as_ref().map(|region| region.fd()))?;
+                    wire::send(&self.stream, &reply, &blob, host.as_ref().map(|region| region.fd()))
                 }
-                Err(message) => wire::send(&self.stream, &Reply::Error { message }, &[], None)?,
+                Err(message) => wire::send(&self.stream, &Reply::Error { message }, &[], None),
+            };
+            match sent {
+                // Nothing of it was sent.
+                Err(error @ wire::ChannelError::TooLong { .. }) => {
+                    wire::send(&self.stream, &Reply::Error { message: error.to_string() }, &[], None)?;
+                }
+                sent => sent?,
             }
         }
     }
 
-    fn handle(&mut self, request: Request, blob: Vec<u8>, user: User) -> Result<Handled, String> {
+    fn handle(&mut self, request: Request, blob: Vec<u8>) -> Result<Handled, String> {
+        let user = self.user;
         match request {
             Request::Install(install) => {
                 let persistent = install.persistent;
@@ -246,7 +321,7 @@ impl Connection {
 
     fn reply_to(&self, work: Work) -> Result<Handled, String> {
         match self.ask(work)? {
-            Answer::Reply(reply, blob) => Ok((reply, blob, None)),
+            Answer::Reply(reply, blob, host) => Ok((reply, blob, host)),
             Answer::Installed(_) => Err("the engine gave an unexpected answer".into()),
         }
     }

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use common::{Lab, ROOT, payload, udp, udp_from};
 use spin_abi::control::Install;
 use spin_abi::counters::Counter;
@@ -209,6 +211,77 @@ fn open_messages_exhaust_queues_and_the_loss_is_counted() {
 }
 
 #[test]
+fn open_messages_of_one_context_do_not_keep_out_another() {
+    let mut lab = Lab::new();
+    let greedy = lab.install_with("three_handlers", Install { eom: Some("never".into()), ..rule("udp dport 1") }).0;
+    lab.install("udp_pingpong", "udp dport 9999");
+    for flow in 0..256 {
+        lab.exchange(&[udp_from(1000 + flow, 1, b"123456")]);
+    }
+    let requests: Vec<_> = (0..60).map(|flow| udp_from(1000 + flow, 9999, b"hello")).collect();
+    assert_eq!(lab.exchange(&requests).len(), 60, "a burst of new messages finds queues");
+    assert_eq!(lab.total(Counter::DropNoMpq), 0);
+    let evicted = lab.info(greedy).counters.into_iter().find(|(name, _)| name == "messages_evicted");
+    assert_eq!(evicted, Some(("messages_evicted".into(), 60)));
+    // The longest unused ones gave way: the latest still goes on as the message it was, without a new header.
+    let headers = lab.total(Counter::HeaderRuns);
+    lab.exchange(&[udp_from(1255, 1, b"123456")]);
+    assert_eq!(lab.total(Counter::HeaderRuns), headers);
+    lab.exchange(&[udp_from(1000, 1, b"123456")]);
+    assert_eq!(lab.total(Counter::HeaderRuns), headers + 1);
+}
+
+#[test]
+fn commands_count_against_the_limit() {
+    let limited =
+        |host_mem| Install { host_mem, scratchpad: 65536, instruction_limit: Some(100_000), ..rule("udp dport 1") };
+    let mut lab = Lab::new();
+    let (id, _) = lab.install_with("command_loop", limited(0));
+    // A send counts for 1000 instructions and more.
+    let sent = lab.exchange(&[udp(1, b"go")]).len();
+    assert!((50..100).contains(&sent), "{sent} frames");
+    assert_eq!(lab.faults(id)[0].fault.cause, Cause::Watchdog);
+    let mut lab = Lab::new();
+    lab.install_with("command_loop", limited(65536));
+    lab.exchange(&[udp(1, b"go")]);
+    // 64 KiB count for 8192 instructions; the copy that uses the rest up is the last.
+    let copies = lab.total(Counter::CommandsDma);
+    assert!((12..=13).contains(&copies), "{copies} copies");
+}
+
+#[test]
+fn a_send_is_complete_once_its_task_is() {
+    let mut lab = Lab::new();
+    let id = lab.install("late_wait", "udp dport 1");
+    assert_eq!(lab.exchange(&[udp(1, b"first"), udp(1, b"second")]).len(), 2);
+    assert!(lab.faults(id).is_empty(), "{:?}", lab.faults(id));
+}
+
+#[test]
+fn frames_longer_than_the_nic_takes_are_refused() {
+    let mut lab = Lab::new();
+    lab.longest.store(100, Relaxed);
+    lab.install("double_send", "udp dport 1");
+    assert_eq!(lab.exchange(&[udp(1, &[0; 58])]).len(), 2);
+    assert_eq!(lab.exchange(&[udp(1, &[0; 59])]).len(), 0);
+    assert_eq!(lab.total(Counter::CommandErrors), 2);
+}
+
+#[test]
+fn a_nic_that_keeps_old_rules_does_not_mix_up_contexts() {
+    let mut lab = Lab::new();
+    let first = lab.install("counter", "udp dport 1");
+    let second = lab.install("udp_pingpong", "udp dport 9999");
+    lab.refuse_rules.store(true, Relaxed);
+    lab.engine.remove(first, ROOT).expect("removal never fails for the NIC's sake");
+    assert_eq!(lab.exchange(&[udp(1, &[0; 8]), udp(9999, b"hello")]).len(), 1);
+    assert_eq!(lab.total(Counter::DropUnmatched), 1);
+    let image = spin_handlers::build(&spin_handlers::source("counter"));
+    assert!(matches!(lab.try_install(&image, rule("udp dport 2"), ROOT), Err(InstallError::Nic(_))));
+    assert_eq!(lab.engine.context_infos().iter().map(|info| info.context).collect::<Vec<_>>(), [second]);
+}
+
+#[test]
 fn requests_beyond_the_machine_are_refused() {
     let image = spin_handlers::build(&spin_handlers::source("udp_pingpong"));
     let mut lab = Lab::new();
@@ -225,7 +298,10 @@ fn requests_beyond_the_machine_are_refused() {
     assert!(refused(Install { handler_mem: u32::MAX, ..good.clone() }).contains("handler memory of 4294967295 bytes"));
     assert!(refused(Install { host_mem: u64::MAX, ..good.clone() }).contains("host memory of"));
     assert!(refused(Install { instruction_limit: Some(0), ..good.clone() }).contains("instruction limit 0"));
-    assert!(refused(Install { name: "x".repeat(65), ..good.clone() }).contains("name of 65 bytes"));
+    assert!(refused(Install { name: "x".repeat(65), ..good.clone() }).contains("at most 64 printable"));
+    assert!(refused(Install { name: "x\x1b[2J".into(), ..good.clone() }).contains("at most 64 printable"));
+    let wordy = Install { rules: vec!["udp and ".repeat(600) + "udp"], ..good.clone() };
+    assert!(refused(wordy).contains("bytes together: at most 4096"));
     lab.limits.contexts = 0;
     assert!(matches!(lab.try_install(&image, good, ROOT), Err(InstallError::Full(0))));
 }

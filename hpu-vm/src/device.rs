@@ -18,6 +18,8 @@ pub enum Trap {
     Finish,
     /// The handler is ended with this cause, at this instruction and address.
     Fault(Cause),
+    /// The handler itself reports this error: [`Cause::Reported`] with the value as address.
+    Report(u32),
 }
 
 /// Devices of an HPU. The interpreter calls it for addresses that are in no range of the view but for which
@@ -37,6 +39,12 @@ pub trait Device {
     /// # Errors
     /// A [`Trap`] ends the handler.
     fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap>;
+
+    /// Time that device accesses since the last call took beyond their own instruction, in instructions: it counts
+    /// against the task's limit, which stands for the time a handler may hold its HPU.
+    fn take_charge(&mut self) -> u64 {
+        0
+    }
 
     /// An `ecall`: its number is in `a7`, `pc` still at the `ecall`. By default [`ECALL_CYCLES`] returns the lower half
     /// of the cycle counter in `a0`, as FPsPIN's runtime does, and any other number is a fault.

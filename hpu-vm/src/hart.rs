@@ -6,7 +6,7 @@ use crate::csr::Csr;
 use crate::inst::Reg;
 
 /// Architectural state of an HPU. It outlives tasks: [`Hart::begin`] clears all of it but the count of instructions,
-/// so that a task learns nothing of the one before.
+/// so that a task learns nothing of the one before but how long it ran, as on a machine with one clock.
 ///
 /// # Time
 /// The HPU's clock is the number of instructions it completed: one per cycle at PsPIN's 1 GHz, the same in

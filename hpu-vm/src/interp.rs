@@ -32,7 +32,8 @@ enum Stop {
     Fault { cause: Cause, address: u32 },
 }
 
-/// Executes from `hart.pc` until the task ends, at most `limit` instructions.
+/// Executes from `hart.pc` until the task ends, at most `limit` instructions, fewer by what `device`
+/// [charges](Device::take_charge).
 ///
 /// The instruction that would be one too many is not executed: it ends the task with [`Cause::Watchdog`], and a call
 /// with a new limit goes on from there (a limit of 1 steps). Neither allocates nor blocks, unless `device` does.
@@ -41,16 +42,15 @@ pub fn run<D: Device>(hart: &mut Hart, code: &Code, view: &mut View<'_>, device:
     if hart.pc & 1 != 0 {
         return fetch_fault(hart.pc, code);
     }
-    let mut core = Core { hart, view, device };
-    let mut left = limit;
+    let mut core = Core { hart, view, device, left: limit };
     loop {
         let pc = core.hart.pc;
         // The return address is never in the table, so the common way pays nothing for it.
         let Some(decoded) = code.fetch(pc) else { return fetch_fault(pc, code) };
-        if left == 0 {
+        if core.left == 0 {
             return Exit::Fault(Fault { cause: Cause::Watchdog, pc, address: 0 });
         }
-        left -= 1;
+        core.left -= 1;
         match core.execute(decoded) {
             Ok(next) => core.hart.pc = next,
             Err(Stop::Fault { cause, address }) => return Exit::Fault(Fault { cause, pc, address }),
@@ -77,6 +77,8 @@ struct Core<'a, 'm, D> {
     hart: &'a mut Hart,
     view: &'a mut View<'m>,
     device: &'a mut D,
+    /// Instructions left.
+    left: u64,
 }
 
 impl<D: Device> Core<'_, '_, D> {
@@ -196,6 +198,7 @@ impl<D: Device> Core<'_, '_, D> {
             return Err(self.denied(address, Cause::LoadAccess));
         }
         let value = self.device.load(self.view, address, narrow(width)).map_err(|trap| trapped(trap, address))?;
+        self.charge();
         Ok(value & lower_bytes(width))
     }
 
@@ -205,7 +208,13 @@ impl<D: Device> Core<'_, '_, D> {
             return Err(self.denied(address, Cause::StoreAccess));
         }
         let value = value & lower_bytes(width);
-        self.device.store(self.view, address, narrow(width), value).map_err(|trap| trapped(trap, address))
+        self.device.store(self.view, address, narrow(width), value).map_err(|trap| trapped(trap, address))?;
+        self.charge();
+        Ok(())
+    }
+
+    fn charge(&mut self) {
+        self.left = self.left.saturating_sub(self.device.take_charge());
     }
 
     fn ecall(&mut self) -> Result<(), Stop> {
@@ -276,6 +285,7 @@ const fn trapped(trap: Trap, address: u32) -> Stop {
     match trap {
         Trap::Finish => Stop::Finish,
         Trap::Fault(cause) => Stop::Fault { cause, address },
+        Trap::Report(value) => Stop::Fault { cause: Cause::Reported, address: value },
     }
 }
 

@@ -8,9 +8,10 @@ use crate::code::Code;
 use crate::image::LoadError;
 
 /// Most entries of a symbol table.
-const MAX_SYMBOLS: usize = 1 << 16;
-/// Longest name kept; no more than this is looked at, so that a hostile string table costs little per symbol.
-const MAX_NAME: usize = 1024;
+const MAX_SYMBOLS: usize = 1 << 13;
+/// Longest name kept; no more than this is looked at, so that a hostile string table costs little per symbol: names may
+/// overlap in the file, but each is kept by itself.
+const MAX_NAME: usize = 128;
 
 /// A named address.
 #[derive(Clone, Debug, PartialEq, Eq)]

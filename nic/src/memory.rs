@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use spin_abi::rules::Test;
 
 use crate::error::NicError;
-use crate::frame::{Frame, MIN_SEND, PoolId};
+use crate::frame::{CAPACITY, Frame, MIN_SEND, PoolId};
 use crate::queue::{Queue, check_rules};
 use crate::wait::{poll, timespec};
 
@@ -178,6 +178,16 @@ impl Queue for MemoryQueue {
         count
     }
 
+    /// No frame is longer: the ends of a pair have heap frames only, which begin at [`crate::frame::HEADROOM`].
+    fn max_frame(&self) -> usize {
+        CAPACITY
+    }
+
+    /// What was sent is the peer's already, and outlives this end.
+    fn pending(&self) -> usize {
+        0
+    }
+
     fn recycle(&mut self, mut frame: Frame) {
         if frame.pool() == self.pool {
             frame.reset();
@@ -239,7 +249,7 @@ impl Queue for MemoryQueue {
 #[cfg(test)]
 mod tests {
     use super::{MemoryQueue, pair};
-    use crate::frame::Frame;
+    use crate::frame::{CAPACITY, Frame};
     use crate::queue::Queue;
     use std::thread;
     use std::time::{Duration, Instant};
@@ -278,6 +288,17 @@ mod tests {
             a.flush().expect("flush");
         }
         assert_eq!((counter(&mut a, "tx_frames"), counter(&mut b, "rx_frames")), (20, 20));
+    }
+
+    #[test]
+    fn the_longest_frame_crosses_and_nothing_is_pending() {
+        let (mut a, mut b) = pair(1).expect("a pair");
+        assert_eq!(a.max_frame(), CAPACITY);
+        let mut batch = vec![frame(&mut a, &[7; CAPACITY])];
+        a.send(&mut batch);
+        assert_eq!(a.pending(), 0);
+        drop(a);
+        assert_eq!((b.receive(&mut batch, 1), batch[0].len()), (1, CAPACITY));
     }
 
     #[test]

@@ -14,8 +14,9 @@ use crate::frame::Frame;
 /// the kernel's part for a whole batch. A turn of a loop is: receive, process, send, recycle, flush.
 ///
 /// Every frame that came from `receive` or `allocate` goes back by `send` or `recycle`, to the queue it came from. A
-/// frame of another queue is dropped and counted (`foreign_frames`); one shorter than an Ethernet header
-/// ([`crate::frame::MIN_SEND`]) is not sent but recycled and counted (`tx_invalid`).
+/// frame of another queue is dropped and counted (`foreign_frames`). One shorter than an Ethernet header
+/// ([`crate::frame::MIN_SEND`]) or longer than [`Queue::max_frame`] is not sent but recycled and counted (`tx_invalid`,
+/// `tx_oversize`); the others of its batch are sent.
 pub trait Queue: Send {
     /// Appends at most `max` received frames to `out` and returns how many. Never waits. Does not allocate while `out`
     /// has capacity.
@@ -24,9 +25,19 @@ pub trait Queue: Send {
     /// An empty frame to fill and send; `None` when all are in use.
     fn allocate(&mut self) -> Option<Frame>;
 
-    /// Moves frames from the front of `batch` to the transmit ring and returns how many left `batch`. Frames it has no
-    /// room for stay, in order: try again after `flush`.
+    /// Moves frames from `batch` to the transmit ring, first ones first, and returns how many left `batch`. Frames it
+    /// has no room for stay, in order: try again after `flush`. A backend with several rings, each with its own
+    /// frames, passes over those of a full one; the frames of one ring never overtake each other.
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize;
+
+    /// The longest frame that `send` takes, in bytes from the Ethernet header on, without FCS; at most
+    /// [`crate::frame::CAPACITY`]. The same from opening on.
+    fn max_frame(&self) -> usize;
+
+    /// Frames that `send` took and that the kernel has not yet taken off the transmit ring: what would be lost by closing
+    /// now. 0 when there is no kernel between sending and the other side. `flush` makes it fall, so who waits for 0
+    /// flushes meanwhile, with a bound in time: a device that is down keeps it above 0 for as long as it is.
+    fn pending(&self) -> usize;
 
     /// Gives a frame back.
     fn recycle(&mut self, frame: Frame);
@@ -47,7 +58,7 @@ pub trait Queue: Send {
     fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError>;
 
     /// Whether no frame will ever come again: capture at its end, peer or device gone. That a device is gone is noticed
-    /// by `wait`, and by `flush` when it sends.
+    /// by `wait`, by `flush` when it sends, and by one in many thousand flushes that do not.
     fn exhausted(&self) -> bool;
 
     /// Sets which frames are handed to this queue: those that `tests` match, evaluated as [`spin_abi::rules`] says. The

@@ -9,6 +9,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// Longest wait for anything a program has to do.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -80,6 +82,15 @@ impl Spind {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("spind.sock")
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("process ids are positive");
+        kill_process(pid, signal).expect("it runs");
     }
 
     /// Process id.

@@ -6,12 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
 use libspin::{Client, Install};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use spin_nic::pcap::{Packet, read_all, write_all};
-use spin_tests::{Spind, binary};
+use spin_tests::{PATIENCE, Spind, binary};
 
 fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
@@ -39,6 +40,15 @@ fn image_file(folder: &tempfile::TempDir, handler: &str) -> String {
 
 fn rule(text: &str) -> Install {
     Install { rules: vec![text.into()], ..Install::default() }
+}
+
+/// Waits, but not for ever, until something holds.
+fn wait_until(mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "it did not come to pass");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// The number of answers to one datagram to `port`.
@@ -159,12 +169,7 @@ fn a_context_lives_as_long_as_its_connection_unless_persistent() {
     host.read(0, &mut start).unwrap();
     assert_eq!(start, [2, 0, 0, 0, 0, 2], "the frame's destination address");
     drop(owner);
-    for _ in 0..1000 {
-        if watcher.contexts().unwrap().len() == 1 {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_until(|| watcher.contexts().unwrap().len() == 1);
     assert_eq!(watcher.contexts().unwrap()[0].rules, ["udp dport 2"]);
     assert_eq!(answers(&mut watcher, 1), 0);
 }
@@ -200,8 +205,7 @@ fn signals_end_it_with_statistics_and_leave_no_socket() {
         let mut client = Client::connect(spind.socket()).unwrap();
         client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
         assert_eq!(answers(&mut client, 9999), 1);
-        let pid = Pid::from_raw(i32::try_from(spind.pid()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        spind.signal(signal);
         let (success, printed) = spind.wait();
         assert!(success);
         assert!(
@@ -261,6 +265,88 @@ fn without_privileges_an_interface_is_refused_and_the_capabilities_named() {
     for capability in ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF"] {
         assert!(error.contains(capability), "{error}");
     }
+}
+
+#[test]
+fn an_ordinary_file_is_not_taken_for_a_stale_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("precious");
+    fs::write(&path, "data").unwrap();
+    let run = Command::new(binary("spind")).args(["--nic", "loopback", "--socket"]).arg(&path).output().unwrap();
+    assert!(String::from_utf8_lossy(&run.stderr).contains("exists and is no socket"));
+    assert_eq!(fs::read(&path).unwrap(), b"data");
+}
+
+#[test]
+fn a_successors_socket_is_left_alone() {
+    let mut first = Spind::start(&["--nic", "loopback"]);
+    fs::remove_file(first.socket()).unwrap();
+    let second = Command::new(binary("spind"))
+        .args(["--nic", "loopback", "--socket"])
+        .arg(first.socket())
+        .stderr(std::process::Stdio::null())
+        .spawn();
+    let mut second = second.unwrap();
+    wait_until(|| Client::connect(first.socket()).is_ok());
+    first.signal(Signal::TERM);
+    assert!(first.wait().0);
+    let served = Client::connect(first.socket()).and_then(|mut client| client.contexts());
+    second.kill().unwrap();
+    second.wait().unwrap();
+    assert_eq!(served.unwrap().len(), 0);
+}
+
+#[test]
+fn connections_are_limited_and_the_refusal_is_heard() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let mut held: Vec<_> = (0..32).map(|_| Client::connect(spind.socket()).unwrap()).collect();
+    held.iter_mut().for_each(|client| assert_eq!(client.contexts().unwrap().len(), 0));
+    let refused = Client::connect(spind.socket()).unwrap().contexts().unwrap_err().to_string();
+    assert!(refused.contains("all 32 control connections of this user are in use"), "{refused}");
+    held.pop();
+    wait_until(|| Client::connect(spind.socket()).unwrap().contexts().is_ok());
+}
+
+#[test]
+fn a_flood_of_requests_keeps_neither_packets_nor_signals_waiting() {
+    let mut spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
+    let flooders: Vec<_> = (0..8)
+        .map(|_| {
+            let mut flooder = Client::connect(spind.socket()).unwrap();
+            std::thread::spawn(move || while flooder.stats().is_ok() {})
+        })
+        .collect();
+    for _ in 0..20 {
+        assert_eq!(answers(&mut client, 9999), 1);
+    }
+    spind.signal(Signal::TERM);
+    assert!(spind.wait().0);
+    flooders.into_iter().for_each(|flooder| flooder.join().unwrap());
+}
+
+#[test]
+fn a_handler_that_sends_without_end_does_not_hang_a_replay() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    client.install(&rule("udp dport 1"), &image("command_loop")).unwrap();
+    assert!(answers(&mut client, 1) > 100, "it sent until it was ended");
+    assert_eq!(client.stats().unwrap().contexts[0].faults.len(), 1);
+}
+
+#[test]
+fn host_memory_of_an_installed_context_can_be_dumped() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let folder = tempfile::tempdir().unwrap();
+    let probe = image_file(&folder, "dma_probe");
+    spind.ctl_ok(&["install", &probe, "--rule", "udp dport 1", "--host-mem", "4K"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    assert_eq!(answers(&mut client, 1), 1);
+    let dump = spind.ctl(&["dump", "dma_probe", "--length", "6"]).stdout;
+    assert_eq!(dump, [2, 0, 0, 0, 0, 2], "the frame's destination address, which the handler wrote there");
+    assert_eq!(spind.ctl(&["dump", "1"]).stdout.len(), 4096);
+    assert!(!spind.ctl(&["dump", "1", "--offset", "1", "--length", "4K"]).status.success());
 }
 
 #[test]

@@ -1,18 +1,22 @@
 //! An engine on one end of a pair in memory, the test on the other.
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
 use spin_abi::control::{ContextInfo, FaultInfo, Install};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
+use spin_abi::rules::Test;
 use spin_engine::config::Limits;
 use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::pipeline::Engine;
-use spin_nic::Queue;
 use spin_nic::memory::{MemoryQueue, pair};
+use spin_nic::{Frame, NicError, Queue};
 use spin_shm::Region;
 
 pub const ROOT: User = User(0);
@@ -21,6 +25,70 @@ pub struct Lab {
     pub engine: Engine,
     pub far: MemoryQueue,
     pub limits: Limits,
+    /// The NIC refuses new rules while set.
+    pub refuse_rules: Arc<AtomicBool>,
+    /// Longest frame the NIC sends.
+    pub longest: Arc<AtomicUsize>,
+}
+
+/// The engine's end of the pair, made to misbehave.
+struct Nic {
+    queue: MemoryQueue,
+    refuse_rules: Arc<AtomicBool>,
+    longest: Arc<AtomicUsize>,
+}
+
+impl Queue for Nic {
+    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
+        self.queue.receive(out, max)
+    }
+
+    fn allocate(&mut self) -> Option<Frame> {
+        self.queue.allocate()
+    }
+
+    fn max_frame(&self) -> usize {
+        self.longest.load(Relaxed)
+    }
+
+    fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.queue.send(batch)
+    }
+
+    fn pending(&self) -> usize {
+        self.queue.pending()
+    }
+
+    fn recycle(&mut self, frame: Frame) {
+        self.queue.recycle(frame);
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        self.queue.flush()
+    }
+
+    fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError> {
+        self.queue.wait(wake, timeout)
+    }
+
+    fn exhausted(&self) -> bool {
+        self.queue.exhausted()
+    }
+
+    fn set_rules(&mut self, tests: &[Test]) -> Result<(), NicError> {
+        if self.refuse_rules.load(Relaxed) {
+            return Err(NicError::Rules("refused by the test".into()));
+        }
+        self.queue.set_rules(tests)
+    }
+
+    fn counters(&mut self) -> Vec<(&'static str, u64)> {
+        self.queue.counters()
+    }
+
+    fn describe(&self) -> String {
+        self.queue.describe()
+    }
 }
 
 impl Lab {
@@ -29,8 +97,11 @@ impl Lab {
     }
 
     pub fn with(machine: Machine, frames: usize) -> Self {
-        let (near, far) = pair(frames).expect("a pair");
-        Self { engine: Engine::new(machine, Box::new(near)), far, limits: Limits::default() }
+        let (queue, far) = pair(frames).expect("a pair");
+        let refuse_rules = Arc::new(AtomicBool::new(false));
+        let longest = Arc::new(AtomicUsize::new(queue.max_frame()));
+        let nic = Nic { queue, refuse_rules: refuse_rules.clone(), longest: longest.clone() };
+        Self { engine: Engine::new(machine, Box::new(nic)), far, limits: Limits::default(), refuse_rules, longest }
     }
 
     pub fn try_install(

@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 
 pub use spin_abi::control::{ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, Stats};
 use spin_abi::control::{Reply, Request};
-pub use spin_shm::Region;
 use spin_shm::channel::{self, ChannelError};
+pub use spin_shm::{OutOfBounds, Region};
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +101,18 @@ impl Client {
         Ok(region)
     }
 
+    /// Maps the host memory of a context that this user installed, also from another process. Handlers go on naming it by
+    /// the address they know, which is returned with it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when there is no such context, it has no host memory, or it belongs to another user.
+    pub fn host_memory(&mut self, context: u32) -> Result<(Region, u64), Error> {
+        match self.call(&Request::HostMemory { context }, &[])? {
+            (Reply::HostMemory { len, address }, _, Some(fd)) => Ok((Region::from_fd(fd, len)?, address)),
+            (other, ..) => Err(unexpected(&other)),
+        }
+    }
+
     /// Removes a context.
     ///
     /// # Errors
@@ -152,8 +164,13 @@ impl Client {
     }
 
     fn call(&mut self, request: &Request, blob: &[u8]) -> Result<(Reply, Vec<u8>, Option<OwnedFd>), Error> {
-        channel::send(&self.stream, request, blob, None)?;
-        let message = channel::receive(&self.stream)?.ok_or(Error::Closed)?;
+        // A spind that refuses the connection says why and hangs up, maybe before this is written.
+        let written = channel::send(&self.stream, request, blob, None);
+        let message = match (channel::receive(&self.stream), written) {
+            (Ok(Some(message)), _) => message,
+            (_, Err(error)) | (Err(error), Ok(())) => return Err(error.into()),
+            (Ok(None), Ok(())) => return Err(Error::Closed),
+        };
         match message.body {
             Reply::Error { message } => Err(Error::Refused(message)),
             reply => Ok((reply, message.blob, message.fd)),

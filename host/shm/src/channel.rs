@@ -6,6 +6,7 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -72,7 +73,11 @@ pub fn send<T: Serialize>(
     Ok(())
 }
 
-/// Receives one message; `None` when the peer closed the connection between messages.
+/// Longest pause of a peer in the middle of a message.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Receives one message; `None` when the peer closed the connection between messages. Waits for its first byte as long
+/// as it takes, but for none of the others longer than ten seconds.
 ///
 /// # Errors
 /// See [`ChannelError`].
@@ -82,11 +87,13 @@ pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<Option<Messag
     if got == 0 {
         return Ok(None);
     }
+    stream.set_read_timeout(Some(PAUSE))?;
     let mut reader = stream;
     reader.read_exact(&mut bytes[got..])?;
     let preamble = Preamble::decode(&bytes)?;
     let json = read_exactly(stream, preamble.json)?;
     let blob = read_exactly(stream, preamble.blob)?;
+    stream.set_read_timeout(None)?;
     Ok(Some(Message { body: serde_json::from_slice(&json)?, blob, fd: fds.pop() }))
 }
 

@@ -73,7 +73,9 @@ pub struct OutOfBounds {
 }
 
 impl Region {
-    /// Creates `len` bytes of zeroes. All of it is allocated now: when memory is short this fails, not a later access.
+    /// Creates `len` bytes of zeroes. All of it is allocated now, so that when memory is short this fails. (An
+    /// application that may write may also punch holes, which no seal forbids: memory it freed is allocated anew by the
+    /// next access to it.)
     ///
     /// # Errors
     /// When `len` is out of range, or the system refuses.

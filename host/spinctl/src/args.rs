@@ -37,6 +37,18 @@ pub enum Command {
         #[arg(value_name = "ID|NAME")]
         context: String,
     },
+    /// Write the host memory that a context's handlers share with applications to standard output.
+    Dump {
+        /// Its id or name.
+        #[arg(value_name = "ID|NAME")]
+        context: String,
+        /// First byte.
+        #[arg(long, default_value = "0", value_parser = size)]
+        offset: u64,
+        /// Bytes; to the end unless given.
+        #[arg(long, value_parser = size)]
+        length: Option<u64>,
+    },
     /// On `spind --nic loopback`: let a capture arrive as if from the wire, and keep what was sent.
     Replay {
         /// The capture to replay.

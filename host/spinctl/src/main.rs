@@ -5,6 +5,7 @@ mod args;
 mod show;
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -23,6 +24,10 @@ enum Error {
     NoSuchContext(String),
     #[error("{count} contexts are named {name:?}; name one by its id ({ids})")]
     Ambiguous { name: String, count: usize, ids: String },
+    #[error("host memory: {0}")]
+    Bounds(#[from] libspin::OutOfBounds),
+    #[error("standard output: {0}")]
+    Output(std::io::Error),
     #[error("cannot print as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -52,10 +57,30 @@ fn run(args: &Args) -> Result<(), Error> {
             spind.remove(id)?;
             println!("removed context {id}");
         }
+        Command::Dump { context, offset, length } => {
+            let id = find(&mut spind, context)?;
+            let (host, _) = spind.host_memory(id)?;
+            dump(&host, *offset, *length)?;
+        }
         Command::Replay { input, output } => {
             let sent = spind.replay(&read(input)?)?;
             fs::write(output, sent).map_err(|source| Error::File { path: output.clone(), source })?;
         }
+    }
+    Ok(())
+}
+
+/// Writes a piece of host memory to standard output.
+fn dump(host: &libspin::Region, offset: u64, length: Option<u64>) -> Result<(), Error> {
+    let end = length.map_or(host.len(), |length| offset.saturating_add(length));
+    let mut out = std::io::stdout().lock();
+    let mut chunk = [0; 4096];
+    let mut at = offset;
+    while at < end {
+        let len = usize::try_from(end - at).unwrap_or(usize::MAX).min(chunk.len());
+        host.read(at, &mut chunk[..len])?;
+        out.write_all(&chunk[..len]).map_err(Error::Output)?;
+        at += len as u64;
     }
     Ok(())
 }
@@ -81,14 +106,12 @@ fn request(args: &InstallArgs) -> Install {
     }
 }
 
-/// The id of a context named by id or by name.
+/// The id of a context named by id or by name; a number is always taken for an id.
 fn find(spind: &mut Client, wanted: &str) -> Result<u32, Error> {
-    let contexts = spind.contexts()?;
-    if let Ok(id) = wanted.parse::<u32>()
-        && contexts.iter().any(|context| context.context == id)
-    {
+    if let Ok(id) = wanted.parse() {
         return Ok(id);
     }
+    let contexts = spind.contexts()?;
     let ids: Vec<u32> =
         contexts.iter().filter(|context| context.name == wanted).map(|context| context.context).collect();
     match ids[..] {

@@ -38,13 +38,21 @@ use crate::frame::{CAPACITY, CHUNK, Frame};
 use crate::queue::Queue;
 use crate::wait::{poll, timespec};
 
-/// Ethernet header and two VLAN tags: what a frame has beyond the MTU.
+/// Ethernet header and two VLAN tags: what a received frame may have beyond the MTU.
 const LINK_HEADER: u32 = 14 + 2 * 4;
+/// Ethernet header and one VLAN tag, whether there or not: what a sent frame may have beyond the MTU. The kernel's bound
+/// where it has one: `__is_skb_forwardable` (include/linux/netdevice.h), which veth applies with the MTU of the receiving
+/// end, and `packet_snd` (net/packet/af_packet.c).
+const SENT_LINK_HEADER: u32 = 14 + 4;
+/// One flush in so many asks whether the device is still there: milliseconds of spinning, and no cost that shows.
+const FLUSHES_PER_CHECK: u32 = 1 << 14;
 
 /// All chosen queues of an interface as one [`Queue`].
 ///
-/// Frames are received from the queues in turn and leave through the queue whose memory they lie in. Dropping it
-/// detaches the program and closes the sockets; so does the kernel when the process is killed.
+/// Frames are received from the queues in turn and leave through the queue whose memory they lie in. New ones come from
+/// the queue received from last, while it has any: so answers leave by one queue, whether copied or sent from the buffer
+/// they came in. The longest frame is that of the MTU at opening. Dropping it detaches the program and closes the
+/// sockets; so does the kernel when the process is killed.
 pub struct AfXdp {
     // Dropped in this order: detached first, so that no frame is taken for a socket that is closing.
     attached: Attached,
@@ -52,8 +60,14 @@ pub struct AfXdp {
     filter: Filter,
     interface: Interface,
     frames_per_queue: u32,
+    max_frame: usize,
     /// The socket to receive from first, the next time.
     turn: usize,
+    /// The socket that the last received frame came from.
+    latest: usize,
+    /// Frames that stay, during `send`; empty otherwise. Kept for its capacity.
+    staying: Vec<Frame>,
+    flushes: u32,
     foreign_frames: u64,
 }
 
@@ -66,17 +80,30 @@ impl AfXdp {
         config.check()?;
         let interface = Interface::find(&config.interface)?;
         check_mtu(&interface, config.mode)?;
+        let max_frame = max_frame(interface.mtu);
         let queues = choose_queues(&interface, &config.queues)?;
         let filter = Filter::load_for(interface.queues)?;
         let attached = attach::attach(filter.program(), &interface, config.mode)?;
         let mut sockets = Vec::with_capacity(queues.len());
         for queue in queues {
-            let socket = Socket::new(bind::open(config, &interface, queue)?);
+            let socket = Socket::new(bind::open(config, &interface, queue)?, max_frame);
             filter.serve(queue, socket.fd())?;
             sockets.push(socket);
         }
         let frames_per_queue = config.frames_per_queue;
-        Ok(Self { attached, sockets, filter, interface, frames_per_queue, turn: 0, foreign_frames: 0 })
+        Ok(Self {
+            attached,
+            sockets,
+            filter,
+            interface,
+            frames_per_queue,
+            max_frame,
+            turn: 0,
+            latest: 0,
+            staying: Vec::new(),
+            flushes: 0,
+            foreign_frames: 0,
+        })
     }
 
     /// Runs the XDP program on one frame and says whether it would be redirected; see [`Filter::test_run`].
@@ -103,6 +130,11 @@ fn check_mtu(interface: &Interface, mode: Mode) -> Result<(), NicError> {
     Err(NicError::Mtu { name: interface.name.clone(), mtu: interface.mtu, limit })
 }
 
+/// The longest frame that can be sent with this MTU.
+fn max_frame(mtu: u32) -> usize {
+    (mtu.saturating_add(SENT_LINK_HEADER) as usize).min(CAPACITY)
+}
+
 fn choose_queues(interface: &Interface, queues: &Queues) -> Result<Vec<u32>, NicError> {
     let count = interface.queues;
     match queues {
@@ -122,33 +154,50 @@ impl Queue for AfXdp {
                 break;
             }
             let turn = (self.turn + step) % sockets;
-            count += self.sockets[turn].receive(out, max - count);
+            let received = self.sockets[turn].receive(out, max - count);
+            if received > 0 {
+                self.latest = turn;
+            }
+            count += received;
         }
         self.turn = (self.turn + 1) % sockets;
         count
     }
 
     fn allocate(&mut self) -> Option<Frame> {
-        self.sockets.iter_mut().find_map(Socket::allocate)
+        let (latest, sockets) = (self.latest, self.sockets.len());
+        (0..sockets).find_map(|step| self.sockets[(latest + step) % sockets].allocate())
     }
 
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
-        // How many find room is known only as they take it; popping from the reversed batch leaves the rest in order.
-        batch.reverse();
         let before = batch.len();
-        while let Some(frame) = batch.pop() {
-            let Some(socket) = self.home(&frame) else {
-                self.foreign_frames += 1;
-                continue;
-            };
-            if !socket.has_room() {
-                batch.push(frame);
-                break;
-            }
-            socket.push(frame);
+        let mut room = false;
+        for socket in &mut self.sockets {
+            room |= socket.begin_send(before);
         }
-        batch.reverse();
+        if !room {
+            return 0;
+        }
+        let mut staying = std::mem::take(&mut self.staying);
+        for frame in batch.drain(..) {
+            match self.home(&frame) {
+                Some(socket) if socket.has_room() => socket.push(frame),
+                Some(_) => staying.push(frame),
+                None => self.foreign_frames += 1,
+            }
+        }
+        // No more than were in it: within the capacity of `batch`.
+        batch.append(&mut staying);
+        self.staying = staying;
         before - batch.len()
+    }
+
+    fn max_frame(&self) -> usize {
+        self.max_frame
+    }
+
+    fn pending(&self) -> usize {
+        self.sockets.iter().map(|socket| socket.pending() as usize).sum()
     }
 
     fn recycle(&mut self, frame: Frame) {
@@ -167,6 +216,11 @@ impl Queue for AfXdp {
                     false => NicError::system("send or receive on an AF_XDP socket", errno),
                 });
             }
+        }
+        // Else a caller that only spins, without a frame to send, would spin for ever on a device that is gone.
+        self.flushes = self.flushes.wrapping_add(1);
+        if self.flushes.is_multiple_of(FLUSHES_PER_CHECK) {
+            self.sockets.iter_mut().for_each(Socket::check_gone);
         }
         Ok(())
     }
@@ -209,7 +263,9 @@ impl Queue for AfXdp {
             ("rx_invalid", kernel(|kernel| kernel.rx_invalid_descs)),
             ("tx_frames", own(|counts| counts.sent)),
             ("tx_busy", own(|counts| counts.tx_busy)),
+            ("tx_dropped", own(|counts| counts.tx_dropped)),
             ("tx_invalid", own(|counts| counts.tx_invalid)),
+            ("tx_oversize", own(|counts| counts.tx_oversize)),
             ("tx_invalid_kernel", kernel(|kernel| kernel.tx_invalid_descs)),
             ("bad_descriptors", own(|counts| counts.bad_descriptors)),
             ("foreign_frames", self.foreign_frames),
@@ -225,5 +281,18 @@ impl Queue for AfXdp {
         let of = if count == all as usize { String::new() } else { format!(" of {all}") };
         let pages = if self.sockets.iter().all(Socket::huge_pages) { "huge pages" } else { "small pages" };
         format!("{name}: {mode}, {copy}, {queues}{of}, {} x {CHUNK} B UMEM ({pages})", self.frames_per_queue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::max_frame;
+    use crate::frame::CAPACITY;
+
+    #[test]
+    fn the_longest_frame_follows_the_mtu_and_fits_a_buffer() {
+        assert_eq!(max_frame(1500), 1518);
+        assert_eq!(max_frame(CAPACITY as u32 - 18), CAPACITY);
+        assert_eq!([9000, u32::MAX].map(max_frame), [CAPACITY; 2]);
     }
 }

@@ -149,9 +149,9 @@ impl<T: Entry> Producer<T> {
         }
     }
 
-    /// Entries published that the kernel has not taken yet.
+    /// Entries pushed, published or not, that the kernel has not taken yet.
     pub(super) fn pending(&self) -> u32 {
-        self.published.wrapping_sub(self.ring.consumer().load(Ordering::Acquire))
+        self.head.wrapping_sub(self.ring.consumer().load(Ordering::Acquire))
     }
 
     pub(super) fn needs_wakeup(&self) -> bool {

@@ -165,6 +165,16 @@ impl Queue for PcapQueue {
         count
     }
 
+    /// No frame is longer: all are heap frames, which begin at [`crate::frame::HEADROOM`].
+    fn max_frame(&self) -> usize {
+        CAPACITY
+    }
+
+    /// Frames are written as they are sent; `flush` writes out what the file's buffer holds.
+    fn pending(&self) -> usize {
+        0
+    }
+
     fn recycle(&mut self, mut frame: Frame) {
         if frame.pool() == self.pool {
             frame.reset();
@@ -262,12 +272,13 @@ mod tests {
         assert_eq!(queue.receive(&mut batch, 1), 1);
         batch[0].trim(0, 20).expect("within");
         queue.send(&mut batch);
-        assert_eq!((queue.receive(&mut batch, 10), batch[0].len()), (1, CAPACITY));
+        assert_eq!((queue.receive(&mut batch, 10), batch[0].len()), (1, queue.max_frame()));
         assert!(queue.exhausted());
         let mut own = queue.allocate().expect("free");
         own.fill(&[9; 13]).expect("fits");
         batch.push(own);
         queue.send(&mut batch);
+        assert_eq!(queue.pending(), 0);
         queue.flush().expect("written");
         queue.wait(None, Duration::from_millis(1)).expect("times out");
         let written = read_all(&fs::read(&output).expect("there")).expect("own output");
