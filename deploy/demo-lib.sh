@@ -1,11 +1,32 @@
-# What demo.sh and demo-loopback.sh share. Sourced by bash; expects `set -euo pipefail`.
+# What the demos, the playground and the script that takes captures share. Sourced by bash; expects `set -euo pipefail`.
 
 here=$(CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(dirname "$here")
 bin=${SPIN_BIN:-$root/target/release}
 sdk=$root/handlers/sdk
 failures=0
-started=() # processes of ours, to be ended
+started=()    # processes of ours, to be ended
+namespaces=() # a pair of ours, to be removed
+
+# Makes the folder $work and sees to it that nothing of ours stays behind, however the script ends. KEEP names a folder to
+# copy $work to before.
+begin() { # [CLIENT_NS SERVER_NS]
+    namespaces=("$@")
+    work=$(mktemp -d "${TMPDIR:-/tmp}/spin.XXXXXX")
+    trap leave EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    trap 'exit 129' HUP
+}
+
+leave() {
+    trap '' INT TERM HUP
+    local pid
+    for pid in "${started[@]}"; do end "$pid"; done
+    [ ${#namespaces[@]} -eq 0 ] || "$here/nic-setup.sh" veth-down "${namespaces[@]}"
+    [ -z "${KEEP:-}" ] || cp -r "$work" "$KEEP"
+    rm -rf "$work"
+}
 
 say() { printf '\n== %s\n' "$*"; }
 

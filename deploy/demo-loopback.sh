@@ -12,17 +12,7 @@ need tshark=tshark
 need_built
 need_compiler
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/spin-demo.XXXXXX")
-cleanup() {
-    trap '' INT TERM HUP
-    local pid
-    for pid in "${started[@]}"; do end "$pid"; done
-    rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-trap 'exit 129' HUP
+begin
 
 replies_are_none() { [ "$(tshark -n -r "$1" 2>/dev/null | wc -l)" = 0 ]; }
 

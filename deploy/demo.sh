@@ -19,19 +19,7 @@ need ip=iproute2 ethtool=ethtool ping=iputils-ping tcpdump=tcpdump tshark=tshark
 need_built
 need_compiler
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/spin-demo.XXXXXX")
-cleanup() {
-    trap '' INT TERM HUP
-    local pid
-    for pid in "${started[@]}"; do end "$pid"; done
-    "$here/nic-setup.sh" veth-down "$client_ns" "$server_ns"
-    [ -z "${KEEP:-}" ] || cp -r "$work" "$KEEP"
-    rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-trap 'exit 129' HUP
+begin "$client_ns" "$server_ns"
 
 on_client() { ip netns exec "$client_ns" "$@"; }
 on_server() { ip netns exec "$server_ns" "$@"; }

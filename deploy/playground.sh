@@ -15,18 +15,7 @@ client_ns=spin-play-c-$$ server_ns=spin-play-s-$$
 need ip=iproute2 ethtool=ethtool
 need_built
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/spin-playground.XXXXXX")
-cleanup() {
-    trap '' INT TERM HUP
-    local pid
-    for pid in "${started[@]}"; do end "$pid"; done
-    "$here/nic-setup.sh" veth-down "$client_ns" "$server_ns"
-    rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-trap 'exit 129' HUP
+begin "$client_ns" "$server_ns"
 
 "$here/nic-setup.sh" veth-up "$client_ns" "$server_ns" 78
 ip netns exec "$server_ns" "$bin/spind" --iface server --socket "$work/spind.sock" >"$work/spind.log" 2>&1 &

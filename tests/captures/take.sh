@@ -13,21 +13,11 @@ need ip=iproute2 ethtool=ethtool ping=iputils-ping tcpdump=tcpdump
 [ -x "$bin/spin-traffic" ] || die "$bin/spin-traffic is not built: run \`cargo build --release\`, or set SPIN_BIN"
 
 client_ns=spin-tc-$$ server_ns=spin-ts-$$ server=10.77.0.2
-work=$(mktemp -d)
-setup=$root/deploy/nic-setup.sh
-cleanup() {
-    local pid
-    for pid in "${started[@]}"; do end "$pid"; done
-    "$setup" veth-down "$client_ns" "$server_ns"
-    rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+begin "$client_ns" "$server_ns"
 
 client() { ip netns exec "$client_ns" "$@"; }
 
-"$setup" veth-up "$client_ns" "$server_ns" 77
+"$here/nic-setup.sh" veth-up "$client_ns" "$server_ns" 77
 start "$server_ns" "$work/echo.txt" "$work/echo.txt" "$bin/spin-traffic" udp-echo --listen 0.0.0.0:9999
 eventually grep -q listening "$work/echo.txt" || die 'the echo server does not start'
 # Inbound IPv4 only: neither the server's replies nor ARP.
