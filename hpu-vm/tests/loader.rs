@@ -269,7 +269,7 @@ fn mutable_places(file: &[u8]) -> Vec<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
     fn mutated_files_are_refused_or_sound(
