@@ -6,7 +6,7 @@ CARGO ?= cargo
 BIN := target/release
 HANDLERS := icmp_echo udp_pingpong
 
-.PHONY: help deps-build deps-demo deps-test build handlers demo test lint bench clean
+.PHONY: help demo-possible deps-build deps-demo deps-test build handlers demo test lint bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,13 +25,18 @@ handlers: build ## compile the handlers
 		handlers/sdk/bin/spin-cc handlers/$$name/$$name.c -o target/handlers/$$name.elf || exit 1; \
 	done
 
-demo: deps-demo build handlers ## handlers answer ping and a UDP client through spind (NIC=veth|loopback)
+demo-possible:
+	@case "$(NIC)" in \
+	loopback) ;; \
+	veth) [ "$$(id -u)" = 0 ] || { echo "make demo needs root (namespaces, XDP); without it: make demo NIC=loopback"; exit 1; } ;; \
+	*) echo "NIC=$(NIC): expected veth or loopback"; exit 1 ;; \
+	esac
+
+demo: demo-possible deps-demo build handlers ## handlers answer ping and a UDP client through spind (NIC=veth|loopback)
 ifeq ($(NIC),loopback)
 	deploy/demo-loopback.sh
-else ifeq ($(NIC),veth)
-	deploy/demo.sh
 else
-	$(error NIC=$(NIC): expected veth or loopback)
+	deploy/demo.sh
 endif
 
 test: deps-test build handlers ## all tests: unit, property, qemu comparison, fuzzing (bounded), demo checks in namespaces

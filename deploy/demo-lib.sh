@@ -68,7 +68,7 @@ need_compiler() {
 need_built() {
     local name
     for name in spind spinctl spin-traffic; do
-        [ -x "$bin/$name" ] || die "$bin/$name is not built: run \`cargo build --release\`, or set SPIN_BIN"
+        [ -x "$bin/$name" ] || die "$bin/$name is not built: run \`make build\`, or set SPIN_BIN"
     done
 }
 

@@ -37,10 +37,10 @@ esac
 
 PATH=$PATH:/usr/sbin:/sbin
 
-# clang 14 or later with the ld.lld of the same version: what spin-cc looks for.
+# clang 14 to 21 with the ld.lld of the same version: what spin-cc looks for.
 has_handler_compiler() {
     local version
-    for version in -19 -18 -17 -16 -15 -14 ""; do
+    for version in -21 -20 -19 -18 -17 -16 -15 -14 ""; do
         if command -v "clang$version" && command -v "ld.lld$version"; then return 0; fi
     done >/dev/null
     return 1

@@ -22,6 +22,10 @@ die() {
     exit 1
 }
 
+need_root() {
+    [ "$(id -u)" = 0 ] || die 'needs root'
+}
+
 need() {
     for tool in "$@"; do
         command -v "$tool" >/dev/null 2>&1 || die "$tool is missing; on Debian: apt install iproute2 ethtool"
@@ -40,6 +44,7 @@ veth_offloads() { # NAMESPACE INTERFACE
 # One queue at each end: attaching an XDP program fails (ENOSPC) when the peer has more transmit queues than this end
 # has receive queues, and one queue is what one spind thread serves.
 veth_up() {
+    need_root
     client=$1 server=$2 number=${3:-77}
     case $number in '' | *[!0-9]*) die "NUMBER must be 1 to 254, not $number" ;; esac
     [ "$number" -ge 1 ] && [ "$number" -le 254 ] || die "NUMBER must be 1 to 254, not $number"
@@ -74,6 +79,7 @@ veth_down() {
 
 # A real NIC does checksums itself, so those stay; it must not strip tags or merge frames.
 nic() {
+    need_root
     need ethtool
     [ -e "/sys/class/net/$1" ] || die "there is no interface $1; ip link shows those there are"
     for feature in rx-vlan-offload generic-receive-offload large-receive-offload; do

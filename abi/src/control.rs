@@ -19,7 +19,7 @@ pub const MAX_JSON: usize = 4 << 20;
 /// Most bytes of a blob.
 pub const MAX_BLOB: usize = 16 << 20;
 /// Where spind listens unless told otherwise.
-pub const DEFAULT_SOCKET: &str = "/run/spind.sock";
+pub const DEFAULT_SOCKET: &str = "/run/spin/spind.sock";
 
 /// The fixed head of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

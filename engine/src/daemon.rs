@@ -38,6 +38,9 @@ pub enum DaemonError {
     /// The control socket.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// The NIC went away.
+    #[error("the NIC is gone: {0}")]
+    Gone(String),
     /// Capabilities cannot be given up.
     #[error("cannot give up capabilities: {0}")]
     Privileges(rustix::io::Errno),
@@ -67,25 +70,32 @@ pub struct Daemon {
     server: Server,
     limits: Limits,
     idle: Idle,
+    /// The NIC's end is the end of the job, not a failure.
+    ends: bool,
     start: Instant,
 }
 
 impl Daemon {
-    /// Opens NIC and control socket and installs the configuration's contexts.
+    /// Checks the configuration's contexts, binds the control socket, opens the NIC and installs the contexts: the NIC is not
+    /// touched before all else is known to be right.
     ///
     /// # Errors
     /// See [`DaemonError`].
     pub fn new(config: &Config) -> Result<Self, DaemonError> {
+        let contexts: Vec<_> =
+            config.contexts.iter().map(|context| prepare(context, config)).collect::<Result<_, _>>()?;
+        let mut server = Server::bind(&config.socket, config.socket_mode)?;
         let (nic, far) = open(config)?;
         tracing::info!("serving {}", nic.describe());
         let mut engine = Engine::new(config.machine, nic);
-        for context in &config.contexts {
-            install_static(&mut engine, context, config)?;
+        for (prepared, context) in contexts.into_iter().zip(&config.contexts) {
+            engine.install(prepared, &config.limits).map_err(|source| failed(context, source))?;
         }
         privileges::drop_unneeded().map_err(DaemonError::Privileges)?;
-        let server = Server::start(&config.socket, config.socket_mode, config.machine, config.limits)?;
+        server.start(config.machine, config.limits)?;
         tracing::info!("listening on {}", config.socket.display());
-        Ok(Self { engine, far, server, limits: config.limits, idle: config.idle, start: Instant::now() })
+        let ends = matches!(config.nic, Nic::Pcap { .. });
+        Ok(Self { engine, far, server, limits: config.limits, idle: config.idle, ends, start: Instant::now() })
     }
 
     /// Runs until `stop` is set or the NIC is exhausted, then lets what is under way finish.
@@ -102,6 +112,9 @@ impl Daemon {
                 continue;
             }
             if self.engine.nic.exhausted() {
+                if !self.ends {
+                    return Err(DaemonError::Gone(self.engine.nic.describe()));
+                }
                 break;
             }
             empty_turns += 1;
@@ -243,7 +256,8 @@ fn open(config: &Config) -> Result<(Box<dyn Queue>, Option<MemoryQueue>), NicErr
     })
 }
 
-fn install_static(engine: &mut Engine, context: &StaticContext, config: &Config) -> Result<(), DaemonError> {
+/// Checks a context of the configuration.
+fn prepare(context: &StaticContext, config: &Config) -> Result<Prepared, DaemonError> {
     let image = &context.image;
     let file = std::fs::read(image).map_err(|source| DaemonError::ReadImage { image: image.clone(), source })?;
     let mut install = context.install.clone();
@@ -251,8 +265,9 @@ fn install_static(engine: &mut Engine, context: &StaticContext, config: &Config)
         install.name = image.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     }
     let uid = rustix::process::getuid().as_raw();
-    Prepared::new(install, file, uid, &config.machine, &config.limits)
-        .and_then(|prepared| engine.install(prepared, &config.limits))
-        .map_err(|source| DaemonError::Context { image: image.clone(), source: Box::new(source) })?;
-    Ok(())
+    Prepared::new(install, file, uid, &config.machine, &config.limits).map_err(|source| failed(context, source))
+}
+
+fn failed(context: &StaticContext, source: InstallError) -> DaemonError {
+    DaemonError::Context { image: context.image.clone(), source: Box::new(source) }
 }

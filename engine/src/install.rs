@@ -37,7 +37,7 @@ pub enum InstallError {
     #[error("no rule: say which packets the handlers are for, e.g. --rule 'udp dport 9999'")]
     NoRule,
     /// A rule is not understood.
-    #[error("rule {0}")]
+    #[error(transparent)]
     Rule(#[from] ListError),
     /// The end-of-message predicate is not understood.
     #[error("end of message: {0}")]

@@ -80,7 +80,7 @@ pub enum ServerError {
     #[error("{} exists and is no socket: choose another --socket", .0.display())]
     NotASocket(PathBuf),
     /// The system refused.
-    #[error("control socket {}: {source}", path.display())]
+    #[error("control socket {}: {source}; --socket PATH chooses another place", path.display())]
     Io {
         /// The socket.
         path: PathBuf,
@@ -94,6 +94,8 @@ pub struct Server {
     path: PathBuf,
     /// Which file it is: another one at the same path is not ours to remove.
     file: Option<(u64, u64)>,
+    /// Until it serves.
+    listener: Option<(UnixListener, Sender<Ticket>)>,
     tickets: Receiver<Ticket>,
     wake: Arc<OwnedFd>,
 }
@@ -108,25 +110,35 @@ struct Shared {
 }
 
 impl Server {
-    /// Listens at `path`; files of mode `mode` may be connected to by those it lets write.
+    /// Binds `path`, in a folder that is made if need be; those whom its file mode `mode` lets write may connect. Nobody is
+    /// served before [`Server::start`].
     ///
     /// # Errors
     /// See [`ServerError`].
-    pub fn start(path: &Path, mode: u32, machine: Machine, limits: Limits) -> Result<Self, ServerError> {
+    pub fn bind(path: &Path, mode: u32) -> Result<Self, ServerError> {
         let fail = |source| ServerError::Io { path: path.to_path_buf(), source };
         remove_stale(path)?;
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
+            fs::create_dir(folder).map_err(fail)?;
+        }
         let listener = UnixListener::bind(path).map_err(fail)?;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(fail)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| fail(errno.into()))?;
-        let wake = Arc::new(wake);
         let (sender, tickets) = channel();
-        let shared =
-            Shared { machine, limits, tickets: sender, wake: wake.clone(), connections: Connections::default() };
-        thread::Builder::new()
-            .name("control".into())
-            .spawn(move || accept(&listener, &Arc::new(shared)))
-            .map_err(fail)?;
-        Ok(Self { path: path.to_path_buf(), file: file_at(path), tickets, wake })
+        let (path, file) = (path.to_path_buf(), file_at(path));
+        Ok(Self { path, file, listener: Some((listener, sender)), tickets, wake: Arc::new(wake) })
+    }
+
+    /// Starts serving, with threads that have the privileges of this one.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(&mut self, machine: Machine, limits: Limits) -> Result<(), ServerError> {
+        let Some((listener, tickets)) = self.listener.take() else { return Ok(()) };
+        let wake = self.wake.clone();
+        let shared = Arc::new(Shared { machine, limits, tickets, wake, connections: Connections::default() });
+        let thread = thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared));
+        thread.map(drop).map_err(|source| ServerError::Io { path: self.path.clone(), source })
     }
 
     /// The next request, if one waits.

@@ -224,7 +224,7 @@ fn messages_say_what_and_where() {
     );
     assert_eq!(
         refused(Image::load(b"#!/bin/sh", &MACHINE)).to_string(),
-        "not an ELF file: it begins with [23, 21, 2f, 62, 69, 6e, 2f]"
+        "not an ELF file: it begins with [23, 21, 2f, 62, 69, 6e, 2f]; compile handlers with spin-cc"
     );
 }
 

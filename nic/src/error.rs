@@ -59,8 +59,9 @@ pub enum NicError {
     },
     /// The process may not do this.
     #[error(
-        "no permission to {action}; run as root or with the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF \
-         (setcap cap_net_admin,cap_net_raw,cap_bpf=ep, or AmbientCapabilities= in a systemd unit)"
+        "no permission to {action}; run as root or with the capabilities CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON \
+         and CAP_IPC_LOCK (setcap cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon,cap_ipc_lock=ep, or AmbientCapabilities= in \
+         a systemd unit)"
     )]
     Privileges {
         /// What was refused.
@@ -86,8 +87,8 @@ pub enum NicError {
     },
     /// Another program is attached to the interface.
     #[error(
-        "interface {name} already has XDP program {id}; detach it (ip link set dev {name} xdp off) or stop the \
-         program that holds it (bpftool link show)"
+        "interface {name} already has XDP program {id}, probably of another spind: stop that (pgrep -a spind); a program \
+         that was attached by hand goes with: ip link set dev {name} xdp off"
     )]
     AlreadyAttached {
         /// The interface.

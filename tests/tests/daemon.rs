@@ -78,6 +78,10 @@ fn spinctl_installs_lists_counts_and_removes() {
     assert_eq!(spind.ctl_ok(&["rm", "udp_pingpong"]), "removed context 1\n");
     spind.ctl_ok(&["replay", input, output_text]);
     assert_eq!(read_all(&fs::read(&output).unwrap()).unwrap().len(), 0, "replies stop");
+    let huge = folder.path().join("huge");
+    fs::File::create(&huge).unwrap().set_len(100 << 20).unwrap();
+    let refused = spind.ctl(&["install", huge.to_str().unwrap(), "--rule", "any"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("104857600 bytes, spind takes at most 16777216"));
     let refused = spind.ctl(&["rm", "udp_pingpong"]);
     assert!(!refused.status.success());
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no context \"udp_pingpong\" is installed"));
@@ -253,16 +257,14 @@ fn without_privileges_an_interface_is_refused_and_the_capabilities_named() {
     }
     // Where another user can read it, wherever the tree is.
     let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let program = folder.path().join("spind");
     fs::copy(binary("spind"), &program).unwrap();
-    let run = Command::new(program)
-        .args(["--iface", "lo", "--xdp-mode", "generic", "--socket", "/nonexistent/s"])
-        .uid(65534)
-        .gid(65534)
-        .output();
-    let error = String::from_utf8(run.unwrap().stderr).unwrap();
-    for capability in ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF"] {
+    let mut command = Command::new(program);
+    command.args(["--iface", "lo", "--xdp-mode", "generic", "--socket"]).arg(folder.path().join("s"));
+    let run = command.uid(65534).gid(65534).output().unwrap();
+    let error = String::from_utf8(run.stderr).unwrap();
+    for capability in ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON", "CAP_IPC_LOCK"] {
         assert!(error.contains(capability), "{error}");
     }
 }
@@ -393,6 +395,11 @@ fn clear_errors_for_what_a_user_gets_wrong() {
     let missing = fails(&["--iface", "nosuch0"]);
     assert!(missing.contains("nosuch0") && missing.contains("lo"), "names those that exist: {missing}");
     assert!(fails(&["--nic", "pcap:/nonexistent,/tmp/x"]).contains("/nonexistent"));
+    let bad_rule = folder.path().join("spind.toml");
+    let image = image_file(&folder, "udp_pingpong");
+    fs::write(&bad_rule, format!("iface = 'lo'\n[[context]]\nimage = '{image}'\nrules = ['udp dprt 1']\n")).unwrap();
+    let bad_rule = fails(&["--config", bad_rule.to_str().unwrap()]);
+    assert!(bad_rule.contains("udp_pingpong.elf: rule 1: column 5"), "before the interface is touched: {bad_rule}");
     assert!(fails(&["--config", "/nonexistent"]).contains("configuration /nonexistent"));
     let none = Command::new(binary("spinctl")).args(["list", "--socket", &socket]).output().unwrap();
     assert!(String::from_utf8_lossy(&none.stderr).contains("cannot connect to spind at"));

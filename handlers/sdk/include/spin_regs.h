@@ -1,7 +1,8 @@
 /* Addresses and offsets of the HPU as handlers see them.
  *
  * The numbers are those of abi/src/regs.rs and abi/src/map.rs; a test of the package spin-handlers compares every one.
- * Device registers take aligned 32-bit accesses only; anything else ends the handler with a device fault.
+ * Device registers take aligned 32-bit accesses only; anything else ends the handler with a device fault. The printing
+ * device is the exception: a byte a store.
  */
 #ifndef SPIN_REGS_H
 #define SPIN_REGS_H

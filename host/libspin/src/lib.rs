@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-pub use spin_abi::control::{ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, Stats};
+pub use spin_abi::control::{ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, Stats};
 use spin_abi::control::{Reply, Request};
 use spin_shm::channel::{self, ChannelError};
 pub use spin_shm::{OutOfBounds, Region};
@@ -30,7 +30,7 @@ pub use spin_shm::{OutOfBounds, Region};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// spind cannot be reached.
-    #[error("cannot connect to spind at {}: {source}; is it running, and is this its --socket?", path.display())]
+    #[error("cannot connect to spind at {}: {source}; {}", path.display(), connect_hint(source))]
     Connect {
         /// The socket tried.
         path: PathBuf,
@@ -52,6 +52,13 @@ pub enum Error {
     /// The host memory that came with the context cannot be mapped.
     #[error("host memory: {0}")]
     HostMemory(#[from] spin_shm::RegionError),
+}
+
+fn connect_hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "its socket_mode lets only some users in: ask for that, or be root",
+        _ => "is it running, and is this its --socket?",
+    }
 }
 
 /// An installed execution context.
@@ -166,11 +173,12 @@ impl Client {
     fn call(&mut self, request: &Request, blob: &[u8]) -> Result<(Reply, Vec<u8>, Option<OwnedFd>), Error> {
         // A spind that refuses the connection says why and hangs up, maybe before this is written.
         let written = channel::send(&self.stream, request, blob, None);
-        let message = match (channel::receive(&self.stream), written) {
-            (Ok(Some(message)), _) => message,
-            (_, Err(error)) | (Err(error), Ok(())) => return Err(error.into()),
-            (Ok(None), Ok(())) => return Err(Error::Closed),
-        };
+        if let Err(error) = written
+            && !matches!(error, ChannelError::Io(_))
+        {
+            return Err(error.into());
+        }
+        let message = channel::receive(&self.stream)?.ok_or(Error::Closed)?;
         match message.body {
             Reply::Error { message } => Err(Error::Refused(message)),
             reply => Ok((reply, message.blob, message.fd)),

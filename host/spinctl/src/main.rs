@@ -5,19 +5,21 @@ mod args;
 mod show;
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 
 use args::{Args, Command, InstallArgs};
 use clap::Parser;
-use libspin::{Client, Install};
+use libspin::{Client, Install, MAX_BLOB};
 
 /// What went wrong, for people.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("{}: {source}", path.display())]
     File { path: std::path::PathBuf, source: std::io::Error },
+    #[error("{}: {bytes} bytes, spind takes at most {MAX_BLOB}", path.display())]
+    TooLong { path: std::path::PathBuf, bytes: usize },
     #[error(transparent)]
     Spin(#[from] libspin::Error),
     #[error("no context {0:?} is installed; `spinctl list` shows those that are")]
@@ -27,14 +29,14 @@ enum Error {
     #[error("host memory: {0}")]
     Bounds(#[from] libspin::OutOfBounds),
     #[error("standard output: {0}")]
-    Output(std::io::Error),
-    #[error("cannot print as JSON: {0}")]
-    Json(#[from] serde_json::Error),
+    Output(#[from] std::io::Error),
 }
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output has read enough.
+        Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("spinctl: {error}");
             ExitCode::FAILURE
@@ -48,14 +50,14 @@ fn run(args: &Args) -> Result<(), Error> {
         Command::Install(install) => {
             let image = read(&install.image)?;
             let context = spind.install(&request(install), &image)?;
-            println!("installed context {}", context.id);
+            writeln!(stdout(), "installed context {}", context.id)?;
         }
-        Command::List { json } => show::contexts(&spind.contexts()?, *json)?,
-        Command::Stats { json } => show::stats(&spind.stats()?, *json)?,
+        Command::List { json } => show::contexts(&mut stdout().lock(), &spind.contexts()?, *json)?,
+        Command::Stats { json } => show::stats(&mut stdout().lock(), &spind.stats()?, *json)?,
         Command::Rm { context } => {
             let id = find(&mut spind, context)?;
             spind.remove(id)?;
-            println!("removed context {id}");
+            writeln!(stdout(), "removed context {id}")?;
         }
         Command::Dump { context, offset, length } => {
             let id = find(&mut spind, context)?;
@@ -73,20 +75,25 @@ fn run(args: &Args) -> Result<(), Error> {
 /// Writes a piece of host memory to standard output.
 fn dump(host: &libspin::Region, offset: u64, length: Option<u64>) -> Result<(), Error> {
     let end = length.map_or(host.len(), |length| offset.saturating_add(length));
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout().lock();
     let mut chunk = [0; 4096];
     let mut at = offset;
     while at < end {
         let len = usize::try_from(end - at).unwrap_or(usize::MAX).min(chunk.len());
         host.read(at, &mut chunk[..len])?;
-        out.write_all(&chunk[..len]).map_err(Error::Output)?;
+        out.write_all(&chunk[..len])?;
         at += len as u64;
     }
     Ok(())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(path).map_err(|source| Error::File { path: path.to_path_buf(), source })
+    let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_path_buf(), source })?;
+    if bytes.len() > MAX_BLOB {
+        Err(Error::TooLong { path: path.to_path_buf(), bytes: bytes.len() })
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// What `spinctl install` asks of spind: the context outlives this process.
@@ -106,12 +113,18 @@ fn request(args: &InstallArgs) -> Install {
     }
 }
 
-/// The id of a context named by id or by name; a number is always taken for an id.
+/// The id of a context named by id or, where no context has that id, by name.
 fn find(spind: &mut Client, wanted: &str) -> Result<u32, Error> {
-    if let Ok(id) = wanted.parse() {
+    let number = wanted.parse().ok();
+    let contexts = match (spind.contexts(), number) {
+        (Ok(contexts), _) => contexts,
+        // Whatever keeps spind from listing, a context can be named by its id.
+        (Err(_), Some(id)) => return Ok(id),
+        (Err(error), None) => return Err(error.into()),
+    };
+    if let Some(id) = number.filter(|id| contexts.iter().any(|context| context.context == *id)) {
         return Ok(id);
     }
-    let contexts = spind.contexts()?;
     let ids: Vec<u32> =
         contexts.iter().filter(|context| context.name == wanted).map(|context| context.context).collect();
     match ids[..] {

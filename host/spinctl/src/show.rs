@@ -1,43 +1,44 @@
 //! Printing for people, and as JSON for programs.
 
+use std::io::{self, Write};
+
 use libspin::{ContextInfo, Stats};
 
 /// Prints `list`.
-pub fn contexts(contexts: &[ContextInfo], json: bool) -> serde_json::Result<()> {
+pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> io::Result<()> {
     if json {
-        println!("{}", serde_json::to_string_pretty(contexts)?);
-        return Ok(());
+        return writeln!(out, "{}", serde_json::to_string_pretty(contexts)?);
     }
-    println!("{:>4}  {:<16} {:>6}  {:<9} RULES", "ID", "NAME", "UID", "HANDLERS");
+    writeln!(out, "{:>4}  {:<16} {:>6}  {:<9} RULES", "ID", "NAME", "UID", "HANDLERS")?;
     for context in contexts {
-        println!(
+        writeln!(
+            out,
             "{:>4}  {:<16} {:>6}  {:<9} {}",
             context.context,
             context.name,
             context.uid,
             handlers(context.handlers),
             context.rules.join(" or ")
-        );
-        println!("{:46}end of message: {}; key: {}", "", context.eom, context.key);
+        )?;
+        writeln!(out, "{:46}end of message: {}; key: {}", "", context.eom, context.key)?;
     }
     Ok(())
 }
 
 /// Prints `stats`.
-pub fn stats(stats: &Stats, json: bool) -> serde_json::Result<()> {
+pub fn stats(out: &mut impl Write, stats: &Stats, json: bool) -> io::Result<()> {
     if json {
-        println!("{}", serde_json::to_string_pretty(stats)?);
-        return Ok(());
+        return writeln!(out, "{}", serde_json::to_string_pretty(stats)?);
     }
-    println!("nic: {}", stats.nic);
-    counters(&stats.nic_counters);
-    println!("engine:");
-    counters(&stats.engine);
+    writeln!(out, "nic: {}", stats.nic)?;
+    counters(out, &stats.nic_counters)?;
+    writeln!(out, "engine:")?;
+    counters(out, &stats.engine)?;
     for context in &stats.contexts {
-        println!("context {} ({}): {}", context.context, context.name, context.rules.join(" or "));
-        counters(&context.counters);
+        writeln!(out, "context {} ({}): {}", context.context, context.name, context.rules.join(" or "))?;
+        counters(out, &context.counters)?;
         for entry in &context.faults {
-            println!("  fault in {} handler: {} in {}", entry.handler, entry.fault, entry.symbol);
+            writeln!(out, "  fault in {} handler: {} in {}", entry.handler, entry.fault, entry.symbol)?;
         }
     }
     Ok(())
@@ -48,8 +49,9 @@ fn handlers(present: [bool; 3]) -> String {
     ["h", "p", "c"].iter().zip(present).map(|(letter, has)| if has { *letter } else { "-" }).collect()
 }
 
-fn counters(counters: &[(String, u64)]) {
+fn counters(out: &mut impl Write, counters: &[(String, u64)]) -> io::Result<()> {
     for (name, value) in counters.iter().filter(|(_, value)| *value > 0) {
-        println!("  {name:<24} {value:>16}");
+        writeln!(out, "  {name:<24} {value:>16}")?;
     }
+    Ok(())
 }

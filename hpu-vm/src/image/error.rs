@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// The ELF magic is missing.
-    #[error("not an ELF file: it begins with {0:02x?}")]
+    #[error("not an ELF file: it begins with {0:02x?}; compile handlers with spin-cc")]
     NotElf(Vec<u8>),
     /// A header or table lies outside the file or has the wrong shape.
     #[error("damaged ELF file: {what} ({detail}); the file has {file} bytes")]
