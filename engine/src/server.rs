@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::socket_peercred;
@@ -227,7 +227,9 @@ fn refuse(stream: &UnixStream, limit: usize) {
     let _ = stream.shutdown(Shutdown::Write);
     // Closing with the request unread would take the answer away from the peer again.
     let _ = stream.set_read_timeout(Some(REFUSAL));
-    let _ = stream.take(1 << 16).read_to_end(&mut Vec::new());
+    let (mut reader, mut unread) = (stream, [0; 4096]);
+    let deadline = Instant::now() + REFUSAL;
+    while Instant::now() < deadline && matches!(reader.read(&mut unread), Ok(1..)) {}
 }
 
 /// Open connections by user.
