@@ -21,6 +21,7 @@ begin() { # [CLIENT_NS SERVER_NS]
 
 leave() {
     trap '' INT TERM HUP
+    set +e # whatever fails, the rest is to be removed
     local pid
     for pid in "${started[@]}"; do end "$pid"; done
     [ ${#namespaces[@]} -eq 0 ] || "$here/nic-setup.sh" veth-down "${namespaces[@]}"
@@ -105,9 +106,11 @@ spind_is_up() { spinctl list >"$work/list.txt" 2>&1; }
 counter() { traffic counter "$@" <"$work/stats.json"; }
 save_stats() { spinctl stats --json >"$work/stats.json"; }
 
-# Ends a process of ours: politely, then not.
+# Ends a process of ours: politely, then not. One that has been waited for is no job of ours any more, and its number may
+# be another's.
 end() { # PID
     local tries
+    jobs -p | grep -qx "$1" || return 0
     kill -TERM "$1" 2>/dev/null || return 0
     # Reaped in the background by bash: then kill -0 finds it no more.
     for tries in $(seq 100); do

@@ -141,7 +141,8 @@ pub struct Install {
     pub scratchpad: u32,
     /// Bytes of each packet copied to L1: `None` = all.
     pub l1_bytes: Option<u32>,
-    /// Instructions a handler may run: `None` = the daemon's default.
+    /// Instructions a handler may run: `None` = the daemon's default. A send counts for about 1000, a copy by its length:
+    /// the limit stands for time.
     pub instruction_limit: Option<u64>,
     /// Stay after this connection closes.
     pub persistent: bool,

@@ -49,7 +49,7 @@ counters! {
     CommandErrors "command_errors" "commands refused; nothing was moved"
     DmaToHostBytes "dma_to_host_bytes" "bytes written to host memory by DMA and HostDirect"
     DmaFromHostBytes "dma_from_host_bytes" "bytes read from host memory by DMA and sends"
-    HerStalls "her_stalls" "times the inbound engine stopped because no HER or MPQ was free"
+    HerStalls "her_stalls" "times nothing was received because no HER was free or too many frames waited to be sent"
     DropUnmatched "drop_unmatched" "frames that reached user space but match no context any more"
     DropRemoved "drop_removed" "frames queued for a context when it was removed"
     MessagesEvicted "messages_evicted" "open messages ended early because another message needed their queue"

@@ -12,7 +12,7 @@ use spin_nic::pcap::{Packet, PcapQueue, read_all, write_all};
 use spin_nic::{NicError, Queue};
 
 use crate::config::{Config, Idle, Limits, Nic, StaticContext, XdpMode};
-use crate::install::{InstallError, Prepared};
+use crate::install::{InstallError, Prepared, User};
 use crate::pipeline::Engine;
 use crate::privileges;
 use crate::server::{Answer, Server, ServerError, Ticket, Work};
@@ -76,8 +76,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Checks the configuration's contexts, binds the control socket, opens the NIC and installs the contexts: the NIC is not
-    /// touched before all else is known to be right.
+    /// Checks each of the configuration's contexts and binds the control socket before the NIC is touched; then opens it
+    /// and installs the contexts.
     ///
     /// # Errors
     /// See [`DaemonError`].
@@ -152,25 +152,24 @@ impl Daemon {
                 self.engine.install(*prepared, &self.limits).map(Answer::Installed).map_err(|error| error.to_string())
             }
             Work::Replay(capture) => self.replay(&capture).map(|sent| Answer::Reply(Reply::Ok, sent, None)),
-            Work::Request(Request::HostMemory { context }, user) => self
-                .engine
-                .host_memory(context, user)
-                .map(|(region, address)| {
-                    Answer::Reply(Reply::HostMemory { len: region.len(), address }, Vec::new(), Some(region))
-                })
-                .map_err(|error| error.to_string()),
             Work::Request(request, user) => match request {
                 Request::Remove { context } => done(self.engine.remove(context, user)),
                 Request::MapHost { context, address } => done(self.engine.map_host(context, user, address)),
                 Request::List => Ok(Reply::Contexts { contexts: self.engine.context_infos() }),
                 Request::Stats => Ok(Reply::Stats(self.stats())),
-                Request::Install(_) | Request::Replay | Request::HostMemory { .. } => {
-                    Err("this request needs its image or capture".to_owned())
+                Request::HostMemory { context } => {
+                    return reply.answer(self.host_memory(context, user).map_err(|error| error.to_string()));
                 }
+                Request::Install(_) | Request::Replay => Err("this request needs its image or capture".to_owned()),
             }
             .map(|reply| Answer::Reply(reply, Vec::new(), None)),
         };
         reply.answer(answer);
+    }
+
+    fn host_memory(&self, context: u32, user: User) -> Result<Answer, InstallError> {
+        let (region, address) = self.engine.host_memory(context, user)?;
+        Ok(Answer::Reply(Reply::HostMemory { len: region.len(), address }, Vec::new(), Some(region)))
     }
 
     fn stats(&mut self) -> Stats {

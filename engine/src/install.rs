@@ -248,7 +248,8 @@ impl Engine {
         entries.retain(|entry| entry.context != id);
         let table = Table::new(&entries)?;
         if let Err(error) = self.nic.set_rules(table.tests()) {
-            // Harmless: the NIC goes on handing over frames of this context, which match nothing here any more.
+            // The NIC goes on handing over this context's frames, which match nothing here any more and are counted as
+            // dropped, until the next change of rules; the context itself is gone all the same.
             tracing::warn!("the NIC keeps the rules of removed context {id}: {error}");
         }
         self.table = table;
@@ -305,7 +306,7 @@ impl Engine {
         self.installed().map(|context| context.entry.clone()).collect()
     }
 
-    /// The NIC learns new rules before the matcher uses them, and forgets old ones with it.
+    /// The NIC learns new rules before the matcher uses them.
     fn replace_table(&mut self, entries: &[TableEntry]) -> Result<(), InstallError> {
         let table = Table::new(entries)?;
         self.nic.set_rules(table.tests())?;

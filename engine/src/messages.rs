@@ -2,6 +2,7 @@
 //!
 //! A key holds its queue from its first frame until the queue is idle; then the queue can serve another key.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -80,19 +81,18 @@ impl Messages {
         }
     }
 
-    /// When every queue is taken: the one that a new message of `context` may take over. It is the longest unused of the
-    /// `quiescent` queues of the context that holds most queues; if that is `context` itself, only when it was not used
-    /// for a long time. So no context's open messages keep others from their share.
+    /// When every queue is taken: the one that a new message of `context` may take over, among the `quiescent` ones. It is
+    /// the longest unused of the context that holds most, of those that hold more than `context` will then; else one of
+    /// the context's own that was not used for a long time. So no context's open messages keep others from their share.
     pub fn victim(&self, context: Slot, now: Duration, quiescent: impl Fn(MpqId) -> bool) -> Option<MpqId> {
-        let (most, greediest) = self.held.iter().zip((0..).map(Slot)).max_by_key(|&(held, _)| *held)?;
-        let own = *most <= self.held[context.0 as usize] + 1;
-        let from = if own { context } else { greediest };
-        let (mpq, used) = self
-            .taken()
-            .filter(|(mpq, holder)| holder.name.0 == from && quiescent(*mpq))
-            .map(|(mpq, holder)| (mpq, holder.used))
-            .min_by_key(|&(_, used)| used)?;
-        (!own || now.saturating_sub(used) >= OWN_IDLE).then_some(mpq)
+        let own = self.held[context.0 as usize];
+        let held = |holder: &Holder| self.held[holder.name.0.0 as usize];
+        let idle = |holder: &Holder| now.saturating_sub(holder.used) >= OWN_IDLE;
+        self.taken()
+            .filter(|(_, holder)| held(holder) > own + 1 || (holder.name.0 == context && idle(holder)))
+            .filter(|(mpq, _)| quiescent(*mpq))
+            .min_by_key(|(_, holder)| (Reverse(held(holder)), holder.used))
+            .map(|(mpq, _)| mpq)
     }
 
     /// Queues that messages of a context hold.

@@ -146,8 +146,7 @@ impl Engine {
         debug_assert!(queued.is_ok(), "a batch is never larger than the room for HERs");
     }
 
-    /// The message's queue. When all are taken, the longest unused open message that has nothing queued gives way, if its
-    /// context holds more queues than this one; among a context's own, only one that got nothing for a long time.
+    /// The message's queue. When all are taken, an open message that has nothing queued may [give way](Messages::victim).
     fn queue_for(&mut self, slot: Slot, key: MessageKey, now: Duration) -> Option<MpqId> {
         if let Some(mpq) = self.messages.queue(slot, key, now) {
             return Some(mpq);

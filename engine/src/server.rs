@@ -3,8 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Read};
-use std::net::Shutdown;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::socket_peercred;
@@ -26,8 +25,6 @@ use crate::install::{HOST_ADDRESS, Prepared, User};
 
 /// Longest pause of a peer that is being sent an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a peer that is refused may take to hear why.
-const REFUSAL: Duration = Duration::from_millis(100);
 /// Connections of all users but root together; each costs a thread.
 const MAX_CONNECTIONS: usize = 256;
 
@@ -106,7 +103,7 @@ struct Shared {
     limits: Limits,
     tickets: Sender<Ticket>,
     wake: Arc<OwnedFd>,
-    connections: Connections,
+    connections: Arc<Connections>,
 }
 
 impl Server {
@@ -136,7 +133,7 @@ impl Server {
     pub fn start(&mut self, machine: Machine, limits: Limits) -> Result<(), ServerError> {
         let Some((listener, tickets)) = self.listener.take() else { return Ok(()) };
         let wake = self.wake.clone();
-        let shared = Arc::new(Shared { machine, limits, tickets, wake, connections: Connections::default() });
+        let shared = Arc::new(Shared { machine, limits, tickets, wake, connections: Arc::default() });
         let thread = thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared));
         thread.map(drop).map_err(|source| ServerError::Io { path: self.path.clone(), source })
     }
@@ -163,8 +160,10 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.file.is_some() && file_at(&self.path) == self.file {
-            // Somebody may remove it at the same moment.
-            let _ = fs::remove_file(&self.path);
+            // The folder may be another user's, and spind has given up the right to write there.
+            if let Err(error) = fs::remove_file(&self.path) {
+                tracing::warn!("control socket {} stays behind: {error}", self.path.display());
+            }
         }
     }
 }
@@ -203,33 +202,26 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
                 continue;
             }
         };
-        if !shared.connections.open(uid, shared.limits.connections) {
+        let Some(place) = Connections::open(&shared.connections, uid, shared.limits.connections) else {
             refuse(&stream, shared.limits.connections);
             continue;
-        }
-        let served = shared.clone();
-        let spawned = thread::Builder::new().name("connection".into()).spawn(move || {
-            Connection { stream, user: User(uid), shared: served.clone(), owned: Vec::new() }.serve();
-            served.connections.close(uid);
-        });
+        };
+        let connection =
+            Connection { stream, user: User(uid), shared: shared.clone(), owned: Vec::new(), _place: place };
+        let spawned = thread::Builder::new().name("connection".into()).spawn(move || connection.serve());
         if let Err(error) = spawned {
-            shared.connections.close(uid);
             tracing::warn!("control connection refused: {error}");
         }
     }
 }
 
-/// Says why, as a courtesy: a peer that is slow or gone is not waited for.
+/// Says why, as a courtesy: nobody is waited for.
 fn refuse(stream: &UnixStream, limit: usize) {
     let message = format!("all {limit} control connections of this user are in use, or too many of all users");
-    let _ = stream.set_write_timeout(Some(REFUSAL));
-    let _ = wire::send(stream, &Reply::Error { message }, &[], None);
-    let _ = stream.shutdown(Shutdown::Write);
-    // Closing with the request unread would take the answer away from the peer again.
-    let _ = stream.set_read_timeout(Some(REFUSAL));
-    let (mut reader, mut unread) = (stream, [0; 4096]);
-    let deadline = Instant::now() + REFUSAL;
-    while Instant::now() < deadline && matches!(reader.read(&mut unread), Ok(1..)) {}
+    if stream.set_nonblocking(true).is_ok() {
+        // It fits the socket's buffer, unless the peer is gone.
+        let _ = wire::send(stream, &Reply::Error { message }, &[], None);
+    }
 }
 
 /// Open connections by user.
@@ -237,29 +229,39 @@ fn refuse(stream: &UnixStream, limit: usize) {
 struct Connections(Mutex<HashMap<u32, usize>>);
 
 impl Connections {
-    /// Takes a place for a user; false when its places, or all but root's, are taken.
-    fn open(&self, uid: u32, per_user: usize) -> bool {
-        let mut open = self.lock();
+    /// Takes a place for a user; `None` when its places, or all but root's, are taken.
+    fn open(all: &Arc<Self>, uid: u32, per_user: usize) -> Option<Place> {
+        let mut open = all.lock();
         let others: usize = open.iter().filter(|(user, _)| **user != 0).map(|(_, count)| count).sum();
-        let count = open.entry(uid).or_default();
-        let room = *count < per_user && (uid == 0 || others < MAX_CONNECTIONS);
-        *count += usize::from(room);
-        room
-    }
-
-    fn close(&self, uid: u32) {
-        let mut open = self.lock();
-        if let Some(count) = open.get_mut(&uid) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&uid);
-            }
-        }
+        let count = open.get(&uid).copied().unwrap_or(0);
+        let room = count < per_user && (uid == 0 || others < MAX_CONNECTIONS);
+        room.then(|| {
+            open.insert(uid, count + 1);
+            Place { all: all.clone(), uid }
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, usize>> {
         // The counts are consistent at every moment a thread could panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A user's place among the connections, free again when dropped.
+struct Place {
+    all: Arc<Connections>,
+    uid: u32,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.all.lock();
+        if let Some(count) = open.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.uid);
+            }
+        }
     }
 }
 
@@ -270,6 +272,7 @@ struct Connection {
     shared: Arc<Shared>,
     /// Contexts that live as long as this connection.
     owned: Vec<u32>,
+    _place: Place,
 }
 
 impl Connection {

@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use common::{Lab, ROOT, payload, udp, udp_from};
 use spin_abi::control::Install;
@@ -229,6 +230,44 @@ fn open_messages_of_one_context_do_not_keep_out_another() {
     assert_eq!(lab.total(Counter::HeaderRuns), headers);
     lab.exchange(&[udp_from(1000, 1, b"123456")]);
     assert_eq!(lab.total(Counter::HeaderRuns), headers + 1);
+}
+
+#[test]
+fn when_the_greediest_is_busy_the_next_gives_way() {
+    let mut lab = Lab::new();
+    let open = |port: u16| Install { eom: Some("never".into()), ..rule(&format!("udp dport {port}")) };
+    for port in 1..=5 {
+        lab.install_with("three_handlers", open(port));
+    }
+    lab.install("udp_pingpong", "udp dport 9999");
+    for (port, flows) in [(1, 56), (2, 50), (3, 50), (4, 50), (5, 50)] {
+        for flow in 0..flows {
+            lab.exchange(&[udp_from(1000 + flow, port, b"123456")]);
+        }
+    }
+    // One batch: every queue of the greediest has a frame waiting when the newcomer's arrive.
+    let busy = (0..56).map(|flow| udp_from(1000 + flow, 1, b"123456"));
+    let batch: Vec<_> = busy.chain((0..8).map(|flow| udp_from(1000 + flow, 9999, b"hello"))).collect();
+    assert_eq!(lab.exchange(&batch).len(), 8);
+    assert_eq!((lab.total(Counter::DropNoMpq), lab.total(Counter::MessagesEvicted)), (0, 8));
+}
+
+#[test]
+fn a_context_alone_ends_its_own_messages_only_when_they_are_old() {
+    let mut lab = Lab::new();
+    lab.install_with("three_handlers", Install { eom: Some("never".into()), ..rule("udp dport 1") });
+    for flow in 0..256 {
+        lab.exchange(&[udp_from(1000 + flow, 1, b"123456")]);
+    }
+    lab.now = Duration::from_secs(9);
+    lab.exchange(&[udp_from(1000, 1, b"123456"), udp_from(5000, 1, b"123456")]);
+    assert_eq!((lab.total(Counter::DropNoMpq), lab.total(Counter::MessagesEvicted)), (1, 0));
+    lab.now = Duration::from_secs(11);
+    lab.exchange(&[udp_from(5000, 1, b"123456")]);
+    assert_eq!((lab.total(Counter::DropNoMpq), lab.total(Counter::MessagesEvicted)), (1, 1));
+    let headers = lab.total(Counter::HeaderRuns);
+    lab.exchange(&[udp_from(1000, 1, b"123456")]);
+    assert_eq!(lab.total(Counter::HeaderRuns), headers, "the one used two seconds ago was not the one to go");
 }
 
 #[test]

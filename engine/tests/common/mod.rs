@@ -25,6 +25,8 @@ pub struct Lab {
     pub engine: Engine,
     pub far: MemoryQueue,
     pub limits: Limits,
+    /// What the engine's clock shows.
+    pub now: Duration,
     /// The NIC refuses new rules while set.
     pub refuse_rules: Arc<AtomicBool>,
     /// Longest frame the NIC sends.
@@ -101,7 +103,14 @@ impl Lab {
         let refuse_rules = Arc::new(AtomicBool::new(false));
         let longest = Arc::new(AtomicUsize::new(queue.max_frame()));
         let nic = Nic { queue, refuse_rules: refuse_rules.clone(), longest: longest.clone() };
-        Self { engine: Engine::new(machine, Box::new(nic)), far, limits: Limits::default(), refuse_rules, longest }
+        Self {
+            engine: Engine::new(machine, Box::new(nic)),
+            far,
+            limits: Limits::default(),
+            now: Duration::ZERO,
+            refuse_rules,
+            longest,
+        }
     }
 
     pub fn try_install(
@@ -135,7 +144,7 @@ impl Lab {
         }
         assert_eq!(self.far.send(&mut batch), frames.len());
         self.far.flush().expect("memory does not fail");
-        while self.engine.turn(|| Duration::ZERO).expect("memory does not fail") > 0 || self.engine.backlog() > 0 {}
+        while self.engine.turn(|| self.now).expect("memory does not fail") > 0 || self.engine.backlog() > 0 {}
         let mut replies = Vec::new();
         while self.far.receive(&mut batch, 64) > 0 {
             for frame in batch.drain(..) {

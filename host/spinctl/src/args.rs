@@ -90,7 +90,7 @@ pub struct InstallArgs {
     /// Bytes of each packet to copy to L1; all of it unless given.
     #[arg(long, value_name = "BYTES")]
     pub l1_bytes: Option<u32>,
-    /// Instructions a handler may run before it is ended.
+    /// Instructions a handler may run before it is ended; a send counts for 1000, copies for their bytes / 8.
     #[arg(long, value_name = "N")]
     pub instruction_limit: Option<u64>,
 }

@@ -5,7 +5,7 @@ mod args;
 mod show;
 
 use std::fs;
-use std::io::{ErrorKind, Write, stdout};
+use std::io::{ErrorKind, Read, Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,8 +18,8 @@ use libspin::{Client, Install, MAX_BLOB};
 enum Error {
     #[error("{}: {source}", path.display())]
     File { path: std::path::PathBuf, source: std::io::Error },
-    #[error("{}: {bytes} bytes, spind takes at most {MAX_BLOB}", path.display())]
-    TooLong { path: std::path::PathBuf, bytes: usize },
+    #[error("{}: too long, spind takes at most {MAX_BLOB} bytes", path.display())]
+    TooLong { path: std::path::PathBuf },
     #[error(transparent)]
     Spin(#[from] libspin::Error),
     #[error("no context {0:?} is installed; `spinctl list` shows those that are")]
@@ -88,12 +88,11 @@ fn dump(host: &libspin::Region, offset: u64, length: Option<u64>) -> Result<(), 
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    let bytes = fs::read(path).map_err(|source| Error::File { path: path.to_path_buf(), source })?;
-    if bytes.len() > MAX_BLOB {
-        Err(Error::TooLong { path: path.to_path_buf(), bytes: bytes.len() })
-    } else {
-        Ok(bytes)
-    }
+    let mut bytes = Vec::new();
+    // One more than spind takes, so that a file that never ends is known for too long.
+    let read = fs::File::open(path).and_then(|file| file.take(MAX_BLOB as u64 + 1).read_to_end(&mut bytes));
+    read.map_err(|source| Error::File { path: path.to_path_buf(), source })?;
+    if bytes.len() > MAX_BLOB { Err(Error::TooLong { path: path.to_path_buf() }) } else { Ok(bytes) }
 }
 
 /// What `spinctl install` asks of spind: the context outlives this process.
@@ -115,14 +114,8 @@ fn request(args: &InstallArgs) -> Install {
 
 /// The id of a context named by id or, where no context has that id, by name.
 fn find(spind: &mut Client, wanted: &str) -> Result<u32, Error> {
-    let number = wanted.parse().ok();
-    let contexts = match (spind.contexts(), number) {
-        (Ok(contexts), _) => contexts,
-        // Whatever keeps spind from listing, a context can be named by its id.
-        (Err(_), Some(id)) => return Ok(id),
-        (Err(error), None) => return Err(error.into()),
-    };
-    if let Some(id) = number.filter(|id| contexts.iter().any(|context| context.context == *id)) {
+    let contexts = spind.contexts()?;
+    if let Some(id) = wanted.parse().ok().filter(|id| contexts.iter().any(|context| context.context == *id)) {
         return Ok(id);
     }
     let ids: Vec<u32> =
