@@ -6,7 +6,7 @@
 //! * [`tcp`]: a bulk transfer with a checksum at both ends.
 //! * [`ping`]: the system's `ping`, read.
 //! * [`wire`]: Ethernet, VLAN, IPv4, UDP and ICMP: built and strictly checked.
-//! * [`pcap`]: capture files.
+//! * [`pcap`]: the frames of a capture file.
 //! * [`capture`]: whether a capture holds exactly the right reply to every request.
 //! * [`odd`]: frames that kernels rarely send: tagged, padded, with options, fragments, cut short.
 //! * [`raw`]: a packet socket to send those with.

@@ -7,13 +7,12 @@
 use hpu_vm::{RegionKind, View};
 use spin_abi::command::{Command, Direction, Immediate, Source, Status};
 use spin_abi::counters::Counter;
+use spin_nic::frame::MIN_SEND;
 use spin_nic::{Frame, Queue};
 
 use crate::context::HostMemory;
 use crate::counts::Counts;
 
-/// Shortest frame sent: an Ethernet header.
-const MIN_FRAME: u32 = 14;
 /// How often the NIC is asked to give back transmit buffers before a send fails.
 const ALLOCATE_ATTEMPTS: u32 = 100;
 
@@ -29,15 +28,6 @@ mod charge {
     pub const BYTES_PER_INSTRUCTION: u64 = 8;
 }
 
-/// How issuing went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Issued {
-    /// The command is over.
-    Ended(Status),
-    /// It is put off.
-    Pending,
-}
-
 /// A send of the L2 packet that is put off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deferred {
@@ -45,9 +35,9 @@ pub struct Deferred {
     /// Address in the L2 packet window.
     address: u32,
     /// First byte of the frame to send.
-    pub offset: usize,
+    pub offset: u32,
     /// Bytes to send.
-    pub len: usize,
+    pub length: u32,
 }
 
 /// What the commands of one task may reach.
@@ -71,23 +61,16 @@ pub struct Commands<'t> {
 }
 
 impl Commands<'_> {
-    /// Carries out or puts off a command.
-    pub fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Issued {
+    /// Carries out a command, or puts it off: [`Status::Pending`].
+    pub fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status {
         self.charge += charge::COMMAND;
         let result = match command {
-            Command::Send { fid: 0, source, length, .. } => match self.send(handle, source, length, view) {
-                Ok(Issued::Pending) => return Issued::Pending,
-                Ok(Issued::Ended(_)) => Ok(()),
-                Err(status) => Err(status),
-            },
+            Command::Send { fid: 0, source, length, .. } => self.send(handle, source, length, view),
             Command::Send { .. } => Err(Status::Unsupported),
             Command::Dma { host, nic, length, direction, .. } => self.dma(host, nic, length, direction, view),
             Command::HostDirect { host, data } => self.host_direct(host, &data),
         };
-        Issued::Ended(match result {
-            Ok(()) => Status::Done,
-            Err(status) => self.refuse(status),
-        })
+        result.unwrap_or_else(|status| self.refuse(status))
     }
 
     /// Counts a command that was not carried out.
@@ -99,7 +82,8 @@ impl Commands<'_> {
     /// Carries out the command put off under `handle`, if there is one, and says how that ended.
     pub fn complete(&mut self, handle: u32, view: &View<'_>) -> Option<Status> {
         let deferred = self.deferred.take_if(|deferred| deferred.handle == handle)?;
-        Some(self.copy_deferred(deferred, view))
+        let copied = self.copy_from_view(deferred.address, deferred.length, view);
+        Some(copied.unwrap_or_else(|status| self.refuse(status)))
     }
 
     /// The handle of the send that is put off.
@@ -108,44 +92,35 @@ impl Commands<'_> {
         self.deferred.map(|deferred| deferred.handle)
     }
 
-    fn send(&mut self, handle: u32, source: Source, length: u32, view: &View<'_>) -> Result<Issued, Status> {
+    fn send(&mut self, handle: u32, source: Source, length: u32, view: &View<'_>) -> Result<Status, Status> {
         self.charge += charge::SEND;
-        if length < MIN_FRAME || length as usize > self.nic.max_frame() {
+        if !(MIN_SEND..=self.nic.max_frame()).contains(&(length as usize)) {
             return Err(Status::BadLength);
         }
         let address = match source {
-            Source::Host(address) => return self.send_from_host(address, length).map(|()| Issued::Ended(Status::Done)),
+            Source::Host(address) => return self.send_from_host(address, length),
             Source::Nic(address) => address,
         };
         match view.kind_of(address, length) {
             Some((RegionKind::L2Packet, offset)) if self.may_move => {
-                self.deferred = Some(Deferred { handle, address, offset: offset as usize, len: length as usize });
-                return Ok(Issued::Pending);
+                self.deferred = Some(Deferred { handle, address, offset, length });
+                return Ok(Status::Pending);
             }
             Some((RegionKind::Code | RegionKind::Task, _)) | None => return Err(Status::BadNicAddress),
             Some(_) => {}
         }
-        self.copy_from_view(address, length, view).map(|()| Issued::Ended(Status::Done))
+        self.copy_from_view(address, length, view)
     }
 
-    fn copy_deferred(&mut self, deferred: Deferred, view: &View<'_>) -> Status {
-        #[allow(clippy::cast_possible_truncation, reason = "was a u32 when the command was issued")]
-        let length = deferred.len as u32;
-        match self.copy_from_view(deferred.address, length, view) {
-            Ok(()) => Status::Done,
-            Err(status) => self.refuse(status),
-        }
-    }
-
-    fn copy_from_view(&mut self, address: u32, length: u32, view: &View<'_>) -> Result<(), Status> {
+    fn copy_from_view(&mut self, address: u32, length: u32, view: &View<'_>) -> Result<Status, Status> {
         let bytes = view.read(address, length).ok_or(Status::BadNicAddress)?;
         let mut frame = self.frame_of(bytes.len())?;
         frame.copy_from_slice(bytes);
         stage(self.transmit, self.counts, frame);
-        Ok(())
+        Ok(Status::Done)
     }
 
-    fn send_from_host(&mut self, address: u64, length: u32) -> Result<(), Status> {
+    fn send_from_host(&mut self, address: u64, length: u32) -> Result<Status, Status> {
         let host = self.host.ok_or(Status::BadHostAddress)?;
         let offset = host.offset(address, length as usize).ok_or(Status::BadHostAddress)?;
         let mut frame = self.frame_of(length as usize)?;
@@ -155,7 +130,7 @@ impl Commands<'_> {
         }
         self.counts.add(Counter::DmaFromHostBytes, u64::from(length));
         stage(self.transmit, self.counts, frame);
-        Ok(())
+        Ok(Status::Done)
     }
 
     /// A frame of `len` bytes. When none is free, what is staged goes to the NIC, which is asked again while it sends.
@@ -180,7 +155,14 @@ impl Commands<'_> {
         Err(Status::NoBuffer)
     }
 
-    fn dma(&mut self, host: u64, nic: u32, len: u32, direction: Direction, view: &mut View<'_>) -> Result<(), Status> {
+    fn dma(
+        &mut self,
+        host: u64,
+        nic: u32,
+        len: u32,
+        direction: Direction,
+        view: &mut View<'_>,
+    ) -> Result<Status, Status> {
         let memory = self.host.ok_or(Status::BadHostAddress)?;
         let offset = memory.offset(host, len as usize).ok_or(Status::BadHostAddress)?;
         self.charge += u64::from(len) / charge::BYTES_PER_INSTRUCTION;
@@ -197,17 +179,17 @@ impl Commands<'_> {
             }
         }
         self.counts.add(Counter::CommandsDma, 1);
-        Ok(())
+        Ok(Status::Done)
     }
 
-    fn host_direct(&mut self, host: u64, data: &Immediate) -> Result<(), Status> {
+    fn host_direct(&mut self, host: u64, data: &Immediate) -> Result<Status, Status> {
         let memory = self.host.ok_or(Status::BadHostAddress)?;
         let bytes = data.as_slice();
         let offset = memory.offset(host, bytes.len()).ok_or(Status::BadHostAddress)?;
         memory.region.write(offset, bytes).map_err(|_| Status::BadHostAddress)?;
         self.counts.add(Counter::CommandsHostDirect, 1);
         self.counts.add(Counter::DmaToHostBytes, bytes.len() as u64);
-        Ok(())
+        Ok(Status::Done)
     }
 }
 

@@ -6,7 +6,7 @@ use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, STDOUT_BASE, STDOUT_SIZE};
 use spin_abi::regs;
 
-use crate::commands::{Commands, Issued};
+use crate::commands::Commands;
 
 /// Commands whose outcome an HPU remembers.
 const HISTORY: usize = 8;
@@ -82,10 +82,7 @@ impl<'t, 'c> Driver<'t, 'c> {
                 if let (Some(earlier), Command::Send { .. }) = (self.commands.deferred_handle(), command) {
                     self.complete(earlier, view);
                 }
-                match self.commands.issue(handle, command, view) {
-                    Issued::Ended(status) => status,
-                    Issued::Pending => Status::Pending,
-                }
+                self.commands.issue(handle, command, view)
             }
         };
         self.remember(handle, status);

@@ -228,7 +228,7 @@ impl Engine {
         let counts = &mut context(&mut self.contexts, slot).counts;
         counts.add(Counter::Released, 1);
         match deferred {
-            Some(send) if frame.trim(send.offset, send.len).is_ok() => {
+            Some(send) if frame.trim(send.offset as usize, send.length as usize).is_ok() => {
                 counts.add(Counter::TxMoved, 1);
                 stage(&mut self.transmit, counts, frame);
             }

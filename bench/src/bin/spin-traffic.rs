@@ -238,12 +238,11 @@ fn standard_input() -> Result<String, std::io::Error> {
 }
 
 fn check_capture(captures: &[PathBuf], parties: Parties) -> Verdicts {
-    let files = captures.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let mut frames = Vec::new();
-    for (file, path) in files.iter().zip(captures) {
-        frames.extend(pcap::read(file).map_err(|error| format!("{}: {error}", path.display()))?);
+    for path in captures {
+        frames.extend(pcap::read(&read(path)?).map_err(|error| format!("{}: {error}", path.display()))?);
     }
-    let report = capture::check(frames, parties);
+    let report = capture::check(frames.iter().map(Vec::as_slice), parties);
     println!("{}", serde_json::to_string_pretty(&report)?);
     Ok(report.holds())
 }
