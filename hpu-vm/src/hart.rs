@@ -11,7 +11,10 @@ use crate::inst::Reg;
 /// # Time
 /// The HPU's clock is the number of instructions it completed: one per cycle at PsPIN's 1 GHz, the same in
 /// every run. `cycle`, `time` and `instret` all read it; waiting for a command takes no time.
-#[derive(Clone, Debug, Default)]
+///
+/// Translated code reads and writes it where it lies: hence `repr(C)`.
+#[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Hart {
     /// Registers x0 to x31; x0 is zero whenever an instruction begins.
     pub x: [u32; 32],
@@ -19,24 +22,38 @@ pub struct Hart {
     pub pc: u32,
     /// What `mhartid` reads.
     pub id: u32,
-    /// Word reserved by LR: its address and the value it had.
-    pub(crate) reservation: Option<(u32, u32)>,
-    retired: u64,
-    cycle_offset: u64,
-    instret_offset: u64,
+    /// Address of the word reserved by LR, [`UNRESERVED`] when there is none.
+    pub(crate) reserved_address: u32,
+    /// The value it had then.
+    pub(crate) reserved_value: u32,
+    pub(crate) retired: u64,
+    pub(crate) cycle_offset: u64,
+    pub(crate) instret_offset: u64,
 }
+
+/// No word has this address.
+pub(crate) const UNRESERVED: u32 = 1;
 
 impl Hart {
     /// An HPU that has executed nothing, whose `mhartid` is `id`.
     #[must_use]
-    pub fn new(id: u32) -> Self {
-        Self { id, ..Self::default() }
+    pub const fn new(id: u32) -> Self {
+        Self {
+            x: [0; 32],
+            pc: 0,
+            id,
+            reserved_address: UNRESERVED,
+            reserved_value: 0,
+            retired: 0,
+            cycle_offset: 0,
+            instret_offset: 0,
+        }
     }
 
     /// Prepares a task: all registers zero but `sp`, `a0` (the argument) and `ra` (the address whose return ends
     /// the task); no reservation; counters written by an earlier task count true again.
     pub fn begin(&mut self, entry: u32, sp: u32, argument: u32) {
-        *self = Self { id: self.id, retired: self.retired, pc: entry, ..Self::default() };
+        *self = Self { retired: self.retired, pc: entry, ..Self::new(self.id) };
         self.set(Reg::SP, sp);
         self.set(Reg::A0, argument);
         self.set(Reg::RA, RETURN_ADDRESS);
@@ -64,7 +81,17 @@ impl Hart {
 
     /// Forgets a reservation: whoever lets other harts run between two instructions of this one calls this.
     pub const fn clear_reservation(&mut self) {
-        self.reservation = None;
+        self.reserved_address = UNRESERVED;
+    }
+
+    /// Remembers the word at `address`, which holds `value`.
+    pub(crate) const fn reserve(&mut self, address: u32, value: u32) {
+        (self.reserved_address, self.reserved_value) = (address, value);
+    }
+
+    /// Whether the word at `address` is reserved and was `value` then.
+    pub(crate) const fn holds_reservation(&self, address: u32, value: u32) -> bool {
+        self.reserved_address == address && self.reserved_value == value
     }
 
     /// What the `cycle` counter reads.
@@ -115,14 +142,14 @@ mod tests {
     fn a_task_inherits_nothing_but_the_count() {
         let mut hart = Hart::new(9);
         hart.x = [7; 32];
-        hart.reservation = Some((4, 5));
+        hart.reserve(4, 5);
         hart.retire();
         hart.write_csr(Csr::Cycle(Half::High), 5);
         hart.begin(0x1d00_0000, 0x1000_1000, 0x1000_0ff0);
         let mut expected = [0; 32];
         (expected[1], expected[2], expected[10]) = (0xffff_fffc, 0x1000_1000, 0x1000_0ff0);
         assert_eq!(hart.x, expected);
-        assert_eq!((hart.pc, hart.id, hart.reservation), (0x1d00_0000, 9, None));
+        assert_eq!((hart.pc, hart.id, hart.reserved_address), (0x1d00_0000, 9, super::UNRESERVED));
         assert_eq!((hart.retired(), hart.cycle()), (1, 1));
     }
 

@@ -234,7 +234,7 @@ impl<D: Device> Core<'_, '_, D> {
 
     fn load_reserved(&mut self, address: u32) -> Result<u32, Stop> {
         let old = self.atomic_load(address, Cause::LoadMisaligned, Cause::LoadAccess)?;
-        self.hart.reservation = Some((self.view.normalise(address), old));
+        self.hart.reserve(self.view.normalise(address), old);
         Ok(old)
     }
 
@@ -243,9 +243,9 @@ impl<D: Device> Core<'_, '_, D> {
     /// whether it stores or not.
     fn store_conditional(&mut self, address: u32, value: u32) -> Result<u32, Stop> {
         let now = self.atomic_load(address, Cause::StoreMisaligned, Cause::StoreAccess)?;
-        let holds = self.hart.reservation == Some((self.view.normalise(address), now));
+        let holds = self.hart.holds_reservation(self.view.normalise(address), now);
         self.atomic_store(address, if holds { value } else { now })?;
-        self.hart.reservation = None;
+        self.hart.clear_reservation();
         Ok(u32::from(!holds))
     }
 
