@@ -4,12 +4,12 @@
 NIC ?= veth
 CARGO ?= cargo
 BIN := target/release
-HANDLERS := icmp_echo udp_pingpong
+HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: help demo-possible deps-build deps-demo deps-test build handlers demo test lint bench clean
+.PHONY: help demo-possible deps-build deps-demo deps-test build handlers demo test lint test-aarch64 bench bench-handlers fuzz-long clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 	@echo "demo takes NIC=veth (default, as root) or NIC=loopback (without root)"
 
 deps-build deps-demo deps-test: deps-%:
@@ -45,6 +45,13 @@ test: deps-test build handlers ## all tests: unit, property, qemu comparison, fu
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo NIC=veth; \
 	else echo "SKIPPED: the demo over AF_XDP between network namespaces needs root"; fi
 
+fuzz-long: deps-test ## a million random programs, compared between engines (SPIN_FUZZ_PROGRAMS, SPIN_FUZZ_SEED)
+	SPIN_FUZZ_PROGRAMS=$${SPIN_FUZZ_PROGRAMS:-1000000} \
+		$(CARGO) test --release --locked -p hpu-vm --test differential -- --nocapture --test-threads=1
+
+test-aarch64: ## the tests that need no NIC as aarch64 programs, emulated
+	deploy/test-aarch64.sh
+
 lint: deps-build ## formatting, clippy, dependency licences
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
@@ -52,6 +59,11 @@ lint: deps-build ## formatting, clippy, dependency licences
 
 bench: build handlers ## nanoseconds per packet through the engine, beside native code in the same run
 	$(BIN)/spin-bench
+
+bench-handlers: build handlers ## nanoseconds per packet of the paper's handlers, beside the same work in native code
+	handlers/sdk/bin/spin-cc handlers/testing/empty.c -o target/handlers/empty.elf
+	bench/native/build target/native
+	$(BIN)/spin-bench-handlers
 
 clean: ## remove everything built
 	$(CARGO) clean

@@ -218,6 +218,24 @@ pub struct FaultInfo {
     pub handler: String,
     /// Symbol and offset of the pc; the handler's symbol when the pc is in no function.
     pub symbol: String,
+    /// Source line of the pc, when the image was built with `-g`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<SourceLine>,
+}
+
+/// A place in a handler's source; prints as `file.c:34`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceLine {
+    /// Name of the file without folders.
+    pub file: String,
+    /// Line number from 1.
+    pub line: u32,
+}
+
+impl core::fmt::Display for SourceLine {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
 }
 
 /// All counters.

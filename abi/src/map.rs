@@ -30,6 +30,11 @@ pub const RETURN_ADDRESS: u32 = 0xffff_fffc;
 pub const STACK_WINDOW: u32 = PAGE;
 /// Packet window of one HPU slot, in bytes, in L1 and in L2: the largest frame a handler can be given.
 pub const PACKET_WINDOW: u32 = PAGE;
+/// Bytes at the top of a stack window that hold the task registers, then `handler_args_t`; the stack pointer starts
+/// below them.
+pub const TASK_BLOCK: u32 = 96;
+/// Bytes of `handler_args_t`: task, HPU's global id, cluster, HPU.
+pub const HANDLER_ARGS: u32 = 16;
 /// Offset in L1 of HPU 0's stack window.
 pub const L1_STACKS: u32 = 0;
 

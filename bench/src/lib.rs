@@ -10,12 +10,14 @@
 //! * [`capture`]: whether a capture holds exactly the right reply to every request.
 //! * [`odd`]: frames that kernels rarely send: tagged, padded, with options, fragments, cut short.
 //! * [`raw`]: a packet socket to send those with.
+//! * [`handlers`]: what the paper's handlers cost a packet, by each way to run them.
 //! * [`counters`]: numbers out of `spinctl stats --json`.
 #![deny(unsafe_code)]
 
 pub mod capture;
 pub mod content;
 pub mod counters;
+pub mod handlers;
 pub mod odd;
 pub mod outcome;
 pub mod pcap;

@@ -15,6 +15,8 @@ use crate::counts::Counts;
 
 /// How often the NIC is asked to give back transmit buffers before a send fails.
 const ALLOCATE_ATTEMPTS: u32 = 100;
+/// Bytes copied between NIC and host memory at a time.
+const PIECE: u32 = 1024;
 
 /// What carrying out a command counts for against the handler's limit, in instructions of 1 ns: the limit is a time.
 mod charge {
@@ -113,9 +115,12 @@ impl Commands<'_> {
     }
 
     fn copy_from_view(&mut self, address: u32, length: u32, view: &View<'_>) -> Result<Status, Status> {
-        let bytes = view.read(address, length).ok_or(Status::BadNicAddress)?;
-        let mut frame = self.frame_of(bytes.len())?;
-        frame.copy_from_slice(bytes);
+        view.kind_of(address, length).ok_or(Status::BadNicAddress)?;
+        let mut frame = self.frame_of(length as usize)?;
+        if view.copy_out(address, &mut frame).is_none() {
+            self.nic.recycle(frame);
+            return Err(Status::BadNicAddress);
+        }
         stage(self.transmit, self.counts, frame);
         Ok(Status::Done)
     }
@@ -168,13 +173,21 @@ impl Commands<'_> {
         self.charge += u64::from(len) / charge::BYTES_PER_INSTRUCTION;
         match direction {
             Direction::ToHost => {
-                let from = view.read(nic, len).ok_or(Status::BadNicAddress)?;
-                memory.region.write(offset, from).map_err(|_| Status::BadHostAddress)?;
+                view.kind_of(nic, len).ok_or(Status::BadNicAddress)?;
+                in_pieces(len, |done, piece| {
+                    view.copy_out(nic + done, piece).ok_or(Status::BadNicAddress)?;
+                    memory.region.write(offset + u64::from(done), piece).map_err(|_| Status::BadHostAddress)
+                })?;
                 self.counts.add(Counter::DmaToHostBytes, u64::from(len));
             }
             Direction::FromHost => {
-                let to = view.write(nic, len).ok_or(Status::BadNicAddress)?;
-                memory.region.read(offset, to).map_err(|_| Status::BadHostAddress)?;
+                if !view.writable(nic, len) {
+                    return Err(Status::BadNicAddress);
+                }
+                in_pieces(len, |done, piece| {
+                    memory.region.read(offset + u64::from(done), piece).map_err(|_| Status::BadHostAddress)?;
+                    view.copy_in(nic + done, piece).ok_or(Status::BadNicAddress)
+                })?;
                 self.counts.add(Counter::DmaFromHostBytes, u64::from(len));
             }
         }
@@ -191,6 +204,13 @@ impl Commands<'_> {
         self.counts.add(Counter::DmaToHostBytes, bytes.len() as u64);
         Ok(Status::Done)
     }
+}
+
+/// Moves `len` bytes through a buffer, since either side may change while they are copied: `copy` gets the bytes
+/// done and room for the next ones.
+fn in_pieces(len: u32, mut copy: impl FnMut(u32, &mut [u8]) -> Result<(), Status>) -> Result<(), Status> {
+    let mut buffer = [0; PIECE as usize];
+    (0..len).step_by(PIECE as usize).try_for_each(|done| copy(done, &mut buffer[..PIECE.min(len - done) as usize]))
 }
 
 /// Stages a frame that a send command made, for the end of the batch, and counts it.

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
 use hpu_vm::{Image, ImageMemory};
-use spin_abi::control::FaultInfo;
+use spin_abi::control::{FaultInfo, SourceLine};
 use spin_abi::fault::Fault;
 use spin_abi::map::Machine;
 use spin_matcher::TableEntry;
@@ -166,6 +166,7 @@ impl Context {
         }
         let symbol = image.symbolize(fault.pc).map(|(name, offset)| format!("{name}+{offset:#x}"));
         let symbol = symbol.unwrap_or_else(|| stage.kind().symbol().to_owned());
-        self.faults.push_back(FaultInfo { fault, handler: stage.name().to_owned(), symbol });
+        let line = image.line(fault.pc).map(|at| SourceLine { file: at.file.to_owned(), line: at.line });
+        self.faults.push_back(FaultInfo { fault, handler: stage.name().to_owned(), symbol, line });
     }
 }

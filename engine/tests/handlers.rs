@@ -103,6 +103,27 @@ fn misbehaving_handlers_are_ended_and_named() {
 }
 
 #[test]
+fn faults_of_an_image_built_with_g_name_the_source_line() {
+    let source = spin_handlers::source("null_load");
+    let text = std::fs::read_to_string(&source).unwrap();
+    let expected = 1 + text.lines().position(|line| line.contains("*(volatile uint32_t *)0")).expect("the load");
+    let fault = |arguments: &[&str]| {
+        let image = spin_handlers::try_build(&[&source], arguments).unwrap();
+        let mut lab = Lab::new();
+        let (id, _) = lab.try_install(&image, rule("udp dport 1"), ROOT).unwrap();
+        lab.exchange(&[udp(1, b"")]);
+        lab.faults(id).pop().expect("a fault")
+    };
+    for version in ["-g", "-gdwarf-4", "-gdwarf-3"] {
+        let fault = fault(&[version]);
+        let line = fault.line.as_ref().map(ToString::to_string);
+        assert_eq!(line, Some(format!("null_load.c:{expected}")), "{version}: {fault:?}");
+        assert!(fault.symbol.starts_with("payload_handler+0x"), "{version}: {fault:?}");
+    }
+    assert_eq!(fault(&[]).line, None);
+}
+
+#[test]
 fn stores_outside_are_faults_wherever_they_go() {
     for choice in [b'e', b'E', b'b', b'n', b's', b'h', b'c', b'w'] {
         ends_with("store_outside", &[choice], Cause::StoreAccess);

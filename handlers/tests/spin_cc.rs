@@ -6,7 +6,8 @@ use spin_handlers::{build, folder, source, spin_cc, try_build};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SHIPPED: [&str; 2] = ["icmp_echo", "udp_pingpong"];
+const SHIPPED: [&str; 8] =
+    ["icmp_echo", "udp_pingpong", "filtering", "kvstore", "strided_ddt", "aggregate", "reduce", "histogram"];
 
 fn testing() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder().join("testing")).unwrap();
@@ -97,6 +98,21 @@ fn the_compilers_own_helpers_are_there() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), "helpers.c", text);
     try_build(&[&file], &["-Werror", "-Os"]).unwrap();
+}
+
+/// The attributes section names the instruction set.
+fn has_vectors(image: &[u8]) -> bool {
+    image.windows(6).any(|bytes| bytes == b"zve32x")
+}
+
+#[test]
+fn vectors_are_used_when_asked_for() {
+    let handler = source("aggregate");
+    assert!(!has_vectors(&build(&handler)));
+    match try_build(&[&handler], &["-Werror", "--vectors"]) {
+        Ok(image) => assert!(has_vectors(&image)),
+        Err(error) => assert!(error.to_string().contains("--vectors needs clang 16"), "{error}"),
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Control and status registers a handler may name: Zicntr's counters, their machine-mode twins and the hart id.
+//! Control and status registers a handler may name: Zicntr's counters, their machine-mode twins, the hart id, and those
+//! of the vector unit (which has no `vstart`: it is always 0).
 //!
 //! PsPIN's runtime runs handlers in user mode but its headers read `mcycle` and `mhartid` too, so those are allowed.
 
@@ -13,6 +14,16 @@ pub enum Csr {
     Instret(Half),
     /// `mhartid`.
     HartId,
+    /// `vl`: elements of a vector operation, set by `vsetvli` and its like.
+    VectorLength,
+    /// `vtype`, set likewise.
+    VectorType,
+    /// `vlenb`: bytes of a vector register.
+    VectorBytes,
+    /// `vxrm`: fixed-point rounding mode.
+    VectorRounding,
+    /// `vxsat`: whether a fixed-point result was clipped.
+    VectorSaturated,
 }
 
 /// Which half of a 64-bit counter.
@@ -57,6 +68,11 @@ impl Csr {
             0xc02 | 0xb02 => Self::Instret(Half::Low),
             0xc82 | 0xb82 => Self::Instret(Half::High),
             0xf14 => Self::HartId,
+            0x009 => Self::VectorSaturated,
+            0x00a => Self::VectorRounding,
+            0xc20 => Self::VectorLength,
+            0xc21 => Self::VectorType,
+            0xc22 => Self::VectorBytes,
             _ => return None,
         })
     }
@@ -73,11 +89,12 @@ mod tests {
     use super::{Csr, Half, is_writable};
 
     #[test]
-    fn only_the_machine_counters_are_writable() {
+    fn machine_counters_and_fixed_point_state_are_writable() {
         let known: Vec<u32> = (0..0x1000).filter(|&n| Csr::from_number(n).is_some()).collect();
-        assert_eq!(known, [0xb00, 0xb02, 0xb80, 0xb82, 0xc00, 0xc01, 0xc02, 0xc80, 0xc81, 0xc82, 0xf14]);
+        let counters = [0xb00, 0xb02, 0xb80, 0xb82, 0xc00, 0xc01, 0xc02];
+        assert_eq!(known, [&[9, 10], &counters[..], &[0xc20, 0xc21, 0xc22, 0xc80, 0xc81, 0xc82, 0xf14]].concat());
         let writable: Vec<u32> = known.into_iter().filter(|&n| is_writable(n)).collect();
-        assert_eq!(writable, [0xb00, 0xb02, 0xb80, 0xb82]);
+        assert_eq!(writable, [9, 10, 0xb00, 0xb02, 0xb80, 0xb82]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::compressed;
 use crate::csr::{self, Csr};
 use crate::inst::{Format, Inst, Op, Reg};
+use crate::vector;
 
 /// An instruction and the bytes it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub const fn size(low: u16) -> u8 {
 
 /// Decodes the instruction in `bits`; of a compressed one only the lower half-word counts.
 ///
-/// `None` for anything outside RV32IMAC, fences and the registers of [`Csr`].
+/// `None` for anything outside RV32IMAC, fences, the [vector subset](mod@vector) and the registers of [`Csr`].
 #[must_use]
 #[allow(clippy::cast_possible_truncation, reason = "the lower half-word is what is looked at")]
 pub fn decode(bits: u32) -> Option<Decoded> {
@@ -36,7 +37,9 @@ pub fn decode(bits: u32) -> Option<Decoded> {
 
 /// Decodes a 4-byte instruction. A linear search: this runs when an image is loaded, never per packet.
 fn decode_word(bits: u32) -> Option<Inst> {
-    let op = *Op::ALL.iter().find(|op| bits & op.format().mask() == op.pattern())?;
+    let Some(&op) = Op::ALL.iter().find(|op| bits & op.format().mask() == op.pattern()) else {
+        return vector::decode(bits).map(|_| Inst::from_vector_bits(bits));
+    };
     let inst = operands(op, bits);
     match op.format() {
         Format::Csr | Format::CsrImmediate if !csr_allowed(inst) => None,
@@ -66,6 +69,7 @@ fn operands(op: Op, bits: u32) -> Inst {
         Format::LoadReserved => inst.rd(rd).rs1(rs1),
         Format::Csr | Format::CsrImmediate => inst.rd(rd).rs1(rs1).imm((bits >> 20).cast_signed()),
         Format::Fence | Format::System => inst,
+        Format::Vector => inst.imm(bits.cast_signed()),
     }
 }
 
@@ -142,7 +146,7 @@ mod tests {
             (0x3020_0073, "mret"),
             (0x1050_0073, "wfi"),
             (0x0000_4073, "system funct3 4"),
-            (0x0000_0007, "flw"),
+            (0x0000_2007, "flw"),
             (0x0000_0053, "fadd.s"),
             (0x0000_001b, "addiw"),
             (0xc000_1073, "csrrw to cycle"),

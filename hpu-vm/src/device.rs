@@ -20,6 +20,8 @@ pub enum Trap {
     Fault(Cause),
     /// The handler itself reports this error: [`Cause::Reported`] with the value as address.
     Report(u32),
+    /// It cannot be carried out yet: the handler is [parked](crate::Exit::Parked), and when it goes on does it anew.
+    Wait,
 }
 
 /// Devices of an HPU. The interpreter calls it for addresses that are in no range of the view but for which

@@ -22,6 +22,7 @@ impl Inst {
             Format::J => rd | jump_fields(imm),
             Format::LoadReserved => rd | rs1,
             Format::Fence | Format::System => 0,
+            Format::Vector => imm,
         };
         self.op.pattern() | operands
     }

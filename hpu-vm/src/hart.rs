@@ -4,6 +4,7 @@ use spin_abi::map::RETURN_ADDRESS;
 
 use crate::csr::Csr;
 use crate::inst::Reg;
+use crate::vector::{VLEN_BYTES, VectorState};
 
 /// Architectural state of an HPU. It outlives tasks: [`Hart::begin`] clears all of it but the count of instructions,
 /// so that a task learns nothing of the one before but how long it ran, as on a machine with one clock.
@@ -29,6 +30,8 @@ pub struct Hart {
     pub(crate) retired: u64,
     pub(crate) cycle_offset: u64,
     pub(crate) instret_offset: u64,
+    /// Vector registers and what belongs to them.
+    pub vector: VectorState,
 }
 
 /// No word has this address.
@@ -47,16 +50,30 @@ impl Hart {
             retired: 0,
             cycle_offset: 0,
             instret_offset: 0,
+            vector: VectorState::NEW,
         }
     }
 
     /// Prepares a task: all registers zero but `sp`, `a0` (the argument) and `ra` (the address whose return ends
     /// the task); no reservation; counters written by an earlier task count true again.
     pub fn begin(&mut self, entry: u32, sp: u32, argument: u32) {
-        *self = Self { retired: self.retired, pc: entry, ..Self::new(self.id) };
+        // Field by field: to rewrite all of it would write the vector registers too, which few tasks use.
+        self.x = [0; 32];
+        self.pc = entry;
+        self.clear_reservation();
+        (self.reserved_value, self.cycle_offset, self.instret_offset) = (0, 0, 0);
+        self.vector.clear();
         self.set(Reg::SP, sp);
         self.set(Reg::A0, argument);
         self.set(Reg::RA, RETURN_ADDRESS);
+    }
+
+    /// Prepares a task of translated code that has its registers elsewhere and takes only these from here.
+    pub(crate) fn begin_in_host_registers(&mut self, sp: u32, argument: u32) {
+        (self.x[Reg::SP.index()], self.x[Reg::A0.index()]) = (sp, argument);
+        (self.cycle_offset, self.instret_offset) = (0, 0);
+        self.clear_reservation();
+        self.vector.clear();
     }
 
     /// Instructions completed since the hart was made, over all tasks.
@@ -89,9 +106,9 @@ impl Hart {
         (self.reserved_address, self.reserved_value) = (address, value);
     }
 
-    /// Whether the word at `address` is reserved and was `value` then.
-    pub(crate) const fn holds_reservation(&self, address: u32, value: u32) -> bool {
-        self.reserved_address == address && self.reserved_value == value
+    /// The value that the word at `address` had when it was reserved, if it is.
+    pub(crate) fn reservation(&self, address: u32) -> Option<u32> {
+        (self.reserved_address == address).then_some(self.reserved_value)
     }
 
     /// What the `cycle` counter reads.
@@ -113,10 +130,15 @@ impl Hart {
             Csr::Time(half) => half.of(self.retired),
             Csr::Instret(half) => half.of(self.retired.wrapping_add(self.instret_offset)),
             Csr::HartId => self.id,
+            Csr::VectorLength => self.vector.vl,
+            Csr::VectorType => self.vector.vtype,
+            Csr::VectorBytes => VLEN_BYTES,
+            Csr::VectorRounding => self.vector.vxrm,
+            Csr::VectorSaturated => self.vector.vxsat,
         }
     }
 
-    /// Writes a counter from the instruction about to complete: the next one reads `value` (privileged ISA, §3.1.11).
+    /// Writes a register from the instruction about to complete: the next one reads `value` (privileged ISA, §3.1.11).
     /// [`Hart::retired`] and `time` are not affected. Read-only registers ignore it; the decoder lets none through.
     pub const fn write_csr(&mut self, csr: Csr, value: u32) {
         let after = self.retired.wrapping_add(1);
@@ -127,7 +149,9 @@ impl Hart {
             Csr::Instret(half) => {
                 self.instret_offset = half.replace(after.wrapping_add(self.instret_offset), value).wrapping_sub(after);
             }
-            Csr::Time(_) | Csr::HartId => {}
+            Csr::VectorRounding => (self.vector.vxrm, self.vector.used) = (value & 3, true),
+            Csr::VectorSaturated => (self.vector.vxsat, self.vector.used) = (value & 1, true),
+            Csr::Time(_) | Csr::HartId | Csr::VectorLength | Csr::VectorType | Csr::VectorBytes => {}
         }
     }
 }

@@ -9,10 +9,13 @@
 mod elf;
 mod error;
 
+use std::collections::BTreeSet;
+
 use spin_abi::map::{Machine, PAGE};
 
 pub use self::error::LoadError;
 use crate::code::{Code, CodeSegment};
+use crate::lines::{Line, Lines};
 use crate::symbols::Symbols;
 use crate::view::{Memory, Range, RegionKind, View, ViewError};
 pub(crate) use elf::damaged;
@@ -62,6 +65,7 @@ pub struct Image {
     code: Code,
     data: Box<[DataSegment]>,
     symbols: Symbols,
+    lines: Lines,
     entry: Option<u32>,
     handlers: [Option<u32>; 3],
     init_handlers: Option<u32>,
@@ -90,8 +94,9 @@ impl Image {
         if handlers.iter().chain([&init_handlers]).all(Option::is_none) {
             return Err(LoadError::NoHandlers);
         }
+        let lines = Lines::read(header, elf, &code);
         let handler_mem_end = handler_mem_end(&segments, machine);
-        Ok(Self { code, data: data(&segments), symbols, entry, handlers, init_handlers, handler_mem_end })
+        Ok(Self { code, data: data(&segments), symbols, lines, entry, handlers, init_handlers, handler_mem_end })
     }
 
     /// The code, decoded.
@@ -136,10 +141,22 @@ impl Image {
         self.symbols.symbolize(pc)
     }
 
+    /// The source line of the instruction at `pc`, for reports; `None` when the image was built without `-g`.
+    #[must_use]
+    pub fn line(&self, pc: u32) -> Option<Line<'_>> {
+        self.lines.find(pc).filter(|_| self.code.contains(pc))
+    }
+
     /// The first free page of handler memory: above the image's own segments there, or its base.
     #[must_use]
     pub const fn handler_mem_end(&self) -> u32 {
         self.handler_mem_end
+    }
+
+    /// Addresses of code that the image's data and code hold: where computed jumps may go, as far as one can see.
+    #[must_use]
+    pub fn addresses_taken(&self) -> BTreeSet<u32> {
+        crate::jit::addresses_taken(&self.code, self.data.iter().map(|segment| &*segment.bytes))
     }
 
     /// Fresh memory for what the image's handlers may write, with its initial contents.

@@ -1,9 +1,12 @@
 //! The instruction list: every instruction of RV32IMAC + Zicsr that the HPU knows, once.
 //!
 //! Decoder, encoder, disassembly and the interpreter's dispatch follow from `for_each_op`. Compressed instructions
-//! are no ops of their own: [`crate::compressed`] expands them into these, as the ISA manual defines them.
+//! are no ops of their own: [`crate::compressed`] expands them into these, as the ISA manual defines them. Vector
+//! instructions are one op here and have a list of their own, [`crate::vector::inst`].
 
 use std::fmt;
+
+use crate::vector::{self, VectorInst};
 
 /// Calls a macro with the whole instruction list: `Variant "mnemonic" Format pattern`.
 ///
@@ -89,28 +92,30 @@ macro_rules! define_ops {
         #[repr(u8)]
         pub enum Op {
             $(#[doc = concat!("`", $mnemonic, "`")] $variant,)*
+            /// Any vector instruction: [`Inst::vector`] tells which. Not part of [`Op::ALL`].
+            Vector,
         }
 
         impl Op {
-            /// Every operation, in the order of the list.
+            /// Every scalar operation, in the order of the list.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// The assembler's name.
             #[must_use]
             pub const fn mnemonic(self) -> &'static str {
-                match self { $(Self::$variant => $mnemonic,)* }
+                match self { $(Self::$variant => $mnemonic,)* Self::Vector => "vector" }
             }
 
             /// How the operands are encoded.
             #[must_use]
             pub const fn format(self) -> Format {
-                match self { $(Self::$variant => Format::$format,)* }
+                match self { $(Self::$variant => Format::$format,)* Self::Vector => Format::Vector }
             }
 
             /// The fixed bits of the encoding.
             #[must_use]
             pub const fn pattern(self) -> u32 {
-                match self { $(Self::$variant => $pattern,)* }
+                match self { $(Self::$variant => $pattern,)* Self::Vector => 0 }
             }
         }
     };
@@ -151,6 +156,8 @@ pub enum Format {
     CsrImmediate,
     /// No operands, all bits fixed.
     System,
+    /// The immediate is the whole encoding, of which [`Op::pattern`] fixes nothing.
+    Vector,
 }
 
 impl Format {
@@ -165,6 +172,7 @@ impl Format {
             Self::Amo => 0xf800_707f,
             Self::LoadReserved => 0xf9f0_707f,
             Self::System => 0xffff_ffff,
+            Self::Vector => 0,
         }
     }
 }
@@ -231,7 +239,7 @@ pub struct Inst {
     pub rs1: Reg,
     /// Second operand.
     pub rs2: Reg,
-    /// Immediate, sign-extended; the CSR's number for CSR instructions.
+    /// Immediate, sign-extended; the CSR's number for CSR instructions; the encoding of vector instructions.
     pub imm: i32,
 }
 
@@ -240,6 +248,17 @@ impl Inst {
     #[must_use]
     pub const fn new(op: Op) -> Self {
         Self { op, rd: Reg::ZERO, rs1: Reg::ZERO, rs2: Reg::ZERO, imm: 0 }
+    }
+
+    /// The vector instruction that `bits` encode.
+    pub(crate) const fn from_vector_bits(bits: u32) -> Self {
+        Self::new(Op::Vector).imm(bits.cast_signed())
+    }
+
+    /// The vector instruction, when it is one.
+    #[must_use]
+    pub fn vector(self) -> Option<VectorInst> {
+        if self.op == Op::Vector { vector::decode(self.imm.cast_unsigned()) } else { None }
     }
 
     /// The same with destination `rd`.
@@ -267,6 +286,12 @@ impl Inst {
     }
 }
 
+impl From<VectorInst> for Inst {
+    fn from(inst: VectorInst) -> Self {
+        Self::from_vector_bits(inst.encode())
+    }
+}
+
 impl fmt::Display for Inst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { op, rd, rs1, rs2, imm } = *self;
@@ -284,6 +309,10 @@ impl fmt::Display for Inst {
             Format::Csr => write!(f, "{name} {rd}, {imm:#x}, {rs1}"),
             Format::CsrImmediate => write!(f, "{name} {rd}, {imm:#x}, {}", rs1.number()),
             Format::Fence | Format::System => f.write_str(name),
+            Format::Vector => match self.vector() {
+                Some(inst) => inst.fmt(f),
+                None => write!(f, "{name} {imm:#x}"),
+            },
         }
     }
 }

@@ -1,7 +1,10 @@
 //! The interpreter: what every instruction means. It is the oracle that a translator is compared with.
 //!
 //! One instruction takes one cycle; loads and stores may be misaligned, as on PULP's cores; LR, SC and AMOs may not.
-//! Everything a handler can do wrong ends as an [`Exit::Fault`] before it has an effect.
+//! Everything a handler can do wrong ends as an [`Exit::Fault`] before it has an effect; of a vector access that faults,
+//! the elements before the faulting one are done.
+
+use std::sync::atomic::{Ordering, fence};
 
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::RETURN_ADDRESS;
@@ -13,6 +16,7 @@ use crate::decode::Decoded;
 use crate::device::{Device, Trap, is_device};
 use crate::hart::Hart;
 use crate::inst::{Inst, Op, Reg};
+use crate::vector::{self, Refusal};
 use crate::view::View;
 
 /// How a task ended.
@@ -24,11 +28,14 @@ pub enum Exit {
     Finished,
     /// It was ended; the hart's `pc` is that of the fault.
     Fault(Fault),
+    /// It waits for something at the hart's `pc`, and can go on from there.
+    Parked,
 }
 
 /// Why an instruction did not complete.
 enum Stop {
     Finish,
+    Wait,
     Fault { cause: Cause, address: u32 },
 }
 
@@ -58,6 +65,7 @@ pub fn run<D: Device>(hart: &mut Hart, code: &Code, view: &mut View<'_>, device:
                 core.hart.retire();
                 return Exit::Finished;
             }
+            Err(Stop::Wait) => return Exit::Parked,
         }
         core.hart.retire();
     }
@@ -137,8 +145,12 @@ impl<D: Device> Core<'_, '_, D> {
             Op::Divu => alu::divu(a, b),
             Op::Rem => alu::rem(a, b),
             Op::Remu => alu::remu(a, b),
-            // One hart at a time runs on a view, in program order.
-            Op::Fence | Op::FenceI => return Ok(next),
+            // Others may share the memory; code never changes.
+            Op::Fence => {
+                fence(Ordering::SeqCst);
+                return Ok(next);
+            }
+            Op::FenceI => return Ok(next),
             Op::Ecall => return self.ecall().map(|()| next),
             Op::Ebreak => return Err(Stop::Fault { cause: Cause::Breakpoint, address: 0 }),
             Op::Csrrw => self.csr(imm, |_| Some(a))?,
@@ -158,6 +170,7 @@ impl<D: Device> Core<'_, '_, D> {
             Op::AmomaxW => self.amo(a, |old| alu::max(old, b))?,
             Op::AmominuW => self.amo(a, |old| old.min(b))?,
             Op::AmomaxuW => self.amo(a, |old| old.max(b))?,
+            Op::Vector => return self.vector(imm).map(|()| next),
         };
         self.hart.set(rd, result);
         Ok(next)
@@ -233,7 +246,8 @@ impl<D: Device> Core<'_, '_, D> {
     }
 
     fn load_reserved(&mut self, address: u32) -> Result<u32, Stop> {
-        let old = self.atomic_load(address, Cause::LoadMisaligned, Cause::LoadAccess)?;
+        aligned(address, Cause::LoadMisaligned)?;
+        let old = self.view.load_word(address).ok_or_else(|| self.atomic_denied(address, Cause::LoadAccess))?;
         self.hart.reserve(self.view.normalise(address), old);
         Ok(old)
     }
@@ -242,31 +256,32 @@ impl<D: Device> Core<'_, '_, D> {
     /// then: what a translation by compare-and-swap does, so that both agree. Address and permission are checked
     /// whether it stores or not.
     fn store_conditional(&mut self, address: u32, value: u32) -> Result<u32, Stop> {
-        let now = self.atomic_load(address, Cause::StoreMisaligned, Cause::StoreAccess)?;
-        let holds = self.hart.holds_reservation(self.view.normalise(address), now);
-        self.atomic_store(address, if holds { value } else { now })?;
+        aligned(address, Cause::StoreMisaligned)?;
+        let stored = match self.hart.reservation(self.view.normalise(address)) {
+            Some(expected) => self.view.exchange_word(address, expected, value),
+            None => self.view.update_word(address, |old| old).map(|_| false),
+        };
+        let stored = stored.ok_or_else(|| self.atomic_denied(address, Cause::StoreAccess))?;
         self.hart.clear_reservation();
-        Ok(u32::from(!holds))
+        Ok(u32::from(!stored))
     }
 
-    fn amo(&mut self, address: u32, new: impl FnOnce(u32) -> u32) -> Result<u32, Stop> {
-        let old = self.atomic_load(address, Cause::StoreMisaligned, Cause::StoreAccess)?;
-        self.atomic_store(address, new(old))?;
-        Ok(old)
+    fn amo(&mut self, address: u32, new: impl Fn(u32) -> u32) -> Result<u32, Stop> {
+        aligned(address, Cause::StoreMisaligned)?;
+        self.view.update_word(address, new).ok_or_else(|| self.atomic_denied(address, Cause::StoreAccess))
     }
 
-    fn atomic_load(&mut self, address: u32, misaligned: Cause, denied: Cause) -> Result<u32, Stop> {
-        if address & 3 != 0 {
-            return Err(Stop::Fault { cause: misaligned, address });
-        }
-        self.view.load(address).map(u32::from_le_bytes).ok_or_else(|| self.atomic_denied(address, denied))
+    /// Out of the scalar instructions' way: it is long.
+    #[inline(never)]
+    fn vector(&mut self, bits: u32) -> Result<(), Stop> {
+        vector::execute(self.hart, self.view, bits).map_err(|refusal| match refusal {
+            Refusal::Illegal => Stop::Fault { cause: Cause::IllegalInstruction, address: bits },
+            Refusal::Load(address) => self.atomic_denied(address, Cause::LoadAccess),
+            Refusal::Store(address) => self.atomic_denied(address, Cause::StoreAccess),
+        })
     }
 
-    fn atomic_store(&mut self, address: u32, value: u32) -> Result<(), Stop> {
-        self.view.store(address, value.to_le_bytes()).ok_or_else(|| self.atomic_denied(address, Cause::StoreAccess))
-    }
-
-    /// Devices take plain loads and stores only.
+    /// Devices take plain loads and stores of scalars only.
     #[cold]
     fn atomic_denied(&self, address: u32, cause: Cause) -> Stop {
         self.denied(address, if is_device(address) { Cause::DeviceAccess } else { cause })
@@ -280,10 +295,15 @@ impl<D: Device> Core<'_, '_, D> {
     }
 }
 
+const fn aligned(address: u32, misaligned: Cause) -> Result<(), Stop> {
+    if address & 3 != 0 { Err(Stop::Fault { cause: misaligned, address }) } else { Ok(()) }
+}
+
 #[cold]
 const fn trapped(trap: Trap, address: u32) -> Stop {
     match trap {
         Trap::Finish => Stop::Finish,
+        Trap::Wait => Stop::Wait,
         Trap::Fault(cause) => Stop::Fault { cause, address },
         Trap::Report(value) => Stop::Fault { cause: Cause::Reported, address: value },
     }

@@ -10,9 +10,12 @@
 //! * [`code`]: executable memory, decoded once.
 //! * [`view`]: the exact bytes a task may touch.
 //! * [`device`]: what answers at device addresses.
+//! * [`vector`]: vector instructions, from encoding to effect.
 //! * [`hart`]: registers and counters of one HPU.
 //! * [`interp`]: what each instruction does.
-//! * [`image`]: ELF files, checked and laid out, with their symbols.
+//! * [`memory`]: guest memory at guest addresses; `trap`: its faults, and the watchdog.
+//! * [`jit`]: handlers as machine code.
+//! * [`image`]: ELF files, checked and laid out, with their symbols and source lines.
 //!
 //! ```
 //! use hpu_vm::{Code, Exit, Hart, Inst, NoDevice, Op, Reg, View, run};
@@ -30,7 +33,7 @@
 //! assert_eq!(run(&mut hart, &code, &mut View::new(), &mut NoDevice, 1000), Exit::Returned);
 //! assert_eq!(hart.get(Reg::A0), 42);
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod alu;
 pub mod code;
@@ -43,7 +46,12 @@ pub mod hart;
 pub mod image;
 pub mod inst;
 pub mod interp;
+pub mod jit;
+mod lines;
+pub mod memory;
 mod symbols;
+mod trap;
+pub mod vector;
 pub mod view;
 
 pub use code::Code;
@@ -52,4 +60,5 @@ pub use hart::Hart;
 pub use image::{Image, ImageMemory, Kind, LoadError};
 pub use inst::{Inst, Op, Reg};
 pub use interp::{Exit, run};
-pub use view::{Memory, Range, RegionKind, View, ViewError};
+pub use lines::Line;
+pub use view::{Checks, Memory, Range, RegionKind, View, ViewError};

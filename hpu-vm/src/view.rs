@@ -1,11 +1,17 @@
-//! What a task may touch: exact byte ranges, composed for each task from borrowed memory without allocation.
+//! What a task may touch: exact byte ranges, borrowed for one task or part of a [`Space`](crate::memory::Space).
 //!
 //! Nothing but these ranges can be read or written, whatever address a handler computes. An access must lie in *one*
 //! range: one that runs over a range's end is refused, even if another range begins there, as PsPIN's windows
-//! are different memories. Addresses never wrap: an access that would pass 2^32 is refused.
+//! are different memories. Addresses never wrap: an access that would pass 2^32 is refused. [`Checks::Page`] is the
+//! exception to exactness, for comparison with code that relies on page protection.
+
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use spin_abi::map::{L1_ALIAS, PAGE};
+use spin_abi::map::{DRIVER_BASE, L1_ALIAS, PACKET_WINDOW, PAGE};
+use spin_abi::regs::{TASK_END, TASK_FIRST};
+
+use crate::memory::{Access, L2Window, Window};
 
 /// Most ranges of a view: an image's segments (at most 16), packet in L1 and L2, four scratchpads, handler memory,
 /// stack, task registers, and some to spare.
@@ -32,27 +38,162 @@ pub enum RegionKind {
     Task,
 }
 
-/// Borrowed bytes of a range.
+/// How much around a range a load, store or atomic may touch. Copies and [`View::kind_of`] are always exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Checks {
+    /// Nothing.
+    #[default]
+    Exact,
+    /// The rest of its pages, and neighbouring pages in one access: what page protection lets through. Borrowed bytes
+    /// have no pages around them.
+    Page,
+}
+
+/// Bytes of a range.
 #[derive(Debug)]
 pub enum Memory<'m> {
     /// May be read.
     ReadOnly(&'m [u8]),
     /// May be read and written.
     ReadWrite(&'m mut [u8]),
+    /// Others may read and write it at the same time.
+    Shared(Window),
+    /// The packet in L2.
+    Packet(Packet),
 }
 
-impl Memory<'_> {
-    fn bytes(&self) -> &[u8] {
+/// As much of the L2 window as its packet is long.
+#[derive(Debug)]
+pub struct Packet {
+    window: Arc<L2Window>,
+    len: u32,
+}
+
+impl Packet {
+    /// The window's bytes when `len` of them at `offset` may be touched; the packet is in them from now on.
+    fn touch(&self, offset: u32, len: u32, checks: Checks, access: Access) -> Option<&Window> {
+        let room = if checks == Checks::Exact { self.len } else { PACKET_WINDOW };
+        if len > room.checked_sub(offset)? {
+            return None;
+        }
+        self.window.touch(access)
+    }
+}
+
+impl<'m> Memory<'m> {
+    /// The packet window of L2, in full length.
+    pub(crate) const fn packet(window: Arc<L2Window>) -> Self {
+        Self::Packet(Packet { window, len: PACKET_WINDOW })
+    }
+
+    fn len(&self) -> usize {
         match self {
-            Self::ReadOnly(bytes) => bytes,
-            Self::ReadWrite(bytes) => bytes,
+            Self::ReadOnly(bytes) => bytes.len(),
+            Self::ReadWrite(bytes) => bytes.len(),
+            Self::Shared(window) => window.len() as usize,
+            Self::Packet(packet) => packet.len as usize,
         }
     }
 
-    fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+    /// Loads `N` bytes at `offset`, which wraps below the first byte.
+    #[inline(always)]
+    fn load<const N: usize>(&self, offset: u32, checks: Checks) -> Option<[u8; N]> {
+        match self {
+            Self::ReadOnly(bytes) => bytes.get(offset as usize..)?.first_chunk().copied(),
+            Self::ReadWrite(bytes) => bytes.get(offset as usize..)?.first_chunk().copied(),
+            Self::Shared(window) => window.load(offset, checks),
+            Self::Packet(packet) => packet.touch(offset, N as u32, checks, Access::Read)?.load(offset, checks),
+        }
+    }
+
+    #[inline(always)]
+    fn store<const N: usize>(&mut self, offset: u32, value: [u8; N], checks: Checks) -> Option<()> {
         match self {
             Self::ReadOnly(_) => None,
-            Self::ReadWrite(bytes) => Some(bytes),
+            Self::ReadWrite(bytes) => {
+                *bytes.get_mut(offset as usize..)?.first_chunk_mut()? = value;
+                Some(())
+            }
+            Self::Shared(window) => window.store(offset, value, checks),
+            Self::Packet(packet) => packet.touch(offset, N as u32, checks, Access::Write)?.store(offset, value, checks),
+        }
+    }
+
+    /// Whether `len` bytes at `offset` may be written.
+    fn writable(&self, offset: u32, len: u32, checks: Checks) -> bool {
+        match self {
+            Self::ReadOnly(_) => false,
+            Self::ReadWrite(bytes) => bytes.get(offset as usize..).is_some_and(|rest| len as usize <= rest.len()),
+            Self::Shared(window) => window.writable(offset, len, checks),
+            Self::Packet(packet) => packet.touch(offset, len, checks, Access::Write).is_some(),
+        }
+    }
+
+    fn load_word(&self, offset: u32, checks: Checks) -> Option<u32> {
+        match self {
+            Self::Shared(window) => window.load_word(offset, checks),
+            Self::Packet(packet) => packet.touch(offset, 4, checks, Access::Read)?.load_word(offset, checks),
+            _ => self.load(offset, checks).map(u32::from_le_bytes),
+        }
+    }
+
+    fn update_word(&mut self, offset: u32, checks: Checks, new: &impl Fn(u32) -> u32) -> Option<u32> {
+        match self {
+            Self::Shared(window) => window.update_word(offset, checks, new),
+            Self::Packet(packet) => packet.touch(offset, 4, checks, Access::Write)?.update_word(offset, checks, new),
+            _ => {
+                let old = self.load(offset, checks).map(u32::from_le_bytes)?;
+                self.store(offset, new(old).to_le_bytes(), checks)?;
+                Some(old)
+            }
+        }
+    }
+
+    fn exchange_word(&mut self, offset: u32, checks: Checks, expected: u32, new: u32) -> Option<bool> {
+        match self {
+            Self::Shared(window) => window.exchange_word(offset, checks, expected, new),
+            Self::Packet(packet) => {
+                packet.touch(offset, 4, checks, Access::Write)?.exchange_word(offset, checks, expected, new)
+            }
+            _ => {
+                let old = self.update_word(offset, checks, &|old| if old == expected { new } else { old })?;
+                Some(old == expected)
+            }
+        }
+    }
+
+    fn copy_out(&self, offset: u32, to: &mut [u8]) -> Option<()> {
+        let bytes = match self {
+            Self::ReadOnly(bytes) => *bytes,
+            Self::ReadWrite(bytes) => &**bytes,
+            Self::Shared(window) => return window.copy_out(offset, to),
+            Self::Packet(packet) => return packet.window.copy_out(offset, to),
+        };
+        to.copy_from_slice(bytes.get(offset as usize..)?.get(..to.len())?);
+        Some(())
+    }
+
+    fn copy_in(&mut self, offset: u32, from: &[u8]) -> Option<()> {
+        match self {
+            Self::ReadOnly(_) => return None,
+            Self::ReadWrite(bytes) => {
+                bytes.get_mut(offset as usize..)?.get_mut(..from.len())?.copy_from_slice(from);
+            }
+            Self::Shared(window) => window.copy_in(offset, from)?,
+            Self::Packet(packet) => packet.window.touch(Access::Write)?.copy_in(offset, from)?,
+        }
+        Some(())
+    }
+
+    /// Sets the length, up to the one it had first; borrowed bytes keep theirs.
+    fn set_len(&mut self, len: u32) -> Option<()> {
+        match self {
+            Self::ReadOnly(_) | Self::ReadWrite(_) => None,
+            Self::Shared(window) => window.set_len(len),
+            Self::Packet(packet) => {
+                packet.len = Some(len).filter(|&len| len <= PACKET_WINDOW)?;
+                Some(())
+            }
         }
     }
 }
@@ -103,15 +244,72 @@ pub enum ViewError {
     },
 }
 
+/// Addresses that stand for others, and where the stack is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Places {
+    /// L1 base of the own cluster and size of the window at [`L1_ALIAS`] that shows it; size 0 for none.
+    l1: (u32, u32),
+    /// Where the task registers lie, if they are shown at their addresses in the driver page.
+    task: Option<u32>,
+    stack: Option<u32>,
+}
+
+/// Both aliases are among the addresses with these upper bits, so all others are told apart by one comparison.
+const ALIASES: u32 = L1_ALIAS >> 24;
+const TASK: u32 = DRIVER_BASE + TASK_FIRST;
+const TASK_LEN: u32 = TASK_END - TASK_FIRST;
+const _: () = assert!(TASK >> 24 == ALIASES && (TASK + TASK_LEN) >> 24 == ALIASES);
+
+impl Places {
+    pub(crate) const fn set_l1(&mut self, base: u32, size: u32) {
+        self.l1 = (base, size);
+    }
+
+    pub(crate) const fn l1_base(&self) -> u32 {
+        self.l1.0
+    }
+
+    pub(crate) const fn l1_size(&self) -> u32 {
+        self.l1.1
+    }
+
+    /// Where the task registers lie; 0 when they are shown nowhere else.
+    pub(crate) fn task(&self) -> u32 {
+        self.task.unwrap_or(0)
+    }
+
+    /// Where an access of `len` bytes at `address` goes.
+    #[inline(always)]
+    const fn place(&self, address: u32, len: u32) -> u32 {
+        if address >> 24 == ALIASES { self.aliased(address, len) } else { address }
+    }
+
+    const fn aliased(&self, address: u32, len: u32) -> u32 {
+        let (base, size) = self.l1;
+        let (in_l1, in_task) = (address.wrapping_sub(L1_ALIAS), address.wrapping_sub(TASK));
+        match self.task {
+            _ if in_l1 < size => base.wrapping_add(in_l1),
+            // One that goes on into the device's registers is an access to them.
+            Some(task) if in_task < TASK_LEN && len <= TASK_LEN - in_task => task.wrapping_add(in_task),
+            _ => address,
+        }
+    }
+
+    /// See [`View::below_stack`].
+    pub(crate) fn below_stack(&self, address: u32) -> bool {
+        let address = self.place(address, 1);
+        self.stack.is_some_and(|base| (1..=PAGE).contains(&base.wrapping_sub(address)))
+    }
+}
+
 /// The memory of one task.
 #[derive(Debug, Default)]
 pub struct View<'m> {
     ranges: ArrayVec<Range<'m>, MAX_RANGES>,
     /// Range the last access was in: the next one is there most often.
     last: usize,
-    /// L1 base of the own cluster and size of the window at [`L1_ALIAS`] that shows it; size 0 for none.
-    alias: (u32, u32),
-    stack_base: Option<u32>,
+    places: Places,
+    checks: Checks,
 }
 
 impl<'m> View<'m> {
@@ -127,7 +325,20 @@ impl<'m> View<'m> {
     /// See [`ViewError`]; the view is as before then.
     pub fn push(&mut self, range: Range<'m>) -> Result<(), ViewError> {
         let Range { kind, base, ref memory } = range;
-        let len = memory.bytes().len();
+        let len = memory.len();
+        self.check(kind, base, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        self.ranges.try_push(range).map_err(|_| ViewError::Full { kind, base })?;
+        if kind == RegionKind::Stack {
+            self.places.stack = Some(base);
+        }
+        Ok(())
+    }
+
+    /// Whether a range could be added.
+    pub(crate) fn check(&self, kind: RegionKind, base: u32, len: usize) -> Result<(), ViewError> {
         let end = u64::from(base) + len as u64;
         if end > 1 << 32 {
             return Err(ViewError::Wraps { kind, base, len });
@@ -138,57 +349,102 @@ impl<'m> View<'m> {
         if let Some(other) = self.overlapping(base, end) {
             return Err(ViewError::Overlap { kind, base, other: other.kind, other_base: other.base });
         }
-        self.ranges.try_push(range).map_err(|_| ViewError::Full { kind, base })?;
-        if kind == RegionKind::Stack {
-            self.stack_base = Some(base);
-        }
-        Ok(())
+        if self.ranges.is_full() { Err(ViewError::Full { kind, base }) } else { Ok(()) }
     }
 
-    /// Shows `size` bytes of the cluster's L1 at `cluster_l1_base` at [`L1_ALIAS`] too.
+    /// Shows `size` bytes (below 16 MiB) of the cluster's L1 at `cluster_l1_base` at [`L1_ALIAS`] too.
     pub const fn set_l1_alias(&mut self, cluster_l1_base: u32, size: u32) {
-        self.alias = (cluster_l1_base, size);
+        self.places.set_l1(cluster_l1_base, size);
     }
 
-    /// The address that `address` stands for: itself, unless it lies in the own cluster's alias window.
+    /// Shows the task registers that lie at `task` at their addresses in the driver page too.
+    pub const fn set_task_alias(&mut self, task: u32) {
+        self.places.task = Some(task);
+    }
+
+    /// Says how exact loads, stores and atomics are.
+    pub const fn set_checks(&mut self, checks: Checks) {
+        self.checks = checks;
+    }
+
+    /// Sets the length of the first range of a kind that is part of a space, up to the one it was mapped with.
+    pub(crate) fn set_len(&mut self, kind: RegionKind, len: u32) -> Option<()> {
+        self.ranges.iter_mut().find(|range| range.kind == kind)?.memory.set_len(len)
+    }
+
+    pub(crate) const fn places(&self) -> Places {
+        self.places
+    }
+
+    /// The address that the byte at `address` has: `address` itself, unless it lies in the own cluster's alias
+    /// window or is one of the task registers.
     #[must_use]
     #[inline]
     pub const fn normalise(&self, address: u32) -> u32 {
-        let offset = address.wrapping_sub(L1_ALIAS);
-        let (base, size) = self.alias;
-        if offset < size { base.wrapping_add(offset) } else { address }
+        self.places.place(address, 1)
     }
 
-    /// `len` readable bytes at `address`. An empty access needs a readable byte there too.
-    #[must_use]
-    pub fn read(&self, address: u32, len: u32) -> Option<&[u8]> {
-        let (index, offset) = self.find(self.normalise(address), len)?;
-        self.ranges[index].memory.bytes().get(offset..offset + len as usize)
+    /// Kind, base and length of every range, empty ones included.
+    pub fn ranges(&self) -> impl Iterator<Item = (RegionKind, u32, u32)> + '_ {
+        self.ranges.iter().map(|range| (range.kind, range.base, u32::try_from(range.memory.len()).unwrap_or(u32::MAX)))
     }
 
-    /// `len` writable bytes at `address`. An empty access needs a writable byte there too.
-    #[must_use]
-    pub fn write(&mut self, address: u32, len: u32) -> Option<&mut [u8]> {
-        let (index, offset) = self.find(self.normalise(address), len)?;
-        self.ranges[index].memory.bytes_mut()?.get_mut(offset..offset + len as usize)
-    }
-
-    /// The range that holds `len` bytes at `address` and the offset in it.
+    /// The range that holds `len` bytes at `address` and the offset in it. An empty access needs a byte there too.
     #[must_use]
     pub fn kind_of(&self, address: u32, len: u32) -> Option<(RegionKind, u32)> {
-        let (index, _) = self.find(self.normalise(address), len)?;
-        let range = &self.ranges[index];
-        Some((range.kind, self.normalise(address) - range.base))
+        let (index, offset) = self.find(address, len)?;
+        if self.places.task.is_some() && address.wrapping_sub(TASK) < TASK_LEN {
+            return Some((RegionKind::Task, address - TASK));
+        }
+        Some((self.ranges[index].kind, offset))
+    }
+
+    /// Whether `len` bytes at `address` may be written. An empty access needs a writable byte there too.
+    #[must_use]
+    pub fn writable(&self, address: u32, len: u32) -> bool {
+        let found = self.find(address, len);
+        found.is_some_and(|(index, offset)| self.ranges[index].memory.writable(offset, len, Checks::Exact))
+    }
+
+    /// Fills `to` from `address`; `None` and no effect when not all of it may be read. An empty access needs a readable
+    /// byte there too.
+    #[must_use = "a refused copy moves nothing"]
+    pub fn copy_out(&self, address: u32, to: &mut [u8]) -> Option<()> {
+        let (index, offset) = self.find(address, u32::try_from(to.len()).ok()?)?;
+        self.ranges[index].memory.copy_out(offset, to)
+    }
+
+    /// Copies `from` to `address`; `None` and no effect when not all of it may be written. An empty access needs a
+    /// writable byte there too.
+    #[must_use = "a refused copy moves nothing"]
+    pub fn copy_in(&mut self, address: u32, from: &[u8]) -> Option<()> {
+        let (index, offset) = self.find(address, u32::try_from(from.len()).ok()?)?;
+        self.ranges[index].memory.copy_in(offset, from)
+    }
+
+    /// Zeroes `len` bytes at `address`, as [`View::copy_in`] does.
+    #[must_use = "a refused copy moves nothing"]
+    pub fn clear(&mut self, address: u32, len: u32) -> Option<()> {
+        const ZEROES: [u8; PAGE as usize] = [0; PAGE as usize];
+        let (index, offset) = self.find(address, len)?;
+        let memory = &mut self.ranges[index].memory;
+        memory.copy_in(offset, &[])?;
+        (0..len).step_by(ZEROES.len()).try_for_each(|done| {
+            let piece = ZEROES.len().min((len - done) as usize);
+            memory.copy_in(offset + done, &ZEROES[..piece])
+        })
     }
 
     /// Loads `N` bytes.
     #[inline]
     pub(crate) fn load<const N: usize>(&mut self, address: u32) -> Option<[u8; N]> {
-        let address = self.normalise(address);
-        if let Some(bytes) = self.ranges.get(self.last).and_then(|range| array_at(range, address)) {
+        let address = self.places.place(address, N as u32);
+        let load = |range: &Range<'_>| range.memory.load(address.wrapping_sub(range.base), Checks::Exact);
+        if let Some(bytes) = self.ranges.get(self.last).and_then(load) {
             return Some(bytes);
         }
-        let (index, bytes) = self.ranges.iter().enumerate().find_map(|(i, r)| Some((i, array_at(r, address)?)))?;
+        let found = self.ranges.iter().enumerate().find_map(|(index, range)| Some((index, load(range)?)));
+        let Some((index, bytes)) = found else { return self.load_from_pages(address) };
         self.last = index;
         Some(bytes)
     }
@@ -196,52 +452,104 @@ impl<'m> View<'m> {
     /// Stores `N` bytes; `None` and no effect when they may not be written.
     #[inline]
     pub(crate) fn store<const N: usize>(&mut self, address: u32, value: [u8; N]) -> Option<()> {
-        let address = self.normalise(address);
-        if let Some(place) = self.ranges.get_mut(self.last).and_then(|range| array_at_mut(range, address)) {
-            *place = value;
+        let address = self.places.place(address, N as u32);
+        let store = |range: &mut Range<'_>| range.memory.store(address.wrapping_sub(range.base), value, Checks::Exact);
+        if self.ranges.get_mut(self.last).and_then(store).is_some() {
             return Some(());
         }
-        let mut ranges = self.ranges.iter_mut().enumerate();
-        let (index, place) = ranges.find_map(|(i, r)| Some((i, array_at_mut(r, address)?)))?;
-        *place = value;
+        let Some(index) = self.ranges.iter_mut().position(|range| store(range).is_some()) else {
+            return self.store_to_pages(address, value);
+        };
         self.last = index;
         Some(())
+    }
+
+    /// As [`View::load`], where no range has all of the bytes.
+    #[cold]
+    fn load_from_pages<const N: usize>(&self, address: u32) -> Option<[u8; N]> {
+        if self.checks == Checks::Exact {
+            return None;
+        }
+        if !crosses_page(address, N) {
+            return self.ranges.iter().find_map(|r| r.memory.load(address.wrapping_sub(r.base), Checks::Page));
+        }
+        let mut bytes = [0; N];
+        for (byte, at) in bytes.iter_mut().zip(0..) {
+            [*byte] = self.load_from_pages(address.checked_add(at)?)?;
+        }
+        Some(bytes)
+    }
+
+    /// As [`View::store`], where no range has all of the bytes.
+    #[cold]
+    fn store_to_pages<const N: usize>(&mut self, address: u32, value: [u8; N]) -> Option<()> {
+        if self.checks == Checks::Exact {
+            return None;
+        }
+        if !crosses_page(address, N) {
+            let mut ranges = self.ranges.iter_mut();
+            return ranges.find_map(|r| r.memory.store(address.wrapping_sub(r.base), value, Checks::Page));
+        }
+        // Up to the end of the address space: what would pass it is refused.
+        address.checked_add(u32::try_from(N).unwrap_or(u32::MAX) - 1)?;
+        let places = || (address..=u32::MAX).zip(value);
+        let writable = |at: u32| {
+            let mut ranges = self.ranges.iter();
+            ranges.any(|range| range.memory.writable(at.wrapping_sub(range.base), 1, Checks::Page))
+        };
+        if !places().all(|(at, _)| writable(at)) {
+            return None;
+        }
+        places().try_for_each(|(at, byte)| self.store_to_pages(at, [byte]))
+    }
+
+    /// Loads the word at `address`, which must be aligned, in the one order of all threads' atomics.
+    pub(crate) fn load_word(&self, address: u32) -> Option<u32> {
+        let address = self.places.place(address, 4);
+        self.ranges.iter().find_map(|r| r.memory.load_word(address.wrapping_sub(r.base), self.checks))
+    }
+
+    /// Replaces the word at `address`, which must be aligned, by what `new` makes of it, as one step for all threads
+    /// that share it; returns the old one. `None` and no effect when it may not be written.
+    pub(crate) fn update_word(&mut self, address: u32, new: impl Fn(u32) -> u32) -> Option<u32> {
+        let (address, checks) = (self.places.place(address, 4), self.checks);
+        self.ranges.iter_mut().find_map(|r| r.memory.update_word(address.wrapping_sub(r.base), checks, &new))
+    }
+
+    /// Replaces the word at `address`, which must be aligned, by `new` if it is `expected`, as one step for all threads
+    /// that share it; says whether it was. `None` and no effect when it may not be written.
+    pub(crate) fn exchange_word(&mut self, address: u32, expected: u32, new: u32) -> Option<bool> {
+        let (address, checks) = (self.places.place(address, 4), self.checks);
+        self.ranges.iter_mut().find_map(|r| r.memory.exchange_word(address.wrapping_sub(r.base), checks, expected, new))
     }
 
     /// Whether `address` lies in the page below the stack, where an overflowing stack arrives.
     #[must_use]
     pub fn below_stack(&self, address: u32) -> bool {
-        let address = self.normalise(address);
-        self.stack_base.is_some_and(|base| (1..=PAGE).contains(&base.wrapping_sub(address)))
+        self.places.below_stack(address)
     }
 
-    /// Index of the range that holds `len` bytes at the normalised `address`, and where in it.
-    fn find(&self, address: u32, len: u32) -> Option<(usize, usize)> {
+    /// Index of the range that holds `len` bytes at `address`, and where in it.
+    fn find(&self, address: u32, len: u32) -> Option<(usize, u32)> {
+        let address = self.places.place(address, len);
         self.ranges.iter().enumerate().find_map(|(index, range)| {
-            let offset = address.checked_sub(range.base)? as usize;
-            let room = range.memory.bytes().len().checked_sub(offset)?;
+            let offset = address.checked_sub(range.base)?;
+            let room = range.memory.len().checked_sub(offset as usize)?;
             (room != 0 && len as usize <= room).then_some((index, offset))
         })
     }
 
     fn overlapping(&self, base: u32, end: u64) -> Option<&Range<'m>> {
         self.ranges.iter().find(|other| {
-            let other_end = u64::from(other.base) + other.memory.bytes().len() as u64;
+            let other_end = u64::from(other.base) + other.memory.len() as u64;
             u64::from(base) < other_end && u64::from(other.base) < end
         })
     }
 }
 
-#[inline]
-fn array_at<const N: usize>(range: &Range<'_>, address: u32) -> Option<[u8; N]> {
-    let offset = address.wrapping_sub(range.base) as usize;
-    range.memory.bytes().get(offset..)?.first_chunk().copied()
-}
-
-#[inline]
-fn array_at_mut<'a, const N: usize>(range: &'a mut Range<'_>, address: u32) -> Option<&'a mut [u8; N]> {
-    let offset = address.wrapping_sub(range.base) as usize;
-    range.memory.bytes_mut()?.get_mut(offset..)?.first_chunk_mut()
+/// Whether `len` (1 to 4) bytes at `address` are in two pages.
+const fn crosses_page(address: u32, len: usize) -> bool {
+    address % PAGE + len as u32 > PAGE
 }
 
 #[cfg(test)]

@@ -2,7 +2,10 @@
 
 mod support;
 
-use hpu_vm::{Image, Kind, LoadError, Memory, Range, RegionKind, View};
+use std::sync::LazyLock;
+
+use hpu_vm::{Image, Kind, Line, LoadError, Memory, Range, RegionKind, View};
+use object::{Object as _, ObjectSection as _};
 use proptest::prelude::*;
 use spin_abi::map::{L2_BASE, Machine, PROGRAM_BASE};
 use support::{Elf, R, RET, Segment, W, X, assemble, sample};
@@ -42,11 +45,14 @@ fn a_valid_image_is_laid_out() {
     memory.map_into(&mut view).unwrap();
     assert_eq!(view.kind_of(CODE, 12), Some((RegionKind::Code, 0)));
     assert_eq!(view.kind_of(CODE, 13), None);
-    assert_eq!(view.read(0x1d00_1000, 8), Some(&b"constant"[..]));
-    assert_eq!(view.write(0x1d00_1000, 1), None);
-    assert_eq!(view.read(L2_BASE, 24), Some(&b"variable\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"[..]));
+    let mut bytes = [0; 24];
+    view.copy_out(0x1d00_1000, &mut bytes[..8]).unwrap();
+    assert_eq!(&bytes[..8], b"constant");
+    assert!(!view.writable(0x1d00_1000, 1));
+    view.copy_out(L2_BASE, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"variable\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
     assert_eq!(view.kind_of(0x1c30_0000, 0x1800), Some((RegionKind::HandlerMemory, 0)));
-    view.write(L2_BASE, 1).unwrap()[0] = b'V';
+    view.copy_in(L2_BASE, b"V").unwrap();
     drop(view);
     assert_eq!(memory.segments().next().unwrap().2[0], b'V');
     assert_eq!(image.instantiate().segments().next().unwrap().2[0], b'v');
@@ -252,14 +258,63 @@ fn check_invariants(image: &Image) {
     for start in starts {
         assert!(start.is_multiple_of(2) && image.code().contains(start));
         assert_eq!(view.kind_of(start, 1).unwrap().0, RegionKind::Code);
-        assert!(view.write(start, 1).is_none());
+        assert!(!view.writable(start, 1));
     }
     assert!(handlers.into_iter().chain([image.init_handlers()]).any(|handler| handler.is_some()));
     let handler_memory = MACHINE.handler_mem_base..=MACHINE.handler_mem_base + MACHINE.handler_mem_size;
     assert!(handler_memory.contains(&image.handler_mem_end()) && image.handler_mem_end().is_multiple_of(4096));
+    check_lines(image);
     // What is left of the machine can still be mapped beside it.
     let base = MACHINE.stack_base(0, 0);
     view.push(Range { kind: RegionKind::Stack, base, memory: Memory::ReadWrite(&mut stack) }).unwrap();
+}
+
+/// A line is told for code only, and can be printed.
+fn check_lines(image: &Image) {
+    let ends = image.code().segments().iter().map(|segment| (segment.base, segment.base + segment.bytes.len() as u32));
+    for pc in ends.flat_map(|(start, end)| start - 1..end + 1).chain([0, u32::MAX]) {
+        if let Some(Line { file, line }) = image.line(pc) {
+            assert!(image.code().contains(pc) && line > 0);
+            assert!((1..=128).contains(&file.len()) && file.bytes().all(|byte| matches!(byte, b' '..=b'~')));
+        }
+    }
+}
+
+/// An image with line tables, as `spin-cc -g` makes it, and where they are.
+static WITH_LINES: LazyLock<(Vec<u8>, Vec<usize>)> = LazyLock::new(|| {
+    let file = with_lines("-g");
+    let places = places_of_lines(&file);
+    (file, places)
+});
+
+fn with_lines(option: &str) -> Vec<u8> {
+    spin_handlers::try_build(&[&spin_handlers::source("store_outside")], &[option]).unwrap()
+}
+
+#[test]
+fn an_image_built_with_g_tells_lines_whatever_the_version() {
+    let load = |option| Image::load(&with_lines(option), &MACHINE).unwrap();
+    let [plain, three, four, five] = ["-O3", "-gdwarf-3", "-gdwarf-4", "-gdwarf-5"].map(load);
+    let start = five.handler(Kind::Payload).unwrap();
+    let pcs = || (start..start + five.symbol_size("payload_handler").unwrap()).step_by(2);
+    assert!(pcs().all(|pc| plain.line(pc).is_none()));
+    assert!(pcs().all(|pc| five.line(pc) == four.line(pc) && five.line(pc) == three.line(pc)));
+
+    let text = std::fs::read_to_string(spin_handlers::source("store_outside")).unwrap();
+    let store = 1 + u32::try_from(text.lines().position(|line| line.contains("= 0xa5")).unwrap()).unwrap();
+    assert!(pcs().any(|pc| five.line(pc) == Some(Line { file: "store_outside.c", line: store })));
+    let inlined = |line: Line<'_>| line.file.starts_with("spin_") && line.file.ends_with(".h");
+    assert!(pcs().any(|pc| five.line(pc).is_some_and(inlined)), "a helper of the SDK");
+}
+
+/// Offsets of what lines are read from: the tables, their strings, and the section headers and names.
+fn places_of_lines(file: &[u8]) -> Vec<usize> {
+    let parsed = object::File::parse(file).unwrap();
+    let range = |name| parsed.section_by_name(name).unwrap().file_range().unwrap();
+    let bytes = [".debug_line", ".debug_line_str", ".shstrtab"].map(range);
+    let headers = u32::from_le_bytes(file[32..36].try_into().unwrap()) as usize;
+    let sections = bytes.into_iter().flat_map(|(offset, size)| offset as usize..(offset + size) as usize);
+    sections.chain(32..52).chain(headers..file.len()).collect()
 }
 
 /// Offsets where a change matters: headers, program headers, symbols, section headers; not the padding between.
@@ -286,6 +341,19 @@ proptest! {
         }
         if let Ok(image) = Image::load(&file, &MACHINE) {
             check_invariants(&image);
+        }
+    }
+
+    #[test]
+    fn mutated_line_tables_are_left_out_or_sound(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let (mut file, places) = WITH_LINES.clone();
+        for (place, value) in changes {
+            file[*place.get(&places)] = value;
+        }
+        if let Ok(image) = Image::load(&file, &MACHINE) {
+            check_lines(&image);
         }
     }
 

@@ -95,7 +95,10 @@ fn faults_are_reported_with_cause_place_and_symbol() {
         client.install(&rule(&format!("udp dport {port}")), &image(handler)).unwrap();
     }
     client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
-    let frames = [udp(1, b""), udp(9999, b"a"), udp(2, b""), udp(9999, b"b"), udp(3, b"e"), udp(9999, b"c")];
+    let with_lines = spin_handlers::try_build(&[&spin_handlers::source("illegal")], &["-g"]).unwrap();
+    client.install(&rule("udp dport 4"), &with_lines).unwrap();
+    let ports = [1, 9999, 2, 9999, 3, 9999, 4];
+    let frames = ports.map(|port| udp(port, b"e"));
     let replies = client.replay(&capture(&frames)).unwrap();
     assert_eq!(read_all(&replies).unwrap().len(), 3, "the packets in between are answered");
     let stats = spind.ctl_ok(&["stats"]);
@@ -104,6 +107,7 @@ fn faults_are_reported_with_cause_place_and_symbol() {
         "fault in payload handler: ran over its time limit (pc 0x1d00",
         "fault in payload handler: store outside its memory (pc 0x1d00",
         " in payload_handler+0x",
+        " (illegal.c:",
     ] {
         assert!(stats.contains(text), "{text:?} in\n{stats}");
     }

@@ -6,6 +6,7 @@
  *   spin_packet.h    checked views of packets
  *   spin_reply.h     turning a packet into its answer
  *   spin_command.h   sending, DMA, writes to host memory
+ *   spin_atomic.h    atomic adds and the like, locks
  *   spin_checksum.h  the internet checksum
  *   spin_bytes.h     numbers in memory, byte order
  *   spin_io.h        printing, cycle counter
@@ -14,6 +15,7 @@
 #ifndef SPIN_H
 #define SPIN_H
 
+#include "spin_atomic.h"
 #include "spin_bytes.h"
 #include "spin_checksum.h"
 #include "spin_command.h"

@@ -38,7 +38,8 @@ pub fn stats(out: &mut impl Write, stats: &Stats, json: bool) -> io::Result<()> 
         writeln!(out, "context {} ({}): {}", context.context, context.name, context.rules.join(" or "))?;
         counters(out, &context.counters)?;
         for entry in &context.faults {
-            writeln!(out, "  fault in {} handler: {} in {}", entry.handler, entry.fault, entry.symbol)?;
+            let line = entry.line.as_ref().map(|line| format!(" ({line})")).unwrap_or_default();
+            writeln!(out, "  fault in {} handler: {} in {}{line}", entry.handler, entry.fault, entry.symbol)?;
         }
     }
     Ok(())
@@ -54,4 +55,43 @@ fn counters(out: &mut impl Write, counters: &[(String, u64)]) -> io::Result<()> 
         writeln!(out, "  {name:<24} {value:>16}")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stats;
+    use libspin::{ContextInfo, FaultInfo, SourceLine, Stats};
+
+    /// A fault as a spind says it that knows nothing of source lines.
+    const FAULT: &str = r#"{"handler": "payload", "symbol": "dig+0x4",
+        "fault": {"cause": "load-access", "pc": 4096, "address": 0}}"#;
+
+    fn shown(fault: FaultInfo) -> String {
+        let (name, eom, key) = Default::default();
+        let (rules, counters, faults) = (Vec::new(), Vec::new(), vec![fault]);
+        let context = ContextInfo {
+            context: 1,
+            name,
+            uid: 0,
+            rules,
+            eom,
+            key,
+            handlers: [true; 3],
+            host_mem: 0,
+            counters,
+            faults,
+        };
+        let mut out = Vec::new();
+        stats(&mut out, &Stats { contexts: vec![context], ..Stats::default() }, false).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_fault_shows_its_source_line_if_it_has_one() {
+        let mut fault: FaultInfo = serde_json::from_str(FAULT).unwrap();
+        assert!(shown(fault.clone()).ends_with(" in dig+0x4\n"));
+        assert_eq!(serde_json::to_value(&fault).unwrap().get("line"), None, "as older peers expect it");
+        fault.line = Some(SourceLine { file: "dig.c".into(), line: 34 });
+        assert!(shown(fault).ends_with(" in dig+0x4 (dig.c:34)\n"));
+    }
 }

@@ -4,6 +4,9 @@
 //! here and to qemu; registers and program counter are compared before each instruction, memory at the end.
 //! Each snippet of a program lasts a few instructions and only goes forward, so every program ends.
 //!
+//! Programs of vector instructions run in one go: each appends what it computed to a log, and the logs are compared.
+//! Which registers a vector instruction may name depends on the vector type; what is illegal here must be so for qemu.
+//!
 //! Not compared: CSR instructions (qemu's counters are the host's), `ebreak`, and `ecall` beyond the two the programs
 //! end with; the interpreter's unit tests cover those.
 
@@ -15,20 +18,28 @@ mod generate;
 mod program;
 mod qemu;
 mod random;
+mod vectors;
 
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
 
 use hpu_vm::compressed::{Form, expand};
 use hpu_vm::inst::Format;
+use hpu_vm::vector::{Configure, Length, NewType, VectorInst};
 use hpu_vm::{Code, Device, Exit, Hart, Image, Op, Reg, Trap, View, run};
 use program::{MACHINE, Program, SCRATCH, SCRATCH_SIZE};
 use qemu::State;
+use random::Random;
 use spin_abi::fault::Cause;
+use spin_abi::map::PROGRAM_BASE;
 
 /// Times each operation and each form is generated per program.
 const ROUNDS: usize = 30;
 /// Seeds of the programs: failures name theirs.
 const SEEDS: std::ops::Range<u64> = 1..13;
+
+/// Number of the signal for illegal instructions.
+const SIGILL: i32 = 4;
 
 /// The two system calls the programs end with.
 #[derive(Default)]
@@ -49,8 +60,11 @@ impl Device for Linux {
         match hart.get(Reg::A7) {
             program::WRITE => {
                 let len = hart.get(Reg::new(12));
-                let bytes = view.read(hart.get(Reg::A1), len).ok_or(Trap::Fault(Cause::LoadAccess))?;
-                self.written.extend_from_slice(bytes);
+                let address = hart.get(Reg::A1);
+                view.kind_of(address, len).ok_or(Trap::Fault(Cause::LoadAccess))?;
+                let mut bytes = vec![0; len as usize];
+                view.copy_out(address, &mut bytes).ok_or(Trap::Fault(Cause::LoadAccess))?;
+                self.written.append(&mut bytes);
                 hart.set(Reg::A0, len);
                 Ok(())
             }
@@ -130,7 +144,9 @@ fn compare(name: &str, program: &Program, coverage: &mut Coverage) {
     }
     assert_eq!(linux.written.len(), SCRATCH_SIZE as usize, "{name}: the program did not reach its end");
     assert_eq!(linux.written, expected.written, "{name}: memory differs");
-    assert_eq!(view.read(SCRATCH, SCRATCH_SIZE), Some(&*linux.written));
+    let mut scratch = vec![0; SCRATCH_SIZE as usize];
+    view.copy_out(SCRATCH, &mut scratch).expect("the scratch area is there");
+    assert_eq!(scratch, linux.written);
 }
 
 fn check_state(name: &str, step: usize, expected: &State, hart: &Hart, code: &Code) {
@@ -162,4 +178,57 @@ fn every_instruction_does_what_qemu_does() {
 #[test]
 fn jumps_and_branches_reach_as_far_as_qemus() {
     compare("far jumps", &far::program(), &mut Coverage::default());
+}
+
+/// What `program` writes when it is run here in one go.
+fn written(name: &str, program: &Program, file: &[u8]) -> Vec<u8> {
+    let image = Image::load(file, &MACHINE).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let mut memory = image.instantiate();
+    let mut view = View::new();
+    image.map_into(&mut view).unwrap();
+    memory.map_into(&mut view).unwrap();
+    let (mut hart, mut linux) = (Hart::new(0), Linux::default());
+    hart.pc = PROGRAM_BASE;
+    let exit = run(&mut hart, image.code(), &mut view, &mut linux, program.steps_at_most() as u64);
+    assert_eq!(exit, Exit::Finished, "{name}: at {:#x}", hart.pc);
+    linux.written
+}
+
+fn compare_vectors(name: &str, coverage: &mut vectors::Coverage, seed: u64) {
+    let vectors::Vectors { program, log } = vectors::program(seed, coverage);
+    let file = program.elf();
+    let expected = qemu::run(name, &file).unwrap_or_else(|status| panic!("{name}: qemu ended with {status}"));
+    let found = written(name, &program, &file);
+    assert_eq!(found.len(), expected.len(), "{name}");
+    if let Some(at) = (0..found.len()).find(|&at| found[at] != expected[at]) {
+        let address = SCRATCH + u32::try_from(at).unwrap();
+        let (start, snippet) = log.range(..=address).next_back().expect("only the log is written");
+        let (qemu, here) = (expected[at], found[at]);
+        panic!("{name}: {snippet}: byte {} of its log: qemu {qemu:#x}, here {here:#x}", address - start);
+    }
+}
+
+#[test]
+fn every_vector_instruction_does_what_qemu_does() {
+    let mut coverage = vectors::Coverage::default();
+    for seed in 1..=ROUNDS as u64 {
+        compare_vectors(&format!("vectors {seed:#x}"), &mut coverage, seed);
+    }
+    coverage.check(ROUNDS);
+}
+
+#[test]
+fn illegal_vector_operands_are_illegal_for_qemu() {
+    let mut random = Random::new(1);
+    for number in 0..60 {
+        let (bits, inst) = vectors::illegal(&mut random);
+        let none = Configure { rd: Reg::ZERO, length: Length::Immediate(0), vtype: NewType::Immediate(bits) };
+        let mut program = Program::new(vec![0; SCRATCH_SIZE as usize]);
+        program.inst(VectorInst::Configure(none).into());
+        program.inst(inst.into());
+        program.finish();
+        let status = qemu::run(&format!("illegal {number}"), &program.elf()).err();
+        let signal = status.and_then(|status| status.signal().or_else(|| Some(status.code()? - 128)));
+        assert_eq!(signal, Some(SIGILL), "{inst} with vtype {bits:#x}");
+    }
 }

@@ -9,7 +9,7 @@ use crate::support::{Elf, R, Segment, W, X};
 pub const MACHINE: Machine = Machine { program_size: 8 << 20, ..Machine::PSPIN };
 /// Memory the program works on and finally writes out.
 pub const SCRATCH: u32 = L2_BASE;
-/// Bytes of it.
+/// Bytes of it in programs of scalar instructions.
 pub const SCRATCH_SIZE: u32 = 256;
 /// Linux's number of write(2) on RISC-V.
 pub const WRITE: u32 = 64;
@@ -26,8 +26,17 @@ pub struct Program {
 impl Program {
     /// An empty program whose scratch memory begins as `scratch`.
     pub fn new(scratch: Vec<u8>) -> Self {
-        assert_eq!(scratch.len(), SCRATCH_SIZE as usize);
         Self { code: Vec::new(), scratch }
+    }
+
+    /// Changes what its scratch memory begins as, before it is finished.
+    pub fn set_scratch(&mut self, scratch: Vec<u8>) {
+        self.scratch = scratch;
+    }
+
+    /// Bytes of its scratch memory.
+    pub fn scratch_size(&self) -> u32 {
+        u32::try_from(self.scratch.len()).unwrap()
     }
 
     /// Address of what is added next.
@@ -72,7 +81,7 @@ impl Program {
 
     /// Ends the program: it writes its scratch memory to standard output and exits.
     pub fn finish(&mut self) {
-        for (reg, value) in [(10, 1), (11, SCRATCH), (12, SCRATCH_SIZE), (17, WRITE)] {
+        for (reg, value) in [(10, 1), (11, SCRATCH), (12, self.scratch_size()), (17, WRITE)] {
             self.set(Reg::new(reg), value);
         }
         self.inst(Inst::new(Op::Ecall));

@@ -4,10 +4,13 @@ use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 /// Seconds after which qemu is taken to hang.
 const LIMIT: &str = "60";
+
+/// The vector unit of the HPU. Tail and masked-off elements are undisturbed, which is qemu's default.
+const VECTOR_CPU: &str = "rv32,v=true,vlen=128,elen=32,vext_spec=v1.0";
 
 /// State before an instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,26 +26,22 @@ pub struct Trace {
     pub written: Vec<u8>,
 }
 
+/// Executes `elf` and returns what it wrote to standard output, or the status it ended with when that is no success.
+///
+/// # Panics
+/// When qemu is missing.
+pub fn run(name: &str, elf: &[u8]) -> Result<Vec<u8>, ExitStatus> {
+    let output = command(name, elf, &["-cpu", VECTOR_CPU]).output().unwrap();
+    if output.status.success() { Ok(output.stdout) } else { Err(output.status) }
+}
+
 /// Executes `elf` and traces it.
 ///
 /// # Panics
 /// When qemu is missing, fails, or executes more than `at_most` instructions.
 pub fn trace(name: &str, elf: &[u8], at_most: usize) -> Trace {
-    assert!(
-        Command::new("qemu-riscv32").arg("--version").output().is_ok_and(|output| output.status.success()),
-        "qemu-riscv32 does not run; it is in Debian's package qemu-user (apt install qemu-user)"
-    );
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.elf", name.replace(' ', "-")));
-    let executable = Permissions::from_mode(0o755);
-    std::fs::write(&path, elf)
-        .and_then(|()| std::fs::set_permissions(&path, executable))
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     // `nochain` makes qemu return to its main loop, and log there, after every one-instruction block.
-    let mut child = Command::new("timeout")
-        .args([LIMIT, "qemu-riscv32", "-cpu", "rv32", "-singlestep", "-d", "cpu,nochain"])
-        .arg(&path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+    let mut child = command(name, elf, &["-cpu", "rv32", "-singlestep", "-d", "cpu,nochain"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{name}: timeout (coreutils) does not start: {error}"));
@@ -53,6 +52,22 @@ pub fn trace(name: &str, elf: &[u8], at_most: usize) -> Trace {
     assert!(status.success(), "{name}: qemu ended with {status} after {} instructions", states.len());
     assert!(states.len() <= at_most, "{name}: qemu executed more than {at_most} instructions");
     Trace { states, written }
+}
+
+/// A command that executes `elf` under qemu with `arguments`.
+fn command(name: &str, elf: &[u8], arguments: &[&str]) -> Command {
+    assert!(
+        Command::new("qemu-riscv32").arg("--version").output().is_ok_and(|output| output.status.success()),
+        "qemu-riscv32 does not run; it is in Debian's package qemu-user (apt install qemu-user)"
+    );
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.elf", name.replace(' ', "-")));
+    let executable = Permissions::from_mode(0o755);
+    std::fs::write(&path, elf)
+        .and_then(|()| std::fs::set_permissions(&path, executable))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut command = Command::new("timeout");
+    command.args([LIMIT, "qemu-riscv32"]).args(arguments).arg(&path).stdin(Stdio::null()).stdout(Stdio::piped());
+    command
 }
 
 /// Reads at most one state more than `at_most`; the pipe that closes then ends qemu.

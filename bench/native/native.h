@@ -1,0 +1,76 @@
+/* What the native twins of the handlers share: their job (task_t is the HPU's), commands, atomics.
+ *
+ * A twin does what its handler in ../../handlers does, on 64-bit pointers, as a function of the host. The SDK's parsers
+ * and checksums are plain C and are compiled as they are. The layouts of the structs are those of
+ * ../src/handlers/native.rs and ../src/handlers/command.rs. */
+#ifndef NATIVE_H
+#define NATIVE_H
+
+#include <string.h>
+
+#include <spin_packet.h>
+#include <spin_reply.h>
+
+/* Commands remembered; as many as a batch has, at least. A power of two. */
+#define COMMANDS 4096u
+
+enum { COMMAND_SEND = 1, COMMAND_DMA_TO_HOST = 2 };
+
+/* A command as the device takes it. */
+struct command {
+    uint32_t kind;
+    uint32_t length;
+    uint64_t from;
+    uint64_t to; /* host memory; 0 for a send */
+};
+
+struct device {
+    uint64_t count;
+    struct command commands[COMMANDS];
+};
+
+struct job {
+    uint8_t *packet;
+    uint8_t *handler_mem;
+    uint32_t *scratchpad;
+    uint8_t *host_mem;
+    struct device *device;
+    uint32_t packet_size;
+    uint32_t handler_mem_size;
+    uint32_t scratchpad_size;
+    uint32_t host_mem_size;
+};
+
+/* NATIVE_ATOMICS: what one writes when other threads do the same. Else what the only thread may do. */
+#ifdef NATIVE_ATOMICS
+static inline void add(uint32_t *at, uint32_t value) { __atomic_fetch_add(at, value, __ATOMIC_RELAXED); }
+static inline void lock(uint32_t *at) {
+    while (__atomic_exchange_n(at, 1, __ATOMIC_ACQUIRE)) {}
+}
+static inline void unlock(uint32_t *at) { __atomic_store_n(at, 0, __ATOMIC_RELEASE); }
+#else
+static inline void add(uint32_t *at, uint32_t value) { *at += value; }
+static inline void lock(uint32_t *at) { *at = 1; }
+static inline void unlock(uint32_t *at) { *at = 0; }
+#endif
+
+static inline void issue(struct device *device, struct command command) {
+    device->commands[device->count++ % COMMANDS] = command;
+}
+
+static inline void send_packet(struct job *job, const uint8_t *from, uint32_t length) {
+    issue(job->device, (struct command){.kind = COMMAND_SEND, .length = length, .from = (uintptr_t)from});
+}
+
+/* Copies to `offset` in host memory, if it is inside. */
+static inline void dma_to_host(struct job *job, uint64_t offset, const uint8_t *from, uint32_t length) {
+    uint64_t to = (uintptr_t)job->host_mem + offset;
+    issue(job->device, (struct command){COMMAND_DMA_TO_HOST, length, (uintptr_t)from, to});
+    if (offset + length <= job->host_mem_size) memcpy(job->host_mem + offset, from, length);
+}
+
+static inline bool parse_udp(const struct job *job, spin_packet *p) {
+    return spin_parse_udp_at(job->packet, job->packet_size, p);
+}
+
+#endif

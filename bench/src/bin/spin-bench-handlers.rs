@@ -1,0 +1,114 @@
+//! Nanoseconds per packet of the paper's handlers, by every way to run them, on packets in memory. Medians of interleaved
+//! rounds; quote ratios, machines differ and are noisy. Every round's results are compared with a reference.
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use hpu_vm::Checks;
+use hpu_vm::jit::Executor;
+use spin_bench::handlers::case::Case;
+use spin_bench::handlers::interp::Interp;
+use spin_bench::handlers::jit::Jit;
+use spin_bench::handlers::measure::round;
+use spin_bench::handlers::native::Twins;
+use spin_bench::handlers::reference::Expected;
+use spin_bench::handlers::report::{Row, head, line};
+use spin_bench::handlers::runner::Runner;
+use spin_bench::handlers::work::Work;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+
+/// Where rows go unless told otherwise; a part of them goes nowhere.
+const RESULTS: &str = "bench/results/handlers.json";
+/// Libraries of native twins, as the Makefile names them.
+const NATIVE: [&str; 3] = ["native-scalar", "native-vector", "native-atomics"];
+
+/// Measure handlers on packets in memory.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Only cases whose NAME/SIZE contains this.
+    #[arg(long)]
+    filter: Option<String>,
+    /// Rounds, interleaved over variants.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Where to write the rows as JSON [default: bench/results/handlers.json, nowhere with --filter].
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Folder of the handlers' images.
+    #[arg(long, default_value = "target/handlers")]
+    images: PathBuf,
+    /// Folder of the native twins' libraries.
+    #[arg(long, default_value = "target/native")]
+    native: PathBuf,
+}
+
+type Variants = Vec<(&'static str, Box<dyn Runner>)>;
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("spin-bench-handlers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    let mut rows = Vec::new();
+    let executor = Rc::new(Executor::new()?);
+    let chosen = |case: &Case| args.filter.as_ref().is_none_or(|filter| case.to_string().contains(filter));
+    for case in Case::all().filter(chosen) {
+        let measured = measure(case, args, &executor).map_err(|error| format!("{case}: {error}"))?;
+        if rows.is_empty() {
+            println!("{}", head(&measured.iter().map(|row| row.variant).collect::<Vec<_>>()));
+        }
+        println!("{}", line(&measured));
+        rows.extend(measured);
+    }
+    match (&args.json, &args.filter) {
+        (Some(path), _) => write(path, &rows),
+        (None, None) => write(Path::new(RESULTS), &rows),
+        (None, Some(_)) => Ok(()),
+    }
+}
+
+/// All variants of one case.
+fn measure(case: Case, args: &Args, executor: &Rc<Executor>) -> Result<Vec<Row>, Box<dyn Error>> {
+    let work = Work::new(case);
+    let mut expected = Expected::of(&work);
+    let mut variants = variants(&work, args, executor)?;
+    let mut times = vec![Vec::new(); variants.len()];
+    for _ in 0..args.rounds {
+        for ((name, runner), times) in variants.iter_mut().zip(&mut times) {
+            times.push(round(&work, &mut **runner, &mut expected).map_err(|error| format!("{name}: {error}"))?);
+        }
+    }
+    Ok(variants.iter().zip(times).map(|((name, _), times)| Row::new(case, name, times)).collect())
+}
+
+fn variants(work: &Work, args: &Args, executor: &Rc<Executor>) -> Result<Variants, Box<dyn Error>> {
+    let mut variants = Variants::new();
+    for name in NATIVE {
+        let twins = Twins::load(&args.native.join(name).with_extension("so"))?;
+        variants.push((name, Box::new(twins.runner(work)?)));
+    }
+    let image = args.images.join(work.case.handler.symbol()).with_extension("elf");
+    let image =
+        std::fs::read(&image).map_err(|error| format!("{}: {error}; `make handlers` builds it", image.display()))?;
+    for (name, checks) in [("jit-page", Checks::Page), ("jit-exact", Checks::Exact)] {
+        variants.push((name, Box::new(Jit::new(executor.clone(), &image, work, checks)?)));
+    }
+    variants.push(("interp", Box::new(Interp::new(&image, work)?)));
+    Ok(variants)
+}
+
+fn write(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(path, serde_json::to_vec_pretty(rows)?)?;
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! The translator on an image, with the home cluster's atomics and the watchdog on, as the engine runs handlers.
+
+use super::command::{Bases, Log};
+use super::device::{HOST_BASE, Page};
+use super::interp::{MACHINE, PACKETS_BASE};
+use super::memory::{Memory, OwnedMemory};
+use super::runner::Runner;
+use super::work::Work;
+use hpu_vm::jit::{Atomics, Executor, Limits, Options, Slot, Source, Task, TaskBlock, Translation};
+use hpu_vm::memory::{Access, Region, Space};
+use hpu_vm::{Checks, Exit, Image, Kind, RegionKind};
+use spin_abi::map::{HANDLER_ARGS, STACK_WINDOW, TASK_BLOCK};
+use spin_abi::regs;
+use std::error::Error;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Microseconds a handler may run.
+const TIME_LIMIT: u64 = 10_000;
+
+/// An image, translated.
+#[derive(Debug)]
+pub struct Jit {
+    executor: Rc<Executor>,
+    image: Image,
+    translation: Translation,
+    entry: u32,
+    slot: Slot,
+    block: TaskBlock,
+    memory: OwnedMemory,
+    handler_base: u32,
+    log: Box<Log>,
+    stride: usize,
+}
+
+impl Jit {
+    /// Loads and translates the image's payload handler for the work's packets.
+    ///
+    /// # Errors
+    /// The image is none, or there is no memory for it.
+    pub fn new(executor: Rc<Executor>, elf: &[u8], work: &Work, checks: Checks) -> Result<Self, Box<dyn Error>> {
+        let image = Image::load(elf, &MACHINE)?;
+        let entry = image.handler(Kind::Payload).ok_or("no handler on packets")?;
+        let options = Options { checks, atomics: Atomics::Home, ..Options::default() };
+        let taken = image.addresses_taken();
+        let translation = Translation::new(Source { code: image.code(), entries: &[entry], taken: &taken }, options)?;
+        let handler_base = image.handler_mem_end();
+        let mut slot = Slot::new(0, space(&image, work)?);
+        slot.space().view().set_checks(checks);
+        let block = block(&image, work);
+        let (memory, log) = (OwnedMemory::new(work), Log::new());
+        Ok(Self { executor, image, translation, entry, slot, block, memory, handler_base, log, stride: work.stride })
+    }
+}
+
+/// All that the tasks may touch.
+fn space(image: &Image, work: &Work) -> Result<Space, Box<dyn Error>> {
+    let mut space = Space::new()?;
+    let len = |bytes: usize| u32::try_from(bytes).expect("less than 4 GiB");
+    let parts = [
+        (RegionKind::Stack, MACHINE.stack_base(0, 0), STACK_WINDOW),
+        (RegionKind::Packet, PACKETS_BASE, len(work.packets.len())),
+        (RegionKind::Scratchpad, MACHINE.scratchpad_base(0), len(work.scratchpad_size)),
+        (RegionKind::HandlerMemory, image.handler_mem_end(), len(work.handler_mem.len())),
+    ];
+    for (kind, base, len) in parts.into_iter().filter(|(.., len)| *len > 0) {
+        space.map(kind, base, &Region::new(len as usize)?, 0, len, Access::Write)?;
+    }
+    for segment in image.code().segments() {
+        let region = Region::around(segment.base, &segment.bytes)?;
+        space.map(RegionKind::Code, segment.base, &region, 0, len(segment.bytes.len()), Access::Read)?;
+    }
+    for (base, kind, bytes) in image.instantiate().segments() {
+        space.map(kind, base, &Region::around(base, bytes)?, 0, len(bytes.len()), Access::Write)?;
+    }
+    space.set_l1_alias(MACHINE.l1_base(0), MACHINE.l1_size)?;
+    space.set_task_alias(MACHINE.stack_base(0, 0) + STACK_WINDOW - TASK_BLOCK);
+    Ok(space)
+}
+
+/// What of the task's description is the same for every packet.
+fn block(image: &Image, work: &Work) -> TaskBlock {
+    let mut block = TaskBlock::new(MACHINE.stack_base(0, 0) + STACK_WINDOW, 0, 0, 0);
+    super::interp::describe(image, work, |register, value| block.set(register, value));
+    block
+}
+
+impl Runner for Jit {
+    fn memory(&mut self) -> Memory<'_> {
+        self.memory.parts()
+    }
+
+    fn publish_state(&mut self) {
+        let parts = self.memory.parts();
+        let space = self.slot.space();
+        space.copy_in(self.handler_base, parts.handler);
+        space.copy_in(MACHINE.scratchpad_base(0), parts.scratchpad);
+    }
+
+    fn publish_packets(&mut self, packets: Range<usize>) {
+        let parts = self.memory.parts();
+        let bytes = packets.start * self.stride..packets.end * self.stride;
+        let address = PACKETS_BASE + u32::try_from(bytes.start).expect("less than 4 GiB");
+        self.slot.space().copy_in(address, &parts.packets[bytes]).expect("the packets' place");
+    }
+
+    fn collect(&mut self) {
+        let parts = self.memory.parts();
+        let space = self.slot.space();
+        space.copy_out(self.handler_base, parts.handler);
+        space.copy_out(MACHINE.scratchpad_base(0), parts.scratchpad);
+        space.copy_out(PACKETS_BASE, parts.packets).expect("the packets' place");
+    }
+
+    fn log(&mut self) -> &mut Log {
+        &mut self.log
+    }
+
+    fn bases(&mut self) -> Bases {
+        Bases { packets: PACKETS_BASE.into(), host: HOST_BASE }
+    }
+
+    fn run(&mut self, packets: Range<usize>) -> Result<(), String> {
+        let memory = self.memory.parts();
+        let mut page = Page::new(&mut self.log, memory.host);
+        let stack_end = MACHINE.stack_base(0, 0) + STACK_WINDOW;
+        let task = Task {
+            code: self.image.code(),
+            translation: Some(&self.translation),
+            entry: self.entry,
+            sp: stack_end - TASK_BLOCK,
+            argument: stack_end - HANDLER_ARGS,
+            tp: 0,
+            limits: Limits { time: Some(TIME_LIMIT), instructions: None },
+            may_park: false,
+        };
+        for packet in packets {
+            let packet_at = PACKETS_BASE + u32::try_from(packet * self.stride).map_err(|error| error.to_string())?;
+            self.block.set(regs::PACKET_ADDR, packet_at);
+            self.block.set(regs::L2_PACKET_ADDR, packet_at);
+            self.slot.describe(&self.block);
+            match self.executor.run(&mut self.slot, &mut [], &task, &mut page) {
+                Exit::Returned | Exit::Finished => {}
+                other => return Err(format!("packet {packet}: {other:?}")),
+            }
+        }
+        Ok(())
+    }
+}

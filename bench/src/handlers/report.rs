@@ -1,0 +1,70 @@
+//! The table for people and the rows for programs.
+
+use super::case::Case;
+use serde::Serialize;
+
+/// The variant that others are compared with.
+pub const BASELINE: &str = "native-scalar";
+
+/// The rounds of one variant of one case.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The case, `NAME/SIZE`.
+    pub case: String,
+    /// The variant.
+    pub variant: &'static str,
+    /// Of the figures.
+    pub unit: &'static str,
+    /// Median of the rounds.
+    pub median: f64,
+    /// The fastest round.
+    pub min: f64,
+    /// The slowest round.
+    pub max: f64,
+    /// How many there were.
+    pub rounds: usize,
+}
+
+impl Row {
+    /// Sums rounds up.
+    ///
+    /// # Panics
+    /// There were none.
+    #[must_use]
+    pub fn new(case: Case, variant: &'static str, mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        let (rounds, median) = (times.len(), times[times.len() / 2]);
+        Self {
+            case: case.to_string(),
+            variant,
+            unit: "ns/packet",
+            median,
+            min: times[0],
+            max: times[rounds - 1],
+            rounds,
+        }
+    }
+}
+
+/// The head of the table.
+#[must_use]
+pub fn head(variants: &[&str]) -> String {
+    let columns: String = variants.iter().map(|name| format!("{name:>18}")).collect();
+    format!("{:<18}{columns}\n{:<18}{:>18}", "case", "", "ns/packet (ratio)")
+}
+
+/// The rows of one case as a line: nanoseconds, and their ratio to the [`BASELINE`]'s.
+#[must_use]
+pub fn line(rows: &[Row]) -> String {
+    let baseline = rows.iter().find(|row| row.variant == BASELINE).map(|row| row.median);
+    let case = rows.first().map_or("", |row| &row.case);
+    let columns: String = rows.iter().map(|row| column(row, baseline)).collect();
+    format!("{case:<18}{columns}")
+}
+
+fn column(row: &Row, baseline: Option<f64>) -> String {
+    match baseline {
+        Some(baseline) if row.variant != BASELINE => format!("{:>10.1} ({:>5.2})", row.median, row.median / baseline),
+        _ => format!("{:>18.1}", row.median),
+    }
+}

@@ -1,0 +1,32 @@
+//! What every variant is: memory, a log of commands, and a loop over packets.
+
+use super::command::{Bases, Log};
+use super::memory::Memory;
+use std::ops::Range;
+
+/// A way to run one handler on the packets of one [`Work`](super::work::Work).
+pub trait Runner {
+    /// The memory that the handlers work on.
+    fn memory(&mut self) -> Memory<'_>;
+
+    /// The handlers are to see the state that [`Runner::memory`] was given.
+    fn publish_state(&mut self) {}
+
+    /// The handlers are to see packets that [`Runner::memory`] was given.
+    fn publish_packets(&mut self, _packets: Range<usize>) {}
+
+    /// [`Runner::memory`] is to show what the handlers left.
+    fn collect(&mut self) {}
+
+    /// The commands since it was cleared.
+    fn log(&mut self) -> &mut Log;
+
+    /// The addresses in those commands.
+    fn bases(&mut self) -> Bases;
+
+    /// Runs the handler on each of the packets: this is what is timed.
+    ///
+    /// # Errors
+    /// A handler did not return; the text says how it ended.
+    fn run(&mut self, packets: Range<usize>) -> Result<(), String>;
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Runs the tests of the crates that need no NIC (abi, matcher, hpu-vm) as aarch64 programs under qemu's user emulation.
+# Arguments are passed to `cargo test`.
+#
+# The standard library for aarch64 is the toolchain's (`rustup target add aarch64-unknown-linux-gnu`) or, without it,
+# built from Debian's `rust-src` of exactly the compiler's version. Where neither can be had, the tests are skipped.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+target=aarch64-unknown-linux-gnu
+target_dir=${CARGO_TARGET_DIR:-target}
+suite=http://deb.debian.org/debian
+release=trixie-backports
+
+skip() {
+    echo "SKIPPED: aarch64 tests: $*"
+    exit 0
+}
+
+# As root, installs what is missing; else names it. The emulator and the C library for the target; the compiler and
+# the reference emulator for the tests themselves.
+install_tools() {
+    local missing=()
+    command -v qemu-aarch64-static >/dev/null || missing+=(qemu-user-static)
+    command -v aarch64-linux-gnu-gcc >/dev/null || missing+=(gcc-aarch64-linux-gnu)
+    [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || missing+=(libc6-dev-arm64-cross)
+    deploy/install-deps.sh test
+    [ ${#missing[@]} -gt 0 ] || return 0
+    [ "$(id -u)" = 0 ] || skip "missing packages: ${missing[*]} (as root: apt-get install ${missing[*]})"
+    echo "installing Debian packages: ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -q && apt-get install -y -q --no-install-recommends "${missing[@]}"; } >/dev/null ||
+        skip "cannot install ${missing[*]}"
+}
+
+# apt with a configuration of its own: the machine's sources and lists stay as they are.
+apt_get() {
+    APT_CONFIG=$apt/apt.conf apt-get -q "$@"
+}
+
+configure_apt() {
+    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $suite $release main" >"$apt/sources.list"
+    cat >"$apt/apt.conf" <<CONF
+Dir::Etc::sourcelist "$apt/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Dir::State::lists "$apt/lists";
+Dir::Cache "$apt/cache";
+APT::Sandbox::User "root";
+CONF
+}
+
+# Unpacks the standard library's source of compiler version $1 into $sources; kept for the next run.
+fetch_sources() {
+    local apt
+    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
+        skip "no target $target in the toolchain and no apt to fetch rust-src with (rustup target add $target)"
+    apt=$(mktemp -d)
+    # shellcheck disable=SC2064 # this directory, whatever the variable becomes
+    trap "rm -rf '$apt'" EXIT
+    configure_apt
+    apt_get update >/dev/null || skip "cannot read the package list of $release"
+    (cd "$apt" && apt_get download "rust-src=$1+*" >/dev/null) || skip "$release has no rust-src of version $1"
+    rm -rf "$sources.new"
+    dpkg-deb -x "$apt"/rust-src_*.deb "$sources.new"
+    rm -rf "$sources"
+    mv "$sources.new" "$sources"
+}
+
+install_tools
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu"
+# Emulated code is slow enough; the checks of a debug build stay.
+export CARGO_PROFILE_DEV_OPT_LEVEL=1
+build_std=()
+if [ ! -d "$(rustc --print target-libdir --target "$target")" ]; then
+    version=$(rustc --version | cut -d' ' -f2)
+    sources=$(mkdir -p "$target_dir" && realpath "$target_dir")/rust-src-$version
+    library=$sources/usr/src/rustc-$version/library
+    [ -e "$library/std/Cargo.toml" ] || fetch_sources "$version"
+    # An unstable feature of cargo on the stable compiler that the product is built with.
+    export RUSTC_BOOTSTRAP=1 __CARGO_TESTS_ONLY_SRC_ROOT=$library
+    build_std=(-Zbuild-std=std,panic_abort,test)
+fi
+cargo test --locked "${build_std[@]}" --target "$target" -p spin-abi -p spin-matcher -p hpu-vm "$@"

@@ -1,0 +1,33 @@
+/* Scatters a message over host memory: its bytes go to blocks that lie a stride apart.
+ *
+ * A UDP datagram begins with the offset of its data in the message, 32 bits in network order. Block size and stride, both
+ * in bytes, are the first two words of handler memory. */
+#include <spin.h>
+
+#define OFFSET_BYTES 4u
+
+/* What the receiver specifies: the layout of the message in host memory. */
+typedef struct layout {
+    uint32_t block;
+    uint32_t stride;
+} layout;
+
+void payload_handler(handler_args_t *args) {
+    const task_t *task = args->task;
+    spin_packet p;
+    if (task->handler_mem_size < sizeof(layout) || !spin_parse_udp(args, &p) || p.payload_len < OFFSET_BYTES) return;
+    const layout to = *(const layout *)task->handler_mem;
+    if (to.block == 0) return;
+    uint32_t offset = spin_read_be32(p.payload), left = p.payload_len - OFFSET_BYTES;
+    uint32_t from = (uint32_t)p.payload + OFFSET_BYTES, within = offset % to.block;
+    uint64_t block = spin_host_mem(args) + (uint64_t)(offset / to.block) * to.stride;
+    while (left > 0) {
+        uint32_t length = SPIN_MIN(to.block - within, left);
+        spin_cmd_t handle;
+        spin_dma_to_host(block + within, from, length, false, &handle);
+        left -= length;
+        from += length;
+        block += to.stride;
+        within = 0;
+    }
+}

@@ -1,0 +1,212 @@
+//! Which memory accesses of a block go by the same base, so that one check serves all of them.
+//!
+//! Within a block a register is some value nothing is known of, its *root*, plus a constant. Accesses of one root lie at
+//! known distances from each other. A second pair of root and constant, modulo 4, tells which addresses are aligned alike.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::inst::{Format, Inst, Op, Reg};
+use crate::jit::facts::{Known, writes};
+use crate::jit::plan::Block;
+
+/// Largest distance over which accesses share a check: a page.
+const REACH: i64 = 4096;
+
+/// A value nothing is known of.
+type Root = u32;
+
+/// Root and distance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    root: Root,
+    distance: u32,
+}
+
+/// What an address is modulo 4: that of the root, if there is one, plus the remainder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Alignment {
+    root: Option<Root>,
+    remainder: u32,
+}
+
+/// Bytes around an access that others of its block touch too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// From the access's own address to the first byte: at most 0.
+    pub(crate) from: i32,
+    /// Bytes.
+    pub(crate) len: u32,
+}
+
+/// The accesses of a block.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Accesses {
+    /// By index of the instruction: what to check there. Accesses without an entry are covered by an earlier one.
+    spans: HashMap<usize, Span>,
+    /// Atomics whose alignment has to be checked; that of others follows.
+    unaligned: BTreeSet<usize>,
+}
+
+impl Accesses {
+    /// Looks at a block, at whose start `known` is known.
+    pub(crate) fn new(block: &Block, known: &Known) -> Self {
+        let mut tracker = Tracker::new();
+        let mut known = known.clone();
+        let mut seen: HashMap<Root, Vec<Seen>> = HashMap::new();
+        let (mut aligned, mut unaligned) = (BTreeSet::new(), BTreeSet::new());
+        for (index, (pc, decoded)) in block.body.iter().enumerate() {
+            let inst = &decoded.inst;
+            if let Some(size) = size(inst) {
+                let place = tracker.places[inst.rs1.index()];
+                let start = place.distance.wrapping_add(inst.imm.cast_unsigned()).cast_signed();
+                seen.entry(place.root).or_default().push(Seen { index, start, size });
+                let alignment = tracker.alignments[inst.rs1.index()];
+                if matches!(inst.op.format(), Format::Amo | Format::LoadReserved) && aligned.insert(alignment) {
+                    unaligned.insert(index);
+                }
+            }
+            tracker.step(inst, &known);
+            known.step(*pc, inst, decoded.size);
+        }
+        let spans = seen.into_values().flat_map(spans).collect();
+        Self { spans, unaligned }
+    }
+
+    /// What to check at an access: `None` when an earlier check covers it.
+    pub(crate) fn span(&self, index: usize) -> Option<Span> {
+        self.spans.get(&index).copied()
+    }
+
+    /// Whether the alignment of an atomic has to be checked.
+    pub(crate) fn may_be_misaligned(&self, index: usize) -> bool {
+        self.unaligned.contains(&index)
+    }
+}
+
+/// An access, by its distance from its root.
+#[derive(Clone, Copy)]
+struct Seen {
+    index: usize,
+    start: i32,
+    size: u32,
+}
+
+/// Spans of accesses of one root, in the order of the block: each as far as [`REACH`] allows.
+fn spans(accesses: Vec<Seen>) -> Vec<(usize, Span)> {
+    let mut spans = Vec::new();
+    let mut rest = &accesses[..];
+    while let Some(first) = rest.first() {
+        let (mut low, mut high) = (i64::from(first.start), i64::from(first.start) + i64::from(first.size));
+        let mut count = 0;
+        for access in rest {
+            let start = i64::from(access.start);
+            let (l, h) = (low.min(start), high.max(start + i64::from(access.size)));
+            if h - l > REACH {
+                break;
+            }
+            (low, high, count) = (l, h, count + 1);
+        }
+        let from = i32::try_from(low - i64::from(first.start)).unwrap_or(0);
+        let len = u32::try_from(high - low).unwrap_or(0);
+        spans.push((first.index, Span { from, len }));
+        rest = &rest[count..];
+    }
+    spans
+}
+
+/// Bytes of a memory access.
+pub(crate) const fn size(inst: &Inst) -> Option<u32> {
+    Some(match inst.op {
+        Op::Lb | Op::Lbu | Op::Sb => 1,
+        Op::Lh | Op::Lhu | Op::Sh => 2,
+        Op::Lw | Op::Sw => 4,
+        _ => match inst.op.format() {
+            Format::Amo | Format::LoadReserved => 4,
+            _ => return None,
+        },
+    })
+}
+
+struct Tracker {
+    places: [Place; 32],
+    alignments: [Alignment; 32],
+    next: Root,
+}
+
+impl Tracker {
+    fn new() -> Self {
+        let mut next = 0;
+        let mut fresh = || {
+            next += 1;
+            next
+        };
+        let places = [(); 32].map(|()| Place { root: fresh(), distance: 0 });
+        let alignments = places.map(|place| Alignment { root: Some(place.root), remainder: 0 });
+        Self { places, alignments, next }
+    }
+
+    fn step(&mut self, inst: &Inst, known: &Known) {
+        if inst.op == Op::Ecall {
+            self.forget(Reg::A0);
+            self.forget(Reg::A1);
+        }
+        let rd = writes(inst);
+        if rd == Reg::ZERO {
+            return;
+        }
+        let alignment = self.alignment(inst, known);
+        let place = match inst.op {
+            Op::Addi => Some(self.moved(inst.rs1, inst.imm.cast_unsigned())),
+            Op::Add if known.constant(inst.rs1).is_some() => self.offset(inst.rs2, known.constant(inst.rs1)),
+            Op::Add => self.offset(inst.rs1, known.constant(inst.rs2)),
+            _ => None,
+        };
+        self.forget(rd);
+        if let Some(place) = place {
+            self.places[rd.index()] = place;
+        }
+        if let Some(alignment) = alignment {
+            self.alignments[rd.index()] = alignment;
+        }
+    }
+
+    fn forget(&mut self, reg: Reg) {
+        self.next += 1;
+        self.places[reg.index()] = Place { root: self.next, distance: 0 };
+        self.alignments[reg.index()] = Alignment { root: Some(self.next), remainder: 0 };
+    }
+
+    fn moved(&self, reg: Reg, by: u32) -> Place {
+        let place = self.places[reg.index()];
+        Place { distance: place.distance.wrapping_add(by), ..place }
+    }
+
+    fn offset(&self, reg: Reg, by: Option<u32>) -> Option<Place> {
+        by.map(|by| self.moved(reg, by))
+    }
+
+    /// What is known of the result modulo 4.
+    fn alignment(&self, inst: &Inst, known: &Known) -> Option<Alignment> {
+        let of = |reg: Reg| match known.constant(reg) {
+            Some(value) => Alignment { root: None, remainder: value & 3 },
+            None => self.alignments[reg.index()],
+        };
+        match inst.op {
+            Op::Slli if inst.imm >= 2 => Some(Alignment { root: None, remainder: 0 }),
+            Op::Andi if inst.imm & 3 == 0 => Some(Alignment { root: None, remainder: 0 }),
+            Op::Addi => {
+                let Alignment { root, remainder } = of(inst.rs1);
+                Some(Alignment { root, remainder: remainder.wrapping_add(inst.imm.cast_unsigned()) & 3 })
+            }
+            Op::Add => {
+                let (a, b) = (of(inst.rs1), of(inst.rs2));
+                let remainder = (a.remainder + b.remainder) & 3;
+                match (a.root, b.root) {
+                    (root, None) | (None, root) => Some(Alignment { root, remainder }),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+}

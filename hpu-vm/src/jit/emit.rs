@@ -1,0 +1,390 @@
+//! From a plan to Cranelift's intermediate representation: one function for a handler and all it calls.
+//!
+//! Guest registers are variables, of which Cranelift makes SSA values; functions too large for that keep them in
+//! the [`State`]. Everything else about a task lies in the [`State`], whose address is the function's only parameter.
+//!
+//! The function has one epilogue for all ways out but the return of the handler, [`FAULT_RETURN`]: signal handlers
+//! send a thread there from anywhere in the body, so it needs nothing but the frame.
+
+mod alu;
+mod atomic;
+mod counters;
+mod device;
+mod flow;
+mod memory;
+mod registers;
+
+use std::mem::offset_of;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::{self, AbiParam, InstBuilder, MemFlagsData, SourceLoc, Value};
+use cranelift_codegen::isa::TargetIsa;
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use spin_abi::fault::Cause;
+
+use crate::code::Code;
+use crate::csr::Csr;
+use crate::decode::Decoded;
+use crate::inst::{Format, Inst, Op, Reg};
+use crate::jit::accesses::Accesses;
+use crate::jit::facts::{Facts, Known, Regs};
+use crate::jit::options::{Atomics, Options};
+use crate::jit::plan::{BlockId, Plan};
+use crate::jit::state::{Left, State};
+use crate::view::Checks;
+use registers::Registers;
+
+/// Source location of the epilogue that faults leave through. Never an instruction's address, as those of
+/// [`location`] are.
+pub(crate) const FAULT_RETURN: u32 = 0xffff_fffe;
+
+/// Source location of code that belongs to the instruction at `pc`: its lowest bit says that the instruction is an
+/// atomic, whose faults are those of stores.
+const fn location(pc: u32, atomic: bool) -> u32 {
+    pc | atomic as u32
+}
+
+/// Blocks up to which registers are SSA values: beyond, finding the values' ways through the blocks takes longer than
+/// it saves.
+const MAX_SSA_BLOCKS: usize = 1500;
+
+/// Whether the registers of a plan's function are in the state.
+pub(crate) const fn in_memory(plan: &Plan) -> bool {
+    plan.blocks.len() > MAX_SSA_BLOCKS
+}
+
+/// Access to the state and to code's own tables: never traps.
+pub(super) const TRUSTED: MemFlagsData = MemFlagsData::trusted();
+/// Access to guest memory: any alignment, may fault.
+pub(super) const GUEST: MemFlagsData = MemFlagsData::new();
+
+/// Builds the function of a plan.
+pub(crate) fn function(
+    isa: &dyn TargetIsa,
+    code: &Code,
+    plan: &Plan,
+    facts: &Facts,
+    options: Options,
+    context: &mut FunctionBuilderContext,
+) -> ir::Function {
+    let mut signature = ir::Signature::new(isa.default_call_conv());
+    signature.params.push(AbiParam::new(I64));
+    let mut function = ir::Function::with_name_signature(ir::UserFuncName::default(), signature);
+    let builder = FunctionBuilder::new(&mut function, context);
+    let mut emitter = Emitter::new(builder, code, plan, facts, options);
+    emitter.entry();
+    for id in 0..plan.blocks.len() {
+        emitter.block(id);
+    }
+    for table in 0..plan.tables.len() {
+        emitter.dispatch(table);
+    }
+    emitter.resume_points();
+    emitter.ways_out();
+    emitter.builder.seal_all_blocks();
+    emitter.builder.finalize(isa.frontend_config());
+    function
+}
+
+struct Emitter<'a> {
+    builder: FunctionBuilder<'a>,
+    code: &'a Code,
+    plan: &'a Plan,
+    facts: &'a Facts,
+    options: Options,
+    /// Any address may be a device's.
+    any_device: bool,
+    counting: bool,
+    state: Value,
+    base: Value,
+    registers: Registers,
+    /// Instructions completed before this block, when they are counted.
+    retired: Option<cranelift_frontend::Variable>,
+    blocks: Vec<ir::Block>,
+    /// The dispatch of each table; takes the address.
+    tables: Vec<ir::Block>,
+    start: ir::Block,
+    fault_return: ir::Block,
+    /// Takes cause, pc and address.
+    fault: ir::Block,
+    returned: ir::Block,
+    resumes: Vec<device::Resume>,
+    /// Of the block being emitted.
+    known: Known,
+    live: Vec<Regs>,
+    accesses: Accesses,
+    block_len: usize,
+    /// The instruction, its index in its block, its address.
+    current: Option<(u32, Decoded)>,
+    index: usize,
+    pc: u32,
+}
+
+impl<'a> Emitter<'a> {
+    fn new(
+        mut builder: FunctionBuilder<'a>,
+        code: &'a Code,
+        plan: &'a Plan,
+        facts: &'a Facts,
+        options: Options,
+    ) -> Self {
+        let entry = builder.create_block();
+        builder.append_block_params_for_function_params(entry);
+        builder.switch_to_block(entry);
+        let state = builder.block_params(entry)[0];
+        let base = builder.ins().load(I64, TRUSTED, state, offset(offset_of!(State, base)));
+        let blocks: Vec<ir::Block> = plan.blocks.iter().map(|_| builder.create_block()).collect();
+        let dispatch = |builder: &mut FunctionBuilder<'_>| {
+            let block = builder.create_block();
+            builder.append_block_param(block, I32);
+            block
+        };
+        let tables = plan.tables.iter().map(|_| dispatch(&mut builder)).collect();
+        let cold = |builder: &mut FunctionBuilder<'_>| {
+            let block = builder.create_block();
+            builder.set_cold_block(block);
+            block
+        };
+        let (start, fault_return, fault) = (builder.create_block(), cold(&mut builder), cold(&mut builder));
+        for _ in 0..3 {
+            builder.append_block_param(fault, I32);
+        }
+        let returned = builder.create_block();
+        let registers = Registers::new(&mut builder, in_memory(plan), options.observe);
+        let counting = options.counting || reads_counters(plan);
+        let retired = counting.then(|| builder.declare_var(I64));
+        Self {
+            builder,
+            code,
+            plan,
+            facts,
+            options,
+            any_device: options.any_device || facts.device_escapes,
+            counting,
+            state,
+            base,
+            registers,
+            retired,
+            blocks,
+            tables,
+            start,
+            fault_return,
+            fault,
+            returned,
+            resumes: Vec::new(),
+            known: Known::default(),
+            live: Vec::new(),
+            accesses: Accesses::default(),
+            block_len: 0,
+            current: None,
+            index: 0,
+            pc: 0,
+        }
+    }
+
+    /// From the function's entry to the handler's first instruction.
+    fn entry(&mut self) {
+        let start = self.start;
+        if let Some(retired) = self.retired {
+            let value = self.load_state(I64, offset_of!(State, hart.retired));
+            self.builder.def_var(retired, value);
+        }
+        // Never taken; but a function without any other way to its fault return could not be stopped.
+        let fault_return = self.fault_return;
+        self.builder.ins().brif(self.state, start, &[], fault_return, &[]);
+    }
+
+    fn block(&mut self, id: BlockId) {
+        let plan = self.plan;
+        let block = &plan.blocks[id];
+        self.builder.switch_to_block(self.blocks[id]);
+        self.registers.begin_block();
+        // A block that no way leads to has no facts; it needs none.
+        self.known = self.facts.known(id).cloned().unwrap_or_default();
+        self.live = self.facts.live_within(plan, id);
+        self.accesses = Accesses::new(block, &self.known);
+        self.index = 0;
+        self.pc = block.start;
+        self.locate(false);
+        self.count_block(block);
+        for (index, (pc, decoded)) in block.body.iter().enumerate() {
+            (self.index, self.pc, self.current) = (index, *pc, Some((*pc, *decoded)));
+            self.locate(matches!(decoded.inst.op.format(), Format::Amo));
+            if !self.instruction(decoded) {
+                return;
+            }
+            // What jumps write is known at the end of the block.
+            if !matches!(decoded.inst.op, Op::Jal | Op::Jalr) {
+                self.known.step(*pc, &decoded.inst, decoded.size);
+            }
+        }
+        self.index = block.body.len();
+        self.end(block);
+    }
+
+    /// Translates an instruction; `false` when none after it is reached.
+    fn instruction(&mut self, decoded: &Decoded) -> bool {
+        let inst = &decoded.inst;
+        match inst.op.format() {
+            Format::R | Format::I | Format::Shift | Format::U => self.arithmetic(inst),
+            Format::Load => self.load(inst),
+            Format::Store => self.store(inst),
+            Format::Amo if inst.op == Op::ScW => self.store_conditional(inst),
+            Format::Amo => self.amo(inst),
+            Format::LoadReserved => self.load_reserved(inst),
+            Format::Csr | Format::CsrImmediate => return self.csr(inst),
+            Format::Fence => {
+                if inst.op == Op::Fence {
+                    self.builder.ins().fence();
+                }
+            }
+            Format::System if inst.op == Op::Ecall => self.ecall(),
+            Format::System => {
+                self.fault_always(Cause::Breakpoint, 0);
+                return false;
+            }
+            Format::Vector => {
+                let (pc, live) = (self.constant(self.pc), self.live[self.index]);
+                self.interpret(pc, live);
+                return false;
+            }
+            // Their part is at the end of the block.
+            Format::Branch | Format::J | Format::JumpRegister => {}
+        }
+        true
+    }
+
+    /// Code emitted from here on belongs to the current instruction.
+    fn locate(&mut self, atomic: bool) {
+        self.builder.set_srcloc(SourceLoc::new(location(self.pc, atomic)));
+    }
+
+    /// Epilogues and what all faults do.
+    fn ways_out(&mut self) {
+        self.builder.switch_to_block(self.fault);
+        let &[cause, pc, address] = self.builder.block_params(self.fault) else { unreachable!("three were appended") };
+        self.store_state(cause, offset_of!(State, cause));
+        self.store_state(pc, offset_of!(State, fault_pc));
+        self.store_state(address, offset_of!(State, fault_address));
+        self.leave(Left::Faulted);
+
+        // Not of the body: a thread in an epilogue must not be sent to another.
+        self.builder.switch_to_block(self.returned);
+        self.builder.set_srcloc(SourceLoc::default());
+        let code = self.builder.ins().iconst(I32, i64::from(Left::Returned as u32));
+        self.store_state(code, offset_of!(State, exit));
+        self.builder.ins().return_(&[]);
+
+        self.builder.switch_to_block(self.fault_return);
+        self.builder.set_srcloc(SourceLoc::new(FAULT_RETURN));
+        self.builder.ins().return_(&[]);
+    }
+
+    /// Ends the block by leaving the function.
+    fn leave(&mut self, how: Left) {
+        let code = self.builder.ins().iconst(I32, i64::from(how as u32));
+        self.store_state(code, offset_of!(State, exit));
+        self.builder.ins().jump(self.fault_return, &[]);
+    }
+
+    fn load_state(&mut self, ty: ir::Type, at: usize) -> Value {
+        self.builder.ins().load(ty, TRUSTED, self.state, offset(at))
+    }
+
+    fn store_state(&mut self, value: Value, at: usize) {
+        self.builder.ins().store(TRUSTED, value, self.state, offset(at));
+    }
+
+    fn constant(&mut self, value: u32) -> Value {
+        self.builder.ins().iconst(I32, i64::from(value))
+    }
+
+    /// The value of a register.
+    fn get(&mut self, reg: Reg) -> Value {
+        match self.known.constant(reg) {
+            Some(value) => self.constant(value),
+            None => self.registers.get(&mut self.builder, self.state, reg),
+        }
+    }
+
+    fn set(&mut self, reg: Reg, value: Value) {
+        self.registers.set(&mut self.builder, self.state, reg, value);
+    }
+
+    /// Goes to a new cold block when `condition` holds, and emits there what `cold` does, which ends that block.
+    fn unlikely(&mut self, condition: Value, cold: impl FnOnce(&mut Self)) {
+        let (aside, go_on) = (self.builder.create_block(), self.builder.create_block());
+        self.builder.set_cold_block(aside);
+        self.builder.ins().brif(condition, aside, &[], go_on, &[]);
+        self.builder.switch_to_block(aside);
+        let cached = self.registers.clone();
+        cold(self);
+        self.registers = cached;
+        self.builder.switch_to_block(go_on);
+    }
+
+    /// Faults when `condition` holds.
+    fn fault_if(&mut self, condition: Value, cause: Cause, address: Value) {
+        let pc = self.constant(self.pc);
+        let cause = self.constant(cause.code());
+        let go_on = self.builder.create_block();
+        let arguments = [cause.into(), pc.into(), address.into()];
+        self.builder.ins().brif(condition, self.fault, &arguments, go_on, &[]);
+        self.builder.switch_to_block(go_on);
+    }
+
+    /// Ends the block with a fault.
+    fn fault_always(&mut self, cause: Cause, address: u32) {
+        let arguments = [cause.code(), self.pc, address].map(|value| self.constant(value).into());
+        self.builder.ins().jump(self.fault, &arguments);
+    }
+
+    /// Ends the block: the interpreter goes on at `pc`, where the registers `live` may be read.
+    fn interpret(&mut self, pc: Value, live: Regs) {
+        self.publish_count();
+        self.save(live);
+        self.store_state(pc, offset_of!(State, hart.pc));
+        self.leave(Left::Interpret);
+    }
+
+    /// Writes registers to the hart.
+    fn save(&mut self, live: Regs) {
+        if self.registers.in_state() {
+            return;
+        }
+        for reg in live.iter() {
+            let value = self.get(reg);
+            self.store_state(value, registers::place(reg));
+        }
+    }
+
+    fn exact(&self) -> bool {
+        self.options.checks == Checks::Exact
+    }
+
+    fn home(&self) -> bool {
+        self.options.atomics == Atomics::Home
+    }
+
+    fn compare(&mut self, condition: IntCC, value: Value, with: u32) -> Value {
+        let with = self.constant(with);
+        self.builder.ins().icmp(condition, value, with)
+    }
+}
+
+fn reads_counters(plan: &Plan) -> bool {
+    let counts = |inst: &Inst| match inst.op.format() {
+        Format::Csr | Format::CsrImmediate => {
+            matches!(Csr::from_number(inst.imm.cast_unsigned()), Some(Csr::Cycle(_) | Csr::Time(_) | Csr::Instret(_)))
+        }
+        _ => inst.op == Op::Ecall,
+    };
+    plan.blocks.iter().flat_map(|block| &block.body).any(|(_, decoded)| counts(&decoded.inst))
+}
+
+/// An offset in the state.
+fn offset(at: usize) -> i32 {
+    // A state is some hundred bytes long.
+    i32::try_from(at).unwrap_or(i32::MAX)
+}

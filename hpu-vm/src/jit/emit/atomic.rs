@@ -1,0 +1,145 @@
+//! LR, SC and AMOs, sequentially consistent whatever their ordering bits say.
+
+use std::mem::offset_of;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I32};
+use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, Value};
+use spin_abi::fault::Cause;
+use spin_abi::map::{L1_ALIAS, L2_BASE};
+
+use super::memory::Host;
+use super::{Emitter, TRUSTED};
+use crate::hart::UNRESERVED;
+use crate::inst::{Inst, Op};
+use crate::jit::state::State;
+
+/// Atomics are aligned.
+const ATOMIC: cranelift_codegen::ir::MemFlagsData = cranelift_codegen::ir::MemFlagsData::new().with_aligned();
+
+impl Emitter<'_> {
+    pub(super) fn amo(&mut self, inst: &Inst) {
+        let (guest, host) = self.atomic_address(inst, Cause::StoreMisaligned);
+        let value = self.get(inst.rs2);
+        if !self.home() {
+            let old = self.locked(inst.op, host, value);
+            return self.set(inst.rd, old);
+        }
+        let l1 = self.compare(IntCC::UnsignedLessThan, guest, L2_BASE);
+        let (plain, locked, joined) =
+            (self.builder.create_block(), self.builder.create_block(), self.builder.create_block());
+        self.builder.append_block_param(joined, I32);
+        self.builder.ins().brif(l1, plain, &[], locked, &[]);
+        self.builder.switch_to_block(plain);
+        let old = self.plain(inst.op, host, value);
+        self.builder.ins().jump(joined, &[old.into()]);
+        self.builder.switch_to_block(locked);
+        self.builder.set_cold_block(locked);
+        let old = self.locked(inst.op, host, value);
+        self.builder.ins().jump(joined, &[old.into()]);
+        self.builder.switch_to_block(joined);
+        let old = self.builder.block_params(joined)[0];
+        self.set(inst.rd, old);
+    }
+
+    /// An AMO on memory that no other thread works on.
+    fn plain(&mut self, op: Op, Host(base, at): Host, value: Value) -> Value {
+        let old = self.builder.ins().load(I32, ATOMIC, base, at);
+        let new = match op {
+            Op::AmoaddW => self.builder.ins().iadd(old, value),
+            Op::AmoxorW => self.builder.ins().bxor(old, value),
+            Op::AmoandW => self.builder.ins().band(old, value),
+            Op::AmoorW => self.builder.ins().bor(old, value),
+            Op::AmominW => self.builder.ins().smin(old, value),
+            Op::AmomaxW => self.builder.ins().smax(old, value),
+            Op::AmominuW => self.builder.ins().umin(old, value),
+            Op::AmomaxuW => self.builder.ins().umax(old, value),
+            _ => value,
+        };
+        self.builder.ins().store(ATOMIC, new, base, at);
+        old
+    }
+
+    fn locked(&mut self, op: Op, Host(base, at): Host, value: Value) -> Value {
+        let operation = match op {
+            Op::AmoaddW => AtomicRmwOp::Add,
+            Op::AmoxorW => AtomicRmwOp::Xor,
+            Op::AmoandW => AtomicRmwOp::And,
+            Op::AmoorW => AtomicRmwOp::Or,
+            Op::AmominW => AtomicRmwOp::Smin,
+            Op::AmomaxW => AtomicRmwOp::Smax,
+            Op::AmominuW => AtomicRmwOp::Umin,
+            Op::AmomaxuW => AtomicRmwOp::Umax,
+            _ => AtomicRmwOp::Xchg,
+        };
+        let address = self.builder.ins().iadd_imm_s(base, i64::from(at));
+        self.builder.ins().atomic_rmw(I32, ATOMIC, operation, address, value)
+    }
+
+    pub(super) fn load_reserved(&mut self, inst: &Inst) {
+        let (guest, Host(base, at)) = self.atomic_address(inst, Cause::LoadMisaligned);
+        let address = self.builder.ins().iadd_imm_s(base, i64::from(at));
+        let value = self.builder.ins().atomic_load(I32, ATOMIC, address);
+        let guest = self.without_alias(guest);
+        self.store_state(guest, offset_of!(State, hart.reserved_address));
+        self.store_state(value, offset_of!(State, hart.reserved_value));
+        self.set(inst.rd, value);
+    }
+
+    /// Stores when the word is reserved and still has the value it had then. Otherwise it is written with what it holds:
+    /// whether it may be written is found out either way.
+    pub(super) fn store_conditional(&mut self, inst: &Inst) {
+        let (guest, Host(base, at)) = self.atomic_address(inst, Cause::StoreMisaligned);
+        let value = self.get(inst.rs2);
+        let address = self.builder.ins().iadd_imm_s(base, i64::from(at));
+        let guest = self.without_alias(guest);
+        let reserved = self.load_state(I32, offset_of!(State, hart.reserved_address));
+        let expected = self.load_state(I32, offset_of!(State, hart.reserved_value));
+        let holds = self.builder.ins().icmp(IntCC::Equal, guest, reserved);
+        let [swap, touch, joined] = [(); 3].map(|()| self.builder.create_block());
+        self.builder.append_block_param(joined, I8);
+        self.builder.ins().brif(holds, swap, &[], touch, &[]);
+        self.builder.switch_to_block(swap);
+        let found = self.builder.ins().atomic_cas(ATOMIC, address, expected, value);
+        let differs = self.builder.ins().icmp(IntCC::NotEqual, found, expected);
+        self.builder.ins().jump(joined, &[differs.into()]);
+        self.builder.switch_to_block(touch);
+        let zero = self.constant(0);
+        self.builder.ins().atomic_rmw(I32, ATOMIC, AtomicRmwOp::Or, address, zero);
+        let failed = self.builder.ins().iconst(I8, 1);
+        self.builder.ins().jump(joined, &[failed.into()]);
+        self.builder.switch_to_block(joined);
+        let failed = self.builder.block_params(joined)[0];
+        let none = self.constant(UNRESERVED);
+        self.store_state(none, offset_of!(State, hart.reserved_address));
+        let failed = self.builder.ins().uextend(I32, failed);
+        self.set(inst.rd, failed);
+    }
+
+    /// Guest and host address of an atomic. Devices take none: outside of the task registers their addresses are mapped
+    /// nowhere.
+    fn atomic_address(&mut self, inst: &Inst, misaligned: Cause) -> (Value, Host) {
+        let guest = self.get(inst.rs1);
+        if self.accesses.may_be_misaligned(self.index) {
+            let low = self.constant(3);
+            let low = self.builder.ins().band(guest, low);
+            self.fault_if(low, misaligned, guest);
+        }
+        let constant = self.known.constant(inst.rs1);
+        match constant.and_then(|address| self.task_register(address, 4)) {
+            Some(host) => (guest, host),
+            None => (guest, self.memory(inst)),
+        }
+    }
+
+    /// An address in the own cluster's alias window stands for that in its L1.
+    fn without_alias(&mut self, guest: Value) -> Value {
+        let alias = self.constant(L1_ALIAS.wrapping_neg());
+        let at = self.builder.ins().iadd(guest, alias);
+        let size = self.builder.ins().load(I32, TRUSTED, self.state, super::offset(offset_of!(State, l1_size)));
+        let aliased = self.builder.ins().icmp(IntCC::UnsignedLessThan, at, size);
+        let l1 = self.load_state(I32, offset_of!(State, l1_base));
+        let there = self.builder.ins().iadd(l1, at);
+        self.builder.ins().select(aliased, there, guest)
+    }
+}

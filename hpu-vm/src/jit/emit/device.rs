@@ -1,0 +1,188 @@
+//! Devices: calls of the host.
+
+use std::mem::offset_of;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::{self, AbiParam, InstBuilder, Signature, Value};
+use spin_abi::map::{DRIVER_BASE, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::regs::DRIVER_SIZE;
+
+use super::{Emitter, TRUSTED, offset};
+use crate::inst::{Inst, Op, Reg};
+use crate::jit::accesses::size;
+use crate::jit::facts::Regs;
+use crate::jit::run::PARK;
+use crate::jit::state::{Calls, Left, State};
+
+/// Where a parked task goes on.
+pub(super) struct Resume {
+    here: ir::Block,
+    /// Registers that are read from there on.
+    live: Regs,
+    /// Of the instruction in its block.
+    index: usize,
+}
+
+/// Number of a resume point, from 1.
+#[derive(Clone, Copy)]
+pub(super) struct Again(usize);
+
+impl Emitter<'_> {
+    /// The value that `inst` loads from the device at `address`, extended as the instruction does.
+    pub(super) fn device_load(&mut self, inst: &Inst, address: Value, again: Again) -> Value {
+        let width = self.constant(size(inst).unwrap_or(4));
+        let result = self.device_call(offset_of!(Calls, load), &[address, width], again);
+        let value = self.builder.ins().ireduce(I32, result);
+        let bits = match inst.op {
+            Op::Lb => 24,
+            Op::Lh => 16,
+            _ => return value,
+        };
+        let upper = self.builder.ins().ishl_imm_u(value, bits);
+        self.builder.ins().sshr_imm_u(upper, bits)
+    }
+
+    /// Stores `value` to the device at `address`.
+    pub(super) fn device_store(&mut self, inst: &Inst, address: Value, value: Value, again: Again) {
+        let width = self.constant(size(inst).unwrap_or(4));
+        self.device_call(offset_of!(Calls, store), &[address, width, value], again);
+    }
+
+    /// An `ecall`: a0 to a7 are its arguments, a0 and a1 its results, as in the calling convention of RISC-V's SBI.
+    pub(super) fn ecall(&mut self) {
+        let again = self.resume_point();
+        self.save(Regs(0xff << 10));
+        self.device_call(offset_of!(Calls, ecall), &[], again);
+        for reg in [Reg::A0, Reg::A1] {
+            self.registers.reload(&mut self.builder, self.state, reg);
+        }
+    }
+
+    /// Blocks for an access to `address`: a device's, memory's, and where both go on.
+    pub(super) fn either(&mut self, address: Value) -> (ir::Block, ir::Block, ir::Block) {
+        let blocks = [(); 3].map(|()| self.builder.create_block());
+        let driver = self.lies_in(address, DRIVER_BASE, DRIVER_SIZE);
+        let stdout = self.lies_in(address, STDOUT_BASE, STDOUT_SIZE);
+        let device = self.builder.ins().bor(driver, stdout);
+        self.builder.ins().brif(device, blocks[0], &[], blocks[1], &[]);
+        (blocks[0], blocks[1], blocks[2])
+    }
+
+    fn lies_in(&mut self, address: Value, base: u32, size: u32) -> Value {
+        let base = self.constant(base.wrapping_neg());
+        let at = self.builder.ins().iadd(address, base);
+        self.compare(IntCC::UnsignedLessThan, at, size)
+    }
+
+    /// Calls the function at `field` of [`Calls`], and leaves if it says so. A call that parks is made anew when
+    /// the task goes on.
+    fn device_call(&mut self, field: usize, arguments: &[Value], again: Again) -> Value {
+        let pc = self.constant(self.pc);
+        self.store_state(pc, offset_of!(State, hart.pc));
+        self.publish_count();
+        let result = self.call_host(field, arguments);
+        let left = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, result, 0);
+        let fault_return = self.fault_return;
+        self.unlikely(left, |emitter| {
+            let parks = emitter.builder.ins().icmp_imm_s(IntCC::Equal, result, PARK);
+            let (park, ended) = (emitter.builder.create_block(), fault_return);
+            emitter.builder.ins().brif(parks, park, &[], ended, &[]);
+            emitter.builder.set_cold_block(park);
+            emitter.builder.switch_to_block(park);
+            emitter.park(again);
+        });
+        result
+    }
+
+    /// Calls the function at `field` of [`Calls`] with the state and `arguments`, which are 32 bits wide.
+    pub(super) fn call_host(&mut self, field: usize, arguments: &[Value]) -> Value {
+        let mut signature = Signature::new(self.builder.func.signature.call_conv);
+        signature.params.push(AbiParam::new(I64));
+        signature.params.extend(arguments.iter().map(|_| AbiParam::new(I32)));
+        signature.returns.push(AbiParam::new(I64));
+        let signature = self.builder.import_signature(signature);
+        let calls = self.load_state(I64, offset_of!(State, calls));
+        let function = self.builder.ins().load(I64, TRUSTED, calls, offset(field));
+        let mut all = vec![self.state];
+        all.extend_from_slice(arguments);
+        let call = self.builder.ins().call_indirect(signature, function, &all);
+        self.builder.inst_results(call)[0]
+    }
+
+    /// Whether `len` bytes at `low` lie in one range: a number that is not zero.
+    pub(super) fn within(&mut self, low: Value, len: Value) -> Value {
+        self.call_host(offset_of!(Calls, within), &[low, len])
+    }
+
+    /// A place where a parked task goes on: this one, before the current instruction. Values from before it are not to be
+    /// used after it.
+    pub(super) fn resume_point(&mut self) -> Again {
+        let here = self.builder.create_block();
+        self.builder.ins().jump(here, &[]);
+        self.builder.switch_to_block(here);
+        self.registers.begin_block();
+        self.resumes.push(Resume { here, live: self.live[self.index], index: self.index });
+        Again(self.resumes.len())
+    }
+
+    /// Ends the block by leaving the function, to go on at resume point `again` when called next.
+    fn park(&mut self, again: Again) {
+        self.save(self.live[self.index]);
+        // A plan has fewer instructions than a u32 has numbers.
+        let again = self.constant(u32::try_from(again.0).unwrap_or(u32::MAX));
+        self.store_state(again, offset_of!(State, resume));
+        self.leave(Left::Parked);
+    }
+
+    /// The dispatch to resume points, in front of the handler's first instruction.
+    pub(super) fn resume_points(&mut self) {
+        self.builder.switch_to_block(self.start);
+        self.builder.set_srcloc(ir::SourceLoc::default());
+        let begin = self.builder.create_block();
+        let mut switch = cranelift_frontend::Switch::new();
+        let mut stubs = Vec::new();
+        for (number, resume) in (1u128..).zip(std::mem::take(&mut self.resumes)) {
+            let stub = self.builder.create_block();
+            self.builder.set_cold_block(stub);
+            switch.set_entry(number, stub);
+            stubs.push((stub, resume));
+        }
+        if stubs.is_empty() {
+            self.builder.ins().jump(begin, &[]);
+        } else {
+            let dispatch = self.builder.create_block();
+            self.builder.set_cold_block(dispatch);
+            let resume = self.load_state(I32, offset_of!(State, resume));
+            self.builder.ins().brif(resume, dispatch, &[], begin, &[]);
+            self.builder.switch_to_block(dispatch);
+            switch.emit(&mut self.builder, resume, begin);
+        }
+        for (stub, resume) in stubs {
+            self.builder.switch_to_block(stub);
+            for reg in resume.live.iter() {
+                self.registers.reload(&mut self.builder, self.state, reg);
+            }
+            self.rewind_count(resume.index);
+            self.builder.ins().jump(resume.here, &[]);
+        }
+        self.builder.switch_to_block(begin);
+        self.begin();
+    }
+
+    /// Registers at the handler's first instruction.
+    fn begin(&mut self) {
+        self.registers.begin_block();
+        for reg in Regs::ALL.iter() {
+            if [Reg::SP, Reg::TP, Reg::A0].contains(&reg) {
+                self.registers.reload(&mut self.builder, self.state, reg);
+            } else {
+                let value = if reg == Reg::RA { spin_abi::map::RETURN_ADDRESS } else { 0 };
+                let value = self.constant(value);
+                self.registers.define(&mut self.builder, reg, value);
+            }
+        }
+        let first = self.blocks[0];
+        self.builder.ins().jump(first, &[]);
+    }
+}

@@ -1,0 +1,218 @@
+//! Loads and stores.
+//!
+//! The view catches what is not mapped: a guest address is an offset in it. An instruction's immediate goes
+//! into the host's addressing mode unchecked, since below and above the 4 GiB nothing is mapped either, nor are the first
+//! and last pages: what wraps around in the guest faults on both sides.
+
+use std::mem::offset_of;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::{self, InstBuilder, Value};
+use spin_abi::map::{DRIVER_BASE, PAGE};
+use spin_abi::regs::{TASK_END, TASK_FIRST};
+
+use super::{Emitter, GUEST, TRUSTED, offset};
+use crate::device::is_device;
+use crate::inst::{Inst, Op, Reg};
+use crate::jit::accesses::size;
+use crate::jit::state::State;
+
+/// A host address: base and constant offset.
+#[derive(Clone, Copy)]
+pub(super) struct Host(pub(super) Value, pub(super) i32);
+
+/// What an instruction accesses.
+pub(super) enum Access {
+    /// Memory.
+    Memory(Host),
+    /// A device, for certain.
+    Device,
+    /// A device, if it is one: only known when it runs.
+    Either,
+}
+
+impl Emitter<'_> {
+    pub(super) fn load(&mut self, inst: &Inst) {
+        match self.access(inst) {
+            Access::Memory(host) => {
+                let value = self.load_guest(inst.op, host);
+                self.set(inst.rd, value);
+            }
+            Access::Device => {
+                let again = self.resume_point();
+                let address = self.guest_address(inst);
+                let value = self.device_load(inst, address, again);
+                self.set(inst.rd, value);
+                self.recheck_limit();
+            }
+            Access::Either => self.load_either(inst),
+        }
+    }
+
+    pub(super) fn store(&mut self, inst: &Inst) {
+        match self.access(inst) {
+            Access::Memory(host) => {
+                let value = self.get(inst.rs2);
+                self.store_guest(inst.op, value, host);
+            }
+            Access::Device => {
+                let again = self.resume_point();
+                let address = self.guest_address(inst);
+                let value = self.get(inst.rs2);
+                self.device_store(inst, address, value, again);
+                self.recheck_limit();
+            }
+            Access::Either => self.store_either(inst),
+        }
+    }
+
+    /// Finds out what an instruction accesses, and emits the checks.
+    fn access(&mut self, inst: &Inst) -> Access {
+        let width = size(inst).unwrap_or(4);
+        if let Some(base) = self.known.constant(inst.rs1) {
+            let address = base.wrapping_add(inst.imm.cast_unsigned());
+            return match self.task_register(address, width) {
+                Some(host) => Access::Memory(host),
+                None if is_device(address) => Access::Device,
+                None => Access::Memory(self.memory(inst)),
+            };
+        }
+        if self.known.may_be_device(inst.rs1) || (self.any_device && inst.rs1 != Reg::SP) {
+            return Access::Either;
+        }
+        Access::Memory(self.memory(inst))
+    }
+
+    /// The task registers, whose address in the driver page stands for that of the plain memory they are in.
+    pub(super) fn task_register(&mut self, address: u32, width: u32) -> Option<Host> {
+        let at = address.wrapping_sub(DRIVER_BASE + TASK_FIRST);
+        if at > TASK_END - TASK_FIRST - width {
+            return None;
+        }
+        let task = self.load_state(I32, offset_of!(State, task_base));
+        let task = self.builder.ins().uextend(I64, task);
+        Some(Host(self.builder.ins().iadd(self.base, task), offset(at as usize)))
+    }
+
+    /// Where a memory access goes, checked if checks are exact.
+    pub(super) fn memory(&mut self, inst: &Inst) -> Host {
+        if self.exact() {
+            self.check_span(inst);
+        }
+        if let Some(base) = self.known.constant(inst.rs1) {
+            let address = base.wrapping_add(inst.imm.cast_unsigned());
+            if let Ok(address) = i32::try_from(address) {
+                return Host(self.base, address);
+            }
+            let address = self.builder.ins().iconst(I64, i64::from(address));
+            return Host(self.builder.ins().iadd(self.base, address), 0);
+        }
+        let address = self.get(inst.rs1);
+        let address = self.builder.ins().uextend(I64, address);
+        Host(self.builder.ins().iadd(self.base, address), inst.imm)
+    }
+
+    /// The guest address of an access.
+    pub(super) fn guest_address(&mut self, inst: &Inst) -> Value {
+        let base = self.get(inst.rs1);
+        let imm = self.constant(inst.imm.cast_unsigned());
+        self.builder.ins().iadd(base, imm)
+    }
+
+    /// Checks that this access and those of the block that go by the same base lie in one range. If not, the interpreter
+    /// finds out which of them is the first that does not.
+    fn check_span(&mut self, inst: &Inst) {
+        let Some(span) = self.accesses.span(self.index) else { return };
+        let address = self.guest_address(inst);
+        let from = self.constant(span.from.cast_unsigned());
+        let low = self.builder.ins().iadd(address, from);
+        let refused = self.beyond_page_bound(low, span.len);
+        let [aside, go_on, outside] = [(); 3].map(|()| self.builder.create_block());
+        self.builder.set_cold_block(aside);
+        self.builder.set_cold_block(outside);
+        self.builder.ins().brif(refused, aside, &[], go_on, &[]);
+        self.builder.switch_to_block(aside);
+        let len = self.constant(span.len);
+        let inside = self.within(low, len);
+        self.builder.ins().brif(inside, go_on, &[], outside, &[]);
+        self.builder.switch_to_block(outside);
+        let pc = self.constant(self.pc);
+        let live = self.live[self.index];
+        self.interpret(pc, live);
+        self.builder.switch_to_block(go_on);
+    }
+
+    /// Whether `len` bytes at `low` are not all in the part of their page that is in a range from the page's start.
+    fn beyond_page_bound(&mut self, low: Value, len: u32) -> Value {
+        let bounds = self.load_state(I64, offset_of!(State, bounds));
+        let page = self.builder.ins().ushr_imm_u(low, i64::from(PAGE.trailing_zeros()));
+        let page = self.builder.ins().uextend(I64, page);
+        let entry = self.builder.ins().ishl_imm_u(page, 1);
+        let entry = self.builder.ins().iadd(bounds, entry);
+        let bound = self.builder.ins().uload16(I32, TRUSTED, entry, 0);
+        let mask = self.constant(PAGE - 1);
+        let start = self.builder.ins().band(low, mask);
+        let end = self.builder.ins().iadd_imm_s(start, i64::from(len));
+        self.builder.ins().icmp(IntCC::UnsignedGreaterThan, end, bound)
+    }
+
+    fn load_guest(&mut self, op: Op, Host(base, at): Host) -> Value {
+        let ins = self.builder.ins();
+        match op {
+            Op::Lb => ins.sload8(I32, GUEST, base, at),
+            Op::Lbu => ins.uload8(I32, GUEST, base, at),
+            Op::Lh => ins.sload16(I32, GUEST, base, at),
+            Op::Lhu => ins.uload16(I32, GUEST, base, at),
+            _ => ins.load(I32, GUEST, base, at),
+        }
+    }
+
+    fn store_guest(&mut self, op: Op, value: Value, Host(base, at): Host) {
+        let ins = self.builder.ins();
+        match op {
+            Op::Sb => ins.istore8(GUEST, value, base, at),
+            Op::Sh => ins.istore16(GUEST, value, base, at),
+            _ => ins.store(GUEST, value, base, at),
+        };
+    }
+
+    /// Goes on in a block that not all that was emitted before leads to.
+    fn enter_way(&mut self, block: ir::Block) {
+        self.builder.switch_to_block(block);
+        self.registers.begin_block();
+    }
+
+    fn load_either(&mut self, inst: &Inst) {
+        let again = self.resume_point();
+        let address = self.guest_address(inst);
+        let (device, memory, joined) = self.either(address);
+        self.builder.append_block_param(joined, I32);
+        self.builder.switch_to_block(device);
+        let value = self.device_load(inst, address, again);
+        self.builder.ins().jump(joined, &[value.into()]);
+        self.enter_way(memory);
+        let host = self.memory(inst);
+        let value = self.load_guest(inst.op, host);
+        self.builder.ins().jump(joined, &[value.into()]);
+        self.enter_way(joined);
+        let value = self.builder.block_params(joined)[0];
+        self.set(inst.rd, value);
+        self.recheck_limit();
+    }
+
+    fn store_either(&mut self, inst: &Inst) {
+        let again = self.resume_point();
+        let (address, value) = (self.guest_address(inst), self.get(inst.rs2));
+        let (device, memory, joined) = self.either(address);
+        self.builder.switch_to_block(device);
+        self.device_store(inst, address, value, again);
+        self.builder.ins().jump(joined, &[]);
+        self.enter_way(memory);
+        let host = self.memory(inst);
+        self.store_guest(inst.op, value, host);
+        self.builder.ins().jump(joined, &[]);
+        self.enter_way(joined);
+        self.recheck_limit();
+    }
+}

@@ -1,0 +1,315 @@
+//! What is known about registers before anything is translated: constants, addresses of devices, liveness.
+
+use spin_abi::map::{DRIVER_BASE, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::regs::DRIVER_SIZE;
+
+use crate::inst::{Format, Inst, Op, Reg};
+use crate::jit::plan::{Block, BlockId, End, Plan, Target};
+
+/// A set of registers, a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Regs(pub(crate) u32);
+
+impl Regs {
+    /// All of them.
+    pub(crate) const ALL: Self = Self(u32::MAX);
+
+    pub(crate) const fn with(self, reg: Reg) -> Self {
+        Self(self.0 | 1 << reg.number())
+    }
+
+    pub(crate) const fn without(self, reg: Reg) -> Self {
+        Self(self.0 & !(1 << reg.number()))
+    }
+
+    pub(crate) const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) const fn has(self, reg: Reg) -> bool {
+        self.0 >> reg.number() & 1 != 0
+    }
+
+    /// The registers but x0, which needs no care.
+    pub(crate) fn iter(self) -> impl Iterator<Item = Reg> {
+        (1..32).map(Reg::new).filter(move |&reg| self.has(reg))
+    }
+}
+
+/// Registers an instruction reads.
+pub(crate) const fn reads(inst: &Inst) -> Regs {
+    let none = Regs(0);
+    match inst.op.format() {
+        Format::R | Format::Store | Format::Branch | Format::Amo => none.with(inst.rs1).with(inst.rs2),
+        Format::I | Format::Shift | Format::Load | Format::JumpRegister | Format::LoadReserved | Format::Csr => {
+            none.with(inst.rs1)
+        }
+        // The arguments of an `ecall` are a0 to a7.
+        Format::System => Regs(0xff << 10),
+        _ => none,
+    }
+}
+
+/// The register an instruction writes; x0 for none.
+pub(crate) const fn writes(inst: &Inst) -> Reg {
+    match inst.op.format() {
+        Format::Store | Format::Branch | Format::Fence | Format::System => Reg::ZERO,
+        _ => inst.rd,
+    }
+}
+
+/// What is known of the registers at one point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Values that are the same on every way here.
+    constants: [Option<u32>; 32],
+    /// Registers that may hold the address of a device without being constants.
+    device: Regs,
+}
+
+impl Known {
+    /// At a handler's first instruction ([`crate::Hart::begin`]): all but sp, tp and a0 are constants.
+    fn at_entry() -> Self {
+        let mut constants = [Some(0); 32];
+        for reg in [Reg::SP, Reg::TP, Reg::A0] {
+            constants[reg.index()] = None;
+        }
+        constants[Reg::RA.index()] = Some(RETURN_ADDRESS);
+        Self { constants, device: Regs(0) }
+    }
+
+    /// The value of a register, if it is a constant.
+    pub(crate) const fn constant(&self, reg: Reg) -> Option<u32> {
+        if reg.number() == 0 { Some(0) } else { self.constants[reg.index()] }
+    }
+
+    /// Whether a register may hold, or be near, the address of a device, and is no constant.
+    pub(crate) const fn may_be_device(&self, reg: Reg) -> bool {
+        self.device.has(reg)
+    }
+
+    /// The value that an instruction at `pc` computes, if it is a constant. Not for jumps.
+    pub(crate) fn result(&self, pc: u32, inst: &Inst) -> Option<u32> {
+        self.evaluate(pc, inst, 0)
+    }
+
+    /// Nothing is known of a register any more.
+    pub(crate) const fn forget(&mut self, reg: Reg) {
+        if reg.number() != 0 {
+            self.constants[reg.index()] = None;
+        }
+    }
+
+    /// Takes in an instruction at `pc`.
+    pub(crate) fn step(&mut self, pc: u32, inst: &Inst, size: u8) {
+        let rd = writes(inst);
+        if inst.op == Op::Ecall {
+            // The results of an `ecall` are a0 and a1.
+            (self.constants[10], self.constants[11]) = (None, None);
+            self.device = self.device.without(Reg::A0).without(Reg::A1);
+        }
+        if rd == Reg::ZERO {
+            return;
+        }
+        let value = self.evaluate(pc, inst, size);
+        let derived = value.is_none() && computes(inst.op) && self.from_device(reads(inst));
+        self.constants[rd.index()] = value;
+        self.device = if derived { self.device.with(rd) } else { self.device.without(rd) };
+    }
+
+    fn from_device(&self, operands: Regs) -> bool {
+        operands.iter().any(|reg| self.device.has(reg) || self.constant(reg).is_some_and(near_device))
+    }
+
+    /// Whether the instruction puts the address of a device where it is no longer followed: into memory.
+    fn escapes(&self, inst: &Inst) -> bool {
+        let stored = matches!(inst.op.format(), Format::Store | Format::Amo);
+        stored && self.from_device(Regs(0).with(inst.rs2))
+    }
+
+    fn evaluate(&self, pc: u32, inst: &Inst, size: u8) -> Option<u32> {
+        let (a, b) = (self.constant(inst.rs1), self.constant(inst.rs2));
+        let imm = inst.imm.cast_unsigned();
+        Some(match inst.op {
+            Op::Lui => imm,
+            Op::Auipc => pc.wrapping_add(imm),
+            Op::Jal | Op::Jalr => pc.wrapping_add(u32::from(size)),
+            Op::Addi => a?.wrapping_add(imm),
+            Op::Xori => a? ^ imm,
+            Op::Ori => a? | imm,
+            Op::Andi => a? & imm,
+            Op::Slli => a? << (imm & 31),
+            Op::Srli => a? >> (imm & 31),
+            Op::Add => a?.wrapping_add(b?),
+            Op::Sub => a?.wrapping_sub(b?),
+            Op::Or => a? | b?,
+            Op::And => a? & b?,
+            Op::Xor => a? ^ b?,
+            _ => return None,
+        })
+    }
+
+    /// Keeps what holds on both ways; says whether that is less than before.
+    fn meet(&mut self, other: &Self) -> bool {
+        let before = self.clone();
+        let mut device = self.device.or(other.device);
+        for (index, mine) in self.constants.iter_mut().enumerate() {
+            let theirs = other.constants[index];
+            if *mine != theirs {
+                if [*mine, theirs].into_iter().flatten().any(near_device) {
+                    device = device.with(Reg::new(u32::try_from(index).unwrap_or(0)));
+                }
+                *mine = None;
+            }
+        }
+        self.device = device;
+        *self != before
+    }
+}
+
+/// Whether an operation's result is computed from its operands (and not loaded).
+fn computes(op: Op) -> bool {
+    matches!(op.format(), Format::R | Format::I | Format::Shift)
+}
+
+/// Whether `address` is a device's or so near that an offset may reach one.
+fn near_device(address: u32) -> bool {
+    const NEAR: u32 = 0x1000;
+    let near = |base: u32, size: u32| address.wrapping_sub(base - NEAR) < size + 2 * NEAR;
+    near(DRIVER_BASE, DRIVER_SIZE) || near(STDOUT_BASE, STDOUT_SIZE)
+}
+
+/// What is known of a plan.
+pub(crate) struct Facts {
+    /// At the start of each block; `None` for those that are not reached.
+    known: Vec<Option<Known>>,
+    /// Registers that may be read from the start of each block on.
+    live: Vec<Regs>,
+    /// The address of a device is stored to memory somewhere, so any loaded value may be one.
+    pub(crate) device_escapes: bool,
+}
+
+impl Facts {
+    /// Looks at every block. Computed jumps whose address turns out to be a constant become plain ones in `plan`.
+    pub(crate) fn new(plan: &mut Plan) -> Self {
+        let known = constants(plan);
+        resolve_jumps(plan, &known);
+        let live = liveness(plan);
+        let device_escapes = plan.blocks.iter().zip(&known).any(|(block, known)| {
+            let Some(mut known) = known.clone() else { return false };
+            block.body.iter().any(|(pc, decoded)| {
+                let escapes = known.escapes(&decoded.inst);
+                known.step(*pc, &decoded.inst, decoded.size);
+                escapes
+            })
+        });
+        Self { known, live, device_escapes }
+    }
+
+    /// What is known at the start of a block.
+    pub(crate) fn known(&self, block: BlockId) -> Option<&Known> {
+        self.known[block].as_ref()
+    }
+
+    /// Registers that may be read after each instruction of `block`: one more entry than it has instructions, the
+    /// first for its start.
+    pub(crate) fn live_within(&self, plan: &Plan, id: BlockId) -> Vec<Regs> {
+        let block = &plan.blocks[id];
+        let mut live = live_out(block, &self.live);
+        let mut all = vec![live];
+        for (_, decoded) in block.body.iter().rev() {
+            live = before(&decoded.inst, live);
+            all.push(live);
+        }
+        all.reverse();
+        all
+    }
+}
+
+fn constants(plan: &Plan) -> Vec<Option<Known>> {
+    let mut known: Vec<Option<Known>> = vec![None; plan.blocks.len()];
+    known[0] = Some(Known::at_entry());
+    let mut queued = vec![false; plan.blocks.len()];
+    let mut work = vec![0];
+    while let Some(id) = work.pop() {
+        queued[id] = false;
+        let Some(mut state) = known[id].clone() else { continue };
+        let block = &plan.blocks[id];
+        for (pc, decoded) in &block.body {
+            state.step(*pc, &decoded.inst, decoded.size);
+        }
+        for next in plan.successors(id) {
+            let changed = match &mut known[next] {
+                Some(there) => there.meet(&state),
+                none => {
+                    *none = Some(state.clone());
+                    true
+                }
+            };
+            if changed && !std::mem::replace(&mut queued[next], true) {
+                work.push(next);
+            }
+        }
+    }
+    known
+}
+
+fn resolve_jumps(plan: &mut Plan, known: &[Option<Known>]) {
+    for (block, known) in plan.blocks.iter_mut().zip(known) {
+        let (End::Jump { likely, table }, Some(mut known)) = (&block.end, known.clone()) else { continue };
+        let Some(((_, last), body)) = block.body.split_last() else { continue };
+        for (pc, decoded) in body {
+            known.step(*pc, &decoded.inst, decoded.size);
+        }
+        if let Some(address) = known.constant(last.inst.rs1) {
+            let pc = address.wrapping_add(last.inst.imm.cast_unsigned()) & !1;
+            let targets = table.map_or(&[][..], |table| &plan.tables[table]);
+            let planned = likely.iter().chain(targets).find(|target| target.pc == pc);
+            block.end = End::Goto(planned.copied().unwrap_or(Target { pc, block: None }));
+        }
+    }
+}
+
+fn liveness(plan: &Plan) -> Vec<Regs> {
+    let mut predecessors: Vec<Vec<BlockId>> = vec![Vec::new(); plan.blocks.len()];
+    for id in 0..plan.blocks.len() {
+        plan.successors(id).for_each(|next| predecessors[next].push(id));
+    }
+    let mut live = vec![Regs(0); plan.blocks.len()];
+    let mut queued = vec![true; plan.blocks.len()];
+    let mut work: Vec<BlockId> = (0..plan.blocks.len()).collect();
+    while let Some(id) = work.pop() {
+        queued[id] = false;
+        let block = &plan.blocks[id];
+        let out = live_out(block, &live);
+        let now = block.body.iter().rev().fold(out, |live, (_, decoded)| before(&decoded.inst, live));
+        if now != live[id] {
+            live[id] = now;
+            for &previous in &predecessors[id] {
+                if !std::mem::replace(&mut queued[previous], true) {
+                    work.push(previous);
+                }
+            }
+        }
+    }
+    live
+}
+
+/// Live after the block's last instruction. The interpreter, which takes over where nothing is planned, may read all.
+fn live_out(block: &Block, live: &[Regs]) -> Regs {
+    let to = |target: &Target| match target.block {
+        Some(id) => live[id],
+        None if target.pc == RETURN_ADDRESS => Regs(0),
+        None => Regs::ALL,
+    };
+    match &block.end {
+        End::Goto(target) => to(target),
+        End::Branch { taken, not } => to(taken).or(to(not)),
+        End::Jump { .. } => Regs::ALL,
+        End::Fetch(_) => Regs(0),
+    }
+}
+
+fn before(inst: &Inst, after: Regs) -> Regs {
+    after.without(writes(inst)).or(reads(inst))
+}

@@ -1,0 +1,32 @@
+//! The translator: handlers to machine code through Cranelift, at the speed of C on the host.
+//!
+//! What it makes means what [`crate::interp`] says; where something is not worth translating, translated code leaves for the
+//! interpreter and the task ends there. In the order of the work:
+//! * [`plan`]: which instructions are reached, calls inlined.
+//! * [`facts`], [`accesses`]: constants, addresses of devices, liveness; accesses that share a check.
+//! * [`emit`]: Cranelift's intermediate representation.
+//! * [`translation`]: options, compilation; [`code_memory`], [`sites`]: where the code lies and what is where in it.
+//! * [`state`], [`enter`], [`run`]: executing it.
+
+mod accesses;
+mod bounds;
+mod code_memory;
+mod emit;
+mod enter;
+mod facts;
+mod options;
+mod plan;
+mod run;
+mod sites;
+mod slot;
+mod state;
+mod translation;
+
+pub use code_memory::CodeMemoryError;
+pub use options::{Atomics, Options};
+pub(crate) use plan::addresses_taken;
+pub use run::{Executor, Limits, Task};
+pub(crate) use sites::Site;
+pub use slot::{Slot, TaskBlock};
+pub(crate) use state::{Left, State};
+pub use translation::{Size, Source, TranslateError, Translation};

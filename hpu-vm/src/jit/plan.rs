@@ -1,0 +1,384 @@
+//! Which instructions a handler can reach, in which basic blocks: what is to be translated.
+//!
+//! Calls are inlined: a block belongs to a [`Frame`], the chain of calls that leads to it, so that a return is a
+//! comparison with the one address it goes back to. Recursion, and code that would grow too large, share one
+//! frame whose returns may go behind any of its calls. What is not planned (a jump to an address nobody took, code beyond
+//! the bounds) is left to the interpreter, so a plan may be short of anything without being wrong.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use spin_abi::map::RETURN_ADDRESS;
+
+use crate::code::Code;
+use crate::decode::Decoded;
+use crate::inst::{Inst, Op, Reg};
+
+/// Most instructions of a plan, copies included. The paper's program memory holds 16,384.
+const MAX_INSTRUCTIONS: usize = 20_000;
+/// Instructions up to which calls are inlined.
+const MAX_INLINED: usize = 2_000;
+/// Deepest chain of inlined calls.
+const MAX_DEPTH: usize = 12;
+/// Most targets of one computed jump.
+const MAX_TARGETS: usize = 256;
+/// Most addresses looked at for such targets.
+const MAX_TAKEN: usize = 4096;
+
+/// A chain of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Frame(usize);
+
+impl Frame {
+    /// The handler itself.
+    const HANDLER: Self = Self(0);
+    /// All functions whose caller is not known.
+    const SHARED: Self = Self(1);
+}
+
+/// An instruction of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Place {
+    frame: Frame,
+    pc: u32,
+}
+
+/// Index of a block in [`Plan::blocks`].
+pub(crate) type BlockId = usize;
+
+/// Index of a table in [`Plan::tables`].
+pub(crate) type TableId = usize;
+
+/// Where control goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// The address.
+    pub(crate) pc: u32,
+    /// The block there; `None` when it is not planned.
+    pub(crate) block: Option<BlockId>,
+}
+
+/// Addresses of code that an image holds, in `data` words or computed by pairs of instructions in `code`: where its
+/// computed jumps may go. Guesses; a plan does not depend on them being right.
+pub(crate) fn addresses_taken<'d>(code: &'d Code, data: impl Iterator<Item = &'d [u8]>) -> BTreeSet<u32> {
+    let segments = code.segments();
+    let words = data.chain(segments.iter().map(|segment| &*segment.bytes)).flat_map(|bytes| bytes.as_chunks().0);
+    let held = words.map(|word| u32::from_le_bytes(*word));
+    let computed = segments.iter().flat_map(|segment| {
+        let len = u32::try_from(segment.bytes.len()).unwrap_or(u32::MAX);
+        (0..len).step_by(2).filter_map(|at| pair(code, segment.base + at))
+    });
+    held.chain(computed).filter(|&address| address & 1 == 0 && code.fetch(address).is_some()).take(MAX_TAKEN).collect()
+}
+
+/// The value that `lui` or `auipc` at `pc` and an `addi` behind it compute.
+fn pair(code: &Code, pc: u32) -> Option<u32> {
+    let high = code.fetch(pc)?;
+    let base = match high.inst.op {
+        Op::Lui => 0,
+        Op::Auipc => pc,
+        _ => return None,
+    };
+    let low = code.fetch(after(pc, high)).map(|decoded| decoded.inst)?;
+    let same = low.op == Op::Addi && low.rs1 == high.inst.rd;
+    same.then(|| base.wrapping_add(high.inst.imm.wrapping_add(low.imm).cast_unsigned()))
+}
+
+/// How a block ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Goes on there.
+    Goto(Target),
+    /// The last instruction is a conditional branch.
+    Branch { taken: Target, not: Target },
+    /// The last instruction is `jalr`: where it most likely goes, and the table of what else it may go to.
+    Jump { likely: Option<Target>, table: Option<TableId> },
+    /// Nothing can be executed at this address.
+    Fetch(u32),
+}
+
+/// A run of instructions with one entrance.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    /// Address of the first instruction.
+    pub(crate) start: u32,
+    /// Addresses and instructions, with the one that ends the block, if one does.
+    pub(crate) body: Vec<(u32, Decoded)>,
+    /// What follows.
+    pub(crate) end: End,
+}
+
+/// What is to be translated.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// The first one is the handler's.
+    pub(crate) blocks: Vec<Block>,
+    /// Targets of computed jumps, no two of one address.
+    pub(crate) tables: Vec<Vec<Target>>,
+    /// Instructions, copies included.
+    pub(crate) instructions: usize,
+}
+
+impl Plan {
+    /// Blocks that may follow one.
+    pub(crate) fn successors(&self, block: BlockId) -> impl Iterator<Item = BlockId> + '_ {
+        let (first, second, table) = match &self.blocks[block].end {
+            End::Goto(to) => (Some(to), None, None),
+            End::Branch { taken, not } => (Some(taken), Some(not), None),
+            End::Jump { likely, table } => (likely.as_ref(), None, *table),
+            End::Fetch(_) => (None, None, None),
+        };
+        let more = table.map_or(&[][..], |table| &self.tables[table]);
+        first.into_iter().chain(second).chain(more).filter_map(|target| target.block)
+    }
+
+    /// Everything reachable from `entry`. `taken` are the addresses of code that the image's data hold: where computed
+    /// jumps may go.
+    pub(crate) fn new(code: &Code, entry: u32, taken: &BTreeSet<u32>) -> Self {
+        let mut explorer = Explorer::new(code, taken);
+        let entry = Place { frame: Frame::HANDLER, pc: entry };
+        explorer.begin_block(entry);
+        while let Some(place) = explorer.work.pop() {
+            explorer.follow(place);
+        }
+        explorer.into_plan(entry)
+    }
+}
+
+/// A frame: who called it, and where it returns to when that is known.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    caller: Frame,
+    depth: usize,
+    back: Option<u32>,
+}
+
+/// How control leaves an instruction.
+enum Flow {
+    Next,
+    Goto(Place),
+    Branch {
+        taken: Place,
+        not: Place,
+    },
+    /// To a place that is likely, or to one in the table of a frame.
+    Jump {
+        likely: Option<Place>,
+        table: Option<Frame>,
+    },
+    Never,
+}
+
+struct Explorer<'c> {
+    code: &'c Code,
+    taken: Vec<u32>,
+    frames: Vec<Call>,
+    /// Frames by caller and return address.
+    callees: HashMap<(Frame, u32), Frame>,
+    /// Every planned instruction, and whether a block begins there.
+    planned: HashMap<Place, bool>,
+    /// Addresses behind calls of the shared frame.
+    returns: BTreeSet<u32>,
+    /// Frames with computed jumps.
+    tables: BTreeSet<Frame>,
+    work: Vec<Place>,
+}
+
+impl<'c> Explorer<'c> {
+    fn new(code: &'c Code, taken: &BTreeSet<u32>) -> Self {
+        Self {
+            code,
+            taken: taken.iter().copied().take(MAX_TARGETS).collect(),
+            frames: vec![
+                Call { caller: Frame::HANDLER, depth: 0, back: Some(RETURN_ADDRESS) },
+                Call { caller: Frame::SHARED, depth: MAX_DEPTH, back: None },
+            ],
+            callees: HashMap::new(),
+            planned: HashMap::new(),
+            returns: BTreeSet::new(),
+            tables: BTreeSet::new(),
+            work: Vec::new(),
+        }
+    }
+
+    fn begin_block(&mut self, place: Place) {
+        if let Some(leads) = self.planned.get_mut(&place) {
+            *leads = true;
+        } else if self.planned.len() < MAX_INSTRUCTIONS {
+            self.planned.insert(place, true);
+            self.work.push(place);
+        }
+    }
+
+    /// Plans instructions from `place` on, up to one that does not go on with the next.
+    fn follow(&mut self, mut place: Place) {
+        let mut before = None;
+        loop {
+            let Some(&decoded) = self.code.fetch(place.pc) else { return self.begin_block(place) };
+            match self.flow(place, &decoded, before) {
+                Flow::Next => {}
+                Flow::Goto(to) => return self.begin_block(to),
+                Flow::Branch { taken, not } => {
+                    self.begin_block(taken);
+                    return self.begin_block(not);
+                }
+                Flow::Jump { likely, table } => {
+                    likely.into_iter().for_each(|to| self.begin_block(to));
+                    return table.into_iter().for_each(|frame| self.begin_table(frame));
+                }
+                Flow::Never => return,
+            }
+            let next = Place { pc: after(place.pc, &decoded), ..place };
+            if self.planned.contains_key(&next) || self.planned.len() >= MAX_INSTRUCTIONS {
+                return self.begin_block(next);
+            }
+            self.planned.insert(next, false);
+            (before, place) = (Some((place.pc, decoded.inst)), next);
+        }
+    }
+
+    /// Where control goes from `place`; `before` is the instruction that precedes it in its block.
+    fn flow(&mut self, place: Place, decoded: &Decoded, before: Option<(u32, Inst)>) -> Flow {
+        let Inst { op, rd, imm, .. } = decoded.inst;
+        let next = after(place.pc, decoded);
+        let target = place.pc.wrapping_add(imm.cast_unsigned());
+        match op {
+            Op::Jal if rd == Reg::ZERO => Flow::Goto(Place { pc: target, ..place }),
+            Op::Jal => Flow::Goto(Place { frame: self.callee(place.frame, next), pc: target }),
+            Op::Jalr => self.computed(place, &decoded.inst, next, before),
+            Op::Beq | Op::Bne | Op::Blt | Op::Bge | Op::Bltu | Op::Bgeu => {
+                Flow::Branch { taken: Place { pc: target, ..place }, not: Place { pc: next, ..place } }
+            }
+            // Vectors are the interpreter's.
+            Op::Ebreak | Op::Vector => Flow::Never,
+            _ => Flow::Next,
+        }
+    }
+
+    /// A jump to what a register holds.
+    fn computed(&mut self, place: Place, inst: &Inst, next: u32, before: Option<(u32, Inst)>) -> Flow {
+        // `auipc` and `jalr` are how assemblers write far calls and jumps.
+        let known = before.filter(|(_, high)| high.op == Op::Auipc && high.rd == inst.rs1);
+        let known = known.map(|(pc, high)| pc.wrapping_add((high.imm.wrapping_add(inst.imm)).cast_unsigned()) & !1);
+        if inst.rd != Reg::ZERO {
+            // Who calls what it does not know is inlined nowhere.
+            let frame = if known.is_some() { self.callee(place.frame, next) } else { self.share(next) };
+            return self.jump_into(frame, known);
+        }
+        let call = self.frames[place.frame.0];
+        // x1 and x5 are the link registers (unprivileged ISA, §2.5.1).
+        let returns = known.is_none() && (inst.rs1 == Reg::RA || inst.rs1 == Reg::new(5));
+        match call.back {
+            Some(pc) if returns => Flow::Jump { likely: Some(Place { frame: call.caller, pc }), table: None },
+            _ => self.jump_into(place.frame, known),
+        }
+    }
+
+    /// A jump within `frame`, to an address that may be known.
+    fn jump_into(&self, frame: Frame, known: Option<u32>) -> Flow {
+        let likely = known.map(|pc| Place { frame, pc });
+        Flow::Jump { likely, table: likely.is_none().then_some(frame) }
+    }
+
+    /// Plans what computed jumps into `frame` may lead to.
+    fn begin_table(&mut self, frame: Frame) {
+        if self.tables.insert(frame) {
+            for index in 0..self.taken.len() {
+                self.begin_block(Place { frame, pc: self.taken[index] });
+            }
+        }
+    }
+
+    /// Addresses of the table of a frame.
+    fn table(&self, frame: Frame) -> BTreeSet<u32> {
+        let returns = self.returns.iter().filter(|_| frame == Frame::SHARED).take(MAX_TARGETS);
+        self.taken.iter().chain(returns).copied().collect()
+    }
+
+    /// The frame of what is called from `caller` and returns to `back`.
+    fn callee(&mut self, caller: Frame, back: u32) -> Frame {
+        if let Some(&frame) = self.callees.get(&(caller, back)) {
+            return frame;
+        }
+        let frame = if self.may_inline(caller, back) {
+            self.frames.push(Call { caller, depth: self.frames[caller.0].depth + 1, back: Some(back) });
+            Frame(self.frames.len() - 1)
+        } else {
+            self.share(back)
+        };
+        self.callees.insert((caller, back), frame);
+        frame
+    }
+
+    /// The shared frame, from which a return may go to `back`.
+    fn share(&mut self, back: u32) -> Frame {
+        if self.returns.insert(back) {
+            self.begin_block(Place { frame: Frame::SHARED, pc: back });
+        }
+        Frame::SHARED
+    }
+
+    fn may_inline(&self, caller: Frame, back: u32) -> bool {
+        if self.planned.len() > MAX_INLINED || self.frames[caller.0].depth >= MAX_DEPTH {
+            return false;
+        }
+        // A call that is in its own chain is recursive.
+        let mut frame = caller;
+        while frame != Frame::HANDLER {
+            let call = self.frames[frame.0];
+            if call.back == Some(back) {
+                return false;
+            }
+            frame = call.caller;
+        }
+        true
+    }
+
+    fn into_plan(mut self, entry: Place) -> Plan {
+        let leaders = self.planned.iter().filter(|(_, leads)| **leads).map(|(&place, _)| place);
+        let mut order: Vec<Place> = leaders.collect();
+        order.sort_unstable_by_key(|place| (*place != entry, *place));
+        let ids: BTreeMap<Place, BlockId> = order.iter().enumerate().map(|(id, &place)| (place, id)).collect();
+        let blocks: Vec<Block> = order.iter().map(|&place| self.block(place, &ids)).collect();
+        let instructions = blocks.iter().map(|block| block.body.len()).sum();
+        let table = |&frame: &Frame| {
+            let places = self.table(frame).into_iter().map(|pc| Place { frame, pc });
+            places.map(|place| target(place, &ids)).filter(|target| target.block.is_some()).collect()
+        };
+        let tables = self.tables.iter().map(table).collect();
+        Plan { blocks, tables, instructions }
+    }
+
+    fn block(&mut self, leader: Place, ids: &BTreeMap<Place, BlockId>) -> Block {
+        let target = |place: Place| target(place, ids);
+        let mut body: Vec<(u32, Decoded)> = Vec::new();
+        let mut place = leader;
+        let end = loop {
+            let Some(&decoded) = self.code.fetch(place.pc) else { break End::Fetch(place.pc) };
+            let before = body.last().map(|(pc, decoded)| (*pc, decoded.inst));
+            body.push((place.pc, decoded));
+            let next = Place { pc: after(place.pc, &decoded), ..place };
+            match self.flow(place, &decoded, before) {
+                Flow::Next if ids.contains_key(&next) || !self.planned.contains_key(&next) => {
+                    break End::Goto(target(next));
+                }
+                Flow::Next => place = next,
+                Flow::Goto(to) => break End::Goto(target(to)),
+                Flow::Branch { taken, not } => break End::Branch { taken: target(taken), not: target(not) },
+                Flow::Jump { likely, table } => {
+                    let table = table.and_then(|frame| self.tables.iter().position(|&other| other == frame));
+                    break End::Jump { likely: likely.map(target), table };
+                }
+                Flow::Never => break End::Goto(Target { pc: next.pc, block: None }),
+            }
+        };
+        Block { start: leader.pc, body, end }
+    }
+}
+
+fn target(place: Place, ids: &BTreeMap<Place, BlockId>) -> Target {
+    Target { pc: place.pc, block: ids.get(&place).copied() }
+}
+
+fn after(pc: u32, decoded: &Decoded) -> u32 {
+    pc.wrapping_add(u32::from(decoded.size))
+}

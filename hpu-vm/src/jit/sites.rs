@@ -1,0 +1,108 @@
+//! From host program counters to guest instructions.
+
+use super::emit::FAULT_RETURN;
+
+/// What a host instruction of a translation belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Site {
+    /// The guest instruction.
+    pub(crate) pc: u32,
+    /// It is an atomic: its faults are those of stores.
+    pub(crate) atomic: bool,
+    /// Host address of the epilogue by which the function is left from anywhere in its body.
+    pub(crate) fault_return: usize,
+}
+
+/// Part of a function: host offsets and what they belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    start: u32,
+    end: u32,
+    location: u32,
+}
+
+/// One function of a translation.
+#[derive(Clone, Debug)]
+struct Function {
+    /// Offset behind its last byte.
+    end: u32,
+    /// Offset of its fault return.
+    fault_return: u32,
+}
+
+/// The body of every function of a translation. Prologues, epilogues and host code are in no span.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sites {
+    base: usize,
+    /// Ascending.
+    functions: Vec<Function>,
+    /// Ascending.
+    spans: Vec<Span>,
+}
+
+impl Sites {
+    /// Sites of code that is yet to be placed.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a function that lies at `start` with what Cranelift says of it: start, end and location of spans, from the
+    /// function's beginning. `None` when its fault return is not among them.
+    pub(crate) fn push(&mut self, start: u32, len: u32, spans: impl Iterator<Item = (u32, u32, u32)>) -> Option<()> {
+        let mut fault_return = None;
+        for (from, to, location) in spans {
+            if location == FAULT_RETURN {
+                // The first instruction of that epilogue.
+                fault_return = fault_return.or(Some(start + from));
+            } else if location != u32::MAX && from < to {
+                self.spans.push(Span { start: start + from, end: start + to, location });
+            }
+        }
+        self.functions.push(Function { end: start + len, fault_return: fault_return? });
+        Some(())
+    }
+
+    /// The code lies at `base`.
+    pub(crate) const fn place(&mut self, base: usize) {
+        self.base = base;
+    }
+
+    /// What is at host address `pc`. Neither allocates nor locks.
+    pub(crate) fn at(&self, pc: usize) -> Option<Site> {
+        let offset = u32::try_from(pc.checked_sub(self.base)?).ok()?;
+        let span = self.spans.get(self.spans.partition_point(|span| span.end <= offset))?;
+        if offset < span.start {
+            return None;
+        }
+        let function = self.functions.get(self.functions.partition_point(|function| function.end <= offset))?;
+        Some(Site {
+            pc: span.location & !1,
+            atomic: span.location & 1 != 0,
+            fault_return: self.base + function.fault_return as usize,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FAULT_RETURN, Site, Sites};
+
+    #[test]
+    fn only_bodies_are_found() {
+        let mut sites = Sites::new();
+        let first = [(4, 8, 0x1d00_0000), (8, 9, 0x1d00_0005), (10, 12, u32::MAX), (12, 13, FAULT_RETURN)];
+        sites.push(0, 16, first.into_iter()).expect("it has a fault return");
+        sites.push(64, 16, [(0, 2, 0x1d00_0010), (2, 3, FAULT_RETURN)].into_iter()).expect("so has this");
+        sites.place(1000);
+        let site = |pc, atomic, fault_return| Some(Site { pc, atomic, fault_return });
+        assert_eq!(sites.at(1003), None, "prologue");
+        assert_eq!(sites.at(1004), site(0x1d00_0000, false, 1012));
+        assert_eq!(sites.at(1008), site(0x1d00_0004, true, 1012));
+        assert_eq!(sites.at(1009), None);
+        assert_eq!(sites.at(1012), None, "an epilogue");
+        assert_eq!(sites.at(1064), site(0x1d00_0010, false, 1066));
+        assert_eq!(sites.at(1066), None);
+        assert_eq!(sites.at(999), None);
+        assert!(Sites::new().push(0, 4, std::iter::empty()).is_none());
+    }
+}

@@ -1,0 +1,130 @@
+//! Memory and registers of an HPU slot.
+#![allow(unsafe_code, reason = "writes the task's description where it is mapped")]
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use spin_abi::map::{HANDLER_ARGS, TASK_BLOCK};
+use spin_abi::regs::{TASK_END, TASK_FIRST};
+
+use super::bounds::Bounds;
+use super::state::State;
+use crate::hart::Hart;
+use crate::memory::{Space, SpaceError};
+use crate::view::RegionKind;
+
+/// What lies at the top of a task's stack: the task registers, and `handler_args_t`, which a0 points at.
+#[derive(Clone, Debug)]
+#[repr(C, align(32))]
+pub struct TaskBlock {
+    words: [u32; TASK_BLOCK as usize / 4],
+}
+
+impl TaskBlock {
+    /// The block of a stack window that ends at guest address `stack_end`, for an HPU.
+    #[must_use]
+    pub const fn new(stack_end: u32, hpu_gid: u32, cluster: u32, hpu: u32) -> Self {
+        let mut words = [0; TASK_BLOCK as usize / 4];
+        let args = (TASK_BLOCK - HANDLER_ARGS) as usize / 4;
+        words[args] = stack_end - TASK_BLOCK;
+        (words[args + 1], words[args + 2], words[args + 3]) = (hpu_gid, cluster, hpu);
+        Self { words }
+    }
+
+    /// Sets a task register, given by its offset in the driver page; others are left alone.
+    pub const fn set(&mut self, register: u32, value: u32) {
+        if register >= TASK_FIRST && register < TASK_END {
+            self.words[(register - TASK_FIRST) as usize / 4] = value;
+        }
+    }
+}
+
+/// Memory and registers of an HPU slot for the tasks of one context.
+#[derive(Debug)]
+pub struct Slot {
+    space: Space,
+    state: Box<State>,
+    bounds: Bounds,
+    /// Host address of the task's description.
+    block: Option<*mut TaskBlock>,
+    /// Guest addresses of the packet windows, if there are any.
+    packet: Option<u32>,
+    l2_packet: Option<u32>,
+}
+
+impl Slot {
+    /// A slot of HPU `id` with everything mapped that its tasks may touch.
+    #[must_use]
+    pub fn new(id: u32, mut space: Space) -> Self {
+        let mut state = Box::new(State::new(id));
+        let (layout, view) = space.parts();
+        let places = layout.places();
+        state.base = layout.base();
+        (state.l1_base, state.l1_size) = (places.l1_base(), places.l1_size());
+        state.task_base = places.task();
+        let bounds = Bounds::new(layout, view.ranges().map(|(_, base, len)| (base, len)));
+        state.bounds = bounds.as_ptr();
+        let window = |wanted| view.ranges().find(|(kind, ..)| *kind == wanted).map(|(_, base, _)| base);
+        let (packet, l2_packet) = (window(RegionKind::Packet), window(RegionKind::L2Packet));
+        let task = places.task();
+        let described = task != 0 && view.writable(task, TASK_BLOCK);
+        let block = described.then(|| layout.base().wrapping_add(task as usize).cast());
+        Self { space, state, bounds, packet, block, l2_packet }
+    }
+
+    /// Sets how many bytes of the packet window in L1 the next tasks may touch.
+    ///
+    /// # Errors
+    /// [`SpaceError::NoRoom`].
+    pub fn set_packet_len(&mut self, len: u32) -> Result<(), SpaceError> {
+        self.space.set_len(RegionKind::Packet, len)?;
+        if let Some(base) = self.packet {
+            self.bounds.set_page(base, len);
+        }
+        Ok(())
+    }
+
+    /// Writes a task's description to the top of the stack, where the layout has it: not done when it has none.
+    pub fn describe(&mut self, block: &TaskBlock) {
+        if let Some(place) = self.block {
+            // SAFETY: the place was found to be writable memory of the space for a whole block; only the slot's own
+            // thread and its tasks use the stack.
+            unsafe { place.write_unaligned(block.clone()) };
+        }
+    }
+
+    /// The parts that running a task takes, prepared for a packet of `len` bytes in L2.
+    pub(super) fn for_packet(&mut self, len: usize) -> (&mut Space, *mut State) {
+        if let Some(base) = self.l2_packet {
+            self.bounds.set_page(base, u32::try_from(len).unwrap_or(u32::MAX));
+        }
+        (&mut self.space, &raw mut *self.state)
+    }
+
+    pub(super) const fn state_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    /// Its memory.
+    pub const fn space(&mut self) -> &mut Space {
+        &mut self.space
+    }
+
+    /// Its registers, as the last task left them: all of them only after a task of the interpreter or of a translation
+    /// that keeps them.
+    #[must_use]
+    pub const fn hart(&self) -> &Hart {
+        &self.state.hart
+    }
+
+    /// The same, to be changed between tasks.
+    pub const fn hart_mut(&mut self) -> &mut Hart {
+        &mut self.state.hart
+    }
+
+    /// Whether a task was ended because its translation took a device for memory: it wants one that does not
+    /// ([`super::Options::any_device`]).
+    #[must_use]
+    pub fn device_touched(&self) -> bool {
+        self.state.device_touched.load(Relaxed) != 0
+    }
+}

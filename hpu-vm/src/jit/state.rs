@@ -1,0 +1,126 @@
+//! What translated code and the code around it share: one [`State`] per HPU slot.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::AtomicU32;
+
+use spin_abi::fault::{Cause, Fault};
+
+use crate::hart::Hart;
+
+/// How translated code ended, in [`State::exit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Left {
+    /// It jumped to the return address.
+    Returned = 0,
+    /// It read the doorbell.
+    Finished = 1,
+    /// It was ended: see the fault fields.
+    Faulted = 2,
+    /// The interpreter goes on at `hart.pc` with `hart.x`.
+    Interpret = 3,
+    /// It waits: it is to be called again, and goes on at resume point [`State::resume`].
+    Parked = 4,
+}
+
+/// Registers, device and outcome of the task that runs. Translated code addresses its fields by their offsets, signal
+/// handlers write its fault.
+#[derive(Debug)]
+#[repr(C)]
+pub struct State {
+    /// The registers; in translated code they live in host registers and are written here when it is left for the
+    /// interpreter.
+    pub hart: Hart,
+    /// Host address of guest address 0.
+    pub base: *mut u8,
+    /// A [`Left`].
+    pub exit: u32,
+    /// [`Cause::code`] of the fault.
+    pub cause: u32,
+    /// Its instruction.
+    pub fault_pc: u32,
+    /// Its address.
+    pub fault_address: u32,
+    /// Value of [`Hart::retired`] at which the task is over its limit, for translations that count.
+    pub limit: u64,
+    /// Not zero: the watchdog wants the task ended at the next chance.
+    pub kill: AtomicU32,
+    /// Not zero: other tasks wait for this thread, so a task that waits for something is to leave.
+    pub yield_wanted: AtomicU32,
+    /// Where to go on, 0 at the handler's first instruction.
+    pub resume: u32,
+    /// Not zero: the task has touched a device where its translation expected memory.
+    pub device_touched: AtomicU32,
+    /// Guest address of the task registers.
+    pub task_base: u32,
+    /// Guest address of the own cluster's L1, whose alias is at `L1_ALIAS`.
+    pub l1_base: u32,
+    /// Bytes of it.
+    pub l1_size: u32,
+    /// Exact bounds by page, for exact checks: see [`crate::memory`].
+    pub bounds: *const u16,
+    /// The memory behind `base`.
+    pub space: *mut c_void,
+    /// The device.
+    pub device: *mut c_void,
+    /// What translated code calls.
+    pub calls: *const Calls,
+    /// Not zero: the watchdog may set `yield_wanted`.
+    pub may_park: u32,
+}
+
+/// Functions of the host. Results are negative when the task is to be left: see [`super::run`].
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Calls {
+    /// A load from a device: state, address, width to the value.
+    pub load: unsafe extern "C" fn(*mut State, u32, u32) -> i64,
+    /// A store to a device: state, address, width, value to 0.
+    pub store: unsafe extern "C" fn(*mut State, u32, u32, u32) -> i64,
+    /// An `ecall`, with a0 to a7 in the hart: 0.
+    pub ecall: unsafe extern "C" fn(*mut State) -> i64,
+    /// Whether so many bytes at an address lie in one range: 1 or 0.
+    pub within: unsafe extern "C" fn(*mut State, u32, u32) -> i64,
+}
+
+impl State {
+    /// State of HPU `id`, not yet attached to memory.
+    #[must_use]
+    pub const fn new(id: u32) -> Self {
+        Self {
+            hart: Hart::new(id),
+            base: ptr::null_mut(),
+            exit: Left::Returned as u32,
+            cause: 0,
+            fault_pc: 0,
+            fault_address: 0,
+            limit: u64::MAX,
+            kill: AtomicU32::new(0),
+            yield_wanted: AtomicU32::new(0),
+            resume: 0,
+            device_touched: AtomicU32::new(0),
+            task_base: 0,
+            l1_base: 0,
+            l1_size: 0,
+            bounds: ptr::null(),
+            space: ptr::null_mut(),
+            device: ptr::null_mut(),
+            calls: ptr::null(),
+            may_park: 0,
+        }
+    }
+
+    /// Notes that the task is ended by a fault.
+    pub(crate) const fn set_fault(&mut self, cause: Cause, pc: u32, address: u32) {
+        self.exit = Left::Faulted as u32;
+        (self.cause, self.fault_pc, self.fault_address) = (cause.code(), pc, address);
+    }
+
+    /// The fault that was noted.
+    pub(crate) fn fault(&self) -> Fault {
+        let cause =
+            Cause::ALL.into_iter().find(|cause| cause.code() == self.cause).unwrap_or(Cause::IllegalInstruction);
+        Fault { cause, pc: self.fault_pc, address: self.fault_address }
+    }
+}

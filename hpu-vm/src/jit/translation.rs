@@ -1,0 +1,216 @@
+//! From an image to machine code.
+
+use std::collections::BTreeSet;
+use std::panic::{self, AssertUnwindSafe};
+
+use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_codegen::{Context, control::ControlPlane};
+use cranelift_frontend::FunctionBuilderContext;
+
+use super::code_memory::{CodeMemory, CodeMemoryError};
+use super::emit;
+use super::enter::Entry;
+use super::facts::Facts;
+use super::options::Options;
+use super::plan::Plan;
+use super::sites::Sites;
+use crate::code::Code;
+
+/// Functions begin at cache lines.
+const ALIGNMENT: usize = 64;
+
+/// Why an image was not translated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TranslateError {
+    /// This machine is not one that code can be generated for.
+    #[error("no code can be generated for this machine: {0}")]
+    Host(String),
+    /// Cranelift refused.
+    #[error("translating the code at {entry:#010x}: {reason}")]
+    Code {
+        /// The handler's first instruction.
+        entry: u32,
+        /// What was wrong.
+        reason: String,
+    },
+    /// There is no memory for it.
+    #[error(transparent)]
+    Memory(#[from] CodeMemoryError),
+}
+
+/// Machine code for handlers of an image. Threads may share it.
+#[derive(Debug)]
+pub struct Translation {
+    memory: CodeMemory,
+    /// Guest and host address of each handler.
+    entries: Vec<(u32, Entry)>,
+    options: Options,
+    size: Size,
+    needs_registers: bool,
+}
+
+/// How large a translation is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Guest instructions, copies for inlined calls included.
+    pub instructions: usize,
+    /// Bytes of host code.
+    pub bytes: usize,
+}
+
+/// What is translated: code, where it is entered, and which addresses of it data hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'c> {
+    /// The code.
+    pub code: &'c Code,
+    /// First instructions of the handlers.
+    pub entries: &'c [u32],
+    /// Addresses of code that data of the image hold: where computed jumps may go.
+    pub taken: &'c BTreeSet<u32>,
+}
+
+impl Translation {
+    /// Translates `source` for this machine.
+    ///
+    /// # Errors
+    /// See [`TranslateError`].
+    pub fn new(source: Source<'_>, options: Options) -> Result<Self, TranslateError> {
+        let isa = host()?;
+        let mut compiler = Compiler { isa: &*isa, frontend: FunctionBuilderContext::new(), context: Context::new() };
+        let mut code = Vec::new();
+        let mut sites = Sites::new();
+        let (mut size, mut needs_registers) = (Size::default(), options.observe);
+        let mut offsets = Vec::new();
+        let entries: BTreeSet<u32> = source.entries.iter().copied().collect();
+        for &entry in &entries {
+            code.resize(code.len().next_multiple_of(ALIGNMENT), 0);
+            offsets.push((entry, code.len()));
+            let plan = compiler.append(source, entry, options, &mut code, &mut sites)?;
+            size.instructions += plan.instructions;
+            needs_registers |= emit::in_memory(&plan);
+        }
+        size.bytes = code.len();
+        let memory = CodeMemory::new(&code, sites)?;
+        let entries = offsets.into_iter().map(|(entry, offset)| (entry, Entry::new(&memory, offset))).collect();
+        Ok(Self { memory, entries, options, size, needs_registers })
+    }
+
+    /// The code Cranelift makes of the handler at `entry`, in words, for the machine `triple` names: for those
+    /// who want to look at it.
+    ///
+    /// # Errors
+    /// See [`TranslateError`].
+    pub fn disassemble(
+        source: Source<'_>,
+        entry: u32,
+        options: Options,
+        triple: &str,
+    ) -> Result<String, TranslateError> {
+        let isa = isa_for(triple)?;
+        let mut compiler = Compiler { isa: &*isa, frontend: FunctionBuilderContext::new(), context: Context::new() };
+        compiler.context.set_disasm(true);
+        compiler.compile(source, entry, options)?;
+        let compiled = compiler.context.compiled_code();
+        Ok(compiled.and_then(|compiled| compiled.vcode.clone()).unwrap_or_default())
+    }
+
+    /// The host code of the handler at `entry`.
+    pub(crate) fn entry(&self, entry: u32) -> Option<Entry> {
+        self.entries.iter().find(|(guest, _)| *guest == entry).map(|(_, host)| *host)
+    }
+
+    /// Whether the hart has to hold all registers when a task begins.
+    pub(crate) const fn needs_registers(&self) -> bool {
+        self.needs_registers
+    }
+
+    /// How it was translated.
+    #[must_use]
+    pub const fn options(&self) -> Options {
+        self.options
+    }
+
+    /// How large it is.
+    #[must_use]
+    pub const fn size(&self) -> Size {
+        self.size
+    }
+}
+
+struct Compiler<'i> {
+    isa: &'i dyn TargetIsa,
+    frontend: FunctionBuilderContext,
+    context: Context,
+}
+
+impl Compiler<'_> {
+    /// Compiles into `self.context` what it plans.
+    fn compile(&mut self, source: Source<'_>, entry: u32, options: Options) -> Result<Plan, TranslateError> {
+        let mut plan = Plan::new(source.code, entry, source.taken);
+        let facts = Facts::new(&mut plan);
+        self.context.clear();
+        let refused = |reason: String| TranslateError::Code { entry, reason };
+        // Images are hostile input to a large library; a mistake in it must not take others down.
+        let compiled = panic::catch_unwind(AssertUnwindSafe(|| {
+            self.context.func = emit::function(self.isa, source.code, &plan, &facts, options, &mut self.frontend);
+            let compiled = self.context.compile(self.isa, &mut ControlPlane::default());
+            compiled.map(|_| ()).map_err(|error| format!("{:?}", error.inner))
+        }));
+        compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned())).map_err(refused)?;
+        Ok(plan)
+    }
+
+    fn append(
+        &mut self,
+        source: Source<'_>,
+        entry: u32,
+        options: Options,
+        code: &mut Vec<u8>,
+        sites: &mut Sites,
+    ) -> Result<Plan, TranslateError> {
+        let plan = self.compile(source, entry, options)?;
+        let refused = |reason: &str| TranslateError::Code { entry, reason: reason.to_owned() };
+        let compiled = self.context.compiled_code().ok_or_else(|| refused("no code was made"))?;
+        if !compiled.buffer.relocs().is_empty() {
+            return Err(refused("it needs functions of the host"));
+        }
+        let bytes = compiled.code_buffer();
+        let place = |offset: usize| u32::try_from(offset).map_err(|_| refused("it is too large"));
+        let (start, len) = (place(code.len())?, place(bytes.len())?);
+        let spans = compiled.buffer.get_srclocs_sorted().iter().map(|span| (span.start, span.end, span.loc.bits()));
+        sites.push(start, len, spans).ok_or_else(|| refused("it has no fault return"))?;
+        code.extend_from_slice(bytes);
+        Ok(plan)
+    }
+}
+
+fn flags() -> Result<settings::Flags, TranslateError> {
+    let mut builder = settings::builder();
+    let set = [
+        ("opt_level", "speed"),
+        // Other threads write guest memory: a load must not stand for a later one, or a loop that polls never ends.
+        ("enable_alias_analysis", "false"),
+        ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
+        // Frames of large functions are larger than the guard page of the thread's stack.
+        ("enable_probestack", "true"),
+        ("probestack_strategy", "inline"),
+        ("unwind_info", "false"),
+    ];
+    for (name, value) in set {
+        builder.set(name, value).map_err(|error| TranslateError::Host(format!("{name}: {error}")))?;
+    }
+    Ok(settings::Flags::new(builder))
+}
+
+fn host() -> Result<OwnedTargetIsa, TranslateError> {
+    let refused = |reason: String| TranslateError::Host(reason);
+    let builder = cranelift_native::builder().map_err(|reason| refused(reason.to_owned()))?;
+    builder.finish(flags()?).map_err(|error| refused(error.to_string()))
+}
+
+fn isa_for(triple: &str) -> Result<OwnedTargetIsa, TranslateError> {
+    let refused = |reason: String| TranslateError::Host(reason);
+    let builder = cranelift_codegen::isa::lookup_by_name(triple).map_err(|error| refused(error.to_string()))?;
+    builder.finish(flags()?).map_err(|error| refused(error.to_string()))
+}

@@ -1,0 +1,305 @@
+//! 4 GiB of reserved addresses, regions mapped into them, and what an access that is refused there means.
+#![allow(unsafe_code, reason = "maps memory")]
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use spin_abi::fault::Cause;
+use spin_abi::map::{L1_ALIAS, PACKET_WINDOW, PAGE};
+
+use super::{Access, L2Window, Region, SpaceError, failed};
+use crate::device::is_device;
+use crate::view::{Places, RegionKind};
+
+/// Unmapped bytes below guest address 0: negative offsets from it end here.
+pub const GUARD_BELOW: usize = PAGE as usize;
+/// Unmapped bytes behind the last guest address.
+pub const GUARD_ABOVE: usize = 1 << 16;
+/// Bytes of guest memory.
+const GUEST: usize = 1 << 32;
+const RESERVED: usize = GUARD_BELOW + GUEST + GUARD_ABOVE;
+
+/// The reserved addresses; what is mapped over them goes with them.
+#[derive(Debug)]
+struct Reservation {
+    start: NonNull<u8>,
+    /// A failed system call may have left a hole, where others may have mapped something: then nothing is unmapped.
+    torn: bool,
+}
+
+impl Reservation {
+    fn new() -> Result<Self, SpaceError> {
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            rustix::mm::mmap_anonymous(null_mut(), RESERVED, ProtFlags::empty(), flags)
+        };
+        let what = "reserve 4 GiB of addresses";
+        let start = NonNull::new(start.map_err(failed(what))?.cast()).ok_or_else(|| failed(what)(Errno::NOMEM))?;
+        Ok(Self { start, torn: false })
+    }
+
+    fn at(&self, address: u32) -> *mut c_void {
+        // SAFETY: every guest address is within the reservation.
+        unsafe { self.start.as_ptr().add(GUARD_BELOW + address as usize) }.cast()
+    }
+
+    /// Shows `pages` at guest address `base`; the pages there must be whole and below 2^32.
+    fn show(&mut self, base: u32, pages: &Pages, protection: ProtFlags) -> Result<(), SpaceError> {
+        let len = pages.len as usize;
+        debug_assert!(base as usize + len <= GUEST);
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the addresses are of this reservation, and hold nothing that Rust refers to: those who access them
+        // do so by pointer, and expect faults.
+        let shown = unsafe {
+            rustix::mm::mmap(self.at(base), len, protection, flags, pages.region.file(), u64::from(pages.offset))
+        };
+        let Err(errno) = shown else { return Ok(()) };
+        // SAFETY: as above. What was there may be unmapped already.
+        let closed = unsafe {
+            rustix::mm::mmap_anonymous(self.at(base), len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED)
+        };
+        self.torn |= closed.is_err();
+        Err(failed("map guest memory")(errno))
+    }
+
+    /// Async-signal-safe.
+    fn protect(&self, base: u32, len: u32, protection: MprotectFlags) -> Result<(), Errno> {
+        // SAFETY: as in `show`; more access to a mapping of this reservation's own does no harm.
+        unsafe { rustix::mm::mprotect(self.at(base), len as usize, protection) }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.torn {
+            // SAFETY: the reservation and what was mapped over it are its own; nothing refers to them but by pointers
+            // whose users know that they are valid as long as it is.
+            let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), RESERVED) };
+        }
+    }
+}
+
+/// Whole pages of a region.
+#[derive(Clone, Debug)]
+struct Pages {
+    region: Arc<Region>,
+    offset: u32,
+    len: u32,
+}
+
+/// Pages of a region at a guest address.
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    kind: RegionKind,
+    base: u32,
+    pages: Pages,
+    access: Access,
+}
+
+impl Mapping {
+    /// The pages around `len` (not 0) bytes at `offset` of `region`, to be shown at `base`.
+    pub(super) fn new(
+        kind: RegionKind,
+        base: u32,
+        region: &Arc<Region>,
+        offset: u32,
+        len: u32,
+        access: Access,
+    ) -> Result<Self, SpaceError> {
+        let lead = base % PAGE;
+        if offset % PAGE != lead {
+            return Err(SpaceError::Misaligned { kind, base, offset });
+        }
+        let end = base.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE));
+        let end = end.filter(|&end| base >= PAGE && end <= u32::MAX - (PAGE - 1));
+        let end = end.ok_or(SpaceError::Reserved { kind, base, len })?;
+        let base = base - lead;
+        let pages = Pages { region: region.clone(), offset: offset - lead, len: end - base };
+        Ok(Self { kind, base, pages, access })
+    }
+
+    const fn end(&self) -> u32 {
+        self.base + self.pages.len
+    }
+
+    /// The part at guest addresses `from` to `to`, if there is one.
+    fn part(&self, from: u32, to: u32) -> Option<Self> {
+        let (from, to) = (from.max(self.base), to.min(self.end()));
+        let offset = self.pages.offset + from.checked_sub(self.base)?;
+        let len = to.checked_sub(from).filter(|&len| len > 0)?;
+        Some(Self { base: from, pages: Pages { region: self.pages.region.clone(), offset, len }, ..*self })
+    }
+
+    /// Whether both show the same byte wherever both are.
+    fn agrees(&self, other: &Self) -> bool {
+        let shift = |mapping: &Self| mapping.base.wrapping_sub(mapping.pages.offset);
+        Arc::ptr_eq(&self.pages.region, &other.pages.region) && shift(self) == shift(other)
+    }
+}
+
+/// The packet window in L2.
+#[derive(Debug)]
+struct L2 {
+    base: u32,
+    window: Arc<L2Window>,
+    readable: AtomicBool,
+    writable: AtomicBool,
+}
+
+impl L2 {
+    /// Lets translated code in. Async-signal-safe.
+    fn open(&self, access: Access, reservation: &Reservation) -> bool {
+        let (open, protection) = match access {
+            Access::Read => (&self.readable, MprotectFlags::READ),
+            Access::Write => (&self.writable, MprotectFlags::READ | MprotectFlags::WRITE),
+        };
+        // It faulted although it is open: that is for another reason, and would not end.
+        if open.load(Relaxed) || self.window.touch(access).is_none() {
+            return false;
+        }
+        if reservation.protect(self.base, PACKET_WINDOW, protection).is_err() {
+            return false;
+        }
+        self.readable.store(true, Relaxed);
+        open.store(true, Relaxed);
+        true
+    }
+}
+
+/// What a refused access of translated code comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It may be repeated.
+    Again,
+    /// It is meant for a device.
+    Device,
+    /// It ends the task.
+    Fault(Cause),
+}
+
+/// Guest memory as translated code sees it. A [`Space`](super::Space) makes it.
+#[derive(Debug)]
+pub struct Layout {
+    reservation: Reservation,
+    mappings: Vec<Mapping>,
+    pub(super) places: Places,
+    l2: Option<L2>,
+}
+
+impl Layout {
+    pub(super) fn new() -> Result<Self, SpaceError> {
+        Ok(Self { reservation: Reservation::new()?, mappings: Vec::new(), places: Places::default(), l2: None })
+    }
+
+    /// Host address of guest address 0.
+    #[must_use]
+    pub fn base(&self) -> *mut u8 {
+        self.reservation.at(0).cast()
+    }
+
+    /// Aliases, and where the stack is.
+    pub(crate) const fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// The guest address that translated code computed when it faulted at `host`, if it can have been that.
+    pub(crate) fn guest_address(&self, host: usize) -> Option<u32> {
+        let offset = host.checked_sub(self.reservation.start.as_ptr().addr())?;
+        #[allow(clippy::cast_possible_truncation, reason = "guest addresses wrap around, guards are their other ends")]
+        (offset < RESERVED).then_some(offset.wrapping_sub(GUARD_BELOW) as u32)
+    }
+
+    /// What it means that an access at `address` faulted. Async-signal-safe.
+    pub(crate) fn refused(&self, address: u32, access: Access) -> Refused {
+        if is_device(address) {
+            return Refused::Device;
+        }
+        let l2 = self.l2.as_ref().filter(|l2| address.wrapping_sub(l2.base) < PACKET_WINDOW);
+        if l2.is_some_and(|l2| l2.open(access, &self.reservation)) {
+            return Refused::Again;
+        }
+        Refused::Fault(match access {
+            _ if self.places.below_stack(address) => Cause::StackOverflow,
+            Access::Read => Cause::LoadAccess,
+            Access::Write => Cause::StoreAccess,
+        })
+    }
+
+    /// Adds a mapping, and shows it in the alias window if it lies in what that shows.
+    pub(super) fn add(&mut self, mapping: Mapping) -> Result<(), SpaceError> {
+        self.check(&mapping)?;
+        self.show(&mapping)?;
+        self.show_alias(&mapping)?;
+        self.mappings.push(mapping);
+        Ok(())
+    }
+
+    /// Opens the alias window: the L1 at `l1_base` is shown at [`L1_ALIAS`] too.
+    pub(super) fn add_alias(&mut self, l1_base: u32, size: u32) -> Result<(), SpaceError> {
+        if self.places.l1_size() != 0 {
+            return Err(SpaceError::Again("L1 alias"));
+        }
+        let end = L1_ALIAS.checked_add(size).filter(|_| (l1_base | size).is_multiple_of(PAGE));
+        let kind = RegionKind::Scratchpad;
+        let end = end.ok_or(SpaceError::Reserved { kind, base: l1_base, len: size })?;
+        if let Some(other) = self.mappings.iter().find(|other| other.part(L1_ALIAS, end).is_some()) {
+            return Err(SpaceError::Shared { kind, base: L1_ALIAS, other: other.kind });
+        }
+        self.places.set_l1(l1_base, size);
+        let mappings = self.mappings.clone();
+        mappings.iter().try_for_each(|mapping| self.show_alias(mapping))
+    }
+
+    /// Adds the packet window in L2 at `base`, closed.
+    pub(super) fn add_l2(&mut self, base: u32, window: &Arc<L2Window>) -> Result<(), SpaceError> {
+        if self.l2.is_some() {
+            return Err(SpaceError::Again("L2 packet window"));
+        }
+        let mapping = Mapping::new(RegionKind::L2Packet, base, window.region(), 0, PACKET_WINDOW, Access::Write)?;
+        self.check(&mapping)?;
+        self.reservation.show(base, &mapping.pages, ProtFlags::empty())?;
+        self.mappings.push(mapping);
+        let closed = || AtomicBool::new(false);
+        self.l2 = Some(L2 { base, window: window.clone(), readable: closed(), writable: closed() });
+        Ok(())
+    }
+
+    fn check(&self, mapping: &Mapping) -> Result<(), SpaceError> {
+        let shared = |other| SpaceError::Shared { kind: mapping.kind, base: mapping.base, other };
+        if mapping.part(L1_ALIAS, L1_ALIAS + self.places.l1_size()).is_some() {
+            return Err(shared(RegionKind::Scratchpad));
+        }
+        let mut others = self.mappings.iter();
+        let other = others.find(|o| o.part(mapping.base, mapping.end()).is_some() && !o.agrees(mapping));
+        other.map_or(Ok(()), |other| Err(shared(other.kind)))
+    }
+
+    /// Shows a mapping where it belongs. A page of two mappings may be written when one of them may.
+    fn show(&mut self, mapping: &Mapping) -> Result<(), SpaceError> {
+        let protection = match mapping.access {
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        self.reservation.show(mapping.base, &mapping.pages, protection)?;
+        let written = self.mappings.iter().filter(|other| other.access == Access::Write);
+        for both in written.filter_map(|other| other.part(mapping.base, mapping.end())) {
+            let protection = MprotectFlags::READ | MprotectFlags::WRITE;
+            let protected = self.reservation.protect(both.base, both.pages.len, protection);
+            protected.map_err(failed("protect guest memory"))?;
+        }
+        Ok(())
+    }
+
+    fn show_alias(&mut self, mapping: &Mapping) -> Result<(), SpaceError> {
+        let (l1, size) = (self.places.l1_base(), self.places.l1_size());
+        let Some(part) = mapping.part(l1, l1.saturating_add(size)) else { return Ok(()) };
+        let base = L1_ALIAS + (part.base - l1);
+        self.show(&Mapping { base, ..part })
+    }
+}

@@ -1,0 +1,153 @@
+//! The packet's window in L2: most handlers never look at it, so the packet is copied there by the first access.
+//!
+//! A frame is [offered](Offered) to a window for the time of one task. An access copies it in, and the window remembers
+//! for good that its handlers read, or write, the packet in L2: later frames are copied at once. A window that was
+//! written is copied back when the task ends, so that whoever has the frame next sees it changed.
+//!
+//! Which frame is offered is known to the offering thread alone, so that no view kept elsewhere can follow a pointer to
+//! a frame that is gone.
+#![allow(unsafe_code, reason = "follows the pointer to a frame that is lent for the time of one call")]
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use spin_abi::map::PACKET_WINDOW;
+
+use super::{Access, Region, SpaceError, Window};
+
+/// A frame lent to a window.
+#[derive(Clone, Copy)]
+struct Frame {
+    /// Which window, for comparison only.
+    window: *const L2Window,
+    bytes: *mut u8,
+    len: usize,
+}
+
+const NONE: Frame = Frame { window: ptr::null(), bytes: ptr::null_mut(), len: 0 };
+
+thread_local! {
+    // Read by signal handlers too: constant at first and never dropped, so an access never allocates.
+    static FRAME: Cell<Frame> = const { Cell::new(NONE) };
+}
+
+/// The window and what is known of its use.
+#[derive(Debug)]
+pub struct L2Window {
+    /// All of it, writable.
+    bytes: Window,
+    region: Arc<Region>,
+    /// The frame offered now is in it.
+    filled: AtomicBool,
+    read: AtomicBool,
+    written: AtomicBool,
+}
+
+impl L2Window {
+    /// [`PACKET_WINDOW`] bytes.
+    pub(super) fn new() -> Result<Self, SpaceError> {
+        let region = Region::new(PACKET_WINDOW as usize)?;
+        let bytes = Window::new(&region, 0, PACKET_WINDOW, Access::Write);
+        let bytes = bytes.ok_or(SpaceError::Length(PACKET_WINDOW as usize))?;
+        let flag = || AtomicBool::new(false);
+        Ok(Self { bytes, region, filled: flag(), read: flag(), written: flag() })
+    }
+
+    pub(super) const fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Whether any task read the packet in L2 so far.
+    #[must_use]
+    pub fn read(&self) -> bool {
+        self.read.load(Relaxed)
+    }
+
+    /// Whether any task wrote the packet in L2 so far.
+    #[must_use]
+    pub fn written(&self) -> bool {
+        self.written.load(Relaxed)
+    }
+
+    /// The window's bytes for an access: the frame is in them from now on. `None` when no frame is offered.
+    /// Async-signal-safe.
+    pub(crate) fn touch(&self, access: Access) -> Option<&Window> {
+        if !self.filled.load(Relaxed) {
+            self.fill()?;
+        }
+        match access {
+            Access::Read => self.read.store(true, Relaxed),
+            Access::Write => self.written.store(true, Relaxed),
+        }
+        Some(&self.bytes)
+    }
+
+    /// Fills `to` from the packet as tasks see it, without counting as an access.
+    pub(crate) fn copy_out(&self, offset: u32, to: &mut [u8]) -> Option<()> {
+        if self.filled.load(Relaxed) {
+            return self.bytes.copy_out(offset, to);
+        }
+        let from = self.frame(|frame| {
+            let from = frame.get(offset as usize..)?.get(..to.len())?;
+            to.copy_from_slice(from);
+            Some(())
+        });
+        from?
+    }
+
+    fn fill(&self) -> Option<()> {
+        self.frame(|frame| self.bytes.copy_in(0, frame))??;
+        self.filled.store(true, Relaxed);
+        Some(())
+    }
+
+    /// Lends the offered frame.
+    fn frame<R>(&self, look: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        let frame = FRAME.get();
+        if !ptr::eq(frame.window, self) {
+            return None;
+        }
+        // SAFETY: `Offered` has the only reference to these bytes, on this thread, and takes it out of `FRAME` before
+        // that ends; `look` is one of the closures of this module, which do not come back here.
+        Some(look(unsafe { slice::from_raw_parts_mut(frame.bytes, frame.len) }))
+    }
+}
+
+/// Offers a frame to a window until it is dropped. It is made by [`Offered::during`] alone, so it is dropped.
+pub(super) struct Offered<'f> {
+    window: Arc<L2Window>,
+    before: Frame,
+    frame: PhantomData<&'f mut [u8]>,
+}
+
+impl<'f> Offered<'f> {
+    /// Runs `task` while `frame`, of which the window shows at most [`PACKET_WINDOW`] bytes, is offered to `window`.
+    pub(super) fn during<R>(window: &Arc<L2Window>, frame: &'f mut [u8], task: impl FnOnce() -> R) -> R {
+        let len = frame.len().min(PACKET_WINDOW as usize);
+        let lent = Frame { window: Arc::as_ptr(window), bytes: frame.as_mut_ptr(), len };
+        window.filled.store(false, Relaxed);
+        let offered = Self { window: window.clone(), before: FRAME.replace(lent), frame: PhantomData };
+        if window.read() || window.written() {
+            let _ = window.fill();
+        }
+        let result = task();
+        drop(offered);
+        result
+    }
+}
+
+impl Drop for Offered<'_> {
+    fn drop(&mut self) {
+        let window = &*self.window;
+        if window.written() && window.filled.load(Relaxed) {
+            let _ = window.frame(|frame| window.bytes.copy_out(0, frame));
+        }
+        window.filled.store(false, Relaxed);
+        FRAME.set(self.before);
+    }
+}

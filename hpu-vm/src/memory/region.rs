@@ -1,0 +1,88 @@
+//! Shared memory: bytes in a memory file, so that several address spaces can show them.
+#![allow(unsafe_code, reason = "maps memory")]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use spin_abi::map::PAGE;
+
+use super::window::store;
+use super::{SpaceError, failed};
+
+const PAGE_BYTES: usize = PAGE as usize;
+
+/// Zeroed memory of whole pages, which [`Space`](super::Space)s map and [`Window`](super::Window)s access. It takes
+/// up room page by page, when they are first written.
+#[derive(Debug)]
+pub struct Region {
+    start: NonNull<u8>,
+    len: usize,
+    file: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to the region until it is dropped, on whatever thread.
+unsafe impl Send for Region {}
+// SAFETY: nothing is read or written through `&Region` but by the atomic accesses of `window`.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// `len` bytes of zeroes, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// [`SpaceError::Length`], [`SpaceError::System`].
+    pub fn new(len: usize) -> Result<Arc<Self>, SpaceError> {
+        let bytes = len.checked_next_multiple_of(PAGE_BYTES).filter(|bytes| (1..=1 << 32).contains(bytes));
+        let bytes = bytes.ok_or(SpaceError::Length(len))?;
+        let file = rustix::fs::memfd_create("hpu-memory", MemfdFlags::CLOEXEC);
+        let file = file.map_err(failed("create a memory file"))?;
+        rustix::fs::ftruncate(&file, bytes as u64).map_err(failed("set a memory file's length"))?;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing. The file is this region's own
+        // and keeps its length, so no access within `bytes` is outside of it.
+        let start = unsafe {
+            rustix::mm::mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
+        };
+        let start = start.map_err(failed("map shared memory"))?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| failed("map shared memory")(Errno::NOMEM))?;
+        Ok(Arc::new(Self { start, len: bytes, file }))
+    }
+
+    /// The pages around `bytes` as they lie at guest address `base`: the first byte is at offset `base` modulo
+    /// [`PAGE`], zeroes are before and behind.
+    ///
+    /// # Errors
+    /// As [`Region::new`].
+    pub fn around(base: u32, bytes: &[u8]) -> Result<Arc<Self>, SpaceError> {
+        let lead = (base % PAGE) as usize;
+        let region = Self::new(lead.saturating_add(bytes.len()))?;
+        // SAFETY: the region has at least `lead + bytes.len()` bytes, mapped writable, accessed by atomics only.
+        unsafe { store(region.start.as_ptr().add(lead), bytes) };
+        Ok(region)
+    }
+
+    /// Bytes, a multiple of [`PAGE`].
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping of `new`, unmapped once; windows keep their region alive. An error is impossible
+        // for a whole mapping, and nothing could be done about it.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}

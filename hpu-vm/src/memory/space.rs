@@ -1,0 +1,199 @@
+//! The memory of an HPU slot: mapped for translated code, and as a view for everything else.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use spin_abi::map::PACKET_WINDOW;
+
+use super::layout::Mapping;
+use super::packet::Offered;
+use super::{Access, L2Window, Layout, Region, SpaceError, Window};
+use crate::view::{Memory, Range, RegionKind, View};
+
+/// Spaces that a process may have at a time, unless [`set_max_spaces`] says otherwise. Each takes 4 GiB of the 128 TiB
+/// of addresses that a process has, and about 16 of the 65,530 mappings that Linux allows it.
+pub const DEFAULT_MAX_SPACES: usize = 4096;
+
+static MAX: AtomicUsize = AtomicUsize::new(DEFAULT_MAX_SPACES);
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets how many spaces the process may have at a time. Those there already stay.
+pub fn set_max_spaces(max: usize) {
+    MAX.store(max, Relaxed);
+}
+
+/// One of the spaces a process may have.
+#[derive(Debug)]
+struct Seat;
+
+impl Seat {
+    fn take() -> Result<Self, SpaceError> {
+        let max = MAX.load(Relaxed);
+        let taken = IN_USE.fetch_update(Relaxed, Relaxed, |used| (used < max).then_some(used + 1));
+        taken.map(|_| Self).map_err(|_| SpaceError::TooMany(max))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        IN_USE.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Guest memory: regions mapped at guest addresses, and the [`View`] of their exact bytes.
+///
+/// Made once, off the packet path; a task changes no more than the packets' lengths.
+#[derive(Debug)]
+pub struct Space {
+    view: View<'static>,
+    /// In a box, since running code refers to it.
+    layout: Box<Layout>,
+    l2: Option<Arc<L2Window>>,
+    _seat: Seat,
+}
+
+impl Space {
+    /// Reserves the addresses; nothing is mapped.
+    ///
+    /// # Errors
+    /// [`SpaceError::TooMany`], [`SpaceError::System`].
+    pub fn new() -> Result<Self, SpaceError> {
+        let seat = Seat::take()?;
+        Ok(Self { view: View::new(), layout: Box::new(Layout::new()?), l2: None, _seat: seat })
+    }
+
+    /// Shows `len` bytes at `offset` of `region` at `guest_base`. The view has exactly these bytes; translated code can
+    /// reach the rest of their pages too. A page can be of two ranges if both show the same memory in it, and then may
+    /// be written if one of them may. Nothing is done for no bytes.
+    ///
+    /// # Errors
+    /// See [`SpaceError`]. After a [`SpaceError::System`] nothing may run in the space any more; after another it is
+    /// as before.
+    pub fn map(
+        &mut self,
+        kind: RegionKind,
+        guest_base: u32,
+        region: &Arc<Region>,
+        offset: u32,
+        len: u32,
+        access: Access,
+    ) -> Result<(), SpaceError> {
+        if len == 0 {
+            return Ok(());
+        }
+        let outside = SpaceError::Outside { offset, len, region: region.len() };
+        let window = Window::new(region, offset, len, access).ok_or(outside)?;
+        let mapping = Mapping::new(kind, guest_base, region, offset, len, access)?;
+        self.view.check(kind, guest_base, len as usize)?;
+        self.layout.add(mapping)?;
+        self.push(Range { kind, base: guest_base, memory: Memory::Shared(window) })
+    }
+
+    /// Shows the packet window of L2 at `guest_base`: [`PACKET_WINDOW`] bytes that hold what [`Space::offer_l2`] offers.
+    ///
+    /// # Errors
+    /// As [`Space::map`]; a space has one such window.
+    pub fn map_l2_packet(&mut self, guest_base: u32) -> Result<(), SpaceError> {
+        let window = Arc::new(L2Window::new()?);
+        self.view.check(RegionKind::L2Packet, guest_base, PACKET_WINDOW as usize)?;
+        self.layout.add_l2(guest_base, &window)?;
+        self.l2 = Some(window.clone());
+        self.push(Range { kind: RegionKind::L2Packet, base: guest_base, memory: Memory::packet(window) })?;
+        self.set_len(RegionKind::L2Packet, 0)
+    }
+
+    fn push(&mut self, range: Range<'static>) -> Result<(), SpaceError> {
+        self.view.push(range)?;
+        self.layout.places = self.view.places();
+        Ok(())
+    }
+
+    /// Shows `size` bytes of the cluster's L1 at `cluster_l1_base` in the alias window too, whatever is or will be
+    /// mapped there. Both are multiples of a page.
+    ///
+    /// # Errors
+    /// As [`Space::map`]; a space has one alias.
+    pub fn set_l1_alias(&mut self, cluster_l1_base: u32, size: u32) -> Result<(), SpaceError> {
+        self.layout.add_alias(cluster_l1_base, size)?;
+        self.view.set_l1_alias(cluster_l1_base, size);
+        Ok(())
+    }
+
+    /// Shows the task registers that lie at `task_guest_base` at their addresses in the driver page too, to the view:
+    /// translated code knows by itself.
+    pub fn set_task_alias(&mut self, task_guest_base: u32) {
+        self.view.set_task_alias(task_guest_base);
+        self.layout.places = self.view.places();
+    }
+
+    /// Sets the length of the (first) range of a kind, up to the one it was mapped with.
+    ///
+    /// # Errors
+    /// [`SpaceError::NoRoom`].
+    pub fn set_len(&mut self, kind: RegionKind, len: u32) -> Result<(), SpaceError> {
+        self.view.set_len(kind, len).ok_or(SpaceError::NoRoom { kind, len })
+    }
+
+    /// Runs a task for which `packet` is in the L2 window, as long as it is and up to [`PACKET_WINDOW`] bytes of it.
+    /// It is copied there when the task looks at it, or at once when earlier ones did, and is back in `packet`
+    /// afterwards if it may have been changed. What lies behind it in the window is left over from earlier packets.
+    ///
+    /// The task gets the space's parts, as from [`Space::parts`].
+    pub fn offer_l2<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&Layout, &mut View<'static>) -> R) -> R {
+        let Some(window) = &self.l2 else { return task(&self.layout, &mut self.view) };
+        #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
+        let len = packet.len().min(PACKET_WINDOW as usize) as u32;
+        let (layout, view) = (&*self.layout, &mut self.view);
+        // The window was pushed with room for this.
+        let _ = view.set_len(RegionKind::L2Packet, len);
+        let result = Offered::during(window, packet, || task(layout, view));
+        let _ = self.view.set_len(RegionKind::L2Packet, 0);
+        result
+    }
+
+    /// Whether any task read the packet in L2 so far.
+    #[must_use]
+    pub fn l2_read(&self) -> bool {
+        self.l2.as_ref().is_some_and(|window| window.read())
+    }
+
+    /// Whether any task wrote the packet in L2 so far: then a packet may differ from its frame while its task runs.
+    #[must_use]
+    pub fn l2_written(&self) -> bool {
+        self.l2.as_ref().is_some_and(|window| window.written())
+    }
+
+    /// The exact bytes.
+    pub const fn view(&mut self) -> &mut View<'static> {
+        &mut self.view
+    }
+
+    /// What translated code runs on, and the view of the same memory.
+    pub const fn parts(&mut self) -> (&Layout, &mut View<'static>) {
+        (&self.layout, &mut self.view)
+    }
+
+    /// Host address of guest address 0. An access within 4 GiB, [`GUARD_BELOW`](super::GUARD_BELOW) bytes before and
+    /// [`GUARD_ABOVE`](super::GUARD_ABOVE) behind is to what is mapped there or ends as SIGSEGV, as long as the space
+    /// lives.
+    #[must_use]
+    pub fn base(&self) -> *mut u8 {
+        self.layout.base()
+    }
+
+    /// Copies `from` to `address`; `None` and no effect when a task could not write all of it.
+    pub fn copy_in(&mut self, address: u32, from: &[u8]) -> Option<()> {
+        self.view.copy_in(address, from)
+    }
+
+    /// Fills `to` from `address`; `None` and no effect when a task could not read all of it.
+    pub fn copy_out(&self, address: u32, to: &mut [u8]) -> Option<()> {
+        self.view.copy_out(address, to)
+    }
+
+    /// Zeroes `len` bytes at `address`; `None` and no effect when a task could not write all of them.
+    pub fn clear(&mut self, address: u32, len: u32) -> Option<()> {
+        self.view.clear(address, len)
+    }
+}

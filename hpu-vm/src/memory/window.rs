@@ -1,0 +1,258 @@
+//! A part of a region, accessed while other threads, translated code among them, write it.
+//!
+//! Every byte is accessed by atomics of one, two, four or eight bytes, so a concurrent write gives old or new bytes,
+//! never undefined behaviour: the memory is outside of any Rust allocation, and LLVM, which defines what these accesses
+//! compile to, lets atomics of different sizes overlap and picks a written value for each byte (LangRef, "Memory Model
+//! for Concurrent Operations"). Naturally aligned accesses are whole, as RISC-V has it; misaligned ones are not.
+#![allow(unsafe_code, reason = "accesses shared memory by pointer")]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+use spin_abi::map::PAGE;
+
+use super::{Access, Region};
+use crate::view::Checks;
+
+/// `len` bytes of a region from an offset on, and the pages they lie in. It keeps the region alive.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// First byte of the first page.
+    pages: NonNull<u8>,
+    /// Bytes of the pages.
+    pages_len: u32,
+    /// Bytes before the window in its first page.
+    lead: u32,
+    len: u32,
+    /// What `len` can be at the most.
+    room: u32,
+    access: Access,
+    /// Keeps `pages` mapped.
+    _region: Arc<Region>,
+}
+
+// SAFETY: `pages` points into `_region`, which is Send and Sync; accesses are atomic.
+unsafe impl Send for Window {}
+// SAFETY: as above.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// `None` when the bytes are not within the region, or more than its 32-bit offsets can name.
+    #[must_use]
+    pub fn new(region: &Arc<Region>, offset: u32, len: u32, access: Access) -> Option<Self> {
+        let end = offset.checked_add(len)?;
+        let (first, past) = (offset - offset % PAGE, end.checked_next_multiple_of(PAGE)?);
+        if past as usize > region.len() {
+            return None;
+        }
+        // SAFETY: `first <= past`, which was just seen to be within the region's mapping.
+        let pages = unsafe { region.start().add(first as usize) };
+        let lead = offset - first;
+        Some(Self { pages, pages_len: past - first, lead, len, room: len, access, _region: region.clone() })
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What a task may do with it.
+    #[must_use]
+    pub const fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Changes the length, up to the one it was made with.
+    pub(crate) const fn set_len(&mut self, len: u32) -> Option<()> {
+        if len > self.room {
+            return None;
+        }
+        self.len = len;
+        Some(())
+    }
+
+    /// The address of `len` bytes at `offset` from the window's first byte; those before it are at offsets below 0,
+    /// that is, at the upper end of 32 bits.
+    #[inline(always)]
+    fn at(&self, offset: u32, len: usize, checks: Checks) -> Option<*mut u8> {
+        let in_pages = offset.wrapping_add(self.lead);
+        let (from, room) = match checks {
+            Checks::Exact => (offset, self.len),
+            Checks::Page => (in_pages, self.pages_len),
+        };
+        if len > room.checked_sub(from)? as usize {
+            return None;
+        }
+        // SAFETY: `in_pages + len` is at most `pages_len`: checked just now, or since `lead + self.len` is.
+        Some(unsafe { self.pages.as_ptr().add(in_pages as usize) })
+    }
+
+    #[inline(always)]
+    fn writable_at(&self, offset: u32, len: usize, checks: Checks) -> Option<*mut u8> {
+        if self.access == Access::Write { self.at(offset, len, checks) } else { None }
+    }
+
+    /// Loads `N` bytes; 2 or 4 as a whole when they are aligned.
+    #[inline(always)]
+    pub(crate) fn load<const N: usize>(&self, offset: u32, checks: Checks) -> Option<[u8; N]> {
+        let at = self.at(offset, N, checks)?;
+        let mut bytes = [0; N];
+        // SAFETY: `at` checked that `N` bytes are within the region, which `self` keeps mapped.
+        unsafe { load(at, &mut bytes) };
+        Some(bytes)
+    }
+
+    /// Stores `N` bytes, as [`Window::load`] loads them; `None` when they may not be written.
+    #[inline(always)]
+    pub(crate) fn store<const N: usize>(&self, offset: u32, value: [u8; N], checks: Checks) -> Option<()> {
+        let at = self.writable_at(offset, N, checks)?;
+        // SAFETY: as in `load`; regions are mapped writable.
+        unsafe { store(at, &value) };
+        Some(())
+    }
+
+    /// Whether `len` bytes may be written.
+    pub(crate) fn writable(&self, offset: u32, len: u32, checks: Checks) -> bool {
+        self.writable_at(offset, len as usize, checks).is_some()
+    }
+
+    /// Fills `to`, whose length must be within the window.
+    pub(crate) fn copy_out(&self, offset: u32, to: &mut [u8]) -> Option<()> {
+        let at = self.at(offset, to.len(), Checks::Exact)?;
+        // SAFETY: as in `Window::load`.
+        unsafe { load(at, to) };
+        Some(())
+    }
+
+    /// Copies `from` into the window.
+    pub(crate) fn copy_in(&self, offset: u32, from: &[u8]) -> Option<()> {
+        let at = self.writable_at(offset, from.len(), Checks::Exact)?;
+        // SAFETY: as in `Window::store`.
+        unsafe { store(at, from) };
+        Some(())
+    }
+
+    /// Loads a word that is aligned, in the one order of all such accesses.
+    pub(crate) fn load_word(&self, offset: u32, checks: Checks) -> Option<u32> {
+        let word = self.at(offset, 4, checks).and_then(aligned)?;
+        // SAFETY: four aligned bytes within the region, which `self` keeps mapped; only atomics access them.
+        Some(u32::from_le(unsafe { AtomicU32::from_ptr(word) }.load(SeqCst)))
+    }
+
+    /// Replaces a word by what `new` makes of it, as one step for all threads; returns the old one.
+    pub(crate) fn update_word(&self, offset: u32, checks: Checks, new: impl Fn(u32) -> u32) -> Option<u32> {
+        let word = self.writable_at(offset, 4, checks).and_then(aligned)?;
+        // SAFETY: as in `load_word`.
+        let word = unsafe { AtomicU32::from_ptr(word) };
+        let updated = word.fetch_update(SeqCst, SeqCst, |old| Some(new(u32::from_le(old)).to_le()));
+        let (Ok(old) | Err(old)) = updated;
+        Some(u32::from_le(old))
+    }
+
+    /// Replaces a word by `new` if it is `expected`, as one step for all threads; says whether it was.
+    pub(crate) fn exchange_word(&self, offset: u32, checks: Checks, expected: u32, new: u32) -> Option<bool> {
+        let word = self.writable_at(offset, 4, checks).and_then(aligned)?;
+        // SAFETY: as in `load_word`.
+        let word = unsafe { AtomicU32::from_ptr(word) };
+        Some(word.compare_exchange(expected.to_le(), new.to_le(), SeqCst, SeqCst).is_ok())
+    }
+}
+
+fn aligned(at: *mut u8) -> Option<*mut u32> {
+    let word = at.cast::<u32>();
+    word.is_aligned().then_some(word)
+}
+
+/// Size of the next piece of a copy: the largest that is aligned at `address` and fits.
+#[inline(always)]
+const fn piece(address: usize, left: usize) -> usize {
+    match left {
+        8.. if address.is_multiple_of(8) => 8,
+        4.. if address.is_multiple_of(4) => 4,
+        2.. if address.is_multiple_of(2) => 2,
+        _ => 1,
+    }
+}
+
+/// Fills `to` from `from`.
+///
+/// # Safety
+/// `to.len()` bytes from `from` are mapped readable, and accessed by atomics only.
+#[inline(always)]
+unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
+    while !to.is_empty() {
+        let size = piece(from.addr(), to.len());
+        let (part, rest) = to.split_at_mut(size);
+        // SAFETY: `size <= to.len()`, so the piece is within the caller's range; `piece` checked that it is aligned.
+        unsafe {
+            match size {
+                8 => part.copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
+                4 => part.copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
+                2 => part.copy_from_slice(&AtomicU16::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
+                _ => part.copy_from_slice(&[AtomicU8::from_ptr(from).load(Relaxed)]),
+            }
+        }
+        to = rest;
+        from = from.wrapping_add(size);
+    }
+}
+
+/// Copies `from` to `to`.
+///
+/// # Safety
+/// `from.len()` bytes from `to` are mapped writable, and accessed by atomics only.
+#[inline(always)]
+pub(super) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
+    while !from.is_empty() {
+        let size = piece(to.addr(), from.len());
+        let (part, rest) = from.split_at(size);
+        // SAFETY: `size <= from.len()`, so the piece is within the caller's range; `piece` checked that it is aligned.
+        unsafe {
+            match *part {
+                [a, b, c, d, e, f, g, h] => {
+                    AtomicU64::from_ptr(to.cast()).store(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), Relaxed);
+                }
+                [a, b, c, d] => AtomicU32::from_ptr(to.cast()).store(u32::from_ne_bytes([a, b, c, d]), Relaxed),
+                [a, b] => AtomicU16::from_ptr(to.cast()).store(u16::from_ne_bytes([a, b]), Relaxed),
+                _ => AtomicU8::from_ptr(to).store(part[0], Relaxed),
+            }
+        }
+        from = rest;
+        to = to.wrapping_add(size);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{load, store};
+
+    #[test]
+    fn every_alignment_and_length_copies_exactly_its_bytes() {
+        for start in 0..9_usize {
+            for length in 0..40_usize {
+                let mut memory = [0_u64; 8];
+                let bytes: Vec<u8> = (1..).take(length).collect();
+                let mut read = vec![0; length];
+                // SAFETY: `start + length` is at most 48 of 64 bytes, and nothing else accesses them.
+                unsafe {
+                    let at = memory.as_mut_ptr().cast::<u8>().add(start);
+                    store(at, &bytes);
+                    load(at, &mut read);
+                }
+                assert_eq!(read, bytes, "{length} bytes at {start}");
+                let all: Vec<u8> = memory.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                assert_eq!(all[start..start + length], bytes);
+                assert!(all[..start].iter().chain(&all[start + length..]).all(|byte| *byte == 0));
+            }
+        }
+    }
+}

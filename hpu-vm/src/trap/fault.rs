@@ -1,0 +1,85 @@
+//! SIGSEGV and SIGBUS: an access of translated code that guest memory refuses.
+
+use std::mem;
+use std::ptr;
+use std::sync::OnceLock;
+
+use libc::{c_int, c_void, siginfo_t};
+use spin_abi::fault::Cause;
+
+use super::context::Context;
+use super::{Handler, Running, TrapError, errno, handle, keeping_errno};
+use crate::memory::Access;
+use crate::memory::layout::Refused;
+
+/// The signals of a refused access, and what handled them before.
+struct Previous {
+    segv: libc::sigaction,
+    bus: libc::sigaction,
+}
+
+static PREVIOUS: OnceLock<Previous> = OnceLock::new();
+
+pub(super) fn install() -> Result<(), TrapError> {
+    // Known before the handlers are there, so that they always find it.
+    let previous = Previous { segv: installed(libc::SIGSEGV, "SIGSEGV")?, bus: installed(libc::SIGBUS, "SIGBUS")? };
+    let _ = PREVIOUS.set(previous);
+    handle(libc::SIGSEGV, "SIGSEGV", on_fault)?;
+    handle(libc::SIGBUS, "SIGBUS", on_fault)
+}
+
+fn installed(signal: c_int, name: &'static str) -> Result<libc::sigaction, TrapError> {
+    // SAFETY: all zeroes is a `sigaction`; the kernel fills it.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    // SAFETY: as above; nothing is changed.
+    let result = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) };
+    if result == 0 { Ok(action) } else { Err(TrapError::Handler { signal: name, errno: errno() }) }
+}
+
+extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    keeping_errno(|| {
+        // SAFETY: the kernel calls this with a valid context and information about the fault.
+        let (ours, address) = unsafe { (Context::new(context), (*info).si_addr().addr()) };
+        if take(ours, address).is_none() {
+            chain(signal, info, context);
+        }
+    });
+}
+
+/// Handles a fault of translated code at host address `host`; `None` when it is none.
+fn take(mut context: Context, host: usize) -> Option<()> {
+    let refused = |running: &Running| {
+        let site = running.site(context.pc())?;
+        let address = running.layout().guest_address(host)?;
+        let access = if site.atomic || context.is_write() { Access::Write } else { Access::Read };
+        let cause = match running.layout().refused(address, access) {
+            Refused::Again => return Some(()),
+            Refused::Fault(cause) => cause,
+            Refused::Device => {
+                running.raise(|state| &state.device_touched);
+                Cause::DeviceAccess
+            }
+        };
+        running.set_fault(cause, site, address);
+        context.set_pc(site.fault_return);
+        Some(())
+    };
+    Running::here(refused)?
+}
+
+/// Somebody else's fault: their handler, or the default action when the instruction is repeated.
+fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let previous = PREVIOUS.get().map(|previous| if signal == libc::SIGBUS { &previous.bus } else { &previous.segv });
+    let action = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);
+    // SAFETY: what was installed as a handler is a function of the signature that its flags say. Without one the default
+    // action is restored, which no memory depends on.
+    unsafe {
+        if action == libc::SIG_DFL || action == libc::SIG_IGN {
+            libc::signal(signal, libc::SIG_DFL);
+        } else if previous.is_some_and(|previous| previous.sa_flags & libc::SA_SIGINFO != 0) {
+            mem::transmute::<usize, Handler>(action)(signal, info, context);
+        } else {
+            mem::transmute::<usize, extern "C" fn(c_int)>(action)(signal);
+        }
+    }
+}

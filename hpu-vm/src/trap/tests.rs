@@ -1,0 +1,279 @@
+#![cfg(target_arch = "x86_64")]
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::mem;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use spin_abi::fault::{Cause, Fault};
+use spin_abi::map::{DRIVER_BASE, PAGE, STDOUT_BASE};
+use spin_abi::regs::{DOORBELL, DRIVER_SIZE, HANDLER_MEM_ADDR};
+
+use super::{TrapError, Watchdog, enter, install};
+use crate::jit::{Left, Site, State};
+use crate::memory::{Access, Region, Space};
+use crate::view::RegionKind;
+
+const GUEST_PC: u32 = 0x1d00_0010;
+const L2: u32 = 0x1c40_0000;
+const STACK: u32 = 0x1000_1000;
+/// Offset of the epilogue.
+const EPILOGUE: usize = 32;
+
+/// mov eax, [rdi]; ret
+const LOAD: &[u8] = &[0x8b, 0x07, 0xc3];
+/// mov [rdi], esi; ret
+const STORE: &[u8] = &[0x89, 0x37, 0xc3];
+/// lock xadd [rdi], esi; mov eax, esi; ret
+const XADD: &[u8] = &[0xf0, 0x0f, 0xc1, 0x37, 0x89, 0xf0, 0xc3];
+/// jmp to itself
+const SPIN: &[u8] = &[0xeb, 0xfe];
+
+/// A body, and an epilogue that returns -1 (mov eax, -1; ret).
+struct Body {
+    memory: *mut c_void,
+}
+
+thread_local! {
+    /// The body that this thread looks up: address and whether its access is atomic.
+    static BODY: Cell<(usize, bool)> = const { Cell::new((0, false)) };
+}
+
+fn lookup(pc: usize) -> Option<Site> {
+    let (start, atomic) = BODY.get();
+    (start..start + EPILOGUE).contains(&pc).then_some(Site { pc: GUEST_PC, atomic, fault_return: start + EPILOGUE })
+}
+
+impl Body {
+    fn new(code: &[u8], atomic: bool) -> Self {
+        let mut bytes = [0xcc; EPILOGUE + 6];
+        bytes[..code.len()].copy_from_slice(code);
+        bytes[EPILOGUE..].copy_from_slice(&[0xb8, 0xff, 0xff, 0xff, 0xff, 0xc3]);
+        // SAFETY: a new page, written before it becomes executable.
+        let memory = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let memory = rustix::mm::mmap_anonymous(null_mut(), 4096, protection, MapFlags::PRIVATE).expect("a page");
+            memory.cast::<[u8; EPILOGUE + 6]>().write(bytes);
+            rustix::mm::mprotect(memory, 4096, MprotectFlags::READ | MprotectFlags::EXEC).expect("executable");
+            memory
+        };
+        BODY.set((memory.addr(), atomic));
+        Self { memory }
+    }
+
+    fn call(&self, at: *mut u8, value: u32) -> u32 {
+        // SAFETY: the page holds a function of this signature, whose access ends or is ended by the handlers.
+        unsafe { mem::transmute::<*mut c_void, extern "C" fn(*mut u8, u32) -> u32>(self.memory)(at, value) }
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        BODY.set((0, false));
+        // SAFETY: the page of `new`, which nothing executes any more.
+        unsafe { rustix::mm::munmap(self.memory, 4096).expect("unmapped") };
+    }
+}
+
+/// A space with a page of stack, a page that may be read only, and the packet window.
+fn space() -> Space {
+    let mut space = Space::new().expect("a space");
+    let page = || Region::new(PAGE as usize).expect("a region");
+    space.map(RegionKind::Stack, STACK, &page(), 0, PAGE, Access::Write).expect("mapped");
+    space.map(RegionKind::Code, 0x1d00_0000, &page(), 0, 8, Access::Read).expect("mapped");
+    space.set_l1_alias(0x1000_0000, 0x4_0000).expect("an alias");
+    space.map_l2_packet(L2).expect("mapped");
+    space
+}
+
+/// What the body returns and the state after it accessed guest address `address`.
+fn access(space: &mut Space, body: &Body, address: i64, packet: &mut [u8]) -> (u32, State) {
+    install().expect("handlers");
+    let mut state = State::new(0);
+    let at = space.base().wrapping_offset(isize::try_from(address).unwrap());
+    let result = space.offer_l2(packet, |layout, _| {
+        // SAFETY: the state is this function's, the body is looked up and accesses the layout's addresses.
+        unsafe { enter(&raw mut state, layout, lookup, None, || body.call(at, 5)) }
+    });
+    (result, state)
+}
+
+fn fault(space: &mut Space, body: &Body, address: i64) -> Fault {
+    let (result, state) = access(space, body, address, &mut []);
+    assert_eq!((result, state.exit), (u32::MAX, Left::Faulted as u32), "{address:#x}");
+    assert_eq!(state.device_touched.load(Relaxed) != 0, state.fault().cause == Cause::DeviceAccess);
+    state.fault()
+}
+
+fn expected(cause: Cause, address: u32) -> Fault {
+    Fault { cause, pc: GUEST_PC, address }
+}
+
+#[test]
+fn accesses_of_mapped_memory_go_through() {
+    let mut space = space();
+    let store = Body::new(STORE, false);
+    access(&mut space, &store, i64::from(STACK) + 0xffc, &mut []);
+    drop(store);
+    let load = Body::new(LOAD, false);
+    let (loaded, state) = access(&mut space, &load, i64::from(STACK) + 0xffc, &mut []);
+    assert_eq!((loaded, state.exit), (5, Left::Returned as u32));
+}
+
+#[test]
+fn refused_accesses_end_the_body_with_their_cause() {
+    use Cause::{DeviceAccess, LoadAccess, StackOverflow, StoreAccess};
+    let mut space = space();
+    let body = Body::new(LOAD, false);
+    let driver = i64::from(DRIVER_BASE);
+    let loads = [
+        (0x2000_0000, LoadAccess),
+        (0, LoadAccess),
+        // What 32-bit addresses wrap around to: below the first byte and above the last.
+        (-4, LoadAccess),
+        ((1 << 32) + 8, LoadAccess),
+        (0xffff_fffc, LoadAccess),
+        (i64::from(STACK) - 4, StackOverflow),
+        (i64::from(STACK) - 0x1004, LoadAccess),
+        // The same in the alias window.
+        (0x1b00_0ffc, StackOverflow),
+        (driver + i64::from(DOORBELL), DeviceAccess),
+        (driver + i64::from(HANDLER_MEM_ADDR), DeviceAccess),
+        (driver + i64::from(DRIVER_SIZE), LoadAccess),
+        (i64::from(STDOUT_BASE), DeviceAccess),
+        // Behind the window of the packet.
+        (i64::from(L2) + 0x1000, LoadAccess),
+    ];
+    for (address, cause) in loads {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "guest addresses wrap around")]
+        let named = address as u32;
+        assert_eq!(fault(&mut space, &body, address), expected(cause, named), "{address:#x}");
+    }
+    drop(body);
+    let body = Body::new(STORE, false);
+    for (address, cause) in [(0x2000_0000, StoreAccess), (0x1d00_0000, StoreAccess), (STACK - 4, StackOverflow)] {
+        assert_eq!(fault(&mut space, &body, address.into()), expected(cause, address));
+    }
+    drop(body);
+    // The load of what a site calls an atomic.
+    let body = Body::new(LOAD, true);
+    assert_eq!(fault(&mut space, &body, 0x2000_0000), expected(StoreAccess, 0x2000_0000));
+    drop(body);
+    let body = Body::new(XADD, true);
+    assert_eq!(fault(&mut space, &body, 0x1d00_0000), expected(StoreAccess, 0x1d00_0000));
+}
+
+#[test]
+fn the_packet_appears_in_l2_under_the_first_access() {
+    let mut space = space();
+    let load = Body::new(LOAD, false);
+    let (loaded, _) = access(&mut space, &load, L2.into(), &mut [1, 0, 0, 0]);
+    assert_eq!((loaded, space.l2_read(), space.l2_written()), (1, true, false));
+    // Without a fault from now on, so it must be there before.
+    let (loaded, _) = access(&mut space, &load, L2.into(), &mut [2, 0, 0, 0]);
+    assert_eq!(loaded, 2);
+    drop(load);
+
+    let store = Body::new(STORE, false);
+    let mut packet = [3, 0, 0, 0, 9];
+    let (_, state) = access(&mut space, &store, L2.into(), &mut packet);
+    assert_eq!((state.exit, packet, space.l2_written()), (Left::Returned as u32, [5, 0, 0, 0, 9], true));
+    drop(store);
+    let load = Body::new(LOAD, false);
+    assert_eq!(access(&mut space, &load, L2.into(), &mut [4, 0, 0, 0]).0, 4);
+    drop(load);
+
+    // The first access is a store, in part of the packet.
+    let mut space = self::space();
+    let store = Body::new(STORE, false);
+    let mut packet = [1, 2, 3, 4, 5, 6, 7, 8];
+    access(&mut space, &store, i64::from(L2) + 2, &mut packet);
+    assert_eq!((packet, space.l2_read()), ([1, 2, 5, 0, 0, 0, 7, 8], false));
+}
+
+/// Runs `body` under a watchdog with a limit of a millisecond.
+fn watched<R>(watchdog: &Watchdog, state: &mut State, body: impl FnOnce() -> R) -> R {
+    let mut space = space();
+    let (layout, _) = space.parts();
+    // SAFETY: the state is borrowed for the time of the call, and bodies are looked up.
+    unsafe { enter(state, layout, lookup, Some((watchdog, 1000)), body) }
+}
+
+#[test]
+fn a_body_that_does_not_end_is_ended() {
+    let (watchdog, body) = (Watchdog::new().expect("a watchdog"), Body::new(SPIN, false));
+    for _ in 0..3 {
+        let mut state = State::new(0);
+        assert_eq!(watched(&watchdog, &mut state, || body.call(null_mut(), 0)), u32::MAX);
+        assert_eq!((state.exit, state.fault()), (Left::Faulted as u32, expected(Cause::Watchdog, 0)));
+    }
+}
+
+#[test]
+fn what_is_called_is_asked_to_end() {
+    let watchdog = Watchdog::new().expect("a watchdog");
+    let mut state = State::new(0);
+    let kill = &raw const state.kill;
+    watched(&watchdog, &mut state, || {
+        // SAFETY: the state lives until after the call; the flag is atomic.
+        while unsafe { &*kill }.load(Relaxed) == 0 {
+            std::hint::spin_loop();
+        }
+    });
+    assert_eq!(state.exit, Left::Returned as u32);
+    // The next task is not the one that was too long.
+    watched(&watchdog, &mut state, || ());
+    assert_eq!(state.kill.load(Relaxed), 0);
+}
+
+#[test]
+fn a_thread_has_one_watchdog_at_a_time() {
+    let first = Watchdog::new().expect("a watchdog");
+    assert!(matches!(Watchdog::new(), Err(TrapError::Watched)));
+    std::thread::spawn(|| Watchdog::new().map(drop)).join().expect("no panic").expect("another thread's");
+    drop(first);
+    assert!(Watchdog::new().is_ok());
+}
+
+const CHILD: &str = "TRAP_TEST_CHILD";
+
+/// Runs the test of this name once more in a process of its own, where `CHILD` is set.
+fn in_child(test: &str) -> std::process::ExitStatus {
+    let exe = std::env::current_exe().expect("this program");
+    let arguments = ["--exact", test, "--test-threads=1"];
+    let output = Command::new(exe).args(arguments).env(CHILD, "1").output().expect("runs");
+    output.status
+}
+
+#[test]
+fn faults_of_others_have_their_old_effect() {
+    if std::env::var_os(CHILD).is_none() {
+        let status = in_child("trap::tests::faults_of_others_have_their_old_effect");
+        assert_eq!(status.signal(), Some(libc::SIGSEGV));
+        return;
+    }
+    // A guest address, but not in a body.
+    let mut space = space();
+    let body = Body::new(LOAD, false);
+    BODY.set((0, false));
+    access(&mut space, &body, 0x2000_0000, &mut []);
+}
+
+#[test]
+fn a_timer_that_cannot_be_had_is_an_error() {
+    if std::env::var_os(CHILD).is_none() {
+        let status = in_child("trap::tests::a_timer_that_cannot_be_had_is_an_error");
+        assert!(status.success());
+        return;
+    }
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: lowers a limit of this process.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const none) }, 0);
+    let refused = Watchdog::new().expect_err("no timer");
+    assert_eq!(refused, TrapError::Timer { errno: libc::EAGAIN });
+    assert!(refused.to_string().contains("ulimit -i"), "{refused}");
+}

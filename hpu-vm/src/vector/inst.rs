@@ -1,0 +1,391 @@
+//! Vector instructions: the list of arithmetic operations, and the parts an instruction of each kind has.
+
+use crate::inst::Reg;
+use crate::vector::vtype::Width;
+
+/// Calls a macro with the list of vector operations outside memory and configuration:
+/// `Variant "mnemonic" Major funct6 Shape Signs operands`.
+///
+/// Encodings are those of the spec's "Vector Instruction Listing"; operations of one major opcode and funct6 stand
+/// together. The mnemonic lacks the suffix that [`Shape`] and [`Source`] give.
+macro_rules! for_each_vector_op {
+    ($action:ident) => {
+        $action! {
+            Add "vadd" Integer 0x00 Plain U VXI;
+            Sub "vsub" Integer 0x02 Plain U VX;
+            ReverseSub "vrsub" Integer 0x03 Plain U XI;
+            Minu "vminu" Integer 0x04 Plain U VX;
+            Min "vmin" Integer 0x05 Plain S VX;
+            Maxu "vmaxu" Integer 0x06 Plain U VX;
+            Max "vmax" Integer 0x07 Plain S VX;
+            And "vand" Integer 0x09 Plain U VXI;
+            Or "vor" Integer 0x0a Plain U VXI;
+            Xor "vxor" Integer 0x0b Plain U VXI;
+            Gather "vrgather" Integer 0x0c Permute U VXU;
+            SlideUp "vslideup" Integer 0x0e Permute U XU;
+            Gather16 "vrgatherei16" Integer 0x0e Permute U V;
+            SlideDown "vslidedown" Integer 0x0f Permute U XU;
+            Merge "vmerge" Integer 0x17 Merge U VXI;
+            Move "vmv.v" Integer 0x17 Move U VXI;
+            Equal "vmseq" Integer 0x18 Compare U VXI;
+            NotEqual "vmsne" Integer 0x19 Compare U VXI;
+            Lessu "vmsltu" Integer 0x1a Compare U VX;
+            Less "vmslt" Integer 0x1b Compare S VX;
+            LessEqualu "vmsleu" Integer 0x1c Compare U VXI;
+            LessEqual "vmsle" Integer 0x1d Compare S VXI;
+            Greateru "vmsgtu" Integer 0x1e Compare U XI;
+            Greater "vmsgt" Integer 0x1f Compare S XI;
+            SaturatingAddu "vsaddu" Integer 0x20 Plain U VXI;
+            SaturatingAdd "vsadd" Integer 0x21 Plain S VXI;
+            SaturatingSubu "vssubu" Integer 0x22 Plain U VX;
+            SaturatingSub "vssub" Integer 0x23 Plain S VX;
+            ShiftLeft "vsll" Integer 0x25 Plain U VXU;
+            MoveRegisters "vmv" Integer 0x27 MoveRegisters U Count;
+            ShiftRightLogical "vsrl" Integer 0x28 Plain U VXU;
+            ShiftRightArithmetic "vsra" Integer 0x29 Plain SU VXU;
+            NarrowShiftLogical "vnsrl" Integer 0x2c Narrow U VXU;
+            NarrowShiftArithmetic "vnsra" Integer 0x2d Narrow SU VXU;
+            NarrowClipu "vnclipu" Integer 0x2e Narrow U VXU;
+            NarrowClip "vnclip" Integer 0x2f Narrow SU VXU;
+            WidenReduceSumu "vwredsumu" Integer 0x30 WidenReduce U V;
+            WidenReduceSum "vwredsum" Integer 0x31 WidenReduce S V;
+            ReduceSum "vredsum" Multiply 0x00 Reduce U V;
+            ReduceAnd "vredand" Multiply 0x01 Reduce U V;
+            ReduceOr "vredor" Multiply 0x02 Reduce U V;
+            ReduceXor "vredxor" Multiply 0x03 Reduce U V;
+            ReduceMinu "vredminu" Multiply 0x04 Reduce U V;
+            ReduceMin "vredmin" Multiply 0x05 Reduce S V;
+            ReduceMaxu "vredmaxu" Multiply 0x06 Reduce U V;
+            ReduceMax "vredmax" Multiply 0x07 Reduce S V;
+            AveragingAddu "vaaddu" Multiply 0x08 Plain U VX;
+            AveragingAdd "vaadd" Multiply 0x09 Plain S VX;
+            Slide1Up "vslide1up" Multiply 0x0e Permute U X;
+            Slide1Down "vslide1down" Multiply 0x0f Permute U X;
+            ElementToScalar "vmv.x.s" Multiply 0x10 ElementToScalar S Unary(0);
+            CountMask "vcpop.m" Multiply 0x10 MaskToScalar U Unary(0x10);
+            FirstMask "vfirst.m" Multiply 0x10 MaskToScalar U Unary(0x11);
+            ScalarToElement "vmv.s.x" Multiply 0x10 ScalarToElement U X;
+            ZeroExtend4 "vzext.vf4" Multiply 0x12 Extend4 U Unary(4);
+            SignExtend4 "vsext.vf4" Multiply 0x12 Extend4 S Unary(5);
+            ZeroExtend2 "vzext.vf2" Multiply 0x12 Extend2 U Unary(6);
+            SignExtend2 "vsext.vf2" Multiply 0x12 Extend2 S Unary(7);
+            Index "vid.v" Multiply 0x14 Index U Unary(0x11);
+            MaskAndNot "vmandn" Multiply 0x18 MaskLogic U V;
+            MaskAnd "vmand" Multiply 0x19 MaskLogic U V;
+            MaskOr "vmor" Multiply 0x1a MaskLogic U V;
+            MaskXor "vmxor" Multiply 0x1b MaskLogic U V;
+            MaskOrNot "vmorn" Multiply 0x1c MaskLogic U V;
+            MaskNand "vmnand" Multiply 0x1d MaskLogic U V;
+            MaskNor "vmnor" Multiply 0x1e MaskLogic U V;
+            MaskXnor "vmxnor" Multiply 0x1f MaskLogic U V;
+            Divu "vdivu" Multiply 0x20 Plain U VX;
+            Div "vdiv" Multiply 0x21 Plain S VX;
+            Remu "vremu" Multiply 0x22 Plain U VX;
+            Rem "vrem" Multiply 0x23 Plain S VX;
+            MulHighu "vmulhu" Multiply 0x24 Plain U VX;
+            Mul "vmul" Multiply 0x25 Plain U VX;
+            MulHighsu "vmulhsu" Multiply 0x26 Plain SU VX;
+            MulHigh "vmulh" Multiply 0x27 Plain S VX;
+            MulAdd "vmadd" Multiply 0x29 Accumulate U VX;
+            NegMulSub "vnmsub" Multiply 0x2b Accumulate U VX;
+            MulAcc "vmacc" Multiply 0x2d Accumulate U VX;
+            NegMulAcc "vnmsac" Multiply 0x2f Accumulate U VX;
+            WidenAddu "vwaddu" Multiply 0x30 Widen U VX;
+            WidenAdd "vwadd" Multiply 0x31 Widen S VX;
+            WidenSubu "vwsubu" Multiply 0x32 Widen U VX;
+            WidenSub "vwsub" Multiply 0x33 Widen S VX;
+            WideAddu "vwaddu" Multiply 0x34 WidenWide U VX;
+            WideAdd "vwadd" Multiply 0x35 WidenWide S VX;
+            WideSubu "vwsubu" Multiply 0x36 WidenWide U VX;
+            WideSub "vwsub" Multiply 0x37 WidenWide S VX;
+            WidenMulu "vwmulu" Multiply 0x38 Widen U VX;
+            WidenMulsu "vwmulsu" Multiply 0x3a Widen SU VX;
+            WidenMul "vwmul" Multiply 0x3b Widen S VX;
+            WidenMulAccu "vwmaccu" Multiply 0x3c WidenAccumulate U VX;
+            WidenMulAcc "vwmacc" Multiply 0x3d WidenAccumulate S VX;
+            WidenMulAccus "vwmaccus" Multiply 0x3e WidenAccumulate SU X;
+            WidenMulAccsu "vwmaccsu" Multiply 0x3f WidenAccumulate US VX;
+        }
+    };
+}
+
+macro_rules! define_vector_ops {
+    ($($variant:ident $mnemonic:literal $major:ident $funct6:literal $shape:ident $signs:ident $operands:expr;)*) => {
+        /// An operation; what its operands are is told by its [`Shape`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum VectorOp {
+            $(#[doc = concat!("`", $mnemonic, "`")] $variant,)*
+        }
+
+        impl VectorOp {
+            /// Every operation, in the order of the list.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The assembler's name without the suffix for its operands.
+            #[must_use]
+            pub const fn mnemonic(self) -> &'static str {
+                match self { $(Self::$variant => $mnemonic,)* }
+            }
+
+            /// Which of the two opcode spaces it is in.
+            pub(super) const fn major(self) -> Major {
+                match self { $(Self::$variant => Major::$major,)* }
+            }
+
+            /// Bits 31:26 of the encoding.
+            pub(super) const fn funct6(self) -> u32 {
+                match self { $(Self::$variant => $funct6,)* }
+            }
+
+            /// What its operands are.
+            #[must_use]
+            pub const fn shape(self) -> Shape {
+                match self { $(Self::$variant => Shape::$shape,)* }
+            }
+
+            /// How elements of vs2 and of the other source are extended: whether each is signed. Where the result does
+            /// not depend on it, unsigned.
+            #[must_use]
+            pub const fn signs(self) -> (bool, bool) {
+                match self { $(Self::$variant => signs::$signs,)* }
+            }
+
+            /// The forms it comes in.
+            #[must_use]
+            pub const fn operands(self) -> Operands {
+                use Operands::*;
+                match self { $(Self::$variant => $operands,)* }
+            }
+        }
+    };
+}
+
+for_each_vector_op!(define_vector_ops);
+
+/// Signedness of (vs2, other source), by the names of the list.
+mod signs {
+    pub(super) const U: (bool, bool) = (false, false);
+    pub(super) const S: (bool, bool) = (true, true);
+    pub(super) const SU: (bool, bool) = (true, false);
+    pub(super) const US: (bool, bool) = (false, true);
+}
+
+/// The two opcode spaces of integer operations: OPIVV, OPIVX and OPIVI; OPMVV and OPMVX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Major {
+    Integer,
+    Multiply,
+}
+
+/// What the other source may be, beside vs2: `V` a vector, `X` a scalar register, `I` a signed immediate of five bits,
+/// `U` an unsigned one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the type's comment spells the letters out")]
+pub enum Operands {
+    V,
+    X,
+    VX,
+    XI,
+    XU,
+    VXI,
+    VXU,
+    /// None: its field holds this number, which selects the operation.
+    Unary(u32),
+    /// None: its field holds the number of registers less one.
+    Count,
+}
+
+/// What the operands of an operation are, by SEW unless told otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// vd\[i\] = vs2\[i\] op source\[i\].
+    Plain,
+    /// vd\[i\] = f(vd\[i\], vs2\[i\], source\[i\]).
+    Accumulate,
+    /// Mask bit vd\[i\] = vs2\[i\] op source\[i\].
+    Compare,
+    /// Mask bit vd\[i\] = mask bit vs2\[i\] op mask bit vs1\[i\]; never masked.
+    MaskLogic,
+    /// vd of 2 × SEW, both sources of SEW.
+    Widen,
+    /// The same, with vd as third source.
+    WidenAccumulate,
+    /// vd and vs2 of 2 × SEW, the other source of SEW.
+    WidenWide,
+    /// vs2 of 2 × SEW, vd and the shift amounts of SEW.
+    Narrow,
+    /// vd\[0\] = vs1\[0\] op all of vs2.
+    Reduce,
+    /// The same with vd and vs1 of 2 × SEW.
+    WidenReduce,
+    /// vd\[i\] = vs2\[i\], extended from SEW / 2.
+    Extend2,
+    /// vd\[i\] = vs2\[i\], extended from SEW / 4.
+    Extend4,
+    /// vd\[i\] = mask\[i\] ? source\[i\] : vs2\[i\]; always has the mask as operand.
+    Merge,
+    /// vd\[i\] = source\[i\]; never masked.
+    Move,
+    /// Elements of vs2 at other places in vd.
+    Permute,
+    /// Whole registers, whatever the vtype.
+    MoveRegisters,
+    /// rd = vs2\[0\], sign-extended.
+    ElementToScalar,
+    /// vd\[0\] = rs1.
+    ScalarToElement,
+    /// rd = what is found among mask bits vs2.
+    MaskToScalar,
+    /// vd\[i\] = i.
+    Index,
+}
+
+/// A vector register's number, always below 32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct VReg(u8);
+
+impl VReg {
+    /// The mask register.
+    pub const V0: Self = Self(0);
+
+    /// Register `number`, of which the lower five bits count: that is what an encoding holds.
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self((number & 31) as u8)
+    }
+
+    /// The register's number, 0 to 31.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// A vector instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VectorInst {
+    /// `vsetvli`, `vsetivli`, `vsetvl`.
+    Configure(Configure),
+    /// A load or store.
+    Memory(Memory),
+    /// Anything else.
+    Arithmetic(Arithmetic),
+}
+
+/// Sets `vl` and `vtype`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Configure {
+    /// Receives the new `vl`.
+    pub rd: Reg,
+    /// AVL, the number of elements asked for.
+    pub length: Length,
+    /// The new `vtype`.
+    pub vtype: NewType,
+}
+
+/// Where the number of elements asked for comes from (spec §6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Length {
+    /// The value of a register.
+    Register(Reg),
+    /// A number below 32.
+    Immediate(u32),
+    /// As many as there can be: rs1 is x0, rd is not.
+    Max,
+    /// `vl` as it is: rs1 and rd are x0.
+    Keep,
+}
+
+/// Where a new `vtype` comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NewType {
+    /// These bits: 11 of `vsetvli`, 10 of `vsetivli`. They may be illegal, which sets `vill`.
+    Immediate(u32),
+    /// The value of a register: `vsetvl`.
+    Register(Reg),
+}
+
+/// Loads or stores elements, or whole registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Memory {
+    /// Load or store.
+    pub direction: Direction,
+    /// First register loaded or stored.
+    pub vd: VReg,
+    /// Holds the base address.
+    pub rs1: Reg,
+    /// Where elements lie.
+    pub addressing: Addressing,
+    /// Width in the encoding: of the elements; for indexed accesses of the indices, whose data is of SEW.
+    pub width: Width,
+    /// Fields of a segment, 1 to 8; for whole registers their number, 1, 2, 4 or 8.
+    pub fields: u32,
+    /// Whether only elements whose bit in v0 is set are accessed.
+    pub masked: bool,
+}
+
+/// Which way a memory access goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From memory.
+    Load,
+    /// To memory.
+    Store,
+}
+
+/// Where the elements of a memory access lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Addressing {
+    /// One after the other.
+    Unit,
+    /// A register's value in bytes from one to the next.
+    Strided(Reg),
+    /// At offsets in bytes held by a vector.
+    Indexed {
+        /// The offsets.
+        vs2: VReg,
+        /// Whether the order of accesses is fixed; here it is the elements' order in any case.
+        ordered: bool,
+    },
+    /// Whole registers, whatever `vl` and `vtype`.
+    Whole,
+    /// The bytes of a mask of `vl` bits.
+    Mask,
+}
+
+/// An operation on vector registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Arithmetic {
+    /// What to do.
+    pub op: VectorOp,
+    /// Destination; where the [`Shape`] has a scalar one, see [`Arithmetic::rd`].
+    pub vd: VReg,
+    /// Second source in the encoding's numbering, first operand of the operation. v0 where the shape has none.
+    pub vs2: VReg,
+    /// The other operand.
+    pub source: Source,
+    /// Whether v0 is a mask. Then elements whose bit is clear are left as they are, except by [`Shape::Merge`].
+    pub masked: bool,
+}
+
+impl Arithmetic {
+    /// The scalar destination.
+    #[must_use]
+    pub const fn rd(&self) -> Reg {
+        Reg::new(self.vd.number())
+    }
+}
+
+/// The operand beside vs2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// There is none.
+    None,
+    /// vs1.
+    Vector(VReg),
+    /// rs1, the same for every element.
+    Scalar(Reg),
+    /// The same for every element: -16 to 15, or 0 to 31; for whole-register moves their number.
+    Immediate(i32),
+}

@@ -1,0 +1,104 @@
+//! The vector registers of a hart.
+
+use crate::vector::inst::VReg;
+use crate::vector::vtype::{VILL, VLEN_BYTES, Vtype, Width};
+
+/// Vector registers, type and length, rounding mode and saturation flag. Registers of a group lie one after the other,
+/// so element i of a group is i elements from the start of its first register.
+///
+/// Translated code reads and writes it where it lies: hence `repr(C)` and the alignment.
+#[derive(Clone, Debug)]
+#[repr(C, align(16))]
+pub struct VectorState {
+    /// Registers v0 to v31, elements little-endian.
+    pub v: [[u8; VLEN_BYTES as usize]; 32],
+    /// Elements that an operation works on.
+    pub(crate) vl: u32,
+    /// What `vtype` reads: legal bits, or [`VILL`].
+    pub(crate) vtype: u32,
+    /// Fixed-point rounding mode, two bits.
+    pub(crate) vxrm: u32,
+    /// 1 after a fixed-point result was clipped.
+    pub(crate) vxsat: u32,
+    /// Whether anything here may differ from [`VectorState::NEW`]. Whoever executes a vector instruction sets it, so
+    /// that tasks without vectors need not clear them.
+    pub(crate) used: bool,
+}
+
+impl VectorState {
+    /// What a task begins with: registers zero, no elements, `vill`.
+    pub const NEW: Self =
+        Self { v: [[0; VLEN_BYTES as usize]; 32], vl: 0, vtype: VILL, vxrm: 0, vxsat: 0, used: false };
+
+    /// Back to [`VectorState::NEW`], which costs one test when no vector instruction was executed.
+    #[inline]
+    pub(crate) const fn clear(&mut self) {
+        if self.used {
+            *self = Self::NEW;
+        }
+    }
+
+    /// The vector type; `None` under `vill`.
+    #[must_use]
+    pub const fn vtype(&self) -> Option<Vtype> {
+        Vtype::from_bits(self.vtype)
+    }
+
+    /// `vl`.
+    #[must_use]
+    pub const fn vl(&self) -> u32 {
+        self.vl
+    }
+
+    /// Takes a new type and as many of `wanted` elements as it has; `vill` and none when `bits` are no legal type.
+    pub(crate) const fn configure(&mut self, bits: u32, wanted: u32) {
+        (self.vtype, self.vl) = match Vtype::from_bits(bits) {
+            Some(vtype) if wanted < vtype.vlmax() => (bits, wanted),
+            Some(vtype) => (bits, vtype.vlmax()),
+            None => (VILL, 0),
+        };
+    }
+
+    /// Element `index` of the group at `first`, zero-extended. It must lie in the register file.
+    #[inline]
+    pub(crate) fn element(&self, first: VReg, index: u32, width: Width) -> u32 {
+        let (file, at) = (self.v.as_flattened(), offset(first, index, width));
+        match width {
+            Width::E8 => u32::from(file[at]),
+            Width::E16 => u32::from(u16::from_le_bytes([file[at], file[at + 1]])),
+            Width::E32 => u32::from_le_bytes([file[at], file[at + 1], file[at + 2], file[at + 3]]),
+        }
+    }
+
+    /// Sets element `index` of the group at `first` to the lower bits of `value`. It must lie in the register file.
+    #[inline]
+    pub(crate) fn set_element(&mut self, first: VReg, index: u32, width: Width, value: u32) {
+        let [a, b, c, d] = value.to_le_bytes();
+        let bytes = &mut self.v.as_flattened_mut()[offset(first, index, width)..];
+        match width {
+            Width::E8 => bytes[0] = a,
+            Width::E16 => bytes[..2].copy_from_slice(&[a, b]),
+            Width::E32 => bytes[..4].copy_from_slice(&[a, b, c, d]),
+        }
+    }
+
+    /// Bit `index`, below 128, of a mask.
+    pub(crate) fn bit(&self, mask: VReg, index: u32) -> bool {
+        self.element(mask, index / 8, Width::E8) >> (index % 8) & 1 != 0
+    }
+
+    /// Sets bit `index`, below 128, of a mask.
+    pub(crate) fn set_bit(&mut self, mask: VReg, index: u32, value: bool) {
+        let byte = self.element(mask, index / 8, Width::E8) & !(1 << (index % 8));
+        self.set_element(mask, index / 8, Width::E8, byte | u32::from(value) << (index % 8));
+    }
+
+    /// Whether element `index` takes part in an instruction.
+    pub(crate) fn is_active(&self, masked: bool, index: u32) -> bool {
+        !masked || self.bit(VReg::V0, index)
+    }
+}
+
+const fn offset(first: VReg, index: u32, width: Width) -> usize {
+    (first.number() * VLEN_BYTES + index * width.bytes()) as usize
+}

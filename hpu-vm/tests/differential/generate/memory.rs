@@ -1,0 +1,273 @@
+//! Loads, stores and atomics, most at the edges of what may be accessed.
+
+use hpu_vm::inst::Format;
+use hpu_vm::{Inst, Op, Reg, RegionKind};
+use spin_abi::map::{DRIVER_BASE, PAGE};
+use spin_abi::regs;
+
+use super::{ARGUMENT, Generator, LOCALS, SP};
+use crate::assembler::split;
+use crate::device::COMMAND_WRITES;
+use crate::memory::{CODE, REGISTERS, TABLES, TABLES_LEN};
+
+const LOADS: [Op; 5] = [Op::Lb, Op::Lh, Op::Lw, Op::Lbu, Op::Lhu];
+const STORES: [Op; 3] = [Op::Sb, Op::Sh, Op::Sw];
+/// Bytes of code that every program has.
+const SOME_CODE: u32 = 32;
+/// Task registers that hold addresses.
+const POINTERS: [u32; 5] =
+    [regs::HANDLER_MEM_ADDR, regs::PACKET_ADDR, regs::SCRATCHPAD_ADDR, regs::SCRATCHPAD_ADDR + 4, regs::L2_PACKET_ADDR];
+
+/// Task registers that nobody goes by.
+const REWRITABLE: (u32, u32) = (regs::HOST_MEM_HIGH, regs::L2_PACKET_ADDR);
+
+/// Bytes that a load or store moves.
+pub(super) const fn width(op: Op) -> u32 {
+    match op {
+        Op::Lb | Op::Lbu | Op::Sb => 1,
+        Op::Lh | Op::Lhu | Op::Sh => 2,
+        _ => 4,
+    }
+}
+
+impl Generator {
+    /// A load or store that is allowed.
+    pub(super) fn access(&mut self) {
+        let inst = self.some_access();
+        let (width, write) = (width(inst.op), inst.op.format() == Format::Store);
+        match self.random.below(6) {
+            0 if !self.shape.linux => self.access_by_task(inst),
+            1 | 2 => {
+                let shift = self.random.choose(&[0, 2]);
+                if let Some(address) = self.place(width + (1 << shift), write) {
+                    self.access_by_index(inst, address, shift);
+                }
+            }
+            _ => {
+                if let Some(address) = self.place(width, write) {
+                    self.access_at(inst, address);
+                }
+            }
+        }
+    }
+
+    /// A load or store without an address.
+    pub(super) fn some_access(&mut self) -> Inst {
+        if self.random.one_in(2) {
+            Inst::new(self.random.choose(&LOADS)).rd(self.scratch())
+        } else {
+            Inst::new(self.random.choose(&STORES)).rs2(self.source())
+        }
+    }
+
+    /// Executes the load or store `inst` at `address`, which is put together in one way or another.
+    pub(super) fn access_at(&mut self, inst: Inst, address: u32) {
+        let base = self.scratch();
+        let (high, low) = split(address);
+        match self.random.below(4) {
+            // What a compiler makes of a constant address.
+            0 => {
+                self.inst(Inst::new(Op::Lui).rd(base).imm(high));
+                self.inst(inst.rs1(base).imm(low));
+            }
+            1 => {
+                let imm = self.random.signed(12);
+                self.set(base, address.wrapping_sub(imm.cast_unsigned()));
+                self.inst(inst.rs1(base).imm(imm));
+            }
+            2 => {
+                let imm = 4 * self.random.below(32);
+                self.set(base, address.wrapping_sub(imm));
+                self.inst(inst.rs1(base).imm(imm.cast_signed()));
+            }
+            _ => {
+                self.set(base, address);
+                self.inst(inst.rs1(base));
+            }
+        }
+    }
+
+    /// Executes it there or `1 << shift` bytes further, as the data say.
+    pub(super) fn access_by_index(&mut self, inst: Inst, address: u32, shift: u32) {
+        let (base, source) = (self.scratch(), self.source());
+        let (index, threshold) = (self.scratch_but(base), self.random.signed(12));
+        self.inst(Inst::new(Op::Sltiu).rd(index).rs1(source).imm(threshold));
+        if shift != 0 {
+            self.inst(Inst::new(Op::Slli).rd(index).rs1(index).imm(shift.cast_signed()));
+        }
+        self.set(base, address);
+        self.inst(Inst::new(Op::Add).rd(base).rs1(base).rs2(index));
+        self.inst(inst.rs1(base));
+    }
+
+    /// An access to what a task register points to.
+    fn access_by_task(&mut self, inst: Inst) {
+        let register = self.random.choose(&POINTERS);
+        let base = self.scratch();
+        self.inst(Inst::new(Op::Lw).rd(base).rs1(ARGUMENT));
+        self.inst(Inst::new(Op::Lw).rd(base).rs1(base).imm((register - regs::TASK_FIRST).cast_signed()));
+        // An empty packet has no memory at all.
+        let packet = register == regs::PACKET_ADDR || register == regs::L2_PACKET_ADDR;
+        let room = if packet { self.packet_len() } else { 0x100 };
+        if let Some(last) = room.checked_sub(width(inst.op)) {
+            let imm = self.edge(last.min(0x7ff));
+            self.inst(inst.rs1(base).imm(imm.cast_signed()));
+        }
+    }
+
+    fn packet_len(&self) -> u32 {
+        self.blocks.iter().find(|block| block.kind == RegionKind::Packet).map_or(0, |block| block.len)
+    }
+
+    /// An address where `width` bytes may be read or written without harm to the program's frames.
+    pub(super) fn place(&mut self, width: u32, write: bool) -> Option<u32> {
+        if !write && self.random.one_in(8) {
+            let (base, len) = self.random.choose(&[(TABLES, TABLES_LEN), (CODE, SOME_CODE)]);
+            return Some(base + self.edge(len - width));
+        }
+        if !self.shape.linux && self.random.one_in(12) {
+            let (first, end) = if write { REWRITABLE } else { (regs::TASK_FIRST, regs::TASK_END) };
+            return Some(DRIVER_BASE + first + self.edge(end - first - width));
+        }
+        let index = self.random.below(u32::try_from(self.blocks.len()).unwrap()) as usize;
+        let block = &self.blocks[index];
+        let ours = block.kind == RegionKind::Stack
+            || self.shape.linux && (block.kind == RegionKind::HandlerMemory || block.base == REGISTERS);
+        if write && ours {
+            return None;
+        }
+        let base = match block.alias() {
+            Some(alias) if self.random.one_in(3) => alias,
+            _ => block.base,
+        };
+        let last = block.reach(self.shape.checks).checked_sub(width)?;
+        Some(base + self.edge(last))
+    }
+
+    /// A number from 0 to `last`: an end, or around a page's end, more often.
+    fn edge(&mut self, last: u32) -> u32 {
+        let around = PAGE - 4 + self.random.below(8);
+        match self.random.below(5) {
+            0 => 0,
+            1 => last,
+            2 if around <= last => around,
+            _ => self.random.below(last + 1),
+        }
+    }
+
+    /// An access to the function's own part of the stack.
+    pub(super) fn local(&mut self) {
+        if !self.framed {
+            return self.arithmetic();
+        }
+        let inst = self.some_access();
+        let offset = self.random.below(LOCALS + 1 - width(inst.op));
+        // Words are aligned more often: that is what compressed instructions can do.
+        let offset = if self.random.one_in(4) { offset } else { offset & !3 };
+        if self.random.one_in(3) {
+            let (pointer, at) = (self.scratch(), 4 * self.random.below(LOCALS / 4));
+            self.inst(Inst::new(Op::Addi).rd(pointer).rs1(SP).imm(at.cast_signed()));
+            self.inst(inst.rs1(pointer).imm(offset.cast_signed() - at.cast_signed()));
+        } else {
+            self.inst(inst.rs1(SP).imm(offset.cast_signed()));
+        }
+    }
+
+    /// Atomics on a word that may be written.
+    pub(super) fn atomic(&mut self) {
+        if !self.shape.linux && self.random.one_in(12) {
+            return self.interfering_command();
+        }
+        let Some(address) = self.place(7, true) else { return };
+        let pointer = self.scratch();
+        self.set(pointer, address.wrapping_add(3) & !3);
+        match self.random.below(8) {
+            0..4 => {
+                for _ in 0..=self.random.below(2) {
+                    let inst = self.some_amo().rs1(pointer);
+                    if inst.rd == pointer {
+                        return self.inst(inst);
+                    }
+                    self.inst(inst);
+                }
+            }
+            4 => self.retry_loop(pointer),
+            5 => {
+                let rd = self.scratch();
+                self.store_conditional(rd, pointer);
+            }
+            _ => self.pair(pointer),
+        }
+    }
+
+    /// An AMO without an address.
+    pub(super) fn some_amo(&mut self) -> Inst {
+        let amos: Vec<Op> = Op::ALL.iter().copied().filter(|op| op.format() == Format::Amo && *op != Op::ScW).collect();
+        Inst::new(self.random.choose(&amos)).rd(self.scratch()).rs2(self.source())
+    }
+
+    fn store_conditional(&mut self, rd: Reg, pointer: Reg) {
+        let value = self.source();
+        self.inst(Inst::new(Op::ScW).rd(rd).rs1(pointer).rs2(value));
+    }
+
+    /// LR, something that may or may not interfere, SC.
+    fn pair(&mut self, pointer: Reg) {
+        let old = self.scratch_but(pointer);
+        self.inst(Inst::new(Op::LrW).rd(old).rs1(pointer));
+        match self.random.below(6) {
+            // The value it has already: no interference that anybody could see.
+            0 => self.inst(Inst::new(Op::Sw).rs1(pointer).rs2(old)),
+            1 => {
+                let store = Inst::new(self.random.choose(&STORES)).rs1(pointer).rs2(self.source());
+                self.inst(store);
+            }
+            2 => {
+                let amo = self.some_amo().rd(old).rs1(pointer);
+                self.inst(amo);
+            }
+            3 => {
+                let other = self.scratch_but(pointer);
+                self.inst(Inst::new(Op::Addi).rd(other).rs1(SP));
+                self.inst(Inst::new(Op::LrW).rd(old).rs1(other));
+            }
+            4 => self.inst(Inst::new(Op::Addi).rd(old).rs1(old).imm(1)),
+            _ => {}
+        }
+        let done = self.scratch_but(pointer);
+        self.store_conditional(done, pointer);
+        if self.random.one_in(3) {
+            let other = self.scratch_but(pointer);
+            self.inst(Inst::new(Op::ScW).rd(other).rs1(pointer).rs2(old));
+        }
+    }
+
+    /// LR, a command that writes the word, SC.
+    fn interfering_command(&mut self) {
+        let pointer = self.scratch();
+        let old = self.scratch_but(pointer);
+        self.set(pointer, COMMAND_WRITES);
+        self.inst(Inst::new(Op::LrW).rd(old).rs1(pointer));
+        let device = self.scratch_but(pointer);
+        self.set(device, DRIVER_BASE);
+        self.inst(Inst::new(Op::Lw).rd(device).rs1(device).imm(regs::COMMAND_ISSUE.cast_signed()));
+        let done = self.scratch();
+        self.store_conditional(done, pointer);
+    }
+
+    /// The loop that every atomic operation without an instruction of its own is made of.
+    fn retry_loop(&mut self, pointer: Reg) {
+        let old = self.scratch_but(pointer);
+        let done = loop {
+            let done = self.scratch_but(pointer);
+            if done != old {
+                break done;
+            }
+        };
+        let again = self.asm.here();
+        self.inst(Inst::new(Op::LrW).rd(old).rs1(pointer));
+        self.inst(Inst::new(Op::Mul).rd(old).rs1(old).rs2(old));
+        self.inst(Inst::new(Op::ScW).rd(done).rs1(pointer).rs2(old));
+        self.asm.to(&mut self.random, Inst::new(Op::Bne).rs1(done), again, 0);
+    }
+}

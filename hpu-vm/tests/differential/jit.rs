@@ -1,0 +1,61 @@
+//! Translated code on a [`Space`](hpu_vm::memory::Space), in every way it can be translated.
+
+use hpu_vm::Exit;
+use hpu_vm::jit::{Atomics, Executor, Limits, Options, Slot, Source, Task, Translation};
+use spin_abi::map::RETURN_ADDRESS;
+
+use crate::device::Recorder;
+use crate::engine::{Engine, HART_ID, Outcome};
+use crate::program::Program;
+use crate::space::map;
+
+thread_local! {
+    static EXECUTOR: Executor = Executor::new().expect("a timer");
+}
+
+/// The translator with these options, and the checks that programs ask for.
+pub struct Jit(pub Options);
+
+/// Every way to translate.
+pub fn all() -> impl Iterator<Item = Options> {
+    let ways = [(false, false), (true, false), (false, true), (true, true)];
+    let atomics = [Atomics::Shared, Atomics::Home].into_iter();
+    atomics.flat_map(move |atomics| {
+        ways.map(|(observe, any_device)| Options { atomics, observe, any_device, counting: true, ..Options::default() })
+    })
+}
+
+impl Engine for Jit {
+    fn counts(&self) -> bool {
+        self.0.counting
+    }
+
+    fn run(&mut self, program: &Program) -> Outcome {
+        let options = Options { checks: program.checks, ..self.0 };
+        let taken = program.image.addresses_taken();
+        let start = program.start;
+        let source = Source { code: program.image.code(), entries: &[start.entry], taken: &taken };
+        let translation =
+            Translation::new(source, options).unwrap_or_else(|error| panic!("seed {}: {error}", program.seed));
+        let (space, mut kept) = map(program).unwrap_or_else(|error| panic!("seed {}: {error}", program.seed));
+        let (mut slot, mut recorder) = (Slot::new(HART_ID, space), Recorder::default());
+        let task = Task {
+            code: program.image.code(),
+            translation: Some(&translation),
+            entry: start.entry,
+            sp: start.sp,
+            argument: start.argument,
+            tp: 0,
+            limits: Limits { time: None, instructions: options.counting.then_some(start.limit) },
+            may_park: false,
+        };
+        let exit = EXECUTOR.with(|executor| executor.run(&mut slot, &mut kept.frame, &task, &mut recorder));
+        let pc = match exit {
+            Exit::Fault(fault) => fault.pc,
+            Exit::Returned => RETURN_ADDRESS,
+            Exit::Finished | Exit::Parked => slot.hart().pc,
+        };
+        let state = options.observe.then(|| (pc, slot.hart().x));
+        Outcome { exit, state, retired: None, blocks: kept.blocks(program), log: recorder.log }
+    }
+}
