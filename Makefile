@@ -6,7 +6,7 @@ CARGO ?= cargo
 BIN := target/release
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: help demo-possible deps-build deps-demo deps-test build handlers demo test lint test-aarch64 bench bench-handlers fuzz-long clean
+.PHONY: help demo-possible deps-build deps-demo deps-test build handlers demo test lint test-aarch64 bench bench-handlers bench-watchdog fuzz-long clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,8 +62,12 @@ bench: build handlers ## nanoseconds per packet through the engine, beside nativ
 
 bench-handlers: build handlers ## nanoseconds per packet of the paper's handlers, beside the same work in native code
 	handlers/sdk/bin/spin-cc handlers/testing/empty.c -o target/handlers/empty.elf
+	handlers/build-vectors target/handlers/vector
 	bench/native/build target/native
 	$(BIN)/spin-bench-handlers
+
+bench-watchdog: build ## how late the watchdog ends handlers that never end
+	$(BIN)/spin-bench-watchdog
 
 clean: ## remove everything built
 	$(CARGO) clean

@@ -98,6 +98,7 @@ impl Command {
     ///
     /// # Errors
     /// [`Status::Malformed`] when they name no command.
+    #[inline]
     pub fn decode(info: u32, words: &[u32; COMMAND_WORD_COUNT]) -> Result<Self, Status> {
         match info >> 1 & 3 {
             0 => Ok(Self::Dma {

@@ -21,6 +21,88 @@ pub const MAX_BLOB: usize = 16 << 20;
 /// Where spind listens unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/spin/spind.sock";
 
+macro_rules! choices {
+    ($($(#[$about:meta])* $name:ident { $($(#[$meaning:meta])* $variant:ident = $text:literal,)* })*) => {
+        $(
+            $(#[$about])*
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+            #[serde(rename_all = "kebab-case")]
+            pub enum $name {
+                $($(#[$meaning])* $variant,)*
+            }
+
+            impl core::fmt::Display for $name {
+                fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                    f.write_str(match self { $(Self::$variant => $text,)* })
+                }
+            }
+
+            impl core::str::FromStr for $name {
+                type Err = BadChoice;
+
+                fn from_str(text: &str) -> Result<Self, BadChoice> {
+                    match text {
+                        $($text => Ok(Self::$variant),)*
+                        _ => Err(BadChoice(&[$($text),*])),
+                    }
+                }
+            }
+        )*
+    };
+}
+
+/// A word that is none of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadChoice(pub &'static [&'static str]);
+
+impl core::fmt::Display for BadChoice {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "expected one of: {}", self.0.join(", "))
+    }
+}
+
+impl core::error::Error for BadChoice {}
+
+choices! {
+    /// What runs handlers.
+    Engine {
+        /// The interpreter.
+        Interp = "interp",
+        /// Machine code made of them at install, the interpreter where that leaves off.
+        #[default]
+        Jit = "jit",
+        /// Both, and they are compared: slow.
+        Check = "check",
+    }
+
+    /// How exactly a handler's loads and stores are kept to its memory.
+    Checks {
+        /// To the pages of it: free of cost. What lies around it in them is nobody else's.
+        #[default]
+        Page = "page",
+        /// To the byte.
+        Exact = "exact",
+    }
+
+    /// Who may see what a task leaves in its HPU's stack and packet windows.
+    Isolation {
+        /// Later tasks of the context.
+        #[default]
+        Context = "context",
+        /// Tasks of the same message alone: all is cleared before another one's.
+        Message = "message",
+    }
+
+    /// Where a message's tasks may run, which is what their atomics have to allow for.
+    Placement {
+        /// On its home cluster alone: no other cluster's L1 can be reached, and atomics on the own one are plain.
+        Home = "home",
+        /// On any cluster: all L1 can be reached, all atomics are locked.
+        #[default]
+        Any = "any",
+    }
+}
+
 /// The fixed head of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preamble {
@@ -141,11 +223,28 @@ pub struct Install {
     pub scratchpad: u32,
     /// Bytes of each packet copied to L1: `None` = all.
     pub l1_bytes: Option<u32>,
-    /// Instructions a handler may run: `None` = the daemon's default. A send counts for about 1000, a copy by its length:
-    /// the limit stands for time.
+    /// Instructions a handler may run, a send for about 1000 and a copy by its length: `None` = the daemon's default,
+    /// which is not to count them.
     pub instruction_limit: Option<u64>,
+    /// Microseconds a handler may run: `None` = the daemon's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watchdog_us: Option<u64>,
+    /// How exact memory checks are.
+    #[serde(skip_serializing_if = "is_default")]
+    pub checks: Checks,
+    /// Who sees what tasks leave behind.
+    #[serde(skip_serializing_if = "is_default")]
+    pub isolation: Isolation,
+    /// Where tasks may run.
+    #[serde(skip_serializing_if = "is_default")]
+    pub placement: Placement,
     /// Stay after this connection closes.
     pub persistent: bool,
+}
+
+/// Says nothing of what a peer that does not know it would assume anyway.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What spind answers.
@@ -203,10 +302,31 @@ pub struct ContextInfo {
     pub handlers: [bool; 3],
     /// Bytes of host memory.
     pub host_mem: u64,
+    /// How its handlers are run.
+    #[serde(default)]
+    pub run: RunInfo,
     /// Non-zero counters by name.
     pub counters: Vec<(String, u64)>,
     /// The latest faults, oldest first.
     pub faults: Vec<FaultInfo>,
+}
+
+/// How a context's handlers are run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunInfo {
+    /// What runs them: the interpreter for a context whose image could not be translated.
+    pub engine: Engine,
+    /// How exact memory checks are.
+    pub checks: Checks,
+    /// Who sees what tasks leave behind.
+    pub isolation: Isolation,
+    /// Where tasks may run.
+    pub placement: Placement,
+    /// Microseconds a handler may run.
+    pub watchdog_us: u64,
+    /// Instructions a handler may run, if they are counted.
+    pub instruction_limit: Option<u64>,
 }
 
 /// A fault with the names that the image gives its addresses.
@@ -221,6 +341,9 @@ pub struct FaultInfo {
     /// Source line of the pc, when the image was built with `-g`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<SourceLine>,
+    /// What else is known of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// A place in a handler's source; prints as `file.c:34`.
@@ -253,12 +376,22 @@ pub struct Stats {
 
 #[cfg(test)]
 mod tests {
-    use super::{Preamble, PreambleError, VERSION};
+    use super::{BadChoice, Checks, Isolation, Placement, Preamble, PreambleError, VERSION};
 
     #[test]
     fn preamble_round_trip() {
         let preamble = Preamble { json: 17, blob: 4096 };
         assert_eq!(Preamble::decode(&preamble.encode()), Ok(preamble));
+    }
+
+    #[test]
+    fn choices_are_read_as_they_are_shown() {
+        assert_eq!("exact".parse(), Ok(Checks::Exact));
+        assert_eq!("message".parse(), Ok(Isolation::Message));
+        for placement in [Placement::Home, Placement::Any] {
+            assert_eq!(alloc::string::ToString::to_string(&placement).parse(), Ok(placement));
+        }
+        assert_eq!("near".parse::<Placement>(), Err(BadChoice(&["home", "any"])));
     }
 
     #[test]

@@ -47,6 +47,8 @@ counters! {
     CommandsDma "commands_dma" "DMA commands carried out"
     CommandsHostDirect "commands_host_direct" "HostDirect commands carried out"
     CommandErrors "command_errors" "commands refused; nothing was moved"
+    CommandsOverBudget "commands_over_budget" "of command_errors: the task had asked for more than a task may"
+    CheckDifferences "check_differences" "handlers on which interpreter and translation differed (spind --engine check)"
     DmaToHostBytes "dma_to_host_bytes" "bytes written to host memory by DMA and HostDirect"
     DmaFromHostBytes "dma_from_host_bytes" "bytes read from host memory by DMA and sends"
     HerStalls "her_stalls" "times nothing was received because no HER was free or too many frames waited to be sent"

@@ -7,6 +7,8 @@
 use hpu_vm::{RegionKind, View};
 use spin_abi::command::{Command, Direction, Immediate, Source, Status};
 use spin_abi::counters::Counter;
+use spin_abi::map::DRIVER_BASE;
+use spin_abi::regs::TASK_FIRST;
 use spin_nic::frame::MIN_SEND;
 use spin_nic::{Frame, Queue};
 
@@ -18,8 +20,11 @@ const ALLOCATE_ATTEMPTS: u32 = 100;
 /// Bytes copied between NIC and host memory at a time.
 const PIECE: u32 = 1024;
 
-/// What carrying out a command counts for against the handler's limit, in instructions of 1 ns: the limit is a time.
+/// What carrying out a command counts for, in instructions of 1 ns: against the handler's instruction limit, if it has one,
+/// and against what a task may ask for in all. The clock alone would let it flood the wire.
 mod charge {
+    /// All commands of a task.
+    pub const BUDGET: u64 = 1_000_000;
     /// Any command.
     pub const COMMAND: u64 = 32;
     /// A frame's way out through the kernel takes about a microsecond.
@@ -57,15 +62,43 @@ pub struct Commands<'t> {
     /// The send that is put off.
     pub deferred: Option<Deferred>,
     /// What commands count for against the handler's limit and was not yet charged.
-    pub charge: u64,
+    charge: u64,
+    /// What further commands may count for.
+    budget: u64,
     /// The NIC had no buffer for this task: it is not waited for again.
-    pub no_buffer: bool,
+    no_buffer: bool,
 }
 
-impl Commands<'_> {
+impl<'t> Commands<'t> {
+    /// The commands of a task that has issued none.
+    pub const fn new(
+        nic: &'t mut dyn Queue,
+        transmit: &'t mut Vec<Frame>,
+        host: Option<&'t HostMemory>,
+        counts: &'t mut Counts,
+        may_move: bool,
+    ) -> Self {
+        let budget = charge::BUDGET;
+        Self { nic, transmit, host, counts, may_move, deferred: None, charge: 0, budget, no_buffer: false }
+    }
+
+    /// What commands count for since this was asked last.
+    pub const fn take_charge(&mut self) -> u64 {
+        std::mem::replace(&mut self.charge, 0)
+    }
+
+    const fn charge(&mut self, instructions: u64) {
+        self.charge += instructions;
+        self.budget = self.budget.saturating_sub(instructions);
+    }
+
     /// Carries out a command, or puts it off: [`Status::Pending`].
     pub fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status {
-        self.charge += charge::COMMAND;
+        if self.budget == 0 {
+            self.counts.add(Counter::CommandsOverBudget, 1);
+            return self.refuse(Status::NoBuffer);
+        }
+        self.charge(charge::COMMAND);
         let result = match command {
             Command::Send { fid: 0, source, length, .. } => self.send(handle, source, length, view),
             Command::Send { .. } => Err(Status::Unsupported),
@@ -95,7 +128,7 @@ impl Commands<'_> {
     }
 
     fn send(&mut self, handle: u32, source: Source, length: u32, view: &View<'_>) -> Result<Status, Status> {
-        self.charge += charge::SEND;
+        self.charge(charge::SEND);
         if !(MIN_SEND..=self.nic.max_frame()).contains(&(length as usize)) {
             return Err(Status::BadLength);
         }
@@ -109,6 +142,9 @@ impl Commands<'_> {
                 return Ok(Status::Pending);
             }
             Some((RegionKind::Code | RegionKind::Task, _)) | None => return Err(Status::BadNicAddress),
+            Some((RegionKind::Stack, _)) if in_task_registers(view, address, length) => {
+                return Err(Status::BadNicAddress);
+            }
             Some(_) => {}
         }
         self.copy_from_view(address, length, view)
@@ -140,7 +176,7 @@ impl Commands<'_> {
 
     /// A frame of `len` bytes. When none is free, what is staged goes to the NIC, which is asked again while it sends.
     fn frame_of(&mut self, len: usize) -> Result<Frame, Status> {
-        self.charge += len as u64 / charge::BYTES_PER_INSTRUCTION;
+        self.charge(len as u64 / charge::BYTES_PER_INSTRUCTION);
         let attempts = if self.no_buffer { 1 } else { ALLOCATE_ATTEMPTS };
         for _ in 0..attempts {
             if let Some(mut frame) = self.nic.allocate() {
@@ -150,7 +186,7 @@ impl Commands<'_> {
                 self.nic.recycle(frame);
                 return Err(Status::BadLength);
             }
-            self.charge += charge::ATTEMPT;
+            self.charge(charge::ATTEMPT);
             self.nic.send(self.transmit);
             if self.nic.flush().is_err() {
                 break;
@@ -170,7 +206,7 @@ impl Commands<'_> {
     ) -> Result<Status, Status> {
         let memory = self.host.ok_or(Status::BadHostAddress)?;
         let offset = memory.offset(host, len as usize).ok_or(Status::BadHostAddress)?;
-        self.charge += u64::from(len) / charge::BYTES_PER_INSTRUCTION;
+        self.charge(u64::from(len) / charge::BYTES_PER_INSTRUCTION);
         match direction {
             Direction::ToHost => {
                 view.kind_of(nic, len).ok_or(Status::BadNicAddress)?;
@@ -204,6 +240,12 @@ impl Commands<'_> {
         self.counts.add(Counter::DmaToHostBytes, bytes.len() as u64);
         Ok(Status::Done)
     }
+}
+
+/// Whether some of `len` bytes of the stack are the task registers that lie at its top.
+const fn in_task_registers(view: &View<'_>, address: u32, len: u32) -> bool {
+    let registers = view.normalise(DRIVER_BASE + TASK_FIRST);
+    view.normalise(address) + len > registers
 }
 
 /// Moves `len` bytes through a buffer, since either side may change while they are copied: `copy` gets the bytes

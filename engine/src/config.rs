@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use spin_abi::control::{DEFAULT_SOCKET, Install};
+use spin_abi::control::{DEFAULT_SOCKET, Engine, Install};
 use spin_abi::map::Machine;
 
 /// The configuration file, TOML. Every key is optional.
@@ -16,6 +16,8 @@ pub struct File {
     pub nic: Option<String>,
     /// Machine that handlers see: `pspin` or `fpspin`. Default `pspin`.
     pub preset: Option<Preset>,
+    /// What runs handlers: `jit`, `interp`, or `check`, which compares the two. Default `jit`.
+    pub engine: Option<Engine>,
     /// Where to listen for applications. Default [`DEFAULT_SOCKET`].
     pub socket: Option<PathBuf>,
     /// Who may connect there, as an octal file mode. Default `"0660"`: spind's user and group. Whoever may connect can
@@ -82,15 +84,17 @@ pub struct Limits {
     pub contexts: usize,
     /// Bytes of host memory of one context.
     pub host_mem: u64,
-    /// Instructions a handler may run when its context says nothing, and at most.
-    pub instruction_limit: u64,
+    /// Microseconds a handler may run when its context says nothing, and at most.
+    pub watchdog_us: u64,
+    /// Instructions a handler may run when its context says nothing, and at most. Default: they are not counted.
+    pub instruction_limit: Option<u64>,
     /// Control connections of one user at the same time.
     pub connections: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { contexts: 64, host_mem: 64 << 20, instruction_limit: 1_000_000, connections: 32 }
+        Self { contexts: 64, host_mem: 64 << 20, watchdog_us: 10_000, instruction_limit: None, connections: 32 }
     }
 }
 
@@ -153,6 +157,9 @@ pub enum ConfigError {
     /// Not a file mode.
     #[error("socket_mode {0:?} is not an octal file mode such as \"0660\"")]
     BadMode(String),
+    /// A limit that lets nothing run.
+    #[error("limits.{0} is 0: no handler could run")]
+    NoTime(&'static str),
     /// Not a NIC.
     #[error("{0:?} is not a NIC: expected `loopback` or `pcap:IN,OUT`")]
     BadNic(String),
@@ -176,6 +183,8 @@ pub struct Config {
     pub nic: Nic,
     /// The machine handlers see.
     pub machine: Machine,
+    /// What runs them.
+    pub engine: Engine,
     /// Where to listen.
     pub socket: PathBuf,
     /// Its file mode.
@@ -200,9 +209,16 @@ impl TryFrom<File> for Config {
             (None, None) => return Err(ConfigError::NoNic),
             (Some(iface), Some(nic)) => return Err(ConfigError::TwoNics { iface, nic }),
         };
+        if file.limits.watchdog_us == 0 {
+            return Err(ConfigError::NoTime("watchdog_us"));
+        }
+        if file.limits.instruction_limit == Some(0) {
+            return Err(ConfigError::NoTime("instruction_limit"));
+        }
         Ok(Self {
             nic,
             machine: file.preset.unwrap_or(Preset::Pspin).machine(),
+            engine: file.engine.unwrap_or_default(),
             socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
             socket_mode: file.socket_mode.map_or(Ok(0o660), |text| octal(&text))?,
             idle: file.idle.unwrap_or(Idle::Sleep),
@@ -238,6 +254,7 @@ impl std::str::FromStr for Nic {
 #[cfg(test)]
 mod tests {
     use super::{Config, ConfigError, File, Idle, Limits, Nic, XdpMode};
+    use spin_abi::control::{Engine, Placement};
     use spin_abi::map::Machine;
 
     fn config(text: &str) -> Result<Config, ConfigError> {
@@ -250,6 +267,7 @@ mod tests {
             r#"
             iface = "eth0"
             preset = "fpspin"
+            engine = "check"
             socket = "/tmp/s"
             [limits]
             contexts = 3
@@ -257,6 +275,7 @@ mod tests {
             image = "/opt/echo.elf"
             name = "echo"
             rules = ["icmp echo"]
+            placement = "home"
             "#,
         )
         .unwrap();
@@ -265,6 +284,8 @@ mod tests {
         assert_eq!(config.limits.contexts, 3);
         assert_eq!(config.limits.connections, 32, "defaults fill in");
         assert_eq!(config.contexts[0].install.rules, ["icmp echo"]);
+        assert_eq!(config.contexts[0].install.placement, Placement::Home);
+        assert_eq!(config.engine, Engine::Check);
     }
 
     #[test]
@@ -272,6 +293,7 @@ mod tests {
         let config = config(include_str!("../../deploy/spind.toml")).unwrap();
         assert_eq!(config.limits, Limits::default());
         assert_eq!((config.idle, config.xdp_mode, config.socket_mode), (Idle::Sleep, XdpMode::Auto, 0o660));
+        assert_eq!(config.engine, Engine::Jit);
         assert_eq!(config.contexts.len(), 2);
     }
 
@@ -289,5 +311,14 @@ mod tests {
     fn misspelt_keys_are_refused() {
         assert!(toml::from_str::<File>("ifacce = 'eth0'").is_err());
         assert!(toml::from_str::<File>("[limits]\ncontext = 3").is_err());
+        assert!(toml::from_str::<File>("engine = 'steam'").is_err());
+    }
+
+    #[test]
+    fn limits_that_let_nothing_run_are_refused() {
+        for limit in ["watchdog_us", "instruction_limit"] {
+            let refused = config(&format!("nic = 'loopback'\n[limits]\n{limit} = 0")).unwrap_err().to_string();
+            assert!(refused.contains(limit), "{refused}");
+        }
     }
 }

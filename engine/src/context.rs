@@ -2,16 +2,19 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
-use hpu_vm::{Image, ImageMemory};
-use spin_abi::control::{FaultInfo, SourceLine};
+use hpu_vm::Image;
+use hpu_vm::jit::{self, Options, Translation};
+use spin_abi::control::{Engine, FaultInfo, RunInfo, SourceLine};
 use spin_abi::fault::Fault;
-use spin_abi::map::Machine;
 use spin_matcher::TableEntry;
 use spin_shm::Region;
 
 use crate::counts::Counts;
+use crate::hpu::Hpu;
+use crate::memory::ImageMemory;
 use crate::mpq::Stage;
 
 /// Place of a context in the engine, reused after removal.
@@ -53,7 +56,7 @@ impl HostMemory {
 }
 
 /// Recognises a file by its length and a hash that is keyed anew in each run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     len: usize,
     hash: u64,
@@ -75,36 +78,8 @@ pub struct LoadedImage {
     pub image: Image,
     /// `.data`, `.bss`, `.l2_handler_data`.
     pub memory: ImageMemory,
-    /// The file it came from, to recognise it.
-    pub file: FileId,
-    /// The user it was loaded for: `.data` is not shared between users.
-    pub uid: u32,
-    /// Contexts that use it.
-    pub users: u32,
-}
-
-/// Memory of one context alone.
-#[derive(Debug)]
-pub struct ContextMemory {
-    /// Guest address of the handler memory.
-    pub handler_base: u32,
-    /// Handler memory, beyond the image's own.
-    pub handler: Box<[u8]>,
-    /// Scratchpad of each cluster, at the start of its scratchpad area.
-    pub scratchpads: Vec<Box<[u8]>>,
-}
-
-impl ContextMemory {
-    /// Zeroed memory of the given sizes.
-    #[must_use]
-    pub fn new(machine: &Machine, handler_base: u32, handler: u32, scratchpad: u32) -> Self {
-        let zeroes = |len: u32| vec![0; len as usize].into_boxed_slice();
-        Self {
-            handler_base,
-            handler: zeroes(handler),
-            scratchpads: (0..machine.clusters).map(|_| zeroes(scratchpad)).collect(),
-        }
-    }
+    /// Its handlers reach devices at addresses that are not seen in the code: translations have to allow for that.
+    pub any_device: AtomicBool,
 }
 
 /// What a context matches, in words.
@@ -131,18 +106,24 @@ pub struct Context {
     pub entry: TableEntry,
     /// The same, as users read it.
     pub texts: Texts,
-    /// Which loaded image.
-    pub image: usize,
+    /// What its handlers are.
+    pub image: Arc<LoadedImage>,
+    /// The same as machine code; `None`: they are interpreted.
+    pub translation: Option<Arc<Translation>>,
+    /// How that was, or would be, translated.
+    pub options: Options,
     /// Header, payload and completion handler.
     pub handlers: [Option<Handler>; 3],
-    /// Its memory.
-    pub memory: ContextMemory,
+    /// HPU 0 of each cluster, with the memory its tasks see.
+    pub hpus: Box<[Hpu]>,
     /// Host memory, if it asked for some.
     pub host: Option<HostMemory>,
     /// Bytes of a packet to copy to L1.
     pub l1_bytes: usize,
-    /// Instructions a handler may run.
-    pub instruction_limit: u64,
+    /// How long a handler may run.
+    pub limits: jit::Limits,
+    /// How its handlers are run, as it was asked for.
+    pub run: RunInfo,
     /// Its counters.
     pub counts: Counts,
     /// Latest faults, oldest first.
@@ -158,15 +139,30 @@ impl Context {
         self.handlers[stage as usize]
     }
 
+    /// How its handlers are run now.
+    #[must_use]
+    pub fn run_info(&self) -> RunInfo {
+        let engine = if self.translation.is_some() { self.run.engine } else { Engine::Interp };
+        RunInfo { engine, ..self.run }
+    }
+
+    /// Tells handlers where host memory is.
+    pub fn describe_host(&mut self) {
+        if let Some(host) = &self.host {
+            self.hpus.iter_mut().for_each(|hpu| hpu.set_host(host));
+        }
+    }
+
     /// Writes a fault into the context's descriptor. A pc outside the code is in no function: then the handler that went
     /// astray is named.
-    pub fn record_fault(&mut self, image: &Image, stage: Stage, fault: Fault) {
+    pub fn record_fault(&mut self, stage: Stage, fault: Fault, note: Option<String>) {
+        let image = &self.image.image;
         if self.faults.len() == FAULTS_KEPT {
             self.faults.pop_front();
         }
         let symbol = image.symbolize(fault.pc).map(|(name, offset)| format!("{name}+{offset:#x}"));
         let symbol = symbol.unwrap_or_else(|| stage.kind().symbol().to_owned());
         let line = image.line(fault.pc).map(|at| SourceLine { file: at.file.to_owned(), line: at.line });
-        self.faults.push_back(FaultInfo { fault, handler: stage.name().to_owned(), symbol, line });
+        self.faults.push_back(FaultInfo { fault, handler: stage.name().to_owned(), symbol, line, note });
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spin_abi::control::{MAX_BLOB, Reply, Request, Stats};
 use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
 use spin_nic::memory::MemoryQueue;
@@ -13,6 +14,7 @@ use spin_nic::{NicError, Queue};
 
 use crate::config::{Config, Idle, Limits, Nic, StaticContext, XdpMode};
 use crate::install::{InstallError, Prepared, User};
+use crate::loader::Loader;
 use crate::pipeline::Engine;
 use crate::privileges;
 use crate::server::{Answer, Server, ServerError, Ticket, Work};
@@ -41,6 +43,9 @@ pub enum DaemonError {
     /// The NIC went away.
     #[error("the NIC is gone: {0}")]
     Gone(String),
+    /// Handlers cannot be run.
+    #[error("cannot run handlers: {0}")]
+    Thread(String),
     /// Capabilities cannot be given up.
     #[error("cannot give up capabilities: {0}")]
     Privileges(rustix::io::Errno),
@@ -82,17 +87,19 @@ impl Daemon {
     /// # Errors
     /// See [`DaemonError`].
     pub fn new(config: &Config) -> Result<Self, DaemonError> {
+        raise_descriptors();
+        let loader = Arc::new(Loader::new(config.machine, config.engine));
         let contexts: Vec<_> =
-            config.contexts.iter().map(|context| prepare(context, config)).collect::<Result<_, _>>()?;
+            config.contexts.iter().map(|context| prepare(context, config, &loader)).collect::<Result<_, _>>()?;
         let mut server = Server::bind(&config.socket, config.socket_mode)?;
         let (nic, far) = open(config)?;
         tracing::info!("serving {}", nic.describe());
-        let mut engine = Engine::new(config.machine, nic);
+        let mut engine = Engine::new(loader.clone(), nic).map_err(|error| DaemonError::Thread(error.to_string()))?;
         for (prepared, context) in contexts.into_iter().zip(&config.contexts) {
             engine.install(prepared, &config.limits).map_err(|source| failed(context, source))?;
         }
         privileges::drop_unneeded().map_err(DaemonError::Privileges)?;
-        server.start(config.machine, config.limits)?;
+        server.start(loader, config.limits)?;
         tracing::info!("listening on {}", config.socket.display());
         let ends = matches!(config.nic, Nic::Pcap { .. });
         Ok(Self { engine, far, server, limits: config.limits, idle: config.idle, ends, start: Instant::now() })
@@ -232,6 +239,14 @@ impl Daemon {
     }
 }
 
+/// A context's memory takes a few descriptors: as many are allowed as may be.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!("the limit of open files stays: {error}");
+    }
+}
+
 fn done(result: Result<(), InstallError>) -> Result<Reply, String> {
     result.map(|()| Reply::Ok).map_err(|error| error.to_string())
 }
@@ -256,7 +271,7 @@ fn open(config: &Config) -> Result<(Box<dyn Queue>, Option<MemoryQueue>), NicErr
 }
 
 /// Checks a context of the configuration.
-fn prepare(context: &StaticContext, config: &Config) -> Result<Prepared, DaemonError> {
+fn prepare(context: &StaticContext, config: &Config, loader: &Loader) -> Result<Prepared, DaemonError> {
     let image = &context.image;
     let file = std::fs::read(image).map_err(|source| DaemonError::ReadImage { image: image.clone(), source })?;
     let mut install = context.install.clone();
@@ -264,7 +279,7 @@ fn prepare(context: &StaticContext, config: &Config) -> Result<Prepared, DaemonE
         install.name = image.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     }
     let uid = rustix::process::getuid().as_raw();
-    Prepared::new(install, file, uid, &config.machine, &config.limits).map_err(|source| failed(context, source))
+    Prepared::new(install, &file, uid, loader, &config.limits).map_err(|source| failed(context, source))
 }
 
 fn failed(context: &StaticContext, source: InstallError) -> DaemonError {

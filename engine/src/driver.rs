@@ -1,6 +1,6 @@
 //! The HPU driver: the device page through which a handler issues commands and ends (PsPIN paper §III-B2).
 
-use hpu_vm::{Device, Trap, View};
+use hpu_vm::{CommandRegisters, Device, Trap, View};
 use spin_abi::command::{Command, Status};
 use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, STDOUT_BASE, STDOUT_SIZE};
@@ -29,7 +29,7 @@ impl Default for DriverState {
 }
 
 impl DriverState {
-    /// Forgets the commands of the context before.
+    /// Forgets the commands of earlier tasks.
     pub fn clear(&mut self) {
         self.next_handle = 1;
         self.history.fill((0, Status::Done));
@@ -43,8 +43,6 @@ pub struct Driver<'t, 'c> {
     commands: &'t mut Commands<'c>,
     /// Handler address and size: offsets 0 and 4 of the page.
     handler: [u32; 2],
-    words: [u32; regs::COMMAND_WORD_COUNT],
-    info: u32,
     tested: u32,
     asked: u32,
     print: &'t mut dyn FnMut(&[u8]),
@@ -58,7 +56,7 @@ impl<'t, 'c> Driver<'t, 'c> {
         handler: [u32; 2],
         print: &'t mut dyn FnMut(&[u8]),
     ) -> Self {
-        Self { state, commands, handler, words: [0; regs::COMMAND_WORD_COUNT], info: 0, tested: 0, asked: 0, print }
+        Self { state, commands, handler, tested: 0, asked: 0, print }
     }
 
     /// Ends the task: what it printed without a newline is printed, and the send that was put off is as good as done.
@@ -70,23 +68,6 @@ impl<'t, 'c> Driver<'t, 'c> {
             (self.print)(&self.state.line);
             self.state.line.clear();
         }
-    }
-
-    fn issue(&mut self, view: &mut View<'_>) -> u32 {
-        let handle = self.state.next_handle;
-        self.state.next_handle = handle.checked_add(1).unwrap_or(1);
-        let status = match Command::decode(self.info, &self.words) {
-            Err(status) => self.commands.refuse(status),
-            Ok(command) => {
-                // Frames leave in the order in which they were sent.
-                if let (Some(earlier), Command::Send { .. }) = (self.commands.deferred_handle(), command) {
-                    self.complete(earlier, view);
-                }
-                self.commands.issue(handle, command, view)
-            }
-        };
-        self.remember(handle, status);
-        handle
     }
 
     /// Completes a command that is put off until the task ends, since somebody waits for it.
@@ -119,12 +100,6 @@ impl<'t, 'c> Driver<'t, 'c> {
     }
 }
 
-/// Index of the command word at a page offset.
-fn word_index(offset: u32) -> Option<usize> {
-    let index = offset.checked_sub(regs::COMMAND_WORDS)? as usize / 4;
-    (index < regs::COMMAND_WORD_COUNT).then_some(index)
-}
-
 const BAD: Trap = Trap::Fault(Cause::DeviceAccess);
 
 impl Device for Driver<'_, '_> {
@@ -137,14 +112,12 @@ impl Device for Driver<'_, '_> {
             regs::HANDLER_ADDR => Ok(self.handler[0]),
             regs::HANDLER_SIZE => Ok(self.handler[1]),
             regs::DOORBELL => Err(Trap::Finish),
-            regs::COMMAND_ISSUE => Ok(self.issue(view)),
             regs::COMMAND_TEST => {
                 self.complete(self.tested, view);
                 Ok(u32::from(self.status(self.tested) != Status::Pending))
             }
-            regs::COMMAND_INFO => Ok(self.info),
             regs::COMMAND_STATUS => Ok(self.status(self.asked) as u32),
-            _ => word_index(offset).map(|index| self.words[index]).ok_or(BAD),
+            _ => Err(BAD),
         }
     }
 
@@ -161,14 +134,30 @@ impl Device for Driver<'_, '_> {
             regs::ERROR => return Err(Trap::Report(value)),
             regs::COMMAND_WAIT => self.complete(value, view),
             regs::COMMAND_TEST => self.tested = value,
-            regs::COMMAND_INFO => self.info = value,
             regs::COMMAND_STATUS => self.asked = value,
-            _ => self.words[word_index(offset).ok_or(BAD)?] = value,
+            _ => return Err(BAD),
         }
         Ok(())
     }
 
+    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
+        let handle = self.state.next_handle;
+        self.state.next_handle = handle.checked_add(1).unwrap_or(1);
+        let status = match Command::decode(command.info, &command.words) {
+            Err(status) => self.commands.refuse(status),
+            Ok(command) => {
+                // Frames leave in the order in which they were sent.
+                if let (Some(earlier), Command::Send { .. }) = (self.commands.deferred_handle(), command) {
+                    self.complete(earlier, view);
+                }
+                self.commands.issue(handle, command, view)
+            }
+        };
+        self.remember(handle, status);
+        Ok(handle)
+    }
+
     fn take_charge(&mut self) -> u64 {
-        std::mem::take(&mut self.commands.charge)
+        self.commands.take_charge()
     }
 }

@@ -1,40 +1,43 @@
-//! A handler processing unit: gives one task its view of memory, runs it, and is clean for the next.
+//! A handler processing unit of one context: gives each task its packet and its description, and runs it.
 //!
 //! Tasks run to completion on the engine's thread, so the lowest-numbered idle HPU of a cluster is always HPU 0: one
-//! [`Hpu`] per cluster serves all its tasks.
+//! [`Hpu`] per context and cluster runs all the context's tasks there. Contexts have stacks and windows of
+//! their own, so none sees what another left; [`Isolation::Message`] says the same of messages.
 
-use hpu_vm::{Exit, Hart, Image, ImageMemory, Memory, Range, Reg, RegionKind, View, ViewError};
-use spin_abi::map::{DRIVER_BASE, Machine, PACKET_WINDOW, STACK_WINDOW};
+use std::sync::Arc;
+
+use hpu_vm::jit::{Executor, Limits, Slot, Task, TaskBlock, Translation};
+use hpu_vm::memory::{Region, SpaceError};
+use hpu_vm::{Checks, Device, Exit, Image};
+use spin_abi::control::{Isolation, Placement};
+use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
 use spin_abi::regs;
 
+use crate::check::{Difference, Twin};
 use crate::commands::{Commands, Deferred};
-use crate::context::{ContextMemory, Handler, HostMemory};
+use crate::context::{Handler, HostMemory};
 use crate::driver::{Driver, DriverState};
-
-/// Bytes of `handler_args_t` at the top of the stack: task, HPU's global id, cluster, HPU.
-const ARGS: u32 = 16;
-const TASK_BYTES: usize = (regs::TASK_END - regs::TASK_FIRST) as usize;
+use crate::memory::{ContextMemory, ImageMemory, WINDOWS, saturate};
 
 /// What a task is about.
+#[derive(Clone, Copy)]
 pub struct Job<'j> {
-    /// Whose memory was used last must not be read by another context.
-    pub context: u32,
     /// The handler.
     pub handler: Handler,
     /// Index of the message's queue.
     pub flow: u32,
-    /// The packet in L2: the frame itself.
-    pub packet: &'j mut [u8],
-    /// Bytes of it to copy to L1.
+    /// Which message, of all there have been.
+    pub message: u64,
+    /// Bytes of the packet to copy to L1.
     pub l1_bytes: usize,
-    /// Code and symbols.
+    /// The code.
     pub image: &'j Image,
-    /// The image's data.
-    pub image_memory: &'j mut ImageMemory,
-    /// The context's memory.
-    pub memory: &'j mut ContextMemory,
-    /// Instructions it may run.
-    pub instruction_limit: u64,
+    /// The same, translated; `None`: it is interpreted.
+    pub translation: Option<&'j Translation>,
+    /// How long it may run.
+    pub limits: Limits,
+    /// Who may see what it leaves behind.
+    pub isolation: Isolation,
 }
 
 /// How a task ended.
@@ -43,147 +46,178 @@ pub struct Ended {
     pub exit: Exit,
     /// A send of the packet itself that is still to be done.
     pub deferred: Option<Deferred>,
+    /// Interpreter and translation were compared, and differ.
+    pub difference: Option<Difference>,
 }
 
-/// The HPU of one cluster.
+/// HPU 0 of a cluster, as the tasks of one context know it.
+#[derive(Debug)]
 pub struct Hpu {
-    machine: Machine,
-    cluster: u32,
-    hart: Hart,
-    stack: Box<[u8]>,
-    window: Box<[u8]>,
+    station: Station,
     driver: DriverState,
-    last_context: Option<u32>,
+    /// For comparing interpreter and translation.
+    twin: Option<Box<Twin>>,
 }
 
 impl Hpu {
-    /// HPU 0 of `cluster`.
+    /// An HPU of `cluster` with the given memory.
+    ///
+    /// # Errors
+    /// See [`SpaceError`].
+    pub fn new(
+        machine: &Machine,
+        cluster: u32,
+        image: &ImageMemory,
+        memory: &ContextMemory,
+        placement: Placement,
+        checks: Checks,
+    ) -> Result<Self, SpaceError> {
+        let station = Station::new(machine, cluster, image, memory, placement, checks)?;
+        Ok(Self { station, driver: DriverState::default(), twin: None })
+    }
+
+    /// Has each task that is translated interpreted too, by `twin`.
+    pub fn compare_with(&mut self, twin: Twin) {
+        self.twin = Some(Box::new(twin));
+    }
+
+    /// Tells later tasks where host memory is.
+    pub fn set_host(&mut self, host: &HostMemory) {
+        let (address, len) = (host.address, host.region.len());
+        let block = &mut self.station.block;
+        block.set(regs::HOST_MEM_HIGH, saturate(address >> 32));
+        block.set(regs::HOST_MEM_LOW, saturate(address & 0xffff_ffff));
+        block.set(regs::HOST_MEM_SIZE, saturate(len));
+    }
+
+    /// Whether a task touched a device where its translation expected memory.
     #[must_use]
-    pub fn new(machine: Machine, cluster: u32) -> Self {
-        Self {
-            machine,
-            cluster,
-            hart: Hart::new(cluster << 5),
-            stack: vec![0; STACK_WINDOW as usize].into_boxed_slice(),
-            window: vec![0; PACKET_WINDOW as usize].into_boxed_slice(),
-            driver: DriverState::default(),
-            last_context: None,
-        }
+    pub fn device_touched(&self) -> bool {
+        self.station.slot.device_touched()
     }
 
-    /// Runs one handler to its end.
-    pub fn run(&mut self, job: Job<'_>, mut commands: Commands<'_>, print: &mut dyn FnMut(&[u8])) -> Ended {
-        self.clean_for(job.context);
-        let l1_len = job.l1_bytes.min(job.packet.len()).min(self.window.len());
-        self.window[..l1_len].copy_from_slice(&job.packet[..l1_len]);
-
-        let mut task = self.task_registers(&job, commands.host, l1_len);
-        self.reset_hart(job.handler.address);
-        let stack_base = self.machine.stack_base(self.cluster, 0);
-        let view = build_view(
-            &self.machine,
-            self.cluster,
-            Windows { stack: &mut self.stack, stack_base, l1: &mut self.window[..l1_len], task: &mut task },
-            job.packet,
-            job.image,
-            job.image_memory,
-            job.memory,
-        );
-        let mut view = match view {
-            Ok(view) => view,
-            Err(error) => unreachable!("windows are disjoint by the address map and checked at install: {error}"),
-        };
-        let mut driver = Driver::new(&mut self.driver, &mut commands, [job.handler.address, job.handler.size], print);
-        let exit = hpu_vm::run(&mut self.hart, job.image.code(), &mut view, &mut driver, job.instruction_limit);
-        driver.finish();
-        Ended { exit, deferred: commands.deferred }
-    }
-
-    /// What another context's handler left in stack and window is not this one's to read.
-    fn clean_for(&mut self, context: u32) {
-        if self.last_context.replace(context) != Some(context) {
-            self.stack.fill(0);
-            self.window.fill(0);
+    /// Runs one handler to its end. `packet` is the one in L2, the frame itself.
+    pub fn run(
+        &mut self,
+        executor: &Executor,
+        job: Job<'_>,
+        packet: &mut [u8],
+        mut commands: Commands<'_>,
+        print: &mut dyn FnMut(&[u8]),
+    ) -> Ended {
+        if self.station.begin(&job, packet) {
             self.driver.clear();
         }
-    }
-
-    /// `a0` and `sp` point at the arguments at the top of the stack.
-    fn reset_hart(&mut self, handler: u32) {
-        let top = self.machine.stack_base(self.cluster, 0) + STACK_WINDOW;
-        let args = top - ARGS;
-        let words = [DRIVER_BASE + regs::TASK_FIRST, self.cluster * self.machine.hpus_per_cluster, self.cluster, 0];
-        let at = (STACK_WINDOW - ARGS) as usize;
-        for (bytes, word) in self.stack[at..].chunks_exact_mut(4).zip(words) {
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
-        self.hart.begin(handler, args, args);
-        // FPsPIN: core in bits 4:0, cluster in bits 10:5.
-        self.hart.set(Reg::TP, self.cluster << 5);
-    }
-
-    fn task_registers(&self, job: &Job<'_>, host: Option<&HostMemory>, l1_len: usize) -> [u8; TASK_BYTES] {
-        let mut bytes = [0; TASK_BYTES];
-        let mut set = |register: u32, value: u32| {
-            let at = (register - regs::TASK_FIRST) as usize;
-            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        let mut driver = Driver::new(&mut self.driver, &mut commands, [job.handler.address, job.handler.size], print);
+        let (exit, difference) = match &mut self.twin {
+            Some(twin) if job.translation.is_some() => {
+                twin.run_both(&mut self.station, executor, job, packet, &mut driver)
+            }
+            _ => (self.station.run(executor, job, packet, &mut driver), None),
         };
-        let (machine, memory) = (&self.machine, &*job.memory);
-        set(regs::HANDLER_MEM_ADDR, memory.handler_base);
-        set(regs::HANDLER_MEM_SIZE, saturate(memory.handler.len() as u64));
-        set(regs::PACKET_ADDR, machine.l1_packet_base(self.cluster, 0));
-        set(regs::PACKET_SIZE, saturate(l1_len as u64));
-        for (cluster, pad) in (0u32..).zip(&memory.scratchpads) {
-            set(regs::SCRATCHPAD_ADDR + 4 * cluster, machine.scratchpad_base(cluster));
-            set(regs::SCRATCHPAD_SIZE + 4 * cluster, saturate(pad.len() as u64));
-        }
-        if let Some(host) = host {
-            set(regs::HOST_MEM_HIGH, saturate(host.address >> 32));
-            set(regs::HOST_MEM_LOW, saturate(host.address & 0xffff_ffff));
-            set(regs::HOST_MEM_SIZE, saturate(host.region.len()));
-        }
-        set(regs::L2_PACKET_ADDR, machine.l2_packet_window(self.cluster, 0));
-        set(regs::HOME_CLUSTER, self.cluster);
-        set(regs::FLOW_ID, job.flow);
-        bytes
+        driver.finish();
+        Ended { exit, deferred: commands.deferred, difference }
     }
 }
 
-fn saturate(value: u64) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
+/// Memory and registers of an HPU, and what describes its tasks.
+#[derive(Debug)]
+pub struct Station {
+    pub(crate) slot: Slot,
+    block: TaskBlock,
+    /// The context's memory, where this HPU's windows begin at `windows`.
+    memory: Arc<Region>,
+    windows: usize,
+    /// Bytes in the packet window in L1.
+    shown: usize,
+    /// The message of the last task.
+    message: u64,
+    stack_end: u32,
+    tp: u32,
 }
 
-/// Windows of the HPU slot.
-struct Windows<'w> {
-    stack: &'w mut [u8],
-    stack_base: u32,
-    l1: &'w mut [u8],
-    task: &'w mut [u8],
-}
-
-/// All that a task may touch (PsPIN paper §III-B2): its code, this packet in L1 and L2, scratchpads, handler memory,
-/// stack and its task's description.
-fn build_view<'w>(
-    machine: &Machine,
-    cluster: u32,
-    windows: Windows<'w>,
-    packet: &'w mut [u8],
-    image: &'w Image,
-    image_memory: &'w mut ImageMemory,
-    memory: &'w mut ContextMemory,
-) -> Result<View<'w>, ViewError> {
-    let mut view = View::new();
-    view.set_l1_alias(machine.l1_base(cluster), machine.l1_size);
-    let mut push = |kind, base, bytes: &'w mut [u8]| view.push(Range { kind, base, memory: Memory::ReadWrite(bytes) });
-    push(RegionKind::Packet, machine.l1_packet_base(cluster, 0), windows.l1)?;
-    push(RegionKind::Stack, windows.stack_base, windows.stack)?;
-    push(RegionKind::Task, DRIVER_BASE + regs::TASK_FIRST, windows.task)?;
-    push(RegionKind::L2Packet, machine.l2_packet_window(cluster, 0), packet)?;
-    push(RegionKind::HandlerMemory, memory.handler_base, &mut memory.handler)?;
-    for (cluster, pad) in (0u32..).zip(&mut memory.scratchpads) {
-        push(RegionKind::Scratchpad, machine.scratchpad_base(cluster), pad)?;
+impl Station {
+    /// See [`Hpu::new`].
+    pub(crate) fn new(
+        machine: &Machine,
+        cluster: u32,
+        image: &ImageMemory,
+        memory: &ContextMemory,
+        placement: Placement,
+        checks: Checks,
+    ) -> Result<Self, SpaceError> {
+        // FPsPIN: core in bits 4:0, cluster in bits 10:5.
+        let id = cluster << 5;
+        let mut slot = Slot::new(id, memory.space(image, cluster, placement)?);
+        slot.space().view().set_checks(checks);
+        slot.set_packet_len(0)?;
+        let stack_end = machine.stack_base(cluster, 0) + STACK_WINDOW;
+        let mut block = TaskBlock::new(stack_end, cluster * machine.hpus_per_cluster, cluster, 0);
+        let (handler_base, handler_len) = memory.handler();
+        block.set(regs::HANDLER_MEM_ADDR, handler_base);
+        block.set(regs::HANDLER_MEM_SIZE, handler_len);
+        block.set(regs::PACKET_ADDR, machine.l1_packet_base(cluster, 0));
+        for other in 0..machine.clusters {
+            block.set(regs::SCRATCHPAD_ADDR + 4 * other, machine.scratchpad_base(other));
+            block.set(regs::SCRATCHPAD_SIZE + 4 * other, memory.scratchpad(other, cluster, placement));
+        }
+        block.set(regs::L2_PACKET_ADDR, machine.l2_packet_window(cluster, 0));
+        block.set(regs::HOME_CLUSTER, cluster);
+        let (windows, memory) = (memory.windows(cluster) as usize, memory.region().clone());
+        Ok(Self { slot, block, memory, windows, shown: 0, message: 0, stack_end, tp: id })
     }
-    image.map_into(&mut view)?;
-    image_memory.map_into(&mut view)?;
-    Ok(view)
+
+    /// Prepares the windows for a task. Returns whether nothing of earlier tasks may be left.
+    pub(crate) fn begin(&mut self, job: &Job<'_>, packet: &[u8]) -> bool {
+        let clean = job.isolation == Isolation::Message && self.message != job.message;
+        if clean {
+            self.message = job.message;
+            let cleared = self.memory.clear(self.windows, (WINDOWS * PAGE) as usize);
+            debug_assert!(cleared.is_some(), "the windows are in the context's memory");
+            self.shown = 0;
+        }
+        let len = job.l1_bytes.min(packet.len()).min(PACKET_WINDOW as usize);
+        self.show(&packet[..len]);
+        let changed = [(regs::PACKET_SIZE, saturate(len as u64)), (regs::FLOW_ID, job.flow)];
+        self.slot.describe(&self.block, changed);
+        clean
+    }
+
+    /// Copies a packet into the window in L1, and clears what a longer one left behind it.
+    fn show(&mut self, packet: &[u8]) {
+        let (window, len) = (self.windows + PAGE as usize, packet.len());
+        let written = self.memory.write(window, packet);
+        let cleared = self.memory.clear(window + len, self.shown.saturating_sub(len));
+        let sized = self.slot.set_packet_len(saturate(len as u64));
+        debug_assert!(written.is_some() && cleared.is_some() && sized.is_ok(), "the packet was cut to its window");
+        self.shown = len;
+    }
+
+    /// Runs a task.
+    pub(crate) fn run<D: Device>(
+        &mut self,
+        executor: &Executor,
+        job: Job<'_>,
+        packet: &mut [u8],
+        device: &mut D,
+    ) -> Exit {
+        let task = Task {
+            code: job.image.code(),
+            translation: job.translation,
+            entry: job.handler.address,
+            sp: self.stack_end - TASK_BLOCK,
+            argument: self.stack_end - HANDLER_ARGS,
+            tp: self.tp,
+            limits: job.limits,
+            may_park: false,
+        };
+        executor.run(&mut self.slot, packet, &task, device)
+    }
+
+    /// Prepares the task that `other`, whose memory was copied, is prepared for.
+    pub(crate) fn begin_as(&mut self, other: &Self) {
+        *self.slot.hart_mut() = other.slot.hart().clone();
+        let sized = self.slot.set_packet_len(saturate(other.shown as u64));
+        debug_assert!(sized.is_ok(), "the windows are equal");
+    }
 }

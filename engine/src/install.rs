@@ -2,18 +2,25 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use hpu_vm::{Image, ImageMemory, Kind, LoadError};
-use spin_abi::control::{ContextInfo, Install};
+use hpu_vm::jit::{self, Atomics, Options, Translation};
+use hpu_vm::memory::SpaceError;
+use hpu_vm::{Image, Kind, LoadError};
+use spin_abi::control::{Checks, ContextInfo, Engine as Kinds, Install, Placement, RunInfo};
 use spin_abi::counters::Counter;
 use spin_abi::map::{Machine, PACKET_WINDOW};
 use spin_matcher::{Eom, KeySpec, ListError, ParseError, Rules, Table, TableEntry, TableError};
 use spin_nic::NicError;
 use spin_shm::{Region, RegionError};
 
+use crate::check::{Twin, TwinMemory};
 use crate::config::Limits;
-use crate::context::{Context, ContextMemory, FileId, Handler, HostMemory, LINES_PRINTED, LoadedImage, Slot, Texts};
+use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, LoadedImage, Slot, Texts};
 use crate::counts::Counts;
+use crate::hpu::Hpu;
+use crate::loader::Loader;
+use crate::memory::ContextMemory;
 use crate::pipeline::Engine;
 
 /// Address by which handlers name host memory until the application says where it mapped it (PsPIN's
@@ -64,14 +71,19 @@ pub enum InstallError {
         /// How much there is.
         limit: u64,
     },
-    /// An instruction limit beyond the daemon's.
-    #[error("instruction limit {asked}: between 1 and {limit}")]
-    InstructionLimit {
+    /// No limit at all, or one beyond the daemon's.
+    #[error("{what} {asked}: between 1 and {limit}")]
+    Limit {
+        /// Which limit.
+        what: &'static str,
         /// What was asked for.
         asked: u64,
         /// The daemon's.
         limit: u64,
     },
+    /// There is no memory for it.
+    #[error("memory of handlers: {0}")]
+    Memory(#[from] SpaceError),
     /// No context is left.
     #[error("all {0} contexts are in use; remove one, or raise limits.contexts")]
     Full(usize),
@@ -102,27 +114,28 @@ pub enum InstallError {
 pub struct Prepared {
     install: Install,
     uid: u32,
-    file: FileId,
-    image: Image,
-    memory: ImageMemory,
+    image: Arc<LoadedImage>,
+    translation: Option<Arc<Translation>>,
+    options: Options,
+    hpus: Box<[Hpu]>,
     rules: Rules,
     eom: Eom,
     key: KeySpec,
-    context_memory: ContextMemory,
     host: Option<Arc<Region>>,
-    instruction_limit: u64,
+    limits: jit::Limits,
+    run: RunInfo,
 }
 
 impl Prepared {
-    /// Checks what user `uid` asks for.
+    /// Checks what user `uid` asks for, and translates the image.
     ///
     /// # Errors
     /// See [`InstallError`].
     pub fn new(
         install: Install,
-        file: Vec<u8>,
+        file: &[u8],
         uid: u32,
-        machine: &Machine,
+        loader: &Loader,
         limits: &Limits,
     ) -> Result<Self, InstallError> {
         check_texts(&install)?;
@@ -134,16 +147,15 @@ impl Prepared {
         let key = install.key.as_deref().map_or(Ok(KeySpec::default()), str::parse).map_err(InstallError::Key)?;
         // Whether the rules alone fit a table: known before the engine's thread is bothered.
         Table::new(&[TableEntry { context: 0, rules: rules.clone(), eom: eom.clone(), key: key.clone() }])?;
-        let image = Image::load(&file, machine)?;
-        if Kind::ALL.iter().all(|&kind| image.handler(kind).is_none()) {
-            return Err(InstallError::NoHandler);
-        }
-        let context_memory = context_memory(&install, &image, machine)?;
-        let instruction_limit = instruction_limit(&install, limits)?;
+        let run = run_info(&install, limits, loader.engine)?;
+        let image = loader.load(file, uid)?;
+        let memory = context_memory(&install, &image.image, &loader.machine)?;
+        let hpus = hpus(&loader.machine, &image, &memory, &run)?;
         let host = host_memory(&install, limits)?;
-        let memory = image.instantiate();
-        let file = FileId::of(&file);
-        Ok(Self { install, uid, file, image, memory, rules, eom, key, context_memory, host, instruction_limit })
+        let options = options(&run, image.any_device.load(Relaxed));
+        let translation = translate(loader, &image.image, &run, options, &install.name);
+        let limits = jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit };
+        Ok(Self { install, uid, image, translation, options, hpus, rules, eom, key, host, limits, run })
     }
 
     /// The host memory, to hand its descriptor to the application.
@@ -175,7 +187,58 @@ fn context_memory(install: &Install, image: &Image, machine: &Machine) -> Result
     let end = machine.handler_mem_base + machine.handler_mem_size;
     at_most("handler memory", install.handler_mem, end.saturating_sub(base))?;
     at_most("scratchpad", install.scratchpad, machine.scratchpad_size())?;
-    Ok(ContextMemory::new(machine, base, install.handler_mem, install.scratchpad))
+    Ok(ContextMemory::new(machine, base, install.handler_mem, install.scratchpad)?)
+}
+
+/// HPU 0 of each cluster.
+fn hpus(
+    machine: &Machine,
+    image: &LoadedImage,
+    memory: &ContextMemory,
+    run: &RunInfo,
+) -> Result<Box<[Hpu]>, SpaceError> {
+    let (checks, placement) = (checks(run), run.placement);
+    let twins = match run.engine {
+        Kinds::Check => Some(Arc::new(TwinMemory::new(&image.memory, memory)?)),
+        Kinds::Interp | Kinds::Jit => None,
+    };
+    let hpu = |cluster| {
+        let mut hpu = Hpu::new(machine, cluster, &image.memory, memory, placement, checks)?;
+        if let Some(twins) = &twins {
+            hpu.compare_with(Twin::new(machine, cluster, twins.clone(), placement, checks)?);
+        }
+        Ok(hpu)
+    };
+    (0..machine.clusters).map(hpu).collect()
+}
+
+const fn checks(run: &RunInfo) -> hpu_vm::Checks {
+    match run.checks {
+        Checks::Page => hpu_vm::Checks::Page,
+        Checks::Exact => hpu_vm::Checks::Exact,
+    }
+}
+
+const fn options(run: &RunInfo, any_device: bool) -> Options {
+    Options {
+        checks: checks(run),
+        atomics: match run.placement {
+            Placement::Home => Atomics::Home,
+            Placement::Any => Atomics::Shared,
+        },
+        counting: run.instruction_limit.is_some(),
+        observe: matches!(run.engine, Kinds::Check),
+        any_device,
+    }
+}
+
+/// The image as machine code; `None` where it is interpreted.
+fn translate(loader: &Loader, image: &Image, run: &RunInfo, options: Options, name: &str) -> Option<Arc<Translation>> {
+    if run.engine == Kinds::Interp {
+        return None;
+    }
+    let translation = loader.translate(image, options);
+    translation.inspect_err(|error| tracing::warn!("context {name:?} is interpreted: {error}")).ok()
 }
 
 fn at_most(what: &'static str, asked: impl Into<u64>, limit: impl Into<u64>) -> Result<(), InstallError> {
@@ -183,12 +246,23 @@ fn at_most(what: &'static str, asked: impl Into<u64>, limit: impl Into<u64>) -> 
     if asked <= limit { Ok(()) } else { Err(InstallError::TooLarge { what, asked, limit }) }
 }
 
-fn instruction_limit(install: &Install, limits: &Limits) -> Result<u64, InstallError> {
-    let limit = limits.instruction_limit;
-    match install.instruction_limit {
+fn run_info(install: &Install, limits: &Limits, engine: Kinds) -> Result<RunInfo, InstallError> {
+    let watchdog_us = limit("time limit in microseconds", install.watchdog_us, limits.watchdog_us)?;
+    let most = limits.instruction_limit;
+    let instruction_limit = match install.instruction_limit {
+        None => most,
+        asked => Some(limit("instruction limit", asked, most.unwrap_or(u64::MAX))?),
+    };
+    let Install { checks, isolation, placement, .. } = *install;
+    Ok(RunInfo { engine, checks, isolation, placement, watchdog_us, instruction_limit })
+}
+
+/// The limit asked for, else the daemon's.
+fn limit(what: &'static str, asked: Option<u64>, limit: u64) -> Result<u64, InstallError> {
+    match asked {
         None => Ok(limit),
         Some(asked) if (1..=limit).contains(&asked) => Ok(asked),
-        Some(asked) => Err(InstallError::InstructionLimit { asked, limit }),
+        Some(asked) => Err(InstallError::Limit { what, asked, limit }),
     }
 }
 
@@ -233,7 +307,7 @@ impl Engine {
         self.next_id = id;
         let slot = self.free_slot();
         self.messages.add_context(slot);
-        self.contexts[slot.0 as usize] = Some(self.link(prepared, entry));
+        self.contexts[slot.0 as usize] = Some(link(prepared, entry));
         self.order.push(slot);
         Ok(id)
     }
@@ -265,7 +339,6 @@ impl Engine {
         }
         if let Some(context) = self.contexts[slot.0 as usize].take() {
             self.counts.merge(&context.counts);
-            self.unlink_image(context.image);
         }
         Ok(())
     }
@@ -276,8 +349,12 @@ impl Engine {
     /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::NoHostMemory`].
     pub fn map_host(&mut self, id: u32, user: User, address: u64) -> Result<(), InstallError> {
         let slot = self.find(id, user)?;
-        let host = self.contexts[slot.0 as usize].as_mut().and_then(|context| context.host.as_mut());
-        host.ok_or(InstallError::NoHostMemory(id))?.address = address;
+        let context = self.contexts[slot.0 as usize].as_mut().filter(|context| context.host.is_some());
+        let context = context.ok_or(InstallError::NoHostMemory(id))?;
+        if let Some(host) = &mut context.host {
+            host.address = address;
+        }
+        context.describe_host();
         Ok(())
     }
 
@@ -328,65 +405,36 @@ impl Engine {
         #[allow(clippy::cast_possible_truncation, reason = "bounded by limits.contexts and the table's tests")]
         Slot(free as u32)
     }
+}
 
-    fn link(&mut self, prepared: Prepared, entry: TableEntry) -> Context {
-        let handlers = Kind::ALL.map(|kind| handler(&prepared.image, kind));
-        let Install { name, l1_bytes, .. } = prepared.install;
-        let loaded = LoadedImage {
-            image: prepared.image,
-            memory: prepared.memory,
-            file: prepared.file,
-            uid: prepared.uid,
-            users: 0,
-        };
-        Context {
-            id: entry.context,
-            name,
-            uid: prepared.uid,
-            texts: Texts {
-                rules: entry.rules.rules.iter().map(ToString::to_string).collect(),
-                eom: entry.eom.to_string(),
-                key: entry.key.to_string(),
-            },
-            entry,
-            image: self.link_image(loaded),
-            handlers,
-            memory: prepared.context_memory,
-            host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),
-            l1_bytes: l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
-            instruction_limit: prepared.instruction_limit,
-            counts: Counts::default(),
-            faults: VecDeque::new(),
-            lines_left: LINES_PRINTED,
-        }
-    }
-
-    /// The place of this image, the one it has already if its user has it loaded.
-    fn link_image(&mut self, new: LoadedImage) -> usize {
-        let same = |image: &&mut LoadedImage| image.uid == new.uid && image.file == new.file;
-        let known = self.images.iter_mut().position(|image| image.as_mut().filter(same).is_some());
-        let index = known.unwrap_or_else(|| {
-            let free = self.images.iter().position(Option::is_none).unwrap_or(self.images.len());
-            if free == self.images.len() {
-                self.images.push(None);
-            }
-            self.images[free] = Some(new);
-            free
-        });
-        if let Some(image) = &mut self.images[index] {
-            image.users += 1;
-        }
-        index
-    }
-
-    fn unlink_image(&mut self, index: usize) {
-        if let Some(image) = &mut self.images[index] {
-            image.users -= 1;
-            if image.users == 0 {
-                self.images[index] = None;
-            }
-        }
-    }
+fn link(prepared: Prepared, entry: TableEntry) -> Context {
+    let handlers = Kind::ALL.map(|kind| handler(&prepared.image.image, kind));
+    let Install { name, l1_bytes, .. } = prepared.install;
+    let mut context = Context {
+        id: entry.context,
+        name,
+        uid: prepared.uid,
+        texts: Texts {
+            rules: entry.rules.rules.iter().map(ToString::to_string).collect(),
+            eom: entry.eom.to_string(),
+            key: entry.key.to_string(),
+        },
+        entry,
+        image: prepared.image,
+        translation: prepared.translation,
+        options: prepared.options,
+        handlers,
+        hpus: prepared.hpus,
+        host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),
+        l1_bytes: l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
+        limits: prepared.limits,
+        run: prepared.run,
+        counts: Counts::default(),
+        faults: VecDeque::new(),
+        lines_left: LINES_PRINTED,
+    };
+    context.describe_host();
+    context
 }
 
 fn info(context: &Context) -> ContextInfo {
@@ -399,6 +447,7 @@ fn info(context: &Context) -> ContextInfo {
         key: context.texts.key.clone(),
         handlers: context.handlers.map(|handler| handler.is_some()),
         host_mem: context.host.as_ref().map_or(0, |host| host.region.len()),
+        run: context.run_info(),
         counters: context.counts.named().filter(|(_, value)| *value > 0).collect(),
         faults: context.faults.iter().cloned().collect(),
     }

@@ -5,10 +5,13 @@
 //! * [`pipeline`]: the engine and its turn, a batch from the NIC to the last handler.
 //! * [`messages`]: which queue a message is in.
 //! * [`mpq`]: message processing queues, the order of handlers.
-//! * [`hpu`]: a task's view of memory, and its run.
+//! * [`hpu`]: a task's windows and description, and its run.
+//! * [`check`]: interpreter and translation compared, task by task.
 //! * [`driver`]: the device page a handler issues commands through.
 //! * [`commands`]: the command unit.
 //! * [`context`]: an installed execution context.
+//! * [`memory`]: what of an image and a context lies where, and the spaces that show it.
+//! * [`loader`], [`translator`]: images and translations, shared between contexts.
 //! * [`install`]: checking, installing and removing contexts.
 //! * [`counts`], [`statistics`]: counters and PsPIN's statistics block.
 //! * [`config`]: configuration file and its checks.
@@ -17,6 +20,7 @@
 //! * [`daemon`]: spind's main loop.
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod commands;
 pub mod config;
 pub mod context;
@@ -25,9 +29,12 @@ pub mod daemon;
 pub mod driver;
 pub mod hpu;
 pub mod install;
+pub mod loader;
+pub mod memory;
 pub mod messages;
 pub mod mpq;
 pub mod pipeline;
 pub mod privileges;
 pub mod server;
 pub mod statistics;
+pub mod translator;

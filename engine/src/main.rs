@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use spin_abi::control::Engine;
 use spin_engine::config::{Config, File, Idle, Preset, XdpMode};
 use spin_engine::daemon::Daemon;
 use tracing_subscriber::EnvFilter;
@@ -28,6 +29,9 @@ struct Args {
     /// Machine that handlers see.
     #[arg(long, value_enum)]
     preset: Option<Preset>,
+    /// What runs handlers: 'jit', 'interp', or 'check', which runs both and compares them, slowly.
+    #[arg(long, value_name = "interp|jit|check")]
+    engine: Option<Engine>,
     /// Configuration file; options given here win over it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -50,6 +54,7 @@ impl Args {
             (file.iface, file.nic) = (self.iface, self.nic);
         }
         file.preset = self.preset.or(file.preset);
+        file.engine = self.engine.or(file.engine);
         file.socket = self.socket.or(file.socket);
         file.idle = self.idle.or(file.idle);
         file.xdp_mode = self.xdp_mode.or(file.xdp_mode);

@@ -1,20 +1,31 @@
 //! The packet's way, top to bottom, on one thread: receive → match → order → run → act → feed back → send.
 
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use hpu_vm::Exit;
+use hpu_vm::jit::{Executor, TrapError};
+use spin_abi::control::Placement;
 use spin_abi::counters::Counter;
+use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::Machine;
 use spin_matcher::{Headers, MessageKey, Table};
 use spin_nic::{Frame, NicError, Queue};
 
+use crate::check::Difference;
 use crate::commands::{Commands, Deferred, stage};
-use crate::context::{Context, LINES_PRINTED, LoadedImage, Slot};
+use crate::context::{Context, LINES_PRINTED, Slot};
 use crate::counts::Counts;
-use crate::hpu::{Hpu, Job};
+use crate::hpu::Job;
+use crate::loader::Loader;
+use crate::memory::cluster_of;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
 use crate::statistics::{Latency, Statistics};
+use crate::translator::Translator;
 
 /// Frames taken from the NIC at once.
 const BATCH: usize = 64;
@@ -32,14 +43,31 @@ pub struct Binding {
     pub slot: Slot,
     /// The cluster whose L1 its handlers share.
     pub home: u32,
+    /// Its number among all messages.
+    pub message: u64,
 }
 
-/// One cluster thread's engine: NIC queue, message queues, HPUs and contexts, all owned by it alone.
+thread_local! {
+    /// A thread has one executor, whatever the number of its engines.
+    static EXECUTOR: RefCell<Weak<Executor>> = const { RefCell::new(Weak::new()) };
+}
+
+fn executor() -> Result<Rc<Executor>, TrapError> {
+    EXECUTOR.with_borrow_mut(|known| match known.upgrade() {
+        Some(executor) => Ok(executor),
+        None => {
+            let executor = Rc::new(Executor::new()?);
+            *known = Rc::downgrade(&executor);
+            Ok(executor)
+        }
+    })
+}
+
+/// One thread's engine: NIC queue, message queues and contexts with their HPUs, all owned by it alone.
 pub struct Engine {
     pub(crate) machine: Machine,
     pub(crate) nic: Box<dyn Queue>,
     pub(crate) table: Table,
-    pub(crate) images: Vec<Option<LoadedImage>>,
     /// By slot.
     pub(crate) contexts: Vec<Option<Context>>,
     /// Occupied slots in order of installation, which is the order of priority.
@@ -48,7 +76,10 @@ pub struct Engine {
     pub(crate) next_id: u32,
     pub(crate) messages: Messages,
     pub(crate) mpqs: Mpqs<Binding, Frame>,
-    hpus: Vec<Hpu>,
+    /// Frames admitted so far: each could be a message's first.
+    admitted: u64,
+    executor: Rc<Executor>,
+    translator: Translator,
     received: Vec<Frame>,
     transmit: Vec<Frame>,
     pub(crate) counts: Counts,
@@ -58,14 +89,16 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without contexts.
-    #[must_use]
-    pub fn new(machine: Machine, nic: Box<dyn Queue>) -> Self {
-        Self {
+    /// An engine without contexts, to be run on this thread. Contexts are [prepared](crate::install::Prepared) by `loader`.
+    ///
+    /// # Errors
+    /// When this thread cannot run handlers.
+    pub fn new(loader: Arc<Loader>, nic: Box<dyn Queue>) -> Result<Self, TrapError> {
+        let machine = loader.machine;
+        Ok(Self {
             machine,
             nic,
             table: Table::default(),
-            images: Vec::new(),
             contexts: Vec::new(),
             order: Vec::new(),
             next_id: 0,
@@ -73,16 +106,18 @@ impl Engine {
             mpqs: Mpqs::new(
                 QUEUES,
                 HERS,
-                Latch { context: Binding { slot: Slot(0), home: 0 }, header: false, completion: false },
+                Latch { context: Binding { slot: Slot(0), home: 0, message: 0 }, header: false, completion: false },
             ),
-            hpus: (0..machine.clusters).map(|cluster| Hpu::new(machine, cluster)).collect(),
+            admitted: 0,
+            executor: executor()?,
+            translator: Translator::new(loader),
             received: Vec::with_capacity(BATCH),
             transmit: Vec::with_capacity(TRANSMIT_BACKLOG + BATCH * 4),
             counts: Counts::default(),
             latency: Latency::default(),
             first_arrival: None,
             last_feedback: Duration::ZERO,
-        }
+        })
     }
 
     /// One turn: a batch of packets from the NIC to the last of their handlers. `clock` tells the time since some fixed
@@ -91,6 +126,7 @@ impl Engine {
     /// # Errors
     /// When the NIC is of no use any more.
     pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
+        self.take_translations();
         let arrived = self.receive();
         if arrived > 0 {
             let arrival = clock();
@@ -134,10 +170,11 @@ impl Engine {
         let Some(mpq) = self.queue_for(slot, found.key, arrival) else {
             return self.drop_frame(frame, Counter::DropNoMpq);
         };
+        self.admitted += 1;
         let context = context(&mut self.contexts, slot);
         context.counts.add(Counter::Matched, 1);
         let latch = Latch {
-            context: Binding { slot, home: found.key.hash() % self.machine.clusters },
+            context: Binding { slot, home: found.key.hash() % self.machine.clusters, message: self.admitted },
             header: context.handler(Stage::Header).is_some(),
             completion: context.handler(Stage::Completion).is_some(),
         };
@@ -190,37 +227,57 @@ impl Engine {
     ) -> Option<Deferred> {
         let context = context(&mut self.contexts, binding.slot);
         let handler = context.handler(stage)?;
-        let loaded = image(&mut self.images, context.image);
         context.counts.add(started(stage), 1);
         let job = Job {
-            context: context.id,
             handler,
             flow: mpq.0,
-            packet: frame,
+            message: binding.message,
             l1_bytes: context.l1_bytes,
-            image: &loaded.image,
-            image_memory: &mut loaded.memory,
-            memory: &mut context.memory,
-            instruction_limit: context.instruction_limit,
+            image: &context.image.image,
+            translation: context.translation.as_deref(),
+            limits: context.limits,
+            isolation: context.run.isolation,
         };
-        let commands = Commands {
-            nic: &mut *self.nic,
-            transmit: &mut self.transmit,
-            host: context.host.as_ref(),
-            counts: &mut context.counts,
-            may_move: last_use,
-            deferred: None,
-            charge: 0,
-            no_buffer: false,
-        };
+        let commands =
+            Commands::new(&mut *self.nic, &mut self.transmit, context.host.as_ref(), &mut context.counts, last_use);
         let (id, name, lines_left) = (context.id, &context.name, &mut context.lines_left);
         let mut print = |line: &[u8]| print_line(id, name, lines_left, line);
-        let ended = self.hpus[binding.home as usize].run(job, commands, &mut print);
+        let ended = context.hpus[binding.home as usize].run(&self.executor, job, frame, commands, &mut print);
         if let Exit::Fault(fault) = ended.exit {
             context.counts.add(Counter::Faults, 1);
-            context.record_fault(&loaded.image, stage, fault);
+            let note = remote_l1(&self.machine, context, binding.home, fault);
+            context.record_fault(stage, fault, note);
+            self.see_to_devices(binding);
+        }
+        if let Some(difference) = ended.difference {
+            let context = self::context(&mut self.contexts, binding.slot);
+            report(context, stage, &difference);
         }
         ended.deferred
+    }
+
+    /// A context whose image turned out to touch devices at addresses that its translation took for memory is interpreted
+    /// until there is another translation.
+    fn see_to_devices(&mut self, binding: Binding) {
+        let context = context(&mut self.contexts, binding.slot);
+        let touched = context.hpus[binding.home as usize].device_touched();
+        if !touched || context.options.any_device {
+            return;
+        }
+        context.image.any_device.store(true, Relaxed);
+        context.options.any_device = true;
+        context.translation = None;
+        self.translator.request(context.id, context.image.clone(), context.options);
+    }
+
+    /// Hands translations that were asked for to their contexts, if these are still there.
+    fn take_translations(&mut self) {
+        while let Some(made) = self.translator.made() {
+            let mut contexts = self.contexts.iter_mut().flatten();
+            if let Some(context) = contexts.find(|context| context.id == made.context) {
+                context.translation = made.translation;
+            }
+        }
     }
 
     /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
@@ -279,10 +336,31 @@ fn context(contexts: &mut [Option<Context>], slot: Slot) -> &mut Context {
     context
 }
 
-/// The image of an installed context is loaded.
-fn image(images: &mut [Option<LoadedImage>], index: usize) -> &mut LoadedImage {
-    let Some(image) = &mut images[index] else { unreachable!("image {index} is loaded") };
-    image
+/// What is to be said of a fault on another cluster's L1, which a context may have asked not to reach.
+fn remote_l1(machine: &Machine, context: &Context, home: u32, fault: Fault) -> Option<String> {
+    let refused = matches!(fault.cause, Cause::LoadAccess | Cause::StoreAccess);
+    let cluster = cluster_of(machine, fault.address).filter(|&cluster| refused && cluster != home)?;
+    let home_only = context.run.placement == Placement::Home;
+    home_only.then(|| format!("remote L1: cluster {cluster}'s, out of reach of cluster {home} with placement home"))
+}
+
+/// Interpreter and translation disagree.
+#[cold]
+fn report(context: &mut Context, stage: Stage, difference: &Difference) {
+    context.counts.add(Counter::CheckDifferences, 1);
+    let (id, name, image) = (context.id, &context.name, &context.image.image);
+    let pc = match difference {
+        Difference::Exit { translated: Exit::Fault(fault), .. } => Some(fault.pc),
+        _ => context.handler(stage).map(|handler| handler.address),
+    };
+    let place = pc
+        .and_then(|pc| image.symbolize(pc))
+        .map_or_else(|| stage.kind().symbol().to_owned(), |(symbol, offset)| format!("{symbol}+{offset:#x}"));
+    tracing::error!(
+        "context {id} ({name}): interpreter and translation differ in {} handler, {place} (pc {:#010x}): {difference}",
+        stage.name(),
+        pc.unwrap_or(0),
+    );
 }
 
 /// What a handler prints goes to the log, as long as its context has lines left.

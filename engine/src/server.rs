@@ -16,12 +16,12 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::socket_peercred;
 use spin_abi::control::{Reply, Request};
-use spin_abi::map::Machine;
 use spin_shm::Region;
 use spin_shm::channel as wire;
 
 use crate::config::Limits;
 use crate::install::{HOST_ADDRESS, Prepared, User};
+use crate::loader::Loader;
 
 /// Longest pause of a peer that is being sent an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -99,7 +99,7 @@ pub struct Server {
 
 /// What connection threads share.
 struct Shared {
-    machine: Machine,
+    loader: Arc<Loader>,
     limits: Limits,
     tickets: Sender<Ticket>,
     wake: Arc<OwnedFd>,
@@ -130,10 +130,10 @@ impl Server {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(&mut self, machine: Machine, limits: Limits) -> Result<(), ServerError> {
+    pub fn start(&mut self, loader: Arc<Loader>, limits: Limits) -> Result<(), ServerError> {
         let Some((listener, tickets)) = self.listener.take() else { return Ok(()) };
         let wake = self.wake.clone();
-        let shared = Arc::new(Shared { machine, limits, tickets, wake, connections: Arc::default() });
+        let shared = Arc::new(Shared { loader, limits, tickets, wake, connections: Arc::default() });
         let thread = thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared));
         thread.map(drop).map_err(|source| ServerError::Io { path: self.path.clone(), source })
     }
@@ -319,7 +319,7 @@ impl Connection {
         match request {
             Request::Install(install) => {
                 let persistent = install.persistent;
-                let prepared = Prepared::new(install, blob, user.0, &self.shared.machine, &self.shared.limits)
+                let prepared = Prepared::new(install, &blob, user.0, &self.shared.loader, &self.shared.limits)
                     .map_err(|error| error.to_string())?;
                 let host = prepared.host();
                 let Answer::Installed(context) = self.ask(Work::Install(Box::new(prepared)))? else {

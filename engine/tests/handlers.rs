@@ -5,19 +5,60 @@ mod common;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use common::{Lab, ROOT, payload, udp, udp_from};
-use spin_abi::control::Install;
+use common::{Kind, Lab, ROOT, payload, udp, udp_from};
+use spin_abi::control::{Checks, Install};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Cause;
 use spin_engine::install::{HOST_ADDRESS, InstallError, User};
+
+/// Each of these on every engine.
+macro_rules! on_every_engine {
+    ($($test:ident)*) => {
+        on_every_engine!(interp Interp, $($test)*);
+        on_every_engine!(jit Jit, $($test)*);
+        on_every_engine!(check Check, $($test)*);
+    };
+    ($module:ident $kind:ident, $($test:ident)*) => {
+        mod $module {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test(super::Kind::$kind);
+                }
+            )*
+        }
+    };
+}
+
+on_every_engine! {
+    pingpong_answers_each_datagram_from_its_own_buffer
+    what_matches_no_context_is_counted_and_not_touched
+    every_buffer_comes_back
+    sends_of_both_copies_leave_in_order_and_differ
+    misbehaving_handlers_are_ended_and_named
+    faults_of_an_image_built_with_g_name_the_source_line
+    stores_outside_are_faults_wherever_they_go
+    one_context_never_reads_what_another_left
+    host_memory_by_dma_and_host_direct
+    header_payload_completion_in_order
+    removal_drops_what_open_messages_hold
+    open_messages_exhaust_queues_and_the_loss_is_counted
+    open_messages_of_one_context_do_not_keep_out_another
+    when_the_greediest_is_busy_the_next_gives_way
+    a_context_alone_ends_its_own_messages_only_when_they_are_old
+    commands_count_against_the_limit
+    a_send_is_complete_once_its_task_is
+    frames_longer_than_the_nic_takes_are_refused
+    a_nic_that_keeps_old_rules_does_not_mix_up_contexts
+    requests_beyond_the_machine_are_refused
+}
 
 fn rule(text: &str) -> Install {
     Install { rules: vec![text.into()], ..Install::default() }
 }
 
-#[test]
-fn pingpong_answers_each_datagram_from_its_own_buffer() {
-    let mut lab = Lab::new();
+fn pingpong_answers_each_datagram_from_its_own_buffer(kind: Kind) {
+    let mut lab = Lab::new(kind);
     let id = lab.install("udp_pingpong", "udp dport 9999");
     let requests: Vec<_> = (0..100u8).map(|n| udp_from(2000 + u16::from(n), 9999, &[n; 64])).collect();
     let replies = lab.exchange(&requests);
@@ -36,9 +77,8 @@ fn pingpong_answers_each_datagram_from_its_own_buffer() {
     assert!(lab.faults(id).is_empty());
 }
 
-#[test]
-fn what_matches_no_context_is_counted_and_not_touched() {
-    let mut lab = Lab::new();
+fn what_matches_no_context_is_counted_and_not_touched(kind: Kind) {
+    let mut lab = Lab::new(kind);
     lab.install("udp_pingpong", "udp dport 9999");
     assert!(lab.exchange(&[udp(9998, b"no"), vec![0; 14], vec![0; 60]]).is_empty());
     assert_eq!(lab.total(Counter::DropUnmatched), 3);
@@ -46,9 +86,8 @@ fn what_matches_no_context_is_counted_and_not_touched() {
     assert_eq!(lab.total(Counter::PayloadRuns), 0);
 }
 
-#[test]
-fn every_buffer_comes_back() {
-    let mut lab = Lab::with(spin_abi::map::Machine::FPSPIN, 32);
+fn every_buffer_comes_back(kind: Kind) {
+    let mut lab = Lab::with(kind, spin_abi::map::Machine::FPSPIN, 32);
     for name in ["udp_pingpong", "double_send", "endless_loop", "store_outside"] {
         let (id, _) = lab.install_with(name, Install { instruction_limit: Some(10_000), ..rule("udp dport 9999") });
         for round in 0..200u8 {
@@ -61,9 +100,8 @@ fn every_buffer_comes_back() {
     assert_eq!(lab.total(Counter::Released), 4 * 400);
 }
 
-#[test]
-fn sends_of_both_copies_leave_in_order_and_differ() {
-    let mut lab = Lab::new();
+fn sends_of_both_copies_leave_in_order_and_differ(kind: Kind) {
+    let mut lab = Lab::new(kind);
     lab.install("double_send", "udp dport 9999");
     let request = udp(9999, &[0x0f; 20]);
     let replies = lab.exchange(std::slice::from_ref(&request));
@@ -75,9 +113,9 @@ fn sends_of_both_copies_leave_in_order_and_differ() {
 
 /// Sends one packet to a misbehaving handler and checks that it is ended for `cause`, and that the next packet of a
 /// well-behaved context is answered.
-fn ends_with(handler: &str, request: &[u8], cause: Cause) -> (Lab, u32) {
-    let mut lab = Lab::new();
-    let bad = lab.install(handler, "udp dport 1");
+fn ends_with(kind: Kind, handler: &str, request: &[u8], cause: Cause) -> (Lab, u32) {
+    let mut lab = Lab::new(kind);
+    let (bad, _) = lab.install_with(handler, Install { checks: Checks::Exact, ..rule("udp dport 1") });
     lab.install("udp_pingpong", "udp dport 9999");
     let replies = lab.exchange(&[udp(1, request), udp(9999, b"next")]);
     assert_eq!(replies.len(), 1, "{handler}: the next packet is processed");
@@ -89,27 +127,25 @@ fn ends_with(handler: &str, request: &[u8], cause: Cause) -> (Lab, u32) {
     (lab, bad)
 }
 
-#[test]
-fn misbehaving_handlers_are_ended_and_named() {
-    let (lab, id) = ends_with("wild_jump", b"", Cause::InstructionAccess);
+fn misbehaving_handlers_are_ended_and_named(kind: Kind) {
+    let (lab, id) = ends_with(kind, "wild_jump", b"", Cause::InstructionAccess);
     assert_eq!(lab.faults(id)[0].fault.address, 0x2000);
-    let (lab, id) = ends_with("endless_loop", b"", Cause::Watchdog);
+    let (lab, id) = ends_with(kind, "endless_loop", b"", Cause::Watchdog);
     assert!(lab.faults(id)[0].symbol.starts_with("payload_handler"), "{:?}", lab.faults(id));
-    ends_with("illegal", b"", Cause::IllegalInstruction);
-    let (lab, id) = ends_with("null_load", b"", Cause::LoadAccess);
+    ends_with(kind, "illegal", b"", Cause::IllegalInstruction);
+    let (lab, id) = ends_with(kind, "null_load", b"", Cause::LoadAccess);
     assert_eq!(lab.faults(id)[0].fault.address, 0);
-    let (lab, id) = ends_with("stack_overflow", b"", Cause::StackOverflow);
+    let (lab, id) = ends_with(kind, "stack_overflow", b"", Cause::StackOverflow);
     assert!(lab.faults(id)[0].symbol.starts_with("dig"), "{:?}", lab.faults(id));
 }
 
-#[test]
-fn faults_of_an_image_built_with_g_name_the_source_line() {
+fn faults_of_an_image_built_with_g_name_the_source_line(kind: Kind) {
     let source = spin_handlers::source("null_load");
     let text = std::fs::read_to_string(&source).unwrap();
     let expected = 1 + text.lines().position(|line| line.contains("*(volatile uint32_t *)0")).expect("the load");
     let fault = |arguments: &[&str]| {
         let image = spin_handlers::try_build(&[&source], arguments).unwrap();
-        let mut lab = Lab::new();
+        let mut lab = Lab::new(kind);
         let (id, _) = lab.try_install(&image, rule("udp dport 1"), ROOT).unwrap();
         lab.exchange(&[udp(1, b"")]);
         lab.faults(id).pop().expect("a fault")
@@ -123,21 +159,19 @@ fn faults_of_an_image_built_with_g_name_the_source_line() {
     assert_eq!(fault(&[]).line, None);
 }
 
-#[test]
-fn stores_outside_are_faults_wherever_they_go() {
+fn stores_outside_are_faults_wherever_they_go(kind: Kind) {
     for choice in [b'e', b'E', b'b', b'n', b's', b'h', b'c', b'w'] {
-        ends_with("store_outside", &[choice], Cause::StoreAccess);
+        ends_with(kind, "store_outside", &[choice], Cause::StoreAccess);
     }
-    let mut lab = Lab::new();
+    let mut lab = Lab::new(kind);
     lab.install("store_outside", "udp dport 1");
     assert_eq!(lab.exchange(&[udp(1, b"x")]).len(), 1, "without a bad store it answers");
 }
 
-#[test]
-fn one_context_never_reads_what_another_left() {
+fn one_context_never_reads_what_another_left(kind: Kind) {
     // The counter's image keeps its state; another context of the same user shares it, another user's does not.
     let image = spin_handlers::build(&spin_handlers::source("counter"));
-    let mut lab = Lab::new();
+    let mut lab = Lab::new(kind);
     let (first, _) = lab.try_install(&image, rule("udp dport 1"), User(1000)).unwrap();
     lab.try_install(&image, rule("udp dport 2"), User(1000)).unwrap();
     lab.try_install(&image, rule("udp dport 3"), User(1001)).unwrap();
@@ -154,9 +188,8 @@ fn one_context_never_reads_what_another_left() {
     assert_eq!(count(&mut lab, 2), 1004, "the image stays while a context uses it");
 }
 
-#[test]
-fn host_memory_by_dma_and_host_direct() {
-    let mut lab = Lab::new();
+fn host_memory_by_dma_and_host_direct(kind: Kind) {
+    let mut lab = Lab::new(kind);
     let install = Install { host_mem: 4096, ..rule("udp dport 1") };
     let (id, host) = lab.install_with("dma_probe", install);
     let host = host.expect("host memory");
@@ -190,9 +223,8 @@ fn marks(host: &spin_shm::Region, count: u64) -> Vec<(char, u8)> {
         .collect()
 }
 
-#[test]
-fn header_payload_completion_in_order() {
-    let mut lab = Lab::new();
+fn header_payload_completion_in_order(kind: Kind) {
+    let mut lab = Lab::new(kind);
     let install = Install { host_mem: 4096, eom: Some("payload[0:1] = 0xee".into()), ..rule("udp dport 1") };
     let (_, host) = lab.install_with("three_handlers", install);
     let host = host.expect("host memory");
@@ -207,9 +239,8 @@ fn header_payload_completion_in_order() {
     assert_eq!(lab.total(Counter::Messages), 2);
 }
 
-#[test]
-fn removal_drops_what_open_messages_hold() {
-    let mut lab = Lab::new();
+fn removal_drops_what_open_messages_hold(kind: Kind) {
+    let mut lab = Lab::new(kind);
     let install = Install { eom: Some("never".into()), ..rule("udp dport 1") };
     let (id, _) = lab.install_with("three_handlers", install);
     lab.exchange(&[udp(1, b"123456"), udp(1, b"123456")]);
@@ -221,9 +252,8 @@ fn removal_drops_what_open_messages_hold() {
     assert_eq!(lab.total(Counter::DropUnmatched), 1);
 }
 
-#[test]
-fn open_messages_exhaust_queues_and_the_loss_is_counted() {
-    let mut lab = Lab::new();
+fn open_messages_exhaust_queues_and_the_loss_is_counted(kind: Kind) {
+    let mut lab = Lab::new(kind);
     lab.install_with("three_handlers", Install { eom: Some("never".into()), ..rule("udp dport 1") });
     for flow in 0..300 {
         lab.exchange(&[udp_from(1000 + flow, 1, b"123456")]);
@@ -232,9 +262,8 @@ fn open_messages_exhaust_queues_and_the_loss_is_counted() {
     assert_eq!(lab.total(Counter::PayloadRuns), 256);
 }
 
-#[test]
-fn open_messages_of_one_context_do_not_keep_out_another() {
-    let mut lab = Lab::new();
+fn open_messages_of_one_context_do_not_keep_out_another(kind: Kind) {
+    let mut lab = Lab::new(kind);
     let greedy = lab.install_with("three_handlers", Install { eom: Some("never".into()), ..rule("udp dport 1") }).0;
     lab.install("udp_pingpong", "udp dport 9999");
     for flow in 0..256 {
@@ -253,9 +282,8 @@ fn open_messages_of_one_context_do_not_keep_out_another() {
     assert_eq!(lab.total(Counter::HeaderRuns), headers + 1);
 }
 
-#[test]
-fn when_the_greediest_is_busy_the_next_gives_way() {
-    let mut lab = Lab::new();
+fn when_the_greediest_is_busy_the_next_gives_way(kind: Kind) {
+    let mut lab = Lab::new(kind);
     let open = |port: u16| Install { eom: Some("never".into()), ..rule(&format!("udp dport {port}")) };
     for port in 1..=5 {
         lab.install_with("three_handlers", open(port));
@@ -273,9 +301,8 @@ fn when_the_greediest_is_busy_the_next_gives_way() {
     assert_eq!((lab.total(Counter::DropNoMpq), lab.total(Counter::MessagesEvicted)), (0, 8));
 }
 
-#[test]
-fn a_context_alone_ends_its_own_messages_only_when_they_are_old() {
-    let mut lab = Lab::new();
+fn a_context_alone_ends_its_own_messages_only_when_they_are_old(kind: Kind) {
+    let mut lab = Lab::new(kind);
     lab.install_with("three_handlers", Install { eom: Some("never".into()), ..rule("udp dport 1") });
     for flow in 0..256 {
         lab.exchange(&[udp_from(1000 + flow, 1, b"123456")]);
@@ -291,17 +318,16 @@ fn a_context_alone_ends_its_own_messages_only_when_they_are_old() {
     assert_eq!(lab.total(Counter::HeaderRuns), headers, "the one used two seconds ago was not the one to go");
 }
 
-#[test]
-fn commands_count_against_the_limit() {
+fn commands_count_against_the_limit(kind: Kind) {
     let limited =
         |host_mem| Install { host_mem, scratchpad: 65536, instruction_limit: Some(100_000), ..rule("udp dport 1") };
-    let mut lab = Lab::new();
+    let mut lab = Lab::new(kind);
     let (id, _) = lab.install_with("command_loop", limited(0));
     // A send counts for 1000 instructions and more.
     let sent = lab.exchange(&[udp(1, b"go")]).len();
     assert!((50..100).contains(&sent), "{sent} frames");
     assert_eq!(lab.faults(id)[0].fault.cause, Cause::Watchdog);
-    let mut lab = Lab::new();
+    let mut lab = Lab::new(kind);
     lab.install_with("command_loop", limited(65536));
     lab.exchange(&[udp(1, b"go")]);
     // 64 KiB count for 8192 instructions; the copy that uses the rest up is the last.
@@ -309,17 +335,15 @@ fn commands_count_against_the_limit() {
     assert!((12..=13).contains(&copies), "{copies} copies");
 }
 
-#[test]
-fn a_send_is_complete_once_its_task_is() {
-    let mut lab = Lab::new();
+fn a_send_is_complete_once_its_task_is(kind: Kind) {
+    let mut lab = Lab::new(kind);
     let id = lab.install("late_wait", "udp dport 1");
     assert_eq!(lab.exchange(&[udp(1, b"first"), udp(1, b"second")]).len(), 2);
     assert!(lab.faults(id).is_empty(), "{:?}", lab.faults(id));
 }
 
-#[test]
-fn frames_longer_than_the_nic_takes_are_refused() {
-    let mut lab = Lab::new();
+fn frames_longer_than_the_nic_takes_are_refused(kind: Kind) {
+    let mut lab = Lab::new(kind);
     lab.longest.store(100, Relaxed);
     lab.install("double_send", "udp dport 1");
     assert_eq!(lab.exchange(&[udp(1, &[0; 58])]).len(), 2);
@@ -327,9 +351,8 @@ fn frames_longer_than_the_nic_takes_are_refused() {
     assert_eq!(lab.total(Counter::CommandErrors), 2);
 }
 
-#[test]
-fn a_nic_that_keeps_old_rules_does_not_mix_up_contexts() {
-    let mut lab = Lab::new();
+fn a_nic_that_keeps_old_rules_does_not_mix_up_contexts(kind: Kind) {
+    let mut lab = Lab::new(kind);
     let first = lab.install("counter", "udp dport 1");
     let second = lab.install("udp_pingpong", "udp dport 9999");
     lab.refuse_rules.store(true, Relaxed);
@@ -341,10 +364,9 @@ fn a_nic_that_keeps_old_rules_does_not_mix_up_contexts() {
     assert_eq!(lab.engine.context_infos().iter().map(|info| info.context).collect::<Vec<_>>(), [second]);
 }
 
-#[test]
-fn requests_beyond_the_machine_are_refused() {
+fn requests_beyond_the_machine_are_refused(kind: Kind) {
     let image = spin_handlers::build(&spin_handlers::source("udp_pingpong"));
-    let mut lab = Lab::new();
+    let mut lab = Lab::new(kind);
     let mut refused = |install: Install| match lab.try_install(&image, install, ROOT) {
         Err(error) => error.to_string(),
         Ok(_) => panic!("accepted"),

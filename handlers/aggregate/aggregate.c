@@ -22,7 +22,7 @@ void payload_handler(handler_args_t *args) {
     if (!message || !spin_parse_udp(args, &p)) return;
     uint32_t sum = 0;
     for (uint32_t at = 0; at + 4 <= p.payload_len; at += 4) sum += spin_load32(p.payload + at);
-    spin_amo_add(message, sum);
+    spin_add(message, sum);
 }
 
 void completion_handler(handler_args_t *args) {

@@ -21,7 +21,7 @@ void payload_handler(handler_args_t *args) {
     if (!bins || !spin_parse_udp(args, &p)) return;
     for (uint32_t at = 0; at + 4 <= p.payload_len; at += 4) {
         uint32_t value = spin_load32(p.payload + at);
-        if (value < BINS) spin_amo_add(&bins[value], 1);
+        if (value < BINS) spin_add(&bins[value], 1);
     }
 }
 

@@ -16,12 +16,15 @@ static uint32_t *vector_of(const task_t *task) {
     return task->scratchpad_size[home(task)] < VECTOR_BYTES ? NULL : (uint32_t *)task->scratchpad[home(task)];
 }
 
+static void add(uint32_t *restrict vector, const uint8_t *restrict data, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) spin_add(&vector[i], spin_load32(data + 4 * i));
+}
+
 void payload_handler(handler_args_t *args) {
     spin_packet p;
     uint32_t *vector = vector_of(args->task);
     if (!vector || !spin_parse_udp(args, &p)) return;
-    uint32_t count = SPIN_MIN(p.payload_len / 4, ELEMENTS);
-    for (uint32_t i = 0; i < count; i++) spin_amo_add(&vector[i], spin_load32(p.payload + 4 * i));
+    add(vector, p.payload, SPIN_MIN(p.payload_len / 4, ELEMENTS));
 }
 
 void completion_handler(handler_args_t *args) {

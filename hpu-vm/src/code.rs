@@ -9,7 +9,7 @@ use crate::inst::{Inst, Op};
 const NOTHING: Decoded = Decoded { inst: Inst::new(Op::Ebreak), size: 0 };
 
 /// A run of executable bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CodeSegment {
     /// Guest address of the first byte, even.
     pub base: u32,

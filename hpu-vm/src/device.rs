@@ -2,7 +2,7 @@
 
 use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, STDOUT_BASE, STDOUT_SIZE};
-use spin_abi::regs::DRIVER_SIZE;
+use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORD_COUNT, COMMAND_WORDS, DRIVER_SIZE};
 
 use crate::hart::Hart;
 use crate::inst::Reg;
@@ -24,8 +24,76 @@ pub enum Trap {
     Wait,
 }
 
-/// Devices of an HPU. The interpreter calls it for addresses that are in no range of the view but for which
-/// [`is_device`] holds; so task registers that lie in the view as plain bytes never arrive here.
+/// The command words and the info register: the HPU keeps them, all zero when a task begins, until a command is issued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CommandRegisters {
+    /// The words.
+    pub words: [u32; COMMAND_WORD_COUNT],
+    /// Type and event request.
+    pub info: u32,
+}
+
+impl CommandRegisters {
+    /// As at the start of a task.
+    pub(crate) const ZERO: Self = Self { words: [0; COMMAND_WORD_COUNT], info: 0 };
+
+    /// Offset in this structure of the register that an access of `width` bytes at `address` is to.
+    pub(crate) const fn offset(address: u32, width: u32) -> Option<usize> {
+        let at = address.wrapping_sub(DRIVER_BASE);
+        let word = at.wrapping_sub(COMMAND_WORDS);
+        if width != 4 || !at.is_multiple_of(4) {
+            None
+        } else if word < 4 * COMMAND_WORD_COUNT as u32 {
+            Some(word as usize)
+        } else if at == COMMAND_INFO {
+            Some(4 * COMMAND_WORD_COUNT)
+        } else {
+            None
+        }
+    }
+
+    fn register(&mut self, address: u32, width: u8) -> Option<&mut u32> {
+        let index = Self::offset(address, width.into())? / 4;
+        Some(if index < COMMAND_WORD_COUNT { &mut self.words[index] } else { &mut self.info })
+    }
+}
+
+/// A load that an instruction makes at a device's address.
+pub(crate) fn load<D: Device>(
+    device: &mut D,
+    hart: &mut Hart,
+    view: &mut View<'_>,
+    address: u32,
+    width: u8,
+) -> Result<u32, Trap> {
+    match hart.command.register(address, width) {
+        Some(register) => Ok(*register),
+        None if address == DRIVER_BASE + COMMAND_ISSUE && width == 4 => device.issue(view, &hart.command),
+        None => device.load(view, address, width),
+    }
+}
+
+/// A store that an instruction makes at a device's address.
+pub(crate) fn store<D: Device>(
+    device: &mut D,
+    hart: &mut Hart,
+    view: &mut View<'_>,
+    address: u32,
+    width: u8,
+    value: u32,
+) -> Result<(), Trap> {
+    match hart.command.register(address, width) {
+        Some(register) => {
+            *register = value;
+            Ok(())
+        }
+        None => device.store(view, address, width, value),
+    }
+}
+
+/// Devices of an HPU. They are asked for addresses that are in no range of the view but for which [`is_device`] holds; so
+/// task registers that lie in the view as plain bytes never arrive here, nor do the [`CommandRegisters`].
 ///
 /// `view` is the task's memory, for devices that copy from or to it.
 pub trait Device {
@@ -41,6 +109,15 @@ pub trait Device {
     /// # Errors
     /// A [`Trap`] ends the handler.
     fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap>;
+
+    /// Issues the command in the registers and returns its handle. By default there is no command unit.
+    ///
+    /// # Errors
+    /// A [`Trap`] ends the handler.
+    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
+        let _ = (view, command);
+        Err(Trap::Fault(Cause::DeviceAccess))
+    }
 
     /// Time that device accesses since the last call took beyond their own instruction, in instructions: it counts
     /// against the task's limit, which stands for the time a handler may hold its HPU.

@@ -3,6 +3,7 @@
 use spin_abi::map::RETURN_ADDRESS;
 
 use crate::csr::Csr;
+use crate::device::CommandRegisters;
 use crate::inst::Reg;
 use crate::vector::{VLEN_BYTES, VectorState};
 
@@ -30,6 +31,10 @@ pub struct Hart {
     pub(crate) retired: u64,
     pub(crate) cycle_offset: u64,
     pub(crate) instret_offset: u64,
+    /// Registers of the command unit.
+    pub command: CommandRegisters,
+    /// More was changed than translated code, which sees to that by itself, leaves behind.
+    pub(crate) dirty: bool,
     /// Vector registers and what belongs to them.
     pub vector: VectorState,
 }
@@ -50,6 +55,8 @@ impl Hart {
             retired: 0,
             cycle_offset: 0,
             instret_offset: 0,
+            command: CommandRegisters::ZERO,
+            dirty: false,
             vector: VectorState::NEW,
         }
     }
@@ -60,20 +67,32 @@ impl Hart {
         // Field by field: to rewrite all of it would write the vector registers too, which few tasks use.
         self.x = [0; 32];
         self.pc = entry;
-        self.clear_reservation();
-        (self.reserved_value, self.cycle_offset, self.instret_offset) = (0, 0, 0);
+        self.clean();
         self.vector.clear();
         self.set(Reg::SP, sp);
         self.set(Reg::A0, argument);
         self.set(Reg::RA, RETURN_ADDRESS);
     }
 
-    /// Prepares a task of translated code that has its registers elsewhere and takes only these from here.
-    pub(crate) fn begin_in_host_registers(&mut self, sp: u32, argument: u32) {
-        (self.x[Reg::SP.index()], self.x[Reg::A0.index()]) = (sp, argument);
-        (self.cycle_offset, self.instret_offset) = (0, 0);
-        self.clear_reservation();
+    /// Whether a task of translated code, which has its registers elsewhere, can begin.
+    #[inline]
+    pub(crate) const fn is_clean(&self) -> bool {
+        !(self.dirty | self.vector.used)
+    }
+
+    /// Prepares such a task.
+    pub(crate) fn begin_translated(&mut self) {
+        if self.dirty {
+            self.clean();
+        }
         self.vector.clear();
+    }
+
+    fn clean(&mut self) {
+        self.clear_reservation();
+        (self.reserved_value, self.cycle_offset, self.instret_offset) = (0, 0, 0);
+        self.command = CommandRegisters::ZERO;
+        self.dirty = false;
     }
 
     /// Instructions completed since the hart was made, over all tasks.

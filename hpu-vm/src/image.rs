@@ -159,6 +159,14 @@ impl Image {
         crate::jit::addresses_taken(&self.code, self.data.iter().map(|segment| &*segment.bytes))
     }
 
+    /// Every segment: where it lies, what it is, whether handlers may write it, and its first contents. Code comes
+    /// first, then data; both by address.
+    pub fn segments(&self) -> impl Iterator<Item = (u32, RegionKind, bool, &[u8])> {
+        let code = self.code.segments().iter().map(|code| (code.base, RegionKind::Code, false, &*code.bytes));
+        let data = self.data.iter().map(|data| (data.base, data.kind, data.writable, &*data.bytes));
+        code.chain(data)
+    }
+
     /// Fresh memory for what the image's handlers may write, with its initial contents.
     #[must_use]
     pub fn instantiate(&self) -> ImageMemory {

@@ -13,7 +13,7 @@ use crate::alu;
 use crate::code::Code;
 use crate::csr::Csr;
 use crate::decode::Decoded;
-use crate::device::{Device, Trap, is_device};
+use crate::device::{self, Device, Trap, is_device};
 use crate::hart::Hart;
 use crate::inst::{Inst, Op, Reg};
 use crate::vector::{self, Refusal};
@@ -46,6 +46,7 @@ enum Stop {
 /// with a new limit goes on from there (a limit of 1 steps). Neither allocates nor blocks, unless `device` does.
 pub fn run<D: Device>(hart: &mut Hart, code: &Code, view: &mut View<'_>, device: &mut D, limit: u64) -> Exit {
     hart.x[0] = 0;
+    hart.dirty = true;
     if hart.pc & 1 != 0 {
         return fetch_fault(hart.pc, code);
     }
@@ -210,7 +211,8 @@ impl<D: Device> Core<'_, '_, D> {
         if !is_device(address) {
             return Err(self.denied(address, Cause::LoadAccess));
         }
-        let value = self.device.load(self.view, address, narrow(width)).map_err(|trap| trapped(trap, address))?;
+        let value = device::load(self.device, self.hart, self.view, address, narrow(width));
+        let value = value.map_err(|trap| trapped(trap, address))?;
         self.charge();
         Ok(value & lower_bytes(width))
     }
@@ -221,7 +223,8 @@ impl<D: Device> Core<'_, '_, D> {
             return Err(self.denied(address, Cause::StoreAccess));
         }
         let value = value & lower_bytes(width);
-        self.device.store(self.view, address, narrow(width), value).map_err(|trap| trapped(trap, address))?;
+        let stored = device::store(self.device, self.hart, self.view, address, narrow(width), value);
+        stored.map_err(|trap| trapped(trap, address))?;
         self.charge();
         Ok(())
     }
@@ -274,17 +277,14 @@ impl<D: Device> Core<'_, '_, D> {
     /// Out of the scalar instructions' way: it is long.
     #[inline(never)]
     fn vector(&mut self, bits: u32) -> Result<(), Stop> {
-        vector::execute(self.hart, self.view, bits).map_err(|refusal| match refusal {
-            Refusal::Illegal => Stop::Fault { cause: Cause::IllegalInstruction, address: bits },
-            Refusal::Load(address) => self.atomic_denied(address, Cause::LoadAccess),
-            Refusal::Store(address) => self.atomic_denied(address, Cause::StoreAccess),
-        })
+        vector(self.hart, self.view, bits).map_err(|(cause, address)| Stop::Fault { cause, address })
     }
 
     /// Devices take plain loads and stores of scalars only.
     #[cold]
     fn atomic_denied(&self, address: u32, cause: Cause) -> Stop {
-        self.denied(address, if is_device(address) { Cause::DeviceAccess } else { cause })
+        let (cause, address) = plain_denied(self.view, address, cause);
+        Stop::Fault { cause, address }
     }
 
     /// The fault of an access to `address` that the view refused.
@@ -293,6 +293,22 @@ impl<D: Device> Core<'_, '_, D> {
         let cause = if self.view.below_stack(address) { Cause::StackOverflow } else { cause };
         Stop::Fault { cause, address }
     }
+}
+
+/// Executes a vector instruction; else the fault's cause and address.
+pub(crate) fn vector(hart: &mut Hart, view: &mut View<'_>, bits: u32) -> Result<(), (Cause, u32)> {
+    vector::execute(hart, view, bits).map_err(|refusal| match refusal {
+        Refusal::Illegal => (Cause::IllegalInstruction, bits),
+        Refusal::Load(address) => plain_denied(view, address, Cause::LoadAccess),
+        Refusal::Store(address) => plain_denied(view, address, Cause::StoreAccess),
+    })
+}
+
+/// The fault of an access that no device takes and the view refused.
+#[cold]
+fn plain_denied(view: &View<'_>, address: u32, cause: Cause) -> (Cause, u32) {
+    let cause = if is_device(address) { Cause::DeviceAccess } else { cause };
+    (if view.below_stack(address) { Cause::StackOverflow } else { cause }, address)
 }
 
 const fn aligned(address: u32, misaligned: Cause) -> Result<(), Stop> {

@@ -55,7 +55,7 @@ pub mod vector;
 pub mod view;
 
 pub use code::Code;
-pub use device::{Device, NoDevice, Trap};
+pub use device::{CommandRegisters, Device, NoDevice, Trap};
 pub use hart::Hart;
 pub use image::{Image, ImageMemory, Kind, LoadError};
 pub use inst::{Inst, Op, Reg};

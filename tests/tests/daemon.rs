@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
-use libspin::{Client, Install};
+use libspin::{Checks, Client, Install, Placement};
 use rustix::process::Signal;
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_tests::{PATIENCE, Spind, binary};
@@ -92,7 +92,8 @@ fn faults_are_reported_with_cause_place_and_symbol() {
     let spind = Spind::start(&["--nic", "loopback"]);
     let mut client = Client::connect(spind.socket()).unwrap();
     for (port, handler) in [(1, "wild_jump"), (2, "endless_loop"), (3, "store_outside")] {
-        client.install(&rule(&format!("udp dport {port}")), &image(handler)).unwrap();
+        let install = Install { checks: Checks::Exact, ..rule(&format!("udp dport {port}")) };
+        client.install(&install, &image(handler)).unwrap();
     }
     client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
     let with_lines = spin_handlers::try_build(&[&spin_handlers::source("illegal")], &["-g"]).unwrap();
@@ -318,8 +319,44 @@ fn a_handler_that_sends_without_end_does_not_hang_a_replay() {
     let spind = Spind::start(&["--nic", "loopback"]);
     let mut client = Client::connect(spind.socket()).unwrap();
     client.install(&rule("udp dport 1"), &image("command_loop")).unwrap();
-    assert!(answers(&mut client, 1) > 100, "it sent until it was ended");
+    assert!((1..1000).contains(&answers(&mut client, 1)), "it sent until it was refused or ended");
     assert_eq!(client.stats().unwrap().contexts[0].faults.len(), 1);
+}
+
+#[test]
+fn each_engine_serves_and_says_how_contexts_are_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let handler = image_file(&folder, "udp_pingpong");
+    for engine in ["interp", "jit", "check"] {
+        let spind = Spind::start(&["--nic", "loopback", "--engine", engine]);
+        let options = ["--checks", "exact", "--isolation", "message", "--placement", "home", "--watchdog-us", "5000"];
+        let install = [&["install", &handler, "--rule", "udp dport 9999"], &options[..]].concat();
+        spind.ctl_ok(&install);
+        let mut client = Client::connect(spind.socket()).unwrap();
+        assert_eq!(answers(&mut client, 9999), 1, "{engine}");
+        let how = format!("engine: {engine}; checks: exact; isolation: message; placement: home; limit: 5000 us");
+        for command in ["list", "stats"] {
+            let shown = spind.ctl_ok(&[command]);
+            assert!(shown.contains(&how), "{how:?} in\n{shown}");
+        }
+        let refused = spind.ctl(&["install", &handler, "--rule", "any", "--watchdog-us", "10001"]);
+        let reason = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(reason.contains("time limit in microseconds 10001: between 1 and 10000"), "{reason}");
+        let stats = client.stats().unwrap();
+        assert!(stats.engine.contains(&("check_differences".into(), 0)), "{:?}", stats.engine);
+    }
+}
+
+#[test]
+fn another_clusters_l1_is_named_where_it_is_out_of_reach() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    let home = Install { scratchpad: 64, placement: Placement::Home, ..rule("udp dport 1") };
+    client.install(&home, &image("remote_l1")).unwrap();
+    client.replay(&capture(&[udp(1, b"1x")])).unwrap();
+    let stats = spind.ctl_ok(&["stats"]);
+    assert!(stats.contains("store outside its memory (pc 0x1d00"), "{stats}");
+    assert!(stats.contains(": remote L1: cluster "), "{stats}");
 }
 
 #[test]

@@ -30,13 +30,16 @@ struct Args {
     /// Only cases whose NAME/SIZE contains this.
     #[arg(long)]
     filter: Option<String>,
+    /// Only variants whose name contains this; nothing is written then.
+    #[arg(long)]
+    variant: Option<String>,
     /// Rounds, interleaved over variants.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Where to write the rows as JSON [default: bench/results/handlers.json, nowhere with --filter].
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Folder of the handlers' images.
+    /// Folder of the handlers' images; those with vector instructions are in its folder `vector`.
     #[arg(long, default_value = "target/handlers")]
     images: PathBuf,
     /// Folder of the native twins' libraries.
@@ -68,7 +71,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         println!("{}", line(&measured));
         rows.extend(measured);
     }
-    match (&args.json, &args.filter) {
+    match (&args.json, args.filter.as_ref().or(args.variant.as_ref())) {
         (Some(path), _) => write(path, &rows),
         (None, None) => write(Path::new(RESULTS), &rows),
         (None, Some(_)) => Ok(()),
@@ -95,14 +98,21 @@ fn variants(work: &Work, args: &Args, executor: &Rc<Executor>) -> Result<Variant
         let twins = Twins::load(&args.native.join(name).with_extension("so"))?;
         variants.push((name, Box::new(twins.runner(work)?)));
     }
-    let image = args.images.join(work.case.handler.symbol()).with_extension("elf");
-    let image =
-        std::fs::read(&image).map_err(|error| format!("{}: {error}; `make handlers` builds it", image.display()))?;
+    let image = read_image(&args.images, work)?;
     for (name, checks) in [("jit-page", Checks::Page), ("jit-exact", Checks::Exact)] {
         variants.push((name, Box::new(Jit::new(executor.clone(), &image, work, checks)?)));
     }
+    let vectors = read_image(&args.images.join("vector"), work)?;
+    variants.push(("jit-vector", Box::new(Jit::new(executor.clone(), &vectors, work, Checks::Page)?)));
     variants.push(("interp", Box::new(Interp::new(&image, work)?)));
+    variants.retain(|(name, _)| args.variant.as_ref().is_none_or(|wanted| name.contains(wanted)));
     Ok(variants)
+}
+
+/// The image of the work's handler.
+fn read_image(folder: &Path, work: &Work) -> Result<Vec<u8>, String> {
+    let path = folder.join(work.case.handler.symbol()).with_extension("elf");
+    std::fs::read(&path).map_err(|error| format!("{}: {error}; `make bench-handlers` builds it", path.display()))
 }
 
 fn write(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {

@@ -4,16 +4,18 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde::Serialize;
-use spin_abi::control::Install;
+use spin_abi::control::{Engine as Kind, Install};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_bench::wire::{Ipv4, UDP, datagram, ethernet};
 use spin_engine::config::Limits;
 use spin_engine::install::Prepared;
+use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Frame, Queue};
@@ -32,6 +34,9 @@ struct Args {
     /// Image of udp_pingpong.
     #[arg(long, default_value = "target/handlers/udp_pingpong.elf")]
     image: PathBuf,
+    /// What runs the handler.
+    #[arg(long, default_value_t, value_name = "interp|jit|check")]
+    engine: Kind,
     /// Rounds, interleaved over sizes and variants.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
@@ -76,10 +81,15 @@ fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     }
     lab.verify((args.rounds * args.batches * BATCH * SIZES.len()) as u64)?;
     let mut rows = Vec::new();
+    let variant = match args.engine {
+        Kind::Interp => "interp",
+        Kind::Jit => "jit",
+        Kind::Check => "check",
+    };
     println!("{:<14} {:>16} {:>16} {:>8}", "case", "engine ns/packet", "native ns/packet", "ratio");
     for (size, (engine, native)) in SIZES.iter().zip(times) {
         let case = format!("pingpong/{}", size + 42);
-        let (engine, native) = (row(&case, "interp", engine), row(&case, "native-swap", native));
+        let (engine, native) = (row(&case, variant, engine), row(&case, "native-swap", native));
         println!("{case:<14} {:>16.1} {:>16.1} {:>8.1}", engine.median, native.median, engine.median / native.median);
         rows.extend([engine, native]);
     }
@@ -105,12 +115,13 @@ struct Lab {
 impl Lab {
     fn new(args: &Args) -> Result<Self, Box<dyn std::error::Error>> {
         let (near, far) = pair(4 * BATCH)?;
-        let mut engine = Engine::new(Machine::PSPIN, Box::new(near));
+        let loader = Arc::new(Loader::new(Machine::PSPIN, args.engine));
+        let mut engine = Engine::new(loader.clone(), Box::new(near))?;
         let install = Install { rules: vec!["udp dport 9999".into()], ..Install::default() };
         let limits = Limits::default();
         let image = std::fs::read(&args.image)
             .map_err(|error| format!("{}: {error}; `make handlers` builds it", args.image.display()))?;
-        engine.install(Prepared::new(install, image, 0, &Machine::PSPIN, &limits)?, &limits)?;
+        engine.install(Prepared::new(install, &image, 0, &loader, &limits)?, &limits)?;
         Ok(Self { engine, far, frames: Vec::with_capacity(BATCH) })
     }
 

@@ -134,12 +134,11 @@ impl Runner for Jit {
             limits: Limits { time: Some(TIME_LIMIT), instructions: None },
             may_park: false,
         };
+        let mut bound = self.executor.bind(&mut self.slot, &task, &mut page);
         for packet in packets {
             let packet_at = PACKETS_BASE + u32::try_from(packet * self.stride).map_err(|error| error.to_string())?;
-            self.block.set(regs::PACKET_ADDR, packet_at);
-            self.block.set(regs::L2_PACKET_ADDR, packet_at);
-            self.slot.describe(&self.block);
-            match self.executor.run(&mut self.slot, &mut [], &task, &mut page) {
+            bound.describe(&self.block, [(regs::PACKET_ADDR, packet_at), (regs::L2_PACKET_ADDR, packet_at)]);
+            match bound.run(&mut []) {
                 Exit::Returned | Exit::Finished => {}
                 other => return Err(format!("packet {packet}: {other:?}")),
             }

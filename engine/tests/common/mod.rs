@@ -1,19 +1,22 @@
 //! An engine on one end of a pair in memory, the test on the other.
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
+pub use spin_abi::control::Engine as Kind;
 use spin_abi::control::{ContextInfo, FaultInfo, Install};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_abi::rules::Test;
 use spin_engine::config::Limits;
 use spin_engine::install::{InstallError, Prepared, User};
+use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Frame, NicError, Queue};
@@ -25,6 +28,7 @@ pub struct Lab {
     pub engine: Engine,
     pub far: MemoryQueue,
     pub limits: Limits,
+    pub loader: Arc<Loader>,
     /// What the engine's clock shows.
     pub now: Duration,
     /// The NIC refuses new rules while set.
@@ -93,20 +97,46 @@ impl Queue for Nic {
     }
 }
 
+/// The image of one of the repository's handlers, compiled once.
+pub fn image(handler: &str) -> Arc<[u8]> {
+    static KNOWN: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
+    // A handler that does not compile fails every test that needs it.
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(image) = known.get(handler) {
+        return image.clone();
+    }
+    let image: Arc<[u8]> = spin_handlers::build(&spin_handlers::source(handler)).into();
+    known.insert(handler.to_owned(), image.clone());
+    image
+}
+
+/// All frames were handled alike by interpreter and translation, if they were compared.
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.total(Counter::CheckDifferences), 0, "interpreter and translation agree");
+        }
+    }
+}
+
 impl Lab {
-    pub fn new() -> Self {
-        Self::with(Machine::PSPIN, 256)
+    pub fn new(kind: Kind) -> Self {
+        Self::with(kind, Machine::PSPIN, 256)
     }
 
-    pub fn with(machine: Machine, frames: usize) -> Self {
+    pub fn with(kind: Kind, machine: Machine, frames: usize) -> Self {
         let (queue, far) = pair(frames).expect("a pair");
         let refuse_rules = Arc::new(AtomicBool::new(false));
         let longest = Arc::new(AtomicUsize::new(queue.max_frame()));
         let nic = Nic { queue, refuse_rules: refuse_rules.clone(), longest: longest.clone() };
+        let loader = Arc::new(Loader::new(machine, kind));
+        // Debug builds interpret slowly, on machines that do much else.
+        let limits = Limits { watchdog_us: 200_000, ..Limits::default() };
         Self {
-            engine: Engine::new(machine, Box::new(nic)),
+            engine: Engine::new(loader.clone(), Box::new(nic)).expect("a timer"),
             far,
-            limits: Limits::default(),
+            limits,
+            loader,
             now: Duration::ZERO,
             refuse_rules,
             longest,
@@ -119,7 +149,7 @@ impl Lab {
         install: Install,
         user: User,
     ) -> Result<(u32, Option<Arc<Region>>), InstallError> {
-        let prepared = Prepared::new(install, image.to_vec(), user.0, &Machine::PSPIN, &self.limits)?;
+        let prepared = Prepared::new(install, image, user.0, &self.loader, &self.limits)?;
         let host = prepared.host();
         Ok((self.engine.install(prepared, &self.limits)?, host))
     }
@@ -130,8 +160,7 @@ impl Lab {
     }
 
     pub fn install_with(&mut self, handler: &str, install: Install) -> (u32, Option<Arc<Region>>) {
-        let image = spin_handlers::build(&spin_handlers::source(handler));
-        self.try_install(&image, install, ROOT).expect("a handler of ours installs")
+        self.try_install(&image(handler), install, ROOT).expect("a handler of ours installs")
     }
 
     /// Lets frames arrive all at once and returns what was sent meanwhile.

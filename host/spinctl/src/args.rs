@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use libspin::{Checks, Isolation, Placement};
 
 /// Install, list, watch and remove sPIN execution contexts of a running spind.
 #[derive(Debug, Parser)]
@@ -90,9 +91,23 @@ pub struct InstallArgs {
     /// Bytes of each packet to copy to L1; all of it unless given.
     #[arg(long, value_name = "BYTES")]
     pub l1_bytes: Option<u32>,
-    /// Instructions a handler may run before it is ended; a send counts for 1000, copies for their bytes / 8.
+    /// Microseconds a handler may run before it is ended; the daemon's limit unless given.
+    #[arg(long, value_name = "US")]
+    pub watchdog_us: Option<u64>,
+    /// Instructions a handler may run before it is ended, the same in every run; a send counts for 1000, copies for their
+    /// bytes / 8. Not counted unless given.
     #[arg(long, value_name = "N")]
     pub instruction_limit: Option<u64>,
+    /// How exactly handlers are kept to their memory: 'page', at no cost, or 'exact', to the byte.
+    #[arg(long, value_name = "page|exact", default_value_t)]
+    pub checks: Checks,
+    /// Who may see what a task leaves in its stack and packet windows: later tasks of the 'context', or those of the same
+    /// 'message' only.
+    #[arg(long, value_name = "context|message", default_value_t)]
+    pub isolation: Isolation,
+    /// Where a message's tasks may run: its 'home' cluster only, with its L1 and fast atomics there, or 'any'.
+    #[arg(long, value_name = "home|any", default_value_t)]
+    pub placement: Placement,
 }
 
 /// Parses `4096`, `64K`, `16M`, `1G`.

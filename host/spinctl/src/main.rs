@@ -108,6 +108,10 @@ fn request(args: &InstallArgs) -> Install {
         scratchpad: args.scratchpad,
         l1_bytes: args.l1_bytes,
         instruction_limit: args.instruction_limit,
+        watchdog_us: args.watchdog_us,
+        checks: args.checks,
+        isolation: args.isolation,
+        placement: args.placement,
         persistent: true,
     }
 }

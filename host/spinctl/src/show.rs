@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use libspin::{ContextInfo, Stats};
+use libspin::{ContextInfo, RunInfo, Stats};
 
 /// Prints `list`.
 pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> io::Result<()> {
@@ -21,6 +21,7 @@ pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> i
             context.rules.join(" or ")
         )?;
         writeln!(out, "{:46}end of message: {}; key: {}", "", context.eom, context.key)?;
+        writeln!(out, "{:46}{}", "", how(&context.run))?;
     }
     Ok(())
 }
@@ -36,13 +37,23 @@ pub fn stats(out: &mut impl Write, stats: &Stats, json: bool) -> io::Result<()> 
     counters(out, &stats.engine)?;
     for context in &stats.contexts {
         writeln!(out, "context {} ({}): {}", context.context, context.name, context.rules.join(" or "))?;
+        writeln!(out, "  {}", how(&context.run))?;
         counters(out, &context.counters)?;
         for entry in &context.faults {
             let line = entry.line.as_ref().map(|line| format!(" ({line})")).unwrap_or_default();
-            writeln!(out, "  fault in {} handler: {} in {}{line}", entry.handler, entry.fault, entry.symbol)?;
+            let note = entry.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+            writeln!(out, "  fault in {} handler: {} in {}{line}{note}", entry.handler, entry.fault, entry.symbol)?;
         }
     }
     Ok(())
+}
+
+/// How a context's handlers are run, in words.
+fn how(run: &RunInfo) -> String {
+    let RunInfo { engine, checks, isolation, placement, watchdog_us, instruction_limit } = run;
+    let instructions = instruction_limit.map(|limit| format!(", {limit} instructions")).unwrap_or_default();
+    let kept = format!("checks: {checks}; isolation: {isolation}; placement: {placement}");
+    format!("engine: {engine}; {kept}; limit: {watchdog_us} us{instructions}")
 }
 
 /// `h`, `p`, `c` for the handlers an image has.
@@ -60,7 +71,7 @@ fn counters(out: &mut impl Write, counters: &[(String, u64)]) -> io::Result<()> 
 #[cfg(test)]
 mod tests {
     use super::stats;
-    use libspin::{ContextInfo, FaultInfo, SourceLine, Stats};
+    use libspin::{ContextInfo, FaultInfo, RunInfo, SourceLine, Stats};
 
     /// A fault as a spind says it that knows nothing of source lines.
     const FAULT: &str = r#"{"handler": "payload", "symbol": "dig+0x4",
@@ -78,6 +89,7 @@ mod tests {
             key,
             handlers: [true; 3],
             host_mem: 0,
+            run: RunInfo::default(),
             counters,
             faults,
         };
@@ -92,6 +104,7 @@ mod tests {
         assert!(shown(fault.clone()).ends_with(" in dig+0x4\n"));
         assert_eq!(serde_json::to_value(&fault).unwrap().get("line"), None, "as older peers expect it");
         fault.line = Some(SourceLine { file: "dig.c".into(), line: 34 });
-        assert!(shown(fault).ends_with(" in dig+0x4 (dig.c:34)\n"));
+        fault.note = Some("remote L1".into());
+        assert!(shown(fault).ends_with(" in dig+0x4 (dig.c:34): remote L1\n"));
     }
 }

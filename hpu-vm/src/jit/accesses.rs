@@ -1,9 +1,9 @@
 //! Which memory accesses of a block go by the same base, so that one check serves all of them.
 //!
 //! Within a block a register is some value nothing is known of, its *root*, plus a constant. Accesses of one root lie at
-//! known distances from each other. A second pair of root and constant, modulo 4, tells which addresses are aligned alike.
+//! known distances from each other.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::facts::{Known, writes};
@@ -22,13 +22,6 @@ struct Place {
     distance: u32,
 }
 
-/// What an address is modulo 4: that of the root, if there is one, plus the remainder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Alignment {
-    root: Option<Root>,
-    remainder: u32,
-}
-
 /// Bytes around an access that others of its block touch too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -43,8 +36,21 @@ pub(crate) struct Span {
 pub(crate) struct Accesses {
     /// By index of the instruction: what to check there. Accesses without an entry are covered by an earlier one.
     spans: HashMap<usize, Span>,
-    /// Atomics whose alignment has to be checked; that of others follows.
-    unaligned: BTreeSet<usize>,
+    /// What AMOs touch by way of registers as they are at the block's start, and indices of those.
+    amos: Vec<AmoSpan>,
+}
+
+/// AMOs of one base.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AmoSpan {
+    /// The base, at the block's start.
+    pub(crate) reg: Reg,
+    /// From there to the first byte.
+    pub(crate) from: i32,
+    /// Bytes.
+    pub(crate) len: u32,
+    /// Indices of the AMOs.
+    pub(crate) indices: Vec<usize>,
 }
 
 impl Accesses {
@@ -53,33 +59,29 @@ impl Accesses {
         let mut tracker = Tracker::new();
         let mut known = known.clone();
         let mut seen: HashMap<Root, Vec<Seen>> = HashMap::new();
-        let (mut aligned, mut unaligned) = (BTreeSet::new(), BTreeSet::new());
         for (index, (pc, decoded)) in block.body.iter().enumerate() {
             let inst = &decoded.inst;
             if let Some(size) = size(inst) {
                 let place = tracker.places[inst.rs1.index()];
                 let start = place.distance.wrapping_add(inst.imm.cast_unsigned()).cast_signed();
                 seen.entry(place.root).or_default().push(Seen { index, start, size });
-                let alignment = tracker.alignments[inst.rs1.index()];
-                if matches!(inst.op.format(), Format::Amo | Format::LoadReserved) && aligned.insert(alignment) {
-                    unaligned.insert(index);
-                }
             }
             tracker.step(inst, &known);
             known.step(*pc, inst, decoded.size);
         }
+        let amos = amo_spans(block, &seen);
         let spans = seen.into_values().flat_map(spans).collect();
-        Self { spans, unaligned }
+        Self { spans, amos }
+    }
+
+    /// AMOs that one check at the block's start tells all about: of bases with more than one.
+    pub(crate) fn amos(&self) -> &[AmoSpan] {
+        &self.amos
     }
 
     /// What to check at an access: `None` when an earlier check covers it.
     pub(crate) fn span(&self, index: usize) -> Option<Span> {
         self.spans.get(&index).copied()
-    }
-
-    /// Whether the alignment of an atomic has to be checked.
-    pub(crate) fn may_be_misaligned(&self, index: usize) -> bool {
-        self.unaligned.contains(&index)
     }
 }
 
@@ -89,6 +91,23 @@ struct Seen {
     index: usize,
     start: i32,
     size: u32,
+}
+
+fn amo_spans(block: &Block, seen: &HashMap<Root, Vec<Seen>>) -> Vec<AmoSpan> {
+    // The roots that registers are at the start, see `Tracker::new`.
+    let roots = (1u32..32).filter_map(|number| Some((Reg::new(number), seen.get(&(number + 1))?)));
+    let spans = roots.filter_map(|(reg, accesses)| {
+        let is_amo = |access: &&Seen| {
+            let op = block.body[access.index].1.inst.op;
+            op.format() == Format::Amo && op != Op::ScW
+        };
+        let amos: Vec<&Seen> = accesses.iter().filter(is_amo).collect();
+        let (low, high) = (amos.iter().map(|amo| amo.start).min()?, amos.iter().map(|amo| amo.start).max()?);
+        let len = u32::try_from(i64::from(high) - i64::from(low)).ok().filter(|&len| i64::from(len) < REACH)?;
+        let indices: Vec<usize> = amos.iter().map(|amo| amo.index).collect();
+        (indices.len() > 1).then_some(AmoSpan { reg, from: low, len: len + 4, indices })
+    });
+    spans.collect()
 }
 
 /// Spans of accesses of one root, in the order of the block: each as far as [`REACH`] allows.
@@ -129,7 +148,6 @@ pub(crate) const fn size(inst: &Inst) -> Option<u32> {
 
 struct Tracker {
     places: [Place; 32],
-    alignments: [Alignment; 32],
     next: Root,
 }
 
@@ -141,8 +159,7 @@ impl Tracker {
             next
         };
         let places = [(); 32].map(|()| Place { root: fresh(), distance: 0 });
-        let alignments = places.map(|place| Alignment { root: Some(place.root), remainder: 0 });
-        Self { places, alignments, next }
+        Self { places, next }
     }
 
     fn step(&mut self, inst: &Inst, known: &Known) {
@@ -154,7 +171,6 @@ impl Tracker {
         if rd == Reg::ZERO {
             return;
         }
-        let alignment = self.alignment(inst, known);
         let place = match inst.op {
             Op::Addi => Some(self.moved(inst.rs1, inst.imm.cast_unsigned())),
             Op::Add if known.constant(inst.rs1).is_some() => self.offset(inst.rs2, known.constant(inst.rs1)),
@@ -165,15 +181,11 @@ impl Tracker {
         if let Some(place) = place {
             self.places[rd.index()] = place;
         }
-        if let Some(alignment) = alignment {
-            self.alignments[rd.index()] = alignment;
-        }
     }
 
     fn forget(&mut self, reg: Reg) {
         self.next += 1;
         self.places[reg.index()] = Place { root: self.next, distance: 0 };
-        self.alignments[reg.index()] = Alignment { root: Some(self.next), remainder: 0 };
     }
 
     fn moved(&self, reg: Reg, by: u32) -> Place {
@@ -183,30 +195,5 @@ impl Tracker {
 
     fn offset(&self, reg: Reg, by: Option<u32>) -> Option<Place> {
         by.map(|by| self.moved(reg, by))
-    }
-
-    /// What is known of the result modulo 4.
-    fn alignment(&self, inst: &Inst, known: &Known) -> Option<Alignment> {
-        let of = |reg: Reg| match known.constant(reg) {
-            Some(value) => Alignment { root: None, remainder: value & 3 },
-            None => self.alignments[reg.index()],
-        };
-        match inst.op {
-            Op::Slli if inst.imm >= 2 => Some(Alignment { root: None, remainder: 0 }),
-            Op::Andi if inst.imm & 3 == 0 => Some(Alignment { root: None, remainder: 0 }),
-            Op::Addi => {
-                let Alignment { root, remainder } = of(inst.rs1);
-                Some(Alignment { root, remainder: remainder.wrapping_add(inst.imm.cast_unsigned()) & 3 })
-            }
-            Op::Add => {
-                let (a, b) = (of(inst.rs1), of(inst.rs2));
-                let remainder = (a.remainder + b.remainder) & 3;
-                match (a.root, b.root) {
-                    (root, None) | (None, root) => Some(Alignment { root, remainder }),
-                    _ => None,
-                }
-            }
-            _ => None,
-        }
     }
 }

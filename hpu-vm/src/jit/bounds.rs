@@ -7,8 +7,9 @@ use crate::memory::Layout;
 /// Pages of guest memory.
 const PAGES: usize = 1 << 20;
 
-/// For each page, the bytes from its start that lie in one range. 0 where none do, and where it is not that simple (a
-/// range that begins within the page, two ranges in one page): the view is asked then.
+/// For each page, twice the bytes from its start that lie in one range, plus 1 where that range goes on in the next page. 0
+/// where there are none, and where it is not that simple (a range that begins within the page, two ranges in one
+/// page): the interpreter finds out then.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     /// Only the pages of this table that are written take memory.
@@ -32,16 +33,16 @@ impl Bounds {
             };
             let last = base + (len - 1);
             for page in (first..=last).step_by(PAGE as usize) {
-                let room = (last - page).saturating_add(1).min(PAGE);
+                let room = (last - page).saturating_add(1);
                 bounds.set_page(page, if shared(page) { 0 } else { room });
             }
         }
         bounds
     }
 
-    /// Sets the bound of the page at `base`: 0 to a page's bytes.
+    /// Of the page at `base` and those behind it, `len` bytes lie in one range: sets the bound of that page.
     pub(crate) fn set_page(&mut self, base: u32, len: u32) {
-        let bound = u16::try_from(len.min(PAGE)).unwrap_or(0);
+        let bound = u16::try_from(2 * len.min(PAGE) + u32::from(len > PAGE)).unwrap_or(0);
         self.pages[(base / PAGE) as usize] = bound;
         let (l1, size) = self.alias;
         let at = base.wrapping_sub(l1);

@@ -1,7 +1,7 @@
 //! From a plan to Cranelift's intermediate representation: one function for a handler and all it calls.
 //!
 //! Guest registers are variables, of which Cranelift makes SSA values; functions too large for that keep them in
-//! the [`State`]. Everything else about a task lies in the [`State`], whose address is the function's only parameter.
+//! the [`State`]. Everything else about a task lies in the [`State`], whose address is the function's first parameter.
 //!
 //! The function has one epilogue for all ways out but the return of the handler, [`FAULT_RETURN`]: signal handlers
 //! send a thread there from anywhere in the body, so it needs nothing but the frame.
@@ -13,9 +13,11 @@ mod device;
 mod flow;
 mod memory;
 mod registers;
+mod vector;
 
 use std::mem::offset_of;
 
+use cranelift_codegen::entity::EntityRef;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{self, AbiParam, InstBuilder, MemFlagsData, SourceLoc, Value};
@@ -28,12 +30,15 @@ use crate::csr::Csr;
 use crate::decode::Decoded;
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::accesses::Accesses;
+use crate::jit::enter::Begins;
 use crate::jit::facts::{Facts, Known, Regs};
 use crate::jit::options::{Atomics, Options};
-use crate::jit::plan::{BlockId, Plan};
+use crate::jit::plan::{self, BlockId, Plan};
+use crate::jit::polls;
 use crate::jit::state::{Left, State};
 use crate::view::Checks;
 use registers::Registers;
+use vector::Vectors;
 
 /// Source location of the epilogue that faults leave through. Never an instruction's address, as those of
 /// [`location`] are.
@@ -59,7 +64,7 @@ pub(super) const TRUSTED: MemFlagsData = MemFlagsData::trusted();
 /// Access to guest memory: any alignment, may fault.
 pub(super) const GUEST: MemFlagsData = MemFlagsData::new();
 
-/// Builds the function of a plan.
+/// Builds the function of a plan: of state, sp, a0 and tp.
 pub(crate) fn function(
     isa: &dyn TargetIsa,
     code: &Code,
@@ -67,9 +72,10 @@ pub(crate) fn function(
     facts: &Facts,
     options: Options,
     context: &mut FunctionBuilderContext,
-) -> ir::Function {
+) -> (ir::Function, Begins) {
     let mut signature = ir::Signature::new(isa.default_call_conv());
     signature.params.push(AbiParam::new(I64));
+    signature.params.extend([AbiParam::new(I32); 3]);
     let mut function = ir::Function::with_name_signature(ir::UserFuncName::default(), signature);
     let builder = FunctionBuilder::new(&mut function, context);
     let mut emitter = Emitter::new(builder, code, plan, facts, options);
@@ -83,8 +89,9 @@ pub(crate) fn function(
     emitter.resume_points();
     emitter.ways_out();
     emitter.builder.seal_all_blocks();
+    let begins = emitter.begins;
     emitter.builder.finalize(isa.frontend_config());
-    function
+    (function, begins)
 }
 
 struct Emitter<'a> {
@@ -98,7 +105,11 @@ struct Emitter<'a> {
     counting: bool,
     state: Value,
     base: Value,
+    /// What these registers hold at first.
+    given: [(Reg, Value); 3],
+    begins: Begins,
     registers: Registers,
+    vectors: Vectors,
     /// Instructions completed before this block, when they are counted.
     retired: Option<cranelift_frontend::Variable>,
     blocks: Vec<ir::Block>,
@@ -114,6 +125,10 @@ struct Emitter<'a> {
     known: Known,
     live: Vec<Regs>,
     accesses: Accesses,
+    /// Blocks at which tasks that wait may be parked.
+    polls: Vec<bool>,
+    /// Indices of atomics that are known to be on L1.
+    in_l1: Vec<usize>,
     block_len: usize,
     /// The instruction, its index in its block, its address.
     current: Option<(u32, Decoded)>,
@@ -132,7 +147,7 @@ impl<'a> Emitter<'a> {
         let entry = builder.create_block();
         builder.append_block_params_for_function_params(entry);
         builder.switch_to_block(entry);
-        let state = builder.block_params(entry)[0];
+        let &[state, sp, argument, tp] = builder.block_params(entry) else { unreachable!("four parameters") };
         let base = builder.ins().load(I64, TRUSTED, state, offset(offset_of!(State, base)));
         let blocks: Vec<ir::Block> = plan.blocks.iter().map(|_| builder.create_block()).collect();
         let dispatch = |builder: &mut FunctionBuilder<'_>| {
@@ -152,6 +167,7 @@ impl<'a> Emitter<'a> {
         }
         let returned = builder.create_block();
         let registers = Registers::new(&mut builder, in_memory(plan), options.observe);
+        let vectors = Vectors::new(&mut builder, plan, facts);
         let counting = options.counting || reads_counters(plan);
         let retired = counting.then(|| builder.declare_var(I64));
         Self {
@@ -164,7 +180,10 @@ impl<'a> Emitter<'a> {
             counting,
             state,
             base,
+            given: [(Reg::SP, sp), (Reg::A0, argument), (Reg::TP, tp)],
+            begins: Begins::default(),
             registers,
+            vectors,
             retired,
             blocks,
             tables,
@@ -176,6 +195,8 @@ impl<'a> Emitter<'a> {
             known: Known::default(),
             live: Vec::new(),
             accesses: Accesses::default(),
+            polls: polls::heads(plan, facts),
+            in_l1: Vec::new(),
             block_len: 0,
             current: None,
             index: 0,
@@ -202,12 +223,37 @@ impl<'a> Emitter<'a> {
         self.registers.begin_block();
         // A block that no way leads to has no facts; it needs none.
         self.known = self.facts.known(id).cloned().unwrap_or_default();
+        self.vectors.begin_block(id);
         self.live = self.facts.live_within(plan, id);
         self.accesses = Accesses::new(block, &self.known);
         self.index = 0;
         self.pc = block.start;
         self.locate(false);
+        if self.polls[id] {
+            self.poll();
+        }
         self.count_block(block);
+        self.in_l1.clear();
+        let Some(in_l1) = self.amos_in_l1() else { return self.body(block) };
+        // Twice: atomics that are known to be on L1 take no check each.
+        let [known, unknown] = [(); 2].map(|()| self.builder.create_block());
+        self.builder.ins().brif(in_l1, known, &[], unknown, &[]);
+        self.builder.set_cold_block(unknown);
+        let (facts, cached) = (self.known.clone(), self.registers.clone());
+        self.in_l1 = self.accesses.amos().iter().flat_map(|span| span.indices.clone()).collect();
+        self.builder.switch_to_block(known);
+        self.body(block);
+        self.in_l1.clear();
+        (self.known, self.registers) = (facts, cached);
+        self.builder.switch_to_block(unknown);
+        let first = self.builder.func.dfg.num_blocks();
+        self.body(block);
+        let added = first..self.builder.func.dfg.num_blocks();
+        added.map(ir::Block::new).for_each(|block| self.builder.set_cold_block(block));
+    }
+
+    /// The instructions of a block and where they lead.
+    fn body(&mut self, block: &plan::Block) {
         for (index, (pc, decoded)) in block.body.iter().enumerate() {
             (self.index, self.pc, self.current) = (index, *pc, Some((*pc, *decoded)));
             self.locate(matches!(decoded.inst.op.format(), Format::Amo));
@@ -244,11 +290,7 @@ impl<'a> Emitter<'a> {
                 self.fault_always(Cause::Breakpoint, 0);
                 return false;
             }
-            Format::Vector => {
-                let (pc, live) = (self.constant(self.pc), self.live[self.index]);
-                self.interpret(pc, live);
-                return false;
-            }
+            Format::Vector => return self.vector(inst),
             // Their part is at the end of the block.
             Format::Branch | Format::J | Format::JumpRegister => {}
         }
@@ -326,12 +368,12 @@ impl<'a> Emitter<'a> {
 
     /// Faults when `condition` holds.
     fn fault_if(&mut self, condition: Value, cause: Cause, address: Value) {
-        let pc = self.constant(self.pc);
-        let cause = self.constant(cause.code());
-        let go_on = self.builder.create_block();
-        let arguments = [cause.into(), pc.into(), address.into()];
-        self.builder.ins().brif(condition, self.fault, &arguments, go_on, &[]);
-        self.builder.switch_to_block(go_on);
+        let fault = self.fault;
+        // The constants are made aside, not before the branch.
+        self.unlikely(condition, |emitter| {
+            let (cause, pc) = (emitter.constant(cause.code()), emitter.constant(emitter.pc));
+            emitter.builder.ins().jump(fault, &[cause.into(), pc.into(), address.into()]);
+        });
     }
 
     /// Ends the block with a fault.
@@ -344,6 +386,7 @@ impl<'a> Emitter<'a> {
     fn interpret(&mut self, pc: Value, live: Regs) {
         self.publish_count();
         self.save(live);
+        self.save_all_vectors();
         self.store_state(pc, offset_of!(State, hart.pc));
         self.leave(Left::Interpret);
     }

@@ -5,26 +5,53 @@ use std::mem;
 
 use super::code_memory::CodeMemory;
 use super::state::State;
+use crate::device::CommandRegisters;
+use crate::hart::Hart;
+
+type Code = unsafe extern "C" fn(*mut State, u32, u32, u32);
 
 /// Host code of a handler. Its translation must be alive when it is called.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry(unsafe extern "C" fn(*mut State));
+pub(crate) struct Entry {
+    code: Code,
+    begins: Begins,
+}
+
+/// What the code of a handler sees to when a task begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Begins {
+    /// It zeroes the command registers.
+    pub(crate) command: bool,
+    /// It drops the reservation.
+    pub(crate) reservation: bool,
+}
 
 impl Entry {
     /// The function at `offset` of `memory`.
-    pub(crate) fn new(memory: &CodeMemory, offset: usize) -> Self {
+    pub(crate) fn new(memory: &CodeMemory, offset: usize, begins: Begins) -> Self {
         let address = memory.address(offset);
         // SAFETY: the translator compiled a function of this signature and calling convention to this address; whether it
         // may be called is for those who do.
-        Self(unsafe { mem::transmute::<*const std::ffi::c_void, unsafe extern "C" fn(*mut State)>(address) })
+        Self { code: unsafe { mem::transmute::<*const std::ffi::c_void, Code>(address) }, begins }
     }
 
-    /// Executes it, up to the end of the task or to where it leaves off.
+    /// Executes it, up to the end of the task or to where it leaves off. Takes what sp, a0 and tp hold.
     ///
     /// # Safety
-    /// Its translation lives, `state` is attached to a live space, and [`crate::trap::enter`] is around the call.
-    pub(crate) unsafe fn call(self, state: *mut State) {
+    /// Its translation lives, `state` is attached to a live space, and attended to ([`crate::trap`]).
+    #[inline]
+    pub(crate) unsafe fn call(self, state: *mut State, sp: u32, argument: u32, tp: u32) {
         // SAFETY: as the caller says.
-        unsafe { (self.0)(state) }
+        unsafe { (self.code)(state, sp, argument, tp) }
+    }
+
+    /// Makes the hart that the code has left be as if it had begun the task.
+    pub(crate) const fn prepare_interpreter(self, hart: &mut Hart) {
+        if !self.begins.command {
+            hart.command = CommandRegisters::ZERO;
+        }
+        if !self.begins.reservation {
+            hart.clear_reservation();
+        }
     }
 }

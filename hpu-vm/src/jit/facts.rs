@@ -3,8 +3,11 @@
 use spin_abi::map::{DRIVER_BASE, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE};
 use spin_abi::regs::DRIVER_SIZE;
 
+use crate::csr::Csr;
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::plan::{Block, BlockId, End, Plan, Target};
+use crate::jit::vectors;
+use crate::vector::{VLEN_BYTES, VectorInst};
 
 /// A set of registers, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +40,7 @@ impl Regs {
 }
 
 /// Registers an instruction reads.
-pub(crate) const fn reads(inst: &Inst) -> Regs {
+pub(crate) fn reads(inst: &Inst) -> Regs {
     let none = Regs(0);
     match inst.op.format() {
         Format::R | Format::Store | Format::Branch | Format::Amo => none.with(inst.rs1).with(inst.rs2),
@@ -46,16 +49,23 @@ pub(crate) const fn reads(inst: &Inst) -> Regs {
         }
         // The arguments of an `ecall` are a0 to a7.
         Format::System => Regs(0xff << 10),
+        Format::Vector => vectors::scalars(inst).0,
         _ => none,
     }
 }
 
 /// The register an instruction writes; x0 for none.
-pub(crate) const fn writes(inst: &Inst) -> Reg {
+pub(crate) fn writes(inst: &Inst) -> Reg {
     match inst.op.format() {
         Format::Store | Format::Branch | Format::Fence | Format::System => Reg::ZERO,
+        Format::Vector => vectors::scalars(inst).1,
         _ => inst.rd,
     }
+}
+
+/// The CSR that an instruction is about.
+fn csr(inst: &Inst) -> Option<Csr> {
+    Csr::from_number(inst.imm.cast_unsigned())
 }
 
 /// What is known of the registers at one point.
@@ -65,6 +75,10 @@ pub(crate) struct Known {
     constants: [Option<u32>; 32],
     /// Registers that may hold the address of a device without being constants.
     device: Regs,
+    /// Registers that hold multiples of 4.
+    aligned: Regs,
+    /// Registers that hold another one's value plus a multiple of 4.
+    bases: [Option<Reg>; 32],
 }
 
 impl Known {
@@ -75,7 +89,20 @@ impl Known {
             constants[reg.index()] = None;
         }
         constants[Reg::RA.index()] = Some(RETURN_ADDRESS);
-        Self { constants, device: Regs(0) }
+        Self { constants, ..Self::default() }
+    }
+
+    /// Whether a register certainly holds a multiple of 4.
+    pub(crate) fn is_aligned(&self, reg: Reg) -> bool {
+        self.constant(reg).map_or(self.aligned.has(reg), |value| value & 3 == 0)
+    }
+
+    /// The register was found to hold a multiple of 4; so does the one that it is based on.
+    fn set_aligned(&mut self, reg: Reg) {
+        self.aligned = self.aligned.with(reg);
+        if let Some(base) = self.bases[reg.index()] {
+            self.aligned = self.aligned.with(base);
+        }
     }
 
     /// The value of a register, if it is a constant.
@@ -94,37 +121,67 @@ impl Known {
     }
 
     /// Nothing is known of a register any more.
-    pub(crate) const fn forget(&mut self, reg: Reg) {
-        if reg.number() != 0 {
+    pub(crate) fn forget(&mut self, reg: Reg) {
+        if reg != Reg::ZERO {
             self.constants[reg.index()] = None;
+            (self.device, self.aligned) = (self.device.without(reg), self.aligned.without(reg));
+            self.bases[reg.index()] = None;
+            self.bases.iter_mut().filter(|base| **base == Some(reg)).for_each(|base| *base = None);
         }
     }
 
     /// Takes in an instruction at `pc`.
     pub(crate) fn step(&mut self, pc: u32, inst: &Inst, size: u8) {
-        let rd = writes(inst);
         if inst.op == Op::Ecall {
             // The results of an `ecall` are a0 and a1.
-            (self.constants[10], self.constants[11]) = (None, None);
-            self.device = self.device.without(Reg::A0).without(Reg::A1);
+            [Reg::A0, Reg::A1].into_iter().for_each(|reg| self.forget(reg));
         }
+        if matches!(inst.op.format(), Format::Amo | Format::LoadReserved) {
+            self.set_aligned(inst.rs1);
+        }
+        let rd = writes(inst);
         if rd == Reg::ZERO {
             return;
         }
         let value = self.evaluate(pc, inst, size);
-        let derived = value.is_none() && computes(inst.op) && self.from_device(reads(inst));
+        let derived = value.is_none() && computes(inst.op) && self.has_device_operand(reads(inst));
+        let (aligned, base) = self.alignment(inst);
+        self.forget(rd);
         self.constants[rd.index()] = value;
-        self.device = if derived { self.device.with(rd) } else { self.device.without(rd) };
+        self.bases[rd.index()] = base.filter(|&base| base != rd);
+        if derived {
+            self.device = self.device.with(rd);
+        }
+        if aligned {
+            self.aligned = self.aligned.with(rd);
+        }
     }
 
-    fn from_device(&self, operands: Regs) -> bool {
+    /// Whether the result is a multiple of 4, and the register from which it differs by one.
+    fn alignment(&self, inst: &Inst) -> (bool, Option<Reg>) {
+        let (a, b) = (self.is_aligned(inst.rs1), self.is_aligned(inst.rs2));
+        let whole = inst.imm & 3 == 0;
+        match inst.op {
+            Op::Slli => (inst.imm >= 2 || a, None),
+            Op::Andi => (whole || a, None),
+            Op::Addi => (whole && a, whole.then_some(inst.rs1)),
+            Op::Add => (a && b, if b { Some(inst.rs1) } else { a.then_some(inst.rs2) }),
+            Op::Sub => (a && b, b.then_some(inst.rs1)),
+            _ => (false, None),
+        }
+    }
+
+    fn has_device_operand(&self, operands: Regs) -> bool {
         operands.iter().any(|reg| self.device.has(reg) || self.constant(reg).is_some_and(near_device))
     }
 
-    /// Whether the instruction puts the address of a device where it is no longer followed: into memory.
+    /// Whether the instruction puts the address of a device where it is no longer followed: into memory, or a vector.
     fn escapes(&self, inst: &Inst) -> bool {
+        if let Some(VectorInst::Arithmetic(_)) = inst.vector() {
+            return self.has_device_operand(reads(inst));
+        }
         let stored = matches!(inst.op.format(), Format::Store | Format::Amo);
-        stored && self.from_device(Regs(0).with(inst.rs2))
+        stored && self.has_device_operand(Regs(0).with(inst.rs2))
     }
 
     fn evaluate(&self, pc: u32, inst: &Inst, size: u8) -> Option<u32> {
@@ -145,6 +202,8 @@ impl Known {
             Op::Or => a? | b?,
             Op::And => a? & b?,
             Op::Xor => a? ^ b?,
+            Op::Vector => vectors::new_length(inst, |reg| self.constant(reg))?,
+            Op::Csrrs if inst.rs1 == Reg::ZERO && csr(inst) == Some(Csr::VectorBytes) => VLEN_BYTES,
             _ => return None,
         })
     }
@@ -152,6 +211,8 @@ impl Known {
     /// Keeps what holds on both ways; says whether that is less than before.
     fn meet(&mut self, other: &Self) -> bool {
         let before = self.clone();
+        let both_aligned = |reg: &Reg| before.is_aligned(*reg) && other.is_aligned(*reg);
+        let aligned = Regs::ALL.iter().filter(both_aligned).fold(Regs(0), Regs::with);
         let mut device = self.device.or(other.device);
         for (index, mine) in self.constants.iter_mut().enumerate() {
             let theirs = other.constants[index];
@@ -162,7 +223,10 @@ impl Known {
                 *mine = None;
             }
         }
-        self.device = device;
+        (self.device, self.aligned) = (device, aligned);
+        for (mine, theirs) in self.bases.iter_mut().zip(other.bases) {
+            *mine = mine.filter(|&base| theirs == Some(base));
+        }
         *self != before
     }
 }

@@ -4,29 +4,38 @@
 //! interpreter and the task ends there. In the order of the work:
 //! * [`plan`]: which instructions are reached, calls inlined.
 //! * [`facts`], [`accesses`]: constants, addresses of devices, liveness; accesses that share a check.
+//! * [`polls`]: loops that wait.
+//! * [`vectors`]: vector types and lengths.
 //! * [`emit`]: Cranelift's intermediate representation.
 //! * [`translation`]: options, compilation; [`code_memory`], [`sites`]: where the code lies and what is where in it.
+//! * [`cache`]: one translation for all who run the same code.
 //! * [`state`], [`enter`], [`run`]: executing it.
 
 mod accesses;
 mod bounds;
+mod cache;
 mod code_memory;
 mod emit;
 mod enter;
 mod facts;
 mod options;
 mod plan;
+mod polls;
 mod run;
 mod sites;
 mod slot;
 mod state;
 mod translation;
+mod vectors;
 
+pub use cache::Translations;
 pub use code_memory::CodeMemoryError;
 pub use options::{Atomics, Options};
 pub(crate) use plan::addresses_taken;
-pub use run::{Executor, Limits, Task};
+pub use run::{Bound, Executor, Limits, Task};
 pub(crate) use sites::Site;
 pub use slot::{Slot, TaskBlock};
 pub(crate) use state::{Left, State};
 pub use translation::{Size, Source, TranslateError, Translation};
+
+pub use crate::trap::TrapError;

@@ -248,8 +248,7 @@ impl<'c> Explorer<'c> {
             Op::Beq | Op::Bne | Op::Blt | Op::Bge | Op::Bltu | Op::Bgeu => {
                 Flow::Branch { taken: Place { pc: target, ..place }, not: Place { pc: next, ..place } }
             }
-            // Vectors are the interpreter's.
-            Op::Ebreak | Op::Vector => Flow::Never,
+            Op::Ebreak => Flow::Never,
             _ => Flow::Next,
         }
     }

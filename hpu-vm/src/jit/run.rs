@@ -6,17 +6,19 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use spin_abi::fault::{Cause, Fault};
+use spin_abi::map::DRIVER_BASE;
+use spin_abi::regs::{COMMAND_ISSUE, TASK_END, TASK_FIRST};
 
-use super::code_memory::lookup;
-use super::slot::Slot;
+use super::enter::Entry;
+use super::slot::{Slot, TaskBlock};
 use super::state::{Calls, Left, State};
 use super::translation::Translation;
 use crate::code::Code;
-use crate::device::{Device, Trap};
+use crate::device::{self, CommandRegisters, Device, Trap};
 use crate::hart::Hart;
 use crate::inst::Reg;
 use crate::interp::{self, Exit};
-use crate::trap::{self, TrapError, Watchdog};
+use crate::trap::{Attending, TrapError, Watchdog};
 use crate::view::View;
 
 /// What a device call returns when the task is ended.
@@ -72,90 +74,171 @@ impl Executor {
         Ok(Self { watchdog: Watchdog::new()? })
     }
 
-    /// Runs a task in `slot` until it ends or is parked. In the latter case [`Executor::resume`] goes on with it, before
-    /// any other task runs in the slot. `packet` is what the L2 window shows, see [`crate::memory::Space::offer_l2`].
-    pub fn run<D: Device>(&self, slot: &mut Slot, packet: &mut [u8], task: &Task<'_>, device: &mut D) -> Exit {
+    /// Prepares for tasks like `task` in `slot`, with `device`: for one, or for many in a row.
+    #[inline]
+    pub fn bind<'b, D: Device>(&'b self, slot: &'b mut Slot, task: &'b Task<'b>, device: &'b mut D) -> Bound<'b, D> {
         let state = slot.state_mut();
-        let whole = task.translation.is_none_or(Translation::needs_registers);
-        if whole {
-            state.hart.begin(task.entry, task.sp, task.argument);
-        } else {
-            state.hart.begin_in_host_registers(task.sp, task.argument);
-        }
-        state.hart.x[Reg::TP.index()] = task.tp;
-        state.resume = 0;
-        state.limit = limit(state, task.limits.instructions);
-        self.go_on(slot, packet, task, device, task.translation)
+        (state.device, state.calls) = (ptr::from_mut(device).cast(), Bridge::<D>::CALLS);
+        (state.may_park, state.limit) = (u32::from(task.may_park), u64::MAX);
+        let entry = task.translation.and_then(|translation| translation.entry(task.entry));
+        let whole = task.translation.is_none_or(Translation::needs_registers) || entry.is_none();
+        // SAFETY: the state is the slot's own, attached to its space; both are borrowed as long. The translated code is what
+        // `State::lookup` knows.
+        let attending = unsafe { Attending::new(&self.watchdog, state, task.limits.time) };
+        let simple = !whole && task.limits.instructions.is_none() && !slot.shows_l2();
+        let plain = entry.filter(|_| simple);
+        Bound { slot, task, entry, plain, whole, attending, device: PhantomData }
     }
 
-    /// Goes on with the task that is parked in `slot`.
+    /// Runs one task: see [`Bound::run`].
+    #[inline]
+    pub fn run<D: Device>(&self, slot: &mut Slot, packet: &mut [u8], task: &Task<'_>, device: &mut D) -> Exit {
+        self.bind(slot, task, device).run(packet)
+    }
+
+    /// Goes on with a parked task: see [`Bound::resume`].
     pub fn resume<D: Device>(&self, slot: &mut Slot, packet: &mut [u8], task: &Task<'_>, device: &mut D) -> Exit {
-        // Another hart may have run since the word was reserved.
-        slot.state_mut().hart.clear_reservation();
-        let translation = task.translation.filter(|_| slot.state_mut().resume != 0);
-        self.go_on(slot, packet, task, device, translation)
+        self.bind(slot, task, device).resume(packet)
+    }
+}
+
+/// A slot, prepared for tasks of one handler.
+pub struct Bound<'b, D> {
+    slot: &'b mut Slot,
+    task: &'b Task<'b>,
+    entry: Option<Entry>,
+    /// The same, when there is nothing to see to between tasks.
+    plain: Option<Entry>,
+    /// The hart has to hold all registers when a task begins.
+    whole: bool,
+    attending: Attending<'b>,
+    device: PhantomData<&'b mut D>,
+}
+
+impl<D: Device> Bound<'_, D> {
+    /// Describes the next task to it: see [`Slot::describe`].
+    #[inline]
+    pub fn describe<const N: usize>(&mut self, block: &TaskBlock, other: [(u32, u32); N]) {
+        self.slot.describe(block, other);
     }
 
-    fn go_on<D: Device>(
-        &self,
-        slot: &mut Slot,
-        packet: &mut [u8],
-        task: &Task<'_>,
-        device: &mut D,
-        translation: Option<&Translation>,
-    ) -> Exit {
-        let (space, state) = slot.for_packet(packet.len());
-        let watch = task.limits.time.map(|limit| (&self.watchdog, limit));
-        space.offer_l2(packet, |layout, view| {
-            // SAFETY: the state is the slot's own, which is borrowed for the call, and nobody else has it yet.
-            let parts = unsafe { &mut *state };
-            (parts.space, parts.device) = (ptr::from_mut(view).cast(), ptr::from_mut(device).cast());
-            (parts.calls, parts.may_park) = (Bridge::<D>::CALLS, u32::from(task.may_park));
-            // SAFETY: the slot's state was attached to this layout; the closure's translated code is the lookup's.
-            unsafe { trap::enter(state, layout, lookup, watch, || execute::<D>(state, task, translation)) }
+    /// Runs a task until it ends or is parked. In the latter case [`Bound::resume`] goes on with it, before any other task
+    /// runs in the slot. `packet` is what the L2 window shows, see [`crate::memory::Space::offer_l2`].
+    #[inline]
+    pub fn run(&mut self, packet: &mut [u8]) -> Exit {
+        match self.plain {
+            Some(entry) if self.slot.state_mut().hart.is_clean() => self.run_plain(entry),
+            _ => self.run_any(packet),
+        }
+    }
+
+    #[inline]
+    fn run_plain(&mut self, entry: Entry) -> Exit {
+        let (state, view) = self.slot.parts();
+        state.view = ptr::from_mut(view).cast();
+        let state = ptr::from_mut(state);
+        self.attending.task();
+        // SAFETY: the state is attended to; view and device are borrowed for the call.
+        unsafe { execute_translated::<D>(state, self.task, entry) }
+    }
+
+    #[inline(never)]
+    fn run_any(&mut self, packet: &mut [u8]) -> Exit {
+        let state = self.slot.state_mut();
+        if self.whole {
+            state.hart.begin(self.task.entry, self.task.sp, self.task.argument);
+            state.hart.set(Reg::TP, self.task.tp);
+        } else {
+            state.hart.begin_translated();
+        }
+        if let Some(limit) = self.task.limits.instructions {
+            state.limit = state.hart.retired().saturating_add(limit);
+        }
+        self.go_on(packet, self.entry)
+    }
+
+    /// Goes on with the task that is parked.
+    pub fn resume(&mut self, packet: &mut [u8]) -> Exit {
+        let state = self.slot.state_mut();
+        // Another hart may have run since the word was reserved.
+        state.hart.clear_reservation();
+        // Without a resume point it was the interpreter that parked.
+        let entry = self.entry.filter(|_| state.resume != 0);
+        self.go_on(packet, entry)
+    }
+
+    fn go_on(&mut self, packet: &mut [u8], entry: Option<Entry>) -> Exit {
+        let Self { slot, task, attending, .. } = self;
+        slot.with_packet(packet, |state, view| {
+            state.view = ptr::from_mut(view).cast();
+            attending.task();
+            // SAFETY: the state is attended to; view and device are borrowed for the call.
+            unsafe { execute::<D>(state, task, entry) }
         })
     }
 }
 
-/// Value of [`Hart::retired`] at which a limit is reached.
-fn limit(state: &State, instructions: Option<u64>) -> u64 {
-    instructions.map_or(u64::MAX, |limit| state.hart.retired().saturating_add(limit))
+/// Runs translated code, or the interpreter.
+///
+/// # Safety
+/// `state` is attended to and attached to a live space, with device and calls of type `D`; `entry`'s translation lives.
+unsafe fn execute<D: Device>(state: *mut State, task: &Task<'_>, entry: Option<Entry>) -> Exit {
+    // SAFETY: as the caller says.
+    unsafe {
+        match entry {
+            Some(entry) => execute_translated::<D>(state, task, entry),
+            None => go_on_interpreting::<D>(state, task),
+        }
+    }
 }
 
 /// Runs translated code, and the interpreter where that leaves off.
 ///
 /// # Safety
-/// As [`trap::enter`]'s body: `state` is attached to a live space, with device and calls of type `D`.
-unsafe fn execute<D: Device>(state: *mut State, task: &Task<'_>, translation: Option<&Translation>) -> Exit {
-    let entry = translation.and_then(|translation| translation.entry(task.entry));
-    if let Some(entry) = entry {
-        // SAFETY: the translation is borrowed, so it lives; the state is as the caller says.
-        let left = unsafe {
-            entry.call(state);
-            (*state).exit
-        };
-        if left == Left::Returned as u32 {
-            return Exit::Returned;
-        }
-        // SAFETY: translated code has returned, so nobody else has the state.
-        let state = unsafe { &mut *state };
-        if left == Left::Faulted as u32 {
-            return Exit::Fault(state.fault());
-        }
-        if left == Left::Finished as u32 {
-            return Exit::Finished;
-        }
-        if left == Left::Parked as u32 {
-            return Exit::Parked;
-        }
-        state.resume = 0;
-    }
-    // SAFETY: no translated code runs below; the interpreter's device calls do not come back here.
-    let (state, view, device) = unsafe {
-        let state = &mut *state;
-        let (view, device) = (&mut *state.space.cast::<View<'static>>(), &mut *state.device.cast::<D>());
-        (state, view, device)
+/// As [`execute`].
+#[inline]
+unsafe fn execute_translated<D: Device>(state: *mut State, task: &Task<'_>, entry: Entry) -> Exit {
+    // SAFETY: as the caller says.
+    let left = unsafe {
+        entry.call(state, task.sp, task.argument, task.tp);
+        (*state).exit
     };
+    if left == Left::Returned as u32 {
+        return Exit::Returned;
+    }
+    // SAFETY: as the caller says; translated code has returned.
+    unsafe { left_early::<D>(state, task, entry) }
+}
+
+/// What it means that translated code did not return from the handler.
+///
+/// # Safety
+/// As [`execute`], after `entry`'s code has returned.
+#[cold]
+unsafe fn left_early<D: Device>(state: *mut State, task: &Task<'_>, entry: Entry) -> Exit {
+    // SAFETY: translated code has returned, so nobody else has the state.
+    let parts = unsafe { &mut *state };
+    if parts.exit == Left::Faulted as u32 {
+        return Exit::Fault(parts.fault());
+    }
+    if parts.exit == Left::Finished as u32 {
+        return Exit::Finished;
+    }
+    if parts.exit == Left::Parked as u32 {
+        return Exit::Parked;
+    }
+    entry.prepare_interpreter(&mut parts.hart);
+    // SAFETY: as the caller says.
+    unsafe { go_on_interpreting::<D>(state, task) }
+}
+
+/// # Safety
+/// As [`execute`], while no translated code runs.
+#[cold]
+unsafe fn go_on_interpreting<D: Device>(state: *mut State, task: &Task<'_>) -> Exit {
+    // SAFETY: no translated code runs below; the interpreter's device calls do not come back here.
+    let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
+    state.resume = 0;
     interpret(state, task.code, view, device)
 }
 
@@ -193,6 +276,10 @@ impl<D: Device> Device for Charged<'_, D> {
         self.device.store(view, address, width, value)
     }
 
+    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
+        self.device.issue(view, command)
+    }
+
     fn take_charge(&mut self) -> u64 {
         let charge = self.device.take_charge();
         self.charge = self.charge.saturating_add(charge);
@@ -209,23 +296,18 @@ struct Bridge<D>(PhantomData<D>);
 
 impl<D: Device> Bridge<D> {
     const CALLS: &'static Calls =
-        &Calls { load: Self::load, store: Self::store, ecall: Self::ecall, within: Self::within };
+        &Calls { load: Self::load, issue: Self::issue, store: Self::store, ecall: Self::ecall, vector: Self::vector };
 
     /// # Safety
     /// Translated code calls it with the state that it was called with.
     unsafe extern "C" fn load(state: *mut State, address: u32, width: u32) -> i64 {
         // SAFETY: as the caller says.
         let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
-        let loaded = match width {
-            1 => view.load::<1>(address).map(|[a]| u32::from(a)),
-            2 => view.load::<2>(address).map(|bytes| u32::from(u16::from_le_bytes(bytes))),
-            _ => view.load::<4>(address).map(u32::from_le_bytes),
-        };
+        let loaded = if is_task_register(address) { load_task_register(view, address, width) } else { None };
         // A width is 1, 2 or 4.
         let width = width.to_le_bytes()[0];
-        let result = loaded.map_or_else(|| device.load(view, address, width), Ok);
-        let mask = if width == 4 { u32::MAX } else { (1 << (8 * width)) - 1 };
-        state.outcome(result.map(|value| value & mask), device, address)
+        let result = loaded.map_or_else(|| device::load(device, &mut state.hart, view, address, width), Ok);
+        state.outcome(result.map(|value| value & mask(width)), device, address)
     }
 
     /// # Safety
@@ -233,15 +315,21 @@ impl<D: Device> Bridge<D> {
     unsafe extern "C" fn store(state: *mut State, address: u32, width: u32, value: u32) -> i64 {
         // SAFETY: as the caller says.
         let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
-        let [a, b, c, d] = value.to_le_bytes();
-        let (stored, value) = match width {
-            1 => (view.store(address, [a]), value & 0xff),
-            2 => (view.store(address, [a, b]), value & 0xffff),
-            _ => (view.store(address, [a, b, c, d]), value),
-        };
+        let bytes = value.to_le_bytes();
+        let stored = if is_task_register(address) { view.copy_in(address, &bytes[..width as usize]) } else { None };
         let width = width.to_le_bytes()[0];
-        let result = stored.map_or_else(|| device.store(view, address, width, value), Ok);
+        let value = value & mask(width);
+        let result = stored.map_or_else(|| device::store(device, &mut state.hart, view, address, width, value), Ok);
         state.outcome(result.map(|()| 0), device, address)
+    }
+
+    /// # Safety
+    /// As [`Bridge::load`].
+    unsafe extern "C" fn issue(state: *mut State) -> i64 {
+        // SAFETY: as the caller says.
+        let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
+        let result = device.issue(view, &state.hart.command);
+        state.outcome(result, device, DRIVER_BASE + COMMAND_ISSUE)
     }
 
     /// # Safety
@@ -255,11 +343,31 @@ impl<D: Device> Bridge<D> {
 
     /// # Safety
     /// As [`Bridge::load`].
-    unsafe extern "C" fn within(state: *mut State, address: u32, len: u32) -> i64 {
+    unsafe extern "C" fn vector(state: *mut State, bits: u32) -> i64 {
         // SAFETY: as the caller says.
-        let Parts { view, .. } = unsafe { Parts::<D>::of(state) };
-        i64::from(view.kind_of(address, len).is_some())
+        let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
+        let (result, address) = match interp::vector(&mut state.hart, view, bits) {
+            Ok(()) => (Ok(0), 0),
+            Err((cause, address)) => (Err(Trap::Fault(cause)), address),
+        };
+        state.outcome(result, device, address)
     }
+}
+
+/// Whether an access at `address` may be to the task registers, which are memory.
+const fn is_task_register(address: u32) -> bool {
+    address.wrapping_sub(DRIVER_BASE + TASK_FIRST) < TASK_END - TASK_FIRST
+}
+
+fn load_task_register(view: &View<'_>, address: u32, width: u32) -> Option<u32> {
+    let mut bytes = [0; 4];
+    view.copy_out(address, bytes.get_mut(..width as usize)?)?;
+    Some(u32::from_le_bytes(bytes))
+}
+
+/// The bits of a value of `width` bytes.
+const fn mask(width: u8) -> u32 {
+    if width >= 4 { u32::MAX } else { (1 << (8 * width)) - 1 }
 }
 
 /// What a state refers to while its task runs.
@@ -277,7 +385,7 @@ impl<D> Parts<'_, D> {
         // different objects.
         unsafe {
             let state = &mut *state;
-            let (view, device) = (&mut *state.space.cast(), &mut *state.device.cast());
+            let (view, device) = (&mut *state.view.cast(), &mut *state.device.cast());
             Self { state, view, device }
         }
     }
@@ -285,6 +393,7 @@ impl<D> Parts<'_, D> {
 
 impl State {
     /// What a device call comes to.
+    #[inline]
     fn outcome(&mut self, result: Result<u32, Trap>, device: &mut impl Device, address: u32) -> i64 {
         self.limit = self.limit.saturating_sub(device.take_charge());
         match result {

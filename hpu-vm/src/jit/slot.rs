@@ -7,10 +7,11 @@ use spin_abi::map::{HANDLER_ARGS, TASK_BLOCK};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
 use super::bounds::Bounds;
+use super::code_memory::lookup;
 use super::state::State;
 use crate::hart::Hart;
 use crate::memory::{Space, SpaceError};
-use crate::view::RegionKind;
+use crate::view::{RegionKind, View};
 
 /// What lies at the top of a task's stack: the task registers, and `handler_args_t`, which a0 points at.
 #[derive(Clone, Debug)]
@@ -32,9 +33,15 @@ impl TaskBlock {
 
     /// Sets a task register, given by its offset in the driver page; others are left alone.
     pub const fn set(&mut self, register: u32, value: u32) {
-        if register >= TASK_FIRST && register < TASK_END {
-            self.words[(register - TASK_FIRST) as usize / 4] = value;
+        if let Some(index) = Self::index(register) {
+            self.words[index] = value;
         }
+    }
+
+    #[inline(always)]
+    const fn index(register: u32) -> Option<usize> {
+        let at = register.wrapping_sub(TASK_FIRST);
+        if at < TASK_END - TASK_FIRST { Some(at as usize / 4) } else { None }
     }
 }
 
@@ -51,6 +58,10 @@ pub struct Slot {
     l2_packet: Option<u32>,
 }
 
+// SAFETY: all that its pointers lead to is its own (reservation, mappings, state, bounds) and bound to no thread. Those of
+// the state to device and memory are followed during a run alone, which has the slot borrowed, and set anew by the next.
+unsafe impl Send for Slot {}
+
 impl Slot {
     /// A slot of HPU `id` with everything mapped that its tasks may touch.
     #[must_use]
@@ -58,7 +69,7 @@ impl Slot {
         let mut state = Box::new(State::new(id));
         let (layout, view) = space.parts();
         let places = layout.places();
-        state.base = layout.base();
+        (state.base, state.layout, state.lookup) = (layout.base(), layout, lookup);
         (state.l1_base, state.l1_size) = (places.l1_base(), places.l1_size());
         state.task_base = places.task();
         let bounds = Bounds::new(layout, view.ranges().map(|(_, base, len)| (base, len)));
@@ -83,23 +94,50 @@ impl Slot {
         Ok(())
     }
 
-    /// Writes a task's description to the top of the stack, where the layout has it: not done when it has none.
-    pub fn describe(&mut self, block: &TaskBlock) {
-        if let Some(place) = self.block {
-            // SAFETY: the place was found to be writable memory of the space for a whole block; only the slot's own
-            // thread and its tasks use the stack.
-            unsafe { place.write_unaligned(block.clone()) };
+    /// Writes a task's description to the top of the stack: `block`, with other values for some of its registers (offset
+    /// in the driver page, value). Not done when the layout has no place for it.
+    ///
+    /// Set what changes from task to task here rather than in the block: a processor is slow to copy what was
+    /// written, in smaller pieces, just before.
+    #[inline]
+    pub fn describe<const N: usize>(&mut self, block: &TaskBlock, other: [(u32, u32); N]) {
+        let Some(place) = self.block else { return };
+        // SAFETY: the place was found to be writable memory of the space for a whole block; only the slot's own thread
+        // and its tasks use the stack. Registers are words of the block.
+        unsafe {
+            place.write_unaligned(block.clone());
+            for (register, value) in other {
+                if let Some(index) = TaskBlock::index(register) {
+                    (&raw mut (*place).words[index]).write_unaligned(value);
+                }
+            }
         }
     }
 
-    /// The parts that running a task takes, prepared for a packet of `len` bytes in L2.
-    pub(super) fn for_packet(&mut self, len: usize) -> (&mut Space, *mut State) {
-        if let Some(base) = self.l2_packet {
-            self.bounds.set_page(base, u32::try_from(len).unwrap_or(u32::MAX));
-        }
-        (&mut self.space, &raw mut *self.state)
+    /// Does something with the state and the view while `packet` is in the L2 window, if the slot has one.
+    #[inline]
+    pub(super) fn with_packet<R>(
+        &mut self,
+        packet: &mut [u8],
+        run: impl FnOnce(&mut State, &mut View<'static>) -> R,
+    ) -> R {
+        let Some(base) = self.l2_packet else { return run(&mut self.state, self.space.view()) };
+        self.bounds.set_page(base, u32::try_from(packet.len()).unwrap_or(u32::MAX));
+        let Self { space, state, .. } = self;
+        space.offer_l2(packet, |_, view| run(state, view))
     }
 
+    /// Whether packets are shown in L2.
+    pub(super) const fn shows_l2(&self) -> bool {
+        self.l2_packet.is_some()
+    }
+
+    #[inline]
+    pub(super) const fn parts(&mut self) -> (&mut State, &mut View<'static>) {
+        (&mut self.state, self.space.view())
+    }
+
+    #[inline]
     pub(super) const fn state_mut(&mut self) -> &mut State {
         &mut self.state
     }

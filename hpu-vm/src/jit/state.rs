@@ -6,7 +6,9 @@ use std::sync::atomic::AtomicU32;
 
 use spin_abi::fault::{Cause, Fault};
 
+use super::sites::Site;
 use crate::hart::Hart;
+use crate::memory::Layout;
 
 /// How translated code ended, in [`State::exit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +62,12 @@ pub struct State {
     pub l1_size: u32,
     /// Exact bounds by page, for exact checks: see [`crate::memory`].
     pub bounds: *const u16,
-    /// The memory behind `base`.
-    pub space: *mut c_void,
+    /// The view of the memory behind `base`.
+    pub view: *mut c_void,
+    /// That memory, for signal handlers.
+    pub layout: *const Layout,
+    /// What translated code lies at a host address, for signal handlers.
+    pub lookup: fn(usize) -> Option<Site>,
     /// The device.
     pub device: *mut c_void,
     /// What translated code calls.
@@ -78,10 +84,12 @@ pub struct Calls {
     pub load: unsafe extern "C" fn(*mut State, u32, u32) -> i64,
     /// A store to a device: state, address, width, value to 0.
     pub store: unsafe extern "C" fn(*mut State, u32, u32, u32) -> i64,
+    /// Issues the command in the hart's registers: state to its handle.
+    pub issue: unsafe extern "C" fn(*mut State) -> i64,
     /// An `ecall`, with a0 to a7 in the hart: 0.
     pub ecall: unsafe extern "C" fn(*mut State) -> i64,
-    /// Whether so many bytes at an address lie in one range: 1 or 0.
-    pub within: unsafe extern "C" fn(*mut State, u32, u32) -> i64,
+    /// A vector instruction, with what it reads in the hart: its encoding to 0.
+    pub vector: unsafe extern "C" fn(*mut State, u32) -> i64,
 }
 
 impl State {
@@ -104,7 +112,9 @@ impl State {
             l1_base: 0,
             l1_size: 0,
             bounds: ptr::null(),
-            space: ptr::null_mut(),
+            view: ptr::null_mut(),
+            layout: ptr::null(),
+            lookup: |_| None,
             device: ptr::null_mut(),
             calls: ptr::null(),
             may_park: 0,

@@ -10,7 +10,7 @@ use cranelift_frontend::FunctionBuilderContext;
 
 use super::code_memory::{CodeMemory, CodeMemoryError};
 use super::emit;
-use super::enter::Entry;
+use super::enter::{Begins, Entry};
 use super::facts::Facts;
 use super::options::Options;
 use super::plan::Plan;
@@ -42,7 +42,8 @@ pub enum TranslateError {
 /// Machine code for handlers of an image. Threads may share it.
 #[derive(Debug)]
 pub struct Translation {
-    memory: CodeMemory,
+    /// Owned: what the entries are in.
+    _memory: CodeMemory,
     /// Guest and host address of each handler.
     entries: Vec<(u32, Entry)>,
     options: Options,
@@ -77,7 +78,7 @@ impl Translation {
     /// See [`TranslateError`].
     pub fn new(source: Source<'_>, options: Options) -> Result<Self, TranslateError> {
         let isa = host()?;
-        let mut compiler = Compiler { isa: &*isa, frontend: FunctionBuilderContext::new(), context: Context::new() };
+        let mut compiler = Compiler::new(&*isa);
         let mut code = Vec::new();
         let mut sites = Sites::new();
         let (mut size, mut needs_registers) = (Size::default(), options.observe);
@@ -85,15 +86,17 @@ impl Translation {
         let entries: BTreeSet<u32> = source.entries.iter().copied().collect();
         for &entry in &entries {
             code.resize(code.len().next_multiple_of(ALIGNMENT), 0);
-            offsets.push((entry, code.len()));
-            let plan = compiler.append(source, entry, options, &mut code, &mut sites)?;
+            let offset = code.len();
+            let (plan, begins) = compiler.append(source, entry, options, &mut code, &mut sites)?;
+            offsets.push((entry, offset, begins));
             size.instructions += plan.instructions;
             needs_registers |= emit::in_memory(&plan);
         }
         size.bytes = code.len();
         let memory = CodeMemory::new(&code, sites)?;
-        let entries = offsets.into_iter().map(|(entry, offset)| (entry, Entry::new(&memory, offset))).collect();
-        Ok(Self { memory, entries, options, size, needs_registers })
+        let place = |(entry, offset, begins)| (entry, Entry::new(&memory, offset, begins));
+        let entries = offsets.into_iter().map(place).collect();
+        Ok(Self { _memory: memory, entries, options, size, needs_registers })
     }
 
     /// The code Cranelift makes of the handler at `entry`, in words, for the machine `triple` names: for those
@@ -108,19 +111,21 @@ impl Translation {
         triple: &str,
     ) -> Result<String, TranslateError> {
         let isa = isa_for(triple)?;
-        let mut compiler = Compiler { isa: &*isa, frontend: FunctionBuilderContext::new(), context: Context::new() };
-        compiler.context.set_disasm(true);
+        let mut compiler = Compiler::new(&*isa);
+        compiler.words = true;
         compiler.compile(source, entry, options)?;
         let compiled = compiler.context.compiled_code();
         Ok(compiled.and_then(|compiled| compiled.vcode.clone()).unwrap_or_default())
     }
 
     /// The host code of the handler at `entry`.
+    #[inline]
     pub(crate) fn entry(&self, entry: u32) -> Option<Entry> {
         self.entries.iter().find(|(guest, _)| *guest == entry).map(|(_, host)| *host)
     }
 
     /// Whether the hart has to hold all registers when a task begins.
+    #[inline]
     pub(crate) const fn needs_registers(&self) -> bool {
         self.needs_registers
     }
@@ -142,23 +147,31 @@ struct Compiler<'i> {
     isa: &'i dyn TargetIsa,
     frontend: FunctionBuilderContext,
     context: Context,
+    /// The code is wanted in words too.
+    words: bool,
 }
 
-impl Compiler<'_> {
+impl<'i> Compiler<'i> {
+    fn new(isa: &'i dyn TargetIsa) -> Self {
+        Self { isa, frontend: FunctionBuilderContext::new(), context: Context::new(), words: false }
+    }
+
     /// Compiles into `self.context` what it plans.
-    fn compile(&mut self, source: Source<'_>, entry: u32, options: Options) -> Result<Plan, TranslateError> {
+    fn compile(&mut self, source: Source<'_>, entry: u32, options: Options) -> Result<(Plan, Begins), TranslateError> {
         let mut plan = Plan::new(source.code, entry, source.taken);
         let facts = Facts::new(&mut plan);
         self.context.clear();
+        self.context.set_disasm(self.words);
         let refused = |reason: String| TranslateError::Code { entry, reason };
         // Images are hostile input to a large library; a mistake in it must not take others down.
         let compiled = panic::catch_unwind(AssertUnwindSafe(|| {
-            self.context.func = emit::function(self.isa, source.code, &plan, &facts, options, &mut self.frontend);
+            let (function, begins) = emit::function(self.isa, source.code, &plan, &facts, options, &mut self.frontend);
+            self.context.func = function;
             let compiled = self.context.compile(self.isa, &mut ControlPlane::default());
-            compiled.map(|_| ()).map_err(|error| format!("{:?}", error.inner))
+            compiled.map(|_| begins).map_err(|error| format!("{:?}", error.inner))
         }));
-        compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned())).map_err(refused)?;
-        Ok(plan)
+        let begins = compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned())).map_err(refused)?;
+        Ok((plan, begins))
     }
 
     fn append(
@@ -168,8 +181,8 @@ impl Compiler<'_> {
         options: Options,
         code: &mut Vec<u8>,
         sites: &mut Sites,
-    ) -> Result<Plan, TranslateError> {
-        let plan = self.compile(source, entry, options)?;
+    ) -> Result<(Plan, Begins), TranslateError> {
+        let planned = self.compile(source, entry, options)?;
         let refused = |reason: &str| TranslateError::Code { entry, reason: reason.to_owned() };
         let compiled = self.context.compiled_code().ok_or_else(|| refused("no code was made"))?;
         if !compiled.buffer.relocs().is_empty() {
@@ -181,7 +194,7 @@ impl Compiler<'_> {
         let spans = compiled.buffer.get_srclocs_sorted().iter().map(|span| (span.start, span.end, span.loc.bits()));
         sites.push(start, len, spans).ok_or_else(|| refused("it has no fault return"))?;
         code.extend_from_slice(bytes);
-        Ok(plan)
+        Ok(planned)
     }
 }
 

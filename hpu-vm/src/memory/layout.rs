@@ -261,7 +261,8 @@ impl Layout {
         if self.l2.is_some() {
             return Err(SpaceError::Again("L2 packet window"));
         }
-        let mapping = Mapping::new(RegionKind::L2Packet, base, window.region(), 0, PACKET_WINDOW, Access::Write)?;
+        let (kind, region) = (RegionKind::L2Packet, window.region());
+        let mapping = Mapping::new(kind, base, region, window.offset(), PACKET_WINDOW, Access::Write)?;
         self.check(&mapping)?;
         self.reservation.show(base, &mapping.pages, ProtFlags::empty())?;
         self.mappings.push(mapping);

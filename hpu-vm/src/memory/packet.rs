@@ -13,12 +13,12 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use spin_abi::map::PACKET_WINDOW;
 
-use super::{Access, Region, SpaceError, Window};
+use super::{Access, Region, Window};
 
 /// A frame lent to a window.
 #[derive(Clone, Copy)]
@@ -42,6 +42,10 @@ pub struct L2Window {
     /// All of it, writable.
     bytes: Window,
     region: Arc<Region>,
+    /// Where in the region it begins.
+    offset: u32,
+    /// Bytes of the frame that was copied in last.
+    shown: AtomicU32,
     /// The frame offered now is in it.
     filled: AtomicBool,
     read: AtomicBool,
@@ -49,17 +53,20 @@ pub struct L2Window {
 }
 
 impl L2Window {
-    /// [`PACKET_WINDOW`] bytes.
-    pub(super) fn new() -> Result<Self, SpaceError> {
-        let region = Region::new(PACKET_WINDOW as usize)?;
-        let bytes = Window::new(&region, 0, PACKET_WINDOW, Access::Write);
-        let bytes = bytes.ok_or(SpaceError::Length(PACKET_WINDOW as usize))?;
+    /// The [`PACKET_WINDOW`] bytes at `offset` of `region`, which are zero.
+    pub(super) fn new(region: &Arc<Region>, offset: u32) -> Option<Self> {
+        let bytes = Window::new(region, offset, PACKET_WINDOW, Access::Write)?;
         let flag = || AtomicBool::new(false);
-        Ok(Self { bytes, region, filled: flag(), read: flag(), written: flag() })
+        let (region, shown) = (region.clone(), AtomicU32::new(0));
+        Some(Self { bytes, region, offset, shown, filled: flag(), read: flag(), written: flag() })
     }
 
     pub(super) const fn region(&self) -> &Arc<Region> {
         &self.region
+    }
+
+    pub(super) const fn offset(&self) -> u32 {
+        self.offset
     }
 
     /// Whether any task read the packet in L2 so far.
@@ -100,8 +107,15 @@ impl L2Window {
         from?
     }
 
+    /// Copies the offered frame in and clears what a longer one left behind it, which others may not read.
     fn fill(&self) -> Option<()> {
-        self.frame(|frame| self.bytes.copy_in(0, frame))??;
+        let len = self.frame(|frame| self.bytes.copy_in(0, frame).map(|()| frame.len()))??;
+        // A frame is as long as the window at the most.
+        let len = u32::try_from(len).ok()?;
+        let before = self.shown.swap(len, Relaxed);
+        if let Some(more) = before.checked_sub(len) {
+            self.region.clear((self.offset + len) as usize, more as usize)?;
+        }
         self.filled.store(true, Relaxed);
         Some(())
     }
@@ -120,18 +134,18 @@ impl L2Window {
 
 /// Offers a frame to a window until it is dropped. It is made by [`Offered::during`] alone, so it is dropped.
 pub(super) struct Offered<'f> {
-    window: Arc<L2Window>,
+    window: &'f L2Window,
     before: Frame,
     frame: PhantomData<&'f mut [u8]>,
 }
 
 impl<'f> Offered<'f> {
     /// Runs `task` while `frame`, of which the window shows at most [`PACKET_WINDOW`] bytes, is offered to `window`.
-    pub(super) fn during<R>(window: &Arc<L2Window>, frame: &'f mut [u8], task: impl FnOnce() -> R) -> R {
+    pub(super) fn during<R>(window: &'f L2Window, frame: &'f mut [u8], task: impl FnOnce() -> R) -> R {
         let len = frame.len().min(PACKET_WINDOW as usize);
-        let lent = Frame { window: Arc::as_ptr(window), bytes: frame.as_mut_ptr(), len };
+        let lent = Frame { window: ptr::from_ref(window), bytes: frame.as_mut_ptr(), len };
         window.filled.store(false, Relaxed);
-        let offered = Self { window: window.clone(), before: FRAME.replace(lent), frame: PhantomData };
+        let offered = Self { window, before: FRAME.replace(lent), frame: PhantomData };
         if window.read() || window.written() {
             let _ = window.fill();
         }
@@ -143,7 +157,7 @@ impl<'f> Offered<'f> {
 
 impl Drop for Offered<'_> {
     fn drop(&mut self) {
-        let window = &*self.window;
+        let window = self.window;
         if window.written() && window.filled.load(Relaxed) {
             let _ = window.frame(|frame| window.bytes.copy_out(0, frame));
         }

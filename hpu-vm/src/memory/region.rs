@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use spin_abi::map::PAGE;
 
-use super::window::store;
+use super::window::{load, store};
 use super::{SpaceError, failed};
 
 const PAGE_BYTES: usize = PAGE as usize;
@@ -68,6 +68,40 @@ impl Region {
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub const fn len(&self) -> usize {
         self.len
+    }
+
+    /// Address of the byte at `offset`, from which `len` bytes are in the region.
+    fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
+        let inside = offset <= self.len && len <= self.len - offset;
+        inside.then(|| self.start.as_ptr().wrapping_add(offset))
+    }
+
+    /// Copies `from` to `offset`; `None` and no effect when it does not fit.
+    #[must_use = "what does not fit is not written"]
+    pub fn write(&self, offset: usize, from: &[u8]) -> Option<()> {
+        let at = self.at(offset, from.len())?;
+        // SAFETY: `at` checked that the bytes are within the region, which is mapped writable, accessed by atomics only.
+        unsafe { store(at, from) };
+        Some(())
+    }
+
+    /// Fills `to` from `offset`; `None` and no effect when not all of it is in the region.
+    #[must_use = "what is not there is not read"]
+    pub fn read(&self, offset: usize, to: &mut [u8]) -> Option<()> {
+        let at = self.at(offset, to.len())?;
+        // SAFETY: as in `write`.
+        unsafe { load(at, to) };
+        Some(())
+    }
+
+    /// Zeroes `len` bytes at `offset`, as [`Region::write`] does.
+    #[must_use = "what does not fit is not cleared"]
+    pub fn clear(&self, offset: usize, len: usize) -> Option<()> {
+        const ZEROES: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+        self.at(offset, len)?;
+        (0..len)
+            .step_by(PAGE_BYTES)
+            .try_for_each(|done| self.write(offset + done, &ZEROES[..PAGE_BYTES.min(len - done)]))
     }
 
     pub(super) const fn start(&self) -> NonNull<u8> {

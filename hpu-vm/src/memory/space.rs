@@ -95,7 +95,16 @@ impl Space {
     /// # Errors
     /// As [`Space::map`]; a space has one such window.
     pub fn map_l2_packet(&mut self, guest_base: u32) -> Result<(), SpaceError> {
-        let window = Arc::new(L2Window::new()?);
+        self.map_l2_packet_in(guest_base, &Region::new(PACKET_WINDOW as usize)?, 0)
+    }
+
+    /// The same, with the window at `offset` of `region`: bytes that are zero and nobody else's.
+    ///
+    /// # Errors
+    /// As [`Space::map_l2_packet`].
+    pub fn map_l2_packet_in(&mut self, guest_base: u32, region: &Arc<Region>, offset: u32) -> Result<(), SpaceError> {
+        let outside = SpaceError::Outside { offset, len: PACKET_WINDOW, region: region.len() };
+        let window = Arc::new(L2Window::new(region, offset).ok_or(outside)?);
         self.view.check(RegionKind::L2Packet, guest_base, PACKET_WINDOW as usize)?;
         self.layout.add_l2(guest_base, &window)?;
         self.l2 = Some(window.clone());
@@ -137,7 +146,7 @@ impl Space {
 
     /// Runs a task for which `packet` is in the L2 window, as long as it is and up to [`PACKET_WINDOW`] bytes of it.
     /// It is copied there when the task looks at it, or at once when earlier ones did, and is back in `packet`
-    /// afterwards if it may have been changed. What lies behind it in the window is left over from earlier packets.
+    /// afterwards if it may have been changed. What a longer packet left behind it is cleared.
     ///
     /// The task gets the space's parts, as from [`Space::parts`].
     pub fn offer_l2<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&Layout, &mut View<'static>) -> R) -> R {

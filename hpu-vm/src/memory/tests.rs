@@ -222,6 +222,42 @@ fn a_packet_is_in_l2_for_those_who_look() {
 }
 
 #[test]
+fn nothing_of_a_longer_packet_is_left_behind_a_shorter_one() {
+    let (memory, mut space) = (region(2), space());
+    memory.write(PAGE as usize - 1, &[1]).expect("inside");
+    space.map_l2_packet_in(L2, &memory, PAGE).expect("mapped");
+    space.view().set_checks(Checks::Page);
+    let mut in_window = |packet: &mut [u8], look: bool| {
+        space.offer_l2(packet, |_, view| if look { view.load::<4>(L2) } else { None });
+        let mut bytes = [0; 6];
+        memory.read(PAGE as usize - 1, &mut bytes).expect("inside");
+        bytes
+    };
+    assert_eq!(in_window(&mut [9; 4], false), [1, 0, 0, 0, 0, 0]);
+    assert_eq!(in_window(&mut [9; 4], true), [1, 9, 9, 9, 9, 0]);
+    assert_eq!(in_window(&mut [5; 2], false), [1, 5, 5, 0, 0, 0]);
+    assert_eq!(in_window(&mut [6; 5], false), [1, 6, 6, 6, 6, 6]);
+    assert_eq!(in_window(&mut [], false), [1, 0, 0, 0, 0, 0]);
+    let outside = SpaceError::Outside { offset: PAGE, len: PAGE, region: PAGE as usize };
+    assert_eq!(self::space().map_l2_packet_in(L2, &region(1), PAGE), Err(outside));
+}
+
+#[test]
+fn regions_are_read_written_and_cleared_within_their_bounds() {
+    let memory = region(2);
+    let len = memory.len();
+    let read = |offset| {
+        let mut bytes = [7; 2];
+        memory.read(offset, &mut bytes).map(|()| bytes)
+    };
+    assert_eq!(memory.write(len - 2, &[1, 2]), Some(()));
+    assert_eq!((read(len - 2), read(len - 1), read(usize::MAX)), (Some([1, 2]), None, None));
+    assert_eq!((memory.write(len - 1, &[1, 2]), memory.write(len, &[])), (None, Some(())));
+    assert_eq!((memory.clear(1, len), memory.clear(len + 1, 0), read(len - 2)), (None, None, Some([1, 2])));
+    assert_eq!((memory.clear(1, len - 2), read(len - 2)), (Some(()), Some([0, 2])));
+}
+
+#[test]
 fn copies_see_the_packet_without_looking_at_it_and_change_it() {
     let mut space = space();
     space.map_l2_packet(L2).expect("mapped");

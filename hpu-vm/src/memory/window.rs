@@ -183,12 +183,21 @@ const fn piece(address: usize, left: usize) -> usize {
     }
 }
 
+/// Bytes from which on a copy is left to the C library: by pieces it would take several times as long. It copies whatever
+/// others write meanwhile, as the handlers' own code and a DMA engine would (vm-memory does the same for guest memory).
+const LARGE: usize = 17;
+
 /// Fills `to` from `from`.
 ///
 /// # Safety
-/// `to.len()` bytes from `from` are mapped readable, and accessed by atomics only.
+/// `to.len()` bytes from `from` are mapped readable, and accessed by atomics, translated code and this only.
 #[inline(always)]
-unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
+pub(super) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
+    if to.len() >= LARGE {
+        // SAFETY: as the caller says; `to` is exclusive, so they do not overlap.
+        unsafe { libc::memcpy(to.as_mut_ptr().cast(), from.cast_const().cast(), to.len()) };
+        return;
+    }
     while !to.is_empty() {
         let size = piece(from.addr(), to.len());
         let (part, rest) = to.split_at_mut(size);
@@ -209,9 +218,14 @@ unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
 /// Copies `from` to `to`.
 ///
 /// # Safety
-/// `from.len()` bytes from `to` are mapped writable, and accessed by atomics only.
+/// `from.len()` bytes from `to` are mapped writable, and accessed by atomics, translated code and this only.
 #[inline(always)]
 pub(super) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
+    if from.len() >= LARGE {
+        // SAFETY: as the caller says; nobody has the window's bytes as a slice, so they do not overlap.
+        unsafe { libc::memcpy(to.cast(), from.as_ptr().cast(), from.len()) };
+        return;
+    }
     while !from.is_empty() {
         let size = piece(to.addr(), from.len());
         let (part, rest) = from.split_at(size);

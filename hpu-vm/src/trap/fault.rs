@@ -48,23 +48,21 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
 
 /// Handles a fault of translated code at host address `host`; `None` when it is none.
 fn take(mut context: Context, host: usize) -> Option<()> {
-    let refused = |running: &Running| {
-        let site = running.site(context.pc())?;
-        let address = running.layout().guest_address(host)?;
-        let access = if site.atomic || context.is_write() { Access::Write } else { Access::Read };
-        let cause = match running.layout().refused(address, access) {
-            Refused::Again => return Some(()),
-            Refused::Fault(cause) => cause,
-            Refused::Device => {
-                running.raise(|state| &state.device_touched);
-                Cause::DeviceAccess
-            }
-        };
-        running.set_fault(cause, site, address);
-        context.set_pc(site.fault_return);
-        Some(())
+    let running = Running::here()?;
+    let (site, layout) = (running.site(context.pc())?, running.layout()?);
+    let address = layout.guest_address(host)?;
+    let access = if site.atomic || context.is_write() { Access::Write } else { Access::Read };
+    let cause = match layout.refused(address, access) {
+        Refused::Again => return Some(()),
+        Refused::Fault(cause) => cause,
+        Refused::Device => {
+            running.raise(|state| &state.device_touched);
+            Cause::DeviceAccess
+        }
     };
-    Running::here(refused)?
+    running.set_fault(cause, site, address);
+    context.set_pc(site.fault_return);
+    Some(())
 }
 
 /// Somebody else's fault: their handler, or the default action when the instruction is repeated.

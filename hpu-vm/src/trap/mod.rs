@@ -2,7 +2,7 @@
 //!
 //! Translated code checks no address: it faults, and [`fault`] turns the signal into the task's fault. [`watchdog`]
 //! looks at a thread's task from time to time. Both find the task by a thread-local pointer that is set while
-//! translated code runs, and leave it through the epilogue that the program counter's [`Site`] names; a program counter
+//! translated code may run, and leave it through the epilogue that the program counter's [`Site`] names; a program counter
 //! outside of translated bodies is left alone.
 //!
 //! What runs in a handler neither allocates, locks, nor uses buffered I/O: only atomics, the mapping's own tables and
@@ -16,7 +16,7 @@ mod watchdog;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicPtr, AtomicU32, compiler_fence};
+use std::sync::atomic::{AtomicU32, compiler_fence};
 
 use spin_abi::fault::Cause;
 
@@ -25,49 +25,48 @@ pub(crate) use watchdog::Watchdog;
 use crate::jit::{Left, Site, State};
 use crate::memory::Layout;
 
-/// Says what translated code lies at a host address. It is called in signal handlers.
-pub(crate) type Lookup = fn(usize) -> Option<Site>;
-
-/// The task whose translated code a thread executes.
+/// The task that a thread executes.
 struct Running {
     state: *mut State,
-    layout: *const Layout,
-    lookup: Lookup,
-}
-
-thread_local! {
-    // Constant at first and never dropped: an access neither allocates nor registers anything.
-    static RUNNING: AtomicPtr<Running> = const { AtomicPtr::new(ptr::null_mut()) };
 }
 
 impl Running {
-    /// Calls `look` with the task of this thread, if it executes one.
-    fn here<R>(look: impl FnOnce(&Self) -> R) -> Option<R> {
-        let running = RUNNING.with(|running| running.load(Relaxed));
-        // SAFETY: it is null or points into the frame of `enter` on this thread's stack, which changes it before it
-        // returns; this thread is in `look` meanwhile.
-        unsafe { running.as_ref() }.map(look)
+    /// The task of this thread, if it executes one.
+    fn here() -> Option<Self> {
+        let state = watchdog::running();
+        (!state.is_null()).then_some(Self { state })
     }
 
     /// What the task's translated code is at host address `pc`.
     fn site(&self, pc: usize) -> Option<Site> {
-        (self.lookup)(pc)
+        // SAFETY: the state is valid while it is attended to, and this field is not written meanwhile.
+        let lookup = unsafe { (*self.state).lookup };
+        lookup(pc)
     }
 
-    fn layout(&self) -> &Layout {
-        // SAFETY: `enter` borrows it longer than it has `self`.
-        unsafe { &*self.layout }
+    fn layout(&self) -> Option<&Layout> {
+        // SAFETY: as in `site`; who attends to it keeps the layout.
+        unsafe { (*self.state).layout.as_ref() }
     }
 
     /// Sets a flag of the state.
     fn raise(&self, flag: impl FnOnce(&State) -> &AtomicU32) {
-        // SAFETY: the state is valid while `enter` has `self`; the code that writes it is interrupted meanwhile.
+        // SAFETY: the state is valid while it is attended to; the code that writes it is interrupted meanwhile.
         flag(unsafe { &*self.state }).store(1, Relaxed);
+    }
+
+    /// Asks the task to leave where it waits, if it may.
+    fn want_yield(&self) {
+        // SAFETY: as in `raise`.
+        let state = unsafe { &*self.state };
+        if state.may_park != 0 {
+            state.yield_wanted.store(1, Relaxed);
+        }
     }
 
     /// Notes that the task is ended at `site`.
     fn set_fault(&self, cause: Cause, site: Site, address: u32) {
-        // SAFETY: the state is valid while `enter` has `self`; fields are written one by one, since the interrupted code
+        // SAFETY: the state is valid while it is attended to; fields are written one by one, since the interrupted code
         // has pointers to it.
         unsafe {
             (&raw mut (*self.state).exit).write_volatile(Left::Faulted as u32);
@@ -78,47 +77,46 @@ impl Running {
     }
 }
 
-/// Calls `body`, which executes translated code on `state` and in `layout`; faults in it come back in `state`. With a
-/// watchdog the task may take `limit` microseconds: then [`Cause::Watchdog`] ends it if it is in a body, else
-/// `state.kill` asks whatever it called to do so.
-///
-/// # Safety
-/// `state` is valid for writes until `body` returns, and only this thread and translated code that `body` calls use it.
-/// That code follows `lookup` (jumping to a site's `fault_return` from anywhere it was found at leaves the function in
-/// good order) and touches memory only through `layout`, [`install`]ed before.
-pub(crate) unsafe fn enter<R>(
+/// Until it is dropped, faults of this thread's translated code come back in a state, and its tasks have a time limit.
+pub(crate) struct Attending<'w> {
+    watchdog: &'w Watchdog,
     state: *mut State,
-    layout: &Layout,
-    lookup: Lookup,
-    watch: Option<(&Watchdog, u64)>,
-    body: impl FnOnce() -> R,
-) -> R {
-    // SAFETY: the caller says that the state is valid.
-    unsafe { (*state).kill.store(0, Relaxed) };
-    let mut running = Running { state, layout, lookup };
-    // Handlers run on this thread: what they see is in order when the compiler keeps it so.
-    compiler_fence(SeqCst);
-    let before = RUNNING.with(|place| place.load(Relaxed));
-    RUNNING.with(|place| place.store(&raw mut running, Relaxed));
-    let _leave = Leave { before };
-    if let Some((watchdog, limit)) = watch {
-        watchdog.start(limit);
+    limited: bool,
+}
+
+impl<'w> Attending<'w> {
+    /// Attends to the tasks of `state`, each of which may take `limit` microseconds: then [`Cause::Watchdog`] ends it if
+    /// it is in a body, else `state.kill` asks whatever it called to do so.
+    ///
+    /// # Safety
+    /// `state` is valid for writes while this lives, and only this thread and the translated code that it calls use it.
+    /// That code follows `state.lookup` (jumping to a site's `fault_return` from anywhere it was found at leaves the
+    /// function in good order) and touches memory only through `state.layout`, which lives as long.
+    #[inline]
+    pub(crate) unsafe fn new(watchdog: &'w Watchdog, state: *mut State, limit: Option<u64>) -> Self {
+        watchdog.attend(state, limit.unwrap_or(u64::MAX));
+        Self { watchdog, state, limited: limit.is_some() }
     }
-    compiler_fence(SeqCst);
-    body()
+
+    /// A task begins.
+    #[inline]
+    pub(crate) fn task(&self) {
+        // SAFETY: whoever made this says that the state is valid.
+        unsafe {
+            (*self.state).kill.store(0, Relaxed);
+            (*self.state).yield_wanted.store(0, Relaxed);
+        }
+        self.watchdog.start(self.limited);
+        // Handlers run on this thread: what they see is in order when the compiler keeps it so.
+        compiler_fence(SeqCst);
+    }
 }
 
-/// Puts back what the thread ran before.
-struct Leave {
-    before: *mut Running,
-}
-
-impl Drop for Leave {
+impl Drop for Attending<'_> {
+    #[inline]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
-        watchdog::stop();
-        RUNNING.with(|place| place.store(self.before, Relaxed));
-        compiler_fence(SeqCst);
+        self.watchdog.attend(ptr::null_mut(), u64::MAX);
     }
 }
 

@@ -13,7 +13,7 @@ use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{DRIVER_BASE, PAGE, STDOUT_BASE};
 use spin_abi::regs::{DOORBELL, DRIVER_SIZE, HANDLER_MEM_ADDR};
 
-use super::{TrapError, Watchdog, enter, install};
+use super::{Attending, TrapError, Watchdog, install};
 use crate::jit::{Left, Site, State};
 use crate::memory::{Access, Region, Space};
 use crate::view::RegionKind;
@@ -96,8 +96,12 @@ fn access(space: &mut Space, body: &Body, address: i64, packet: &mut [u8]) -> (u
     let mut state = State::new(0);
     let at = space.base().wrapping_offset(isize::try_from(address).unwrap());
     let result = space.offer_l2(packet, |layout, _| {
+        (state.layout, state.lookup) = (layout, lookup);
+        let watchdog = Watchdog::new().expect("a watchdog");
         // SAFETY: the state is this function's, the body is looked up and accesses the layout's addresses.
-        unsafe { enter(&raw mut state, layout, lookup, None, || body.call(at, 5)) }
+        let attending = unsafe { Attending::new(&watchdog, &raw mut state, None) };
+        attending.task();
+        body.call(at, 5)
     });
     (result, state)
 }
@@ -199,8 +203,11 @@ fn the_packet_appears_in_l2_under_the_first_access() {
 fn watched<R>(watchdog: &Watchdog, state: &mut State, body: impl FnOnce() -> R) -> R {
     let mut space = space();
     let (layout, _) = space.parts();
+    (state.layout, state.lookup) = (layout, lookup);
     // SAFETY: the state is borrowed for the time of the call, and bodies are looked up.
-    unsafe { enter(state, layout, lookup, Some((watchdog, 1000)), body) }
+    let attending = unsafe { Attending::new(watchdog, state, Some(1000)) };
+    attending.task();
+    body()
 }
 
 #[test]

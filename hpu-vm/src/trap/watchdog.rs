@@ -1,10 +1,9 @@
 //! The clock of running tasks: a timer per thread that looks at its task from time to time.
 //!
 //! Starting and ending a task are plain stores. The timer ticks every [`TICK`] while there are tasks, stops by itself
-//! after a tick that saw none, and is set again by the next task. A tick that sees a task for the first time notes the
+//! after a tick that saw no new one, and is set again by the next task. A tick that sees a task for the first time notes the
 //! time; one that sees it `limit` later ends it. So a task ends between its limit and a tick later.
 
-use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, compiler_fence};
@@ -14,6 +13,7 @@ use spin_abi::fault::Cause;
 
 use super::context::Context;
 use super::{Running, TrapError, errno, handle, keeping_errno};
+use crate::jit::State;
 
 /// Nanoseconds between two looks.
 const TICK: i64 = 500_000;
@@ -22,14 +22,16 @@ const SOON: i64 = 50_000;
 
 /// A thread's timer and what it knows of the thread's tasks. Written by the thread and by its signal handler.
 struct Watch {
+    /// The state of the thread's tasks; null when there are none.
+    running: AtomicPtr<State>,
     timer: AtomicPtr<c_void>,
     /// `timer` is one (its id may be null).
     exists: AtomicBool,
     /// The timer will tick.
     set: AtomicBool,
-    /// Counts starts and ends: odd while a task runs.
+    /// Counts tasks.
     sequence: AtomicU64,
-    /// Of the task that runs, in nanoseconds.
+    /// Microseconds that the latest task may take.
     limit: AtomicU64,
     /// The sequence number that the last tick saw.
     seen: AtomicU64,
@@ -41,6 +43,7 @@ thread_local! {
     // Constant at first and never dropped: an access neither allocates nor registers anything.
     static WATCH: Watch = const {
         Watch {
+            running: AtomicPtr::new(null_mut()),
             timer: AtomicPtr::new(null_mut()),
             exists: AtomicBool::new(false),
             set: AtomicBool::new(false),
@@ -55,8 +58,13 @@ thread_local! {
 /// The watchdog of the thread that made it.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    /// It cannot leave its thread.
-    here: PhantomData<*const ()>,
+    /// The thread's own, which this cannot leave: it lives as long as the thread.
+    watch: *const Watch,
+}
+
+/// What the thread runs.
+pub(super) fn running() -> *mut State {
+    WATCH.with(|watch| watch.running.load(Relaxed))
 }
 
 /// The watchdogs' real-time signal.
@@ -81,39 +89,46 @@ impl Watchdog {
             }
             watch.timer.store(create_timer()?, Relaxed);
             watch.exists.store(true, Relaxed);
-            Ok(Self { here: PhantomData })
+            Ok(Self { watch })
         })
-    }
-
-    /// A task begins, which may take `limit` microseconds.
-    pub(super) fn start(&self, limit: u64) {
-        WATCH.with(|watch| {
-            watch.limit.store(limit.saturating_mul(1000), Relaxed);
-            watch.sequence.store(watch.sequence.load(Relaxed) | 1, Relaxed);
-            // A tick that comes here sees the task and sets the timer, or came before and `set` tells.
-            compiler_fence(SeqCst);
-            if !watch.set.load(Relaxed) {
-                watch.tick_in(TICK);
-            }
-        });
     }
 }
 
-/// The thread's task, if one was started, has ended.
-pub(super) fn stop() {
-    WATCH.with(|watch| watch.sequence.store(watch.sequence.load(Relaxed).next_multiple_of(2), Relaxed));
+impl Watchdog {
+    const fn watch(&self) -> &Watch {
+        // SAFETY: a thread-local that is never dropped, of the thread that this was made on and cannot leave.
+        unsafe { &*self.watch }
+    }
+
+    /// The tasks that begin from here on are those of `state`, and may take `limit` microseconds.
+    #[inline]
+    pub(super) fn attend(&self, state: *mut State, limit: u64) {
+        self.watch().limit.store(limit, Relaxed);
+        self.watch().running.store(state, Relaxed);
+    }
+
+    /// A task begins, which is `limited` or may take any time.
+    #[inline]
+    pub(super) fn start(&self, limited: bool) {
+        let watch = self.watch();
+        watch.sequence.store(watch.sequence.load(Relaxed).wrapping_add(1), Relaxed);
+        // A tick that comes here sees a new task and sets the timer, or came before and `set` tells.
+        compiler_fence(SeqCst);
+        if limited && !watch.set.load(Relaxed) {
+            watch.tick_in(TICK);
+        }
+    }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        WATCH.with(|watch| {
-            // A tick that comes from here on finds no timer to set.
-            watch.exists.store(false, Relaxed);
-            compiler_fence(SeqCst);
-            watch.set.store(false, Relaxed);
-            // SAFETY: the timer was created by `new` and is deleted once.
-            unsafe { libc::timer_delete(watch.timer.load(Relaxed)) };
-        });
+        let watch = self.watch();
+        // A tick that comes from here on finds no timer to set.
+        watch.exists.store(false, Relaxed);
+        compiler_fence(SeqCst);
+        watch.set.store(false, Relaxed);
+        // SAFETY: the timer was created by `new` and is deleted once.
+        unsafe { libc::timer_delete(watch.timer.load(Relaxed)) };
     }
 }
 
@@ -142,6 +157,7 @@ fn now() -> u64 {
 
 impl Watch {
     /// Sets the timer to tick once.
+    #[cold]
     fn tick_in(&self, nanoseconds: i64) {
         if !self.exists.load(Relaxed) {
             return;
@@ -155,30 +171,37 @@ impl Watch {
 
     fn tick(&self, context: Context) {
         let sequence = self.sequence.load(Relaxed);
+        let running = Running::here();
         if sequence != self.seen.swap(sequence, Relaxed) {
             self.since.store(now(), Relaxed);
-        } else if sequence.is_multiple_of(2) {
-            return self.set.store(false, Relaxed);
+            return self.tick_in(TICK.min(self.left()).max(SOON));
         }
-        let taken = now().saturating_sub(self.since.load(Relaxed));
-        let left = i64::try_from(self.limit.load(Relaxed).saturating_sub(taken)).unwrap_or(i64::MAX);
-        if left > 0 || sequence.is_multiple_of(2) {
-            return self.tick_in(left.clamp(SOON, TICK));
+        let Some(running) = running else { return self.set.store(false, Relaxed) };
+        running.want_yield();
+        if self.left() > 0 {
+            return self.tick_in(self.left().clamp(SOON, TICK));
         }
-        end(context);
+        end(&running, context);
         self.tick_in(SOON);
+    }
+
+    /// Nanoseconds that are left to the task.
+    fn left(&self) -> i64 {
+        let limit = self.limit.load(Relaxed).saturating_mul(1000);
+        let taken = now().saturating_sub(self.since.load(Relaxed));
+        i64::try_from(limit.saturating_sub(taken)).unwrap_or(i64::MAX)
     }
 }
 
 /// Ends the thread's task, or asks for it where it cannot be ended.
-fn end(mut context: Context) {
-    Running::here(|running| match running.site(context.pc()) {
+fn end(running: &Running, mut context: Context) {
+    match running.site(context.pc()) {
         Some(site) => {
             running.set_fault(Cause::Watchdog, site, 0);
             context.set_pc(site.fault_return);
         }
         None => running.raise(|state| &state.kill),
-    });
+    }
 }
 
 extern "C" fn on_tick(_: c_int, _: *mut siginfo_t, context: *mut c_void) {

@@ -241,6 +241,14 @@ pub enum Shape {
     Index,
 }
 
+impl Shape {
+    /// Whether the destination is a scalar register.
+    #[must_use]
+    pub const fn has_scalar_result(self) -> bool {
+        matches!(self, Self::ElementToScalar | Self::MaskToScalar)
+    }
+}
+
 /// A vector register's number, always below 32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VReg(u8);

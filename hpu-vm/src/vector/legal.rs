@@ -9,7 +9,7 @@ use crate::vector::vtype::{Group, Vtype, Width};
 
 /// What an operand of an arithmetic instruction is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operand {
+pub(crate) enum Operand {
     /// There is none.
     Unused,
     /// Bits of one register.
@@ -22,10 +22,18 @@ pub(super) enum Operand {
 
 impl Operand {
     /// Width of its elements; of no account for masks and operands that are not there.
-    pub(super) const fn width(self) -> Width {
+    pub(crate) const fn width(self) -> Width {
         match self {
             Self::Unused | Self::Mask => Width::E8,
             Self::Element(width) | Self::Group(Group { width, .. }) => width,
+        }
+    }
+
+    /// Whole registers it takes; none when there is no operand.
+    pub(crate) const fn registers(self) -> u32 {
+        match self {
+            Self::Unused => 0,
+            _ => self.extent().1,
         }
     }
 
@@ -40,17 +48,17 @@ impl Operand {
 
 /// The operands of an arithmetic instruction.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Operands {
+pub(crate) struct Operands {
     /// Destination.
-    pub(super) vd: Operand,
+    pub(crate) vd: Operand,
     /// First operand.
-    pub(super) vs2: Operand,
+    pub(crate) vs2: Operand,
     /// The other one, when it is a vector.
-    pub(super) vs1: Operand,
+    pub(crate) vs1: Operand,
 }
 
 /// The operands of `inst` under `vtype`; `None` when that makes it illegal.
-pub(super) fn operands(inst: &Arithmetic, vtype: Vtype) -> Option<Operands> {
+pub(crate) fn operands(inst: &Arithmetic, vtype: Vtype) -> Option<Operands> {
     let operands = shapes(inst.op, vtype)?;
     let Operands { vd, vs2, vs1 } = operands;
     let vs1 = match inst.source {
@@ -59,7 +67,7 @@ pub(super) fn operands(inst: &Arithmetic, vtype: Vtype) -> Option<Operands> {
     };
     let sources = [Some((inst.vs2, vs2)), vs1];
     let fits = |register, operand| match operand {
-        Operand::Group(group) => is_aligned(register, group),
+        Operand::Group(group) => group.fits(register),
         _ => true,
     };
     let legal = fits(inst.vd, vd)
@@ -95,11 +103,6 @@ fn shapes(op: VectorOp, vtype: Vtype) -> Option<Operands> {
         Shape::MoveRegisters => (Operand::Unused, Operand::Unused, Operand::Unused),
     };
     Some(Operands { vd, vs2, vs1 })
-}
-
-/// Whether a group may begin at that register.
-pub(super) const fn is_aligned(first: VReg, group: Group) -> bool {
-    first.number().is_multiple_of(group.registers())
 }
 
 /// A masked instruction does not overwrite its mask, unless with a mask or a single element.

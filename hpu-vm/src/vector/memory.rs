@@ -3,7 +3,7 @@
 use crate::hart::Hart;
 use crate::vector::inst::{Addressing, Direction, Memory, VReg};
 use crate::vector::interp::Refusal;
-use crate::vector::legal::{Operand, is_aligned, is_mask_kept, is_safe_overlap, overlap};
+use crate::vector::legal::{Operand, is_mask_kept, is_safe_overlap, overlap};
 use crate::vector::state::VectorState;
 use crate::vector::vtype::{Group, VLEN_BYTES, Vtype, Width};
 use crate::view::View;
@@ -71,7 +71,7 @@ fn data_group(inst: &Memory, vtype: Vtype) -> Option<Group> {
 
 fn is_legal(inst: &Memory, vtype: Vtype, data: Group) -> bool {
     let registers = data.registers() * inst.fields;
-    let fits = is_aligned(inst.vd, data) && registers <= 8 && inst.vd.number() + registers <= 32;
+    let fits = data.fits(inst.vd) && registers <= 8 && inst.vd.number() + registers <= 32;
     let load = inst.direction == Direction::Load;
     // Fields follow upwards, so only the first one can be v0.
     let mask_kept = !load || is_mask_kept(inst.vd, Operand::Group(data), inst.masked);
@@ -86,7 +86,7 @@ fn are_indices_legal(inst: &Memory, vtype: Vtype, data: Group) -> bool {
         let dest = (VReg::new(inst.vd.number() + field * data.registers()), Operand::Group(data));
         if inst.fields > 1 { !overlap(dest, source) } else { is_safe_overlap(dest, source) }
     };
-    is_aligned(vs2, indices) && (inst.direction == Direction::Store || (0..inst.fields).all(is_kept))
+    indices.fits(vs2) && (inst.direction == Direction::Store || (0..inst.fields).all(is_kept))
 }
 
 /// Bytes from the base address to segment `index`.

@@ -28,7 +28,7 @@ mod display;
 mod encode;
 pub mod inst;
 mod interp;
-mod legal;
+pub(crate) mod legal;
 mod memory;
 pub mod state;
 pub mod vtype;

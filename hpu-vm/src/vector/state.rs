@@ -20,8 +20,8 @@ pub struct VectorState {
     pub(crate) vxrm: u32,
     /// 1 after a fixed-point result was clipped.
     pub(crate) vxsat: u32,
-    /// Whether anything here may differ from [`VectorState::NEW`]. Whoever executes a vector instruction sets it, so
-    /// that tasks without vectors need not clear them.
+    /// Whether anything here but `vl` and `vtype` may differ from [`VectorState::NEW`]. Whoever changes it sets this, so
+    /// that other tasks need not clear it.
     pub(crate) used: bool,
 }
 
@@ -30,9 +30,10 @@ impl VectorState {
     pub const NEW: Self =
         Self { v: [[0; VLEN_BYTES as usize]; 32], vl: 0, vtype: VILL, vxrm: 0, vxsat: 0, used: false };
 
-    /// Back to [`VectorState::NEW`], which costs one test when no vector instruction was executed.
+    /// Back to [`VectorState::NEW`], which costs little when no register was written.
     #[inline]
     pub(crate) const fn clear(&mut self) {
+        (self.vl, self.vtype) = (0, VILL);
         if self.used {
             *self = Self::NEW;
         }

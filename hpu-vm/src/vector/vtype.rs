@@ -1,5 +1,7 @@
 //! Element widths and the vector type: how long the elements are and how many registers form a group.
 
+use crate::vector::inst::VReg;
+
 /// VLEN / 8: bytes of a vector register.
 pub const VLEN_BYTES: u32 = 16;
 /// Width in bits of the widest element.
@@ -126,6 +128,12 @@ impl Group {
     #[must_use]
     pub const fn registers(self) -> u32 {
         if self.emul < 0 { 1 } else { 1 << self.emul }
+    }
+
+    /// Whether it may begin at that register.
+    #[must_use]
+    pub const fn fits(self, first: VReg) -> bool {
+        first.number().is_multiple_of(self.registers())
     }
 }
 

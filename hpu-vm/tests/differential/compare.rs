@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hpu_vm::csr::Csr;
 use hpu_vm::device::ECALL_CYCLES;
 use hpu_vm::inst::Format;
 use hpu_vm::{Checks, Exit, Hart, Op, Reg, RegionKind};
@@ -75,7 +76,8 @@ pub fn exit_name(exit: Exit) -> String {
 pub fn program(seed: u64, counts: bool) -> Program {
     let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let checks = random.choose(&[Checks::Exact, Checks::Page]);
-    generate::program(seed, Shape { checks, counters: counts, hostile: !random.one_in(3), linux: false })
+    let (hostile, vectors) = (!random.one_in(3), random.one_in(3));
+    generate::program(seed, Shape { checks, counters: counts, hostile, linux: false, vectors })
 }
 
 /// Compares the programs of all `seeds` on as many threads as there are processors; returns the threads' engines.
@@ -136,7 +138,10 @@ fn depends_on_count(program: &Program, outcome: &Outcome) -> bool {
     let observe = |program: &Program, before: &Hart, _: &mut Hart| {
         let inst = program.image.code().fetch(before.pc).map(|decoded| decoded.inst);
         reads |= inst.is_some_and(|inst| match inst.op.format() {
-            Format::Csr | Format::CsrImmediate => inst.imm != generate::HART_ID.cast_signed(),
+            Format::Csr | Format::CsrImmediate => {
+                let csr = Csr::from_number(inst.imm.cast_unsigned());
+                matches!(csr, Some(Csr::Cycle(_) | Csr::Time(_) | Csr::Instret(_)))
+            }
             _ => inst.op == Op::Ecall && before.get(Reg::A7) == ECALL_CYCLES,
         });
     };

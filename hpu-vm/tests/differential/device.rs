@@ -1,6 +1,6 @@
 //! A device that answers by its own count and writes down every access.
 
-use hpu_vm::{Device, Hart, Reg, Trap, View};
+use hpu_vm::{CommandRegisters, Device, Hart, Reg, Trap, View};
 use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, L2_BASE, STDOUT_BASE, STDOUT_SIZE};
 use spin_abi::regs;
@@ -21,6 +21,7 @@ const MOST: usize = 4096;
 pub enum Access {
     Load { address: u32, width: u8 },
     Store { address: u32, width: u8, value: u32 },
+    Issue(CommandRegisters),
     Ecall { number: u32 },
 }
 
@@ -53,20 +54,13 @@ impl Recorder {
 const BAD: Trap = Trap::Fault(Cause::DeviceAccess);
 
 impl Device for Recorder {
-    fn load(&mut self, view: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap> {
+    fn load(&mut self, _: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap> {
         self.record(Access::Load { address, width });
         let offset = address.wrapping_sub(DRIVER_BASE);
         match offset {
             _ if width != 4 || !offset.is_multiple_of(4) || offset >= regs::DRIVER_SIZE => Err(BAD),
             regs::DOORBELL => Err(Trap::Finish),
             regs::ERROR | regs::COMMAND_WAIT => Err(BAD),
-            regs::COMMAND_ISSUE => {
-                self.charge += COMMAND;
-                self.charged += COMMAND;
-                let handle = self.answer(offset);
-                view.copy_in(COMMAND_WRITES, &handle.to_le_bytes()).ok_or(BAD)?;
-                Ok(handle)
-            }
             _ => Ok(self.answer(offset)),
         }
     }
@@ -82,6 +76,15 @@ impl Device for Recorder {
             regs::HANDLER_ADDR | regs::HANDLER_SIZE | regs::DOORBELL | regs::COMMAND_ISSUE => Err(BAD),
             _ => Ok(()),
         }
+    }
+
+    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
+        self.record(Access::Issue(*command));
+        self.charge += COMMAND;
+        self.charged += COMMAND;
+        let handle = self.answer(regs::COMMAND_ISSUE);
+        view.copy_in(COMMAND_WRITES, &handle.to_le_bytes()).ok_or(BAD)?;
+        Ok(handle)
     }
 
     fn take_charge(&mut self) -> u64 {

@@ -20,7 +20,7 @@ const LIMIT: &str = "60";
 /// # Errors
 /// A report of the difference.
 pub fn compare<E: Engine>(engine: &mut E, seed: u64) -> Result<bool, String> {
-    let shape = Shape { checks: Checks::Exact, counters: false, hostile: false, linux: true };
+    let shape = Shape { checks: Checks::Exact, counters: false, hostile: false, linux: true, vectors: false };
     let program = generate::program(seed, shape);
     let outcome = engine.run(&program);
     match outcome.exit {

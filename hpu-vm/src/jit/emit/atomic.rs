@@ -11,7 +11,8 @@ use spin_abi::map::{L1_ALIAS, L2_BASE};
 use super::memory::Host;
 use super::{Emitter, TRUSTED};
 use crate::hart::UNRESERVED;
-use crate::inst::{Inst, Op};
+use crate::inst::{Inst, Op, Reg};
+use crate::jit::accesses::AmoSpan;
 use crate::jit::state::State;
 
 /// Atomics are aligned.
@@ -25,21 +26,44 @@ impl Emitter<'_> {
             let old = self.locked(inst.op, host, value);
             return self.set(inst.rd, old);
         }
+        if self.in_l1.contains(&self.index) {
+            let old = self.plain(inst.op, host, value);
+            return self.set(inst.rd, old);
+        }
         let l1 = self.compare(IntCC::UnsignedLessThan, guest, L2_BASE);
-        let (plain, locked, joined) =
-            (self.builder.create_block(), self.builder.create_block(), self.builder.create_block());
-        self.builder.append_block_param(joined, I32);
+        let [plain, locked, joined] = [(); 3].map(|()| self.builder.create_block());
         self.builder.ins().brif(l1, plain, &[], locked, &[]);
-        self.builder.switch_to_block(plain);
-        let old = self.plain(inst.op, host, value);
-        self.builder.ins().jump(joined, &[old.into()]);
-        self.builder.switch_to_block(locked);
+        // Without a use of the old value it must not seem to have one: load, operation and store become one instruction.
+        let wanted = inst.rd != Reg::ZERO;
+        if wanted {
+            self.builder.append_block_param(joined, I32);
+        }
+        for (block, lock) in [(plain, false), (locked, true)] {
+            self.builder.switch_to_block(block);
+            let old = if lock { self.locked(inst.op, host, value) } else { self.plain(inst.op, host, value) };
+            let result = wanted.then_some(old.into());
+            self.builder.ins().jump(joined, result.as_slice());
+        }
         self.builder.set_cold_block(locked);
-        let old = self.locked(inst.op, host, value);
-        self.builder.ins().jump(joined, &[old.into()]);
         self.builder.switch_to_block(joined);
-        let old = self.builder.block_params(joined)[0];
-        self.set(inst.rd, old);
+        if wanted {
+            let old = self.builder.block_params(joined)[0];
+            self.set(inst.rd, old);
+        }
+    }
+
+    /// Whether all AMOs that the block's first instructions can tell about are on L1; `None` when there are none.
+    pub(super) fn amos_in_l1(&mut self) -> Option<Value> {
+        let spans = if self.home() { self.accesses.amos().to_vec() } else { Vec::new() };
+        let mut all = None;
+        for AmoSpan { reg, from, len, .. } in spans {
+            let base = self.get(reg);
+            let from = self.constant(from.cast_unsigned());
+            let low = self.builder.ins().iadd(base, from);
+            let inside = self.compare(IntCC::UnsignedLessThan, low, L2_BASE - len);
+            all = Some(all.map_or(inside, |all| self.builder.ins().band(all, inside)));
+        }
+        all
     }
 
     /// An AMO on memory that no other thread works on.
@@ -77,6 +101,7 @@ impl Emitter<'_> {
     }
 
     pub(super) fn load_reserved(&mut self, inst: &Inst) {
+        self.begins.reservation = true;
         let (guest, Host(base, at)) = self.atomic_address(inst, Cause::LoadMisaligned);
         let address = self.builder.ins().iadd_imm_s(base, i64::from(at));
         let value = self.builder.ins().atomic_load(I32, ATOMIC, address);
@@ -89,6 +114,7 @@ impl Emitter<'_> {
     /// Stores when the word is reserved and still has the value it had then. Otherwise it is written with what it holds:
     /// whether it may be written is found out either way.
     pub(super) fn store_conditional(&mut self, inst: &Inst) {
+        self.begins.reservation = true;
         let (guest, Host(base, at)) = self.atomic_address(inst, Cause::StoreMisaligned);
         let value = self.get(inst.rs2);
         let address = self.builder.ins().iadd_imm_s(base, i64::from(at));
@@ -120,7 +146,7 @@ impl Emitter<'_> {
     /// nowhere.
     fn atomic_address(&mut self, inst: &Inst, misaligned: Cause) -> (Value, Host) {
         let guest = self.get(inst.rs1);
-        if self.accesses.may_be_misaligned(self.index) {
+        if !self.known.is_aligned(inst.rs1) {
             let low = self.constant(3);
             let low = self.builder.ins().band(guest, low);
             self.fault_if(low, misaligned, guest);

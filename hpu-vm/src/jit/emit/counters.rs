@@ -11,6 +11,7 @@ use crate::csr::{Csr, Half};
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::plan::Block;
 use crate::jit::state::State;
+use crate::vector::VLEN_BYTES;
 
 impl Emitter<'_> {
     /// At the start of a block: if it would run over the limit, the interpreter does what is left, one by one.
@@ -74,8 +75,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A CSR instruction; `false` when it is left to the interpreter, with all that follows: one that writes, or is about
-    /// vectors.
+    /// A CSR instruction; `false` when it is left to the interpreter, with all that follows: one that writes.
     pub(super) fn csr(&mut self, inst: &Inst) -> bool {
         let reads_only = matches!(inst.op, Op::Csrrs | Op::Csrrc | Op::Csrrsi | Op::Csrrci) && inst.rs1 == Reg::ZERO;
         let csr = Csr::from_number(inst.imm.cast_unsigned()).filter(|_| reads_only);
@@ -84,6 +84,11 @@ impl Emitter<'_> {
             Some(Csr::Cycle(half)) => self.counter(half, Some(offset_of!(State, hart.cycle_offset))),
             Some(Csr::Time(half)) => self.counter(half, None),
             Some(Csr::Instret(half)) => self.counter(half, Some(offset_of!(State, hart.instret_offset))),
+            Some(Csr::VectorLength) => self.load_state(I32, offset_of!(State, hart.vector.vl)),
+            Some(Csr::VectorType) => self.load_state(I32, offset_of!(State, hart.vector.vtype)),
+            Some(Csr::VectorBytes) => self.constant(VLEN_BYTES),
+            Some(Csr::VectorRounding) => self.load_state(I32, offset_of!(State, hart.vector.vxrm)),
+            Some(Csr::VectorSaturated) => self.load_state(I32, offset_of!(State, hart.vector.vxsat)),
             _ => {
                 let (pc, live) = (self.constant(self.pc), self.live[self.index]);
                 self.interpret(pc, live);

@@ -5,10 +5,12 @@ use std::mem::offset_of;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{self, AbiParam, InstBuilder, Signature, Value};
-use spin_abi::map::{DRIVER_BASE, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::map::{DRIVER_BASE, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE};
 use spin_abi::regs::DRIVER_SIZE;
 
 use super::{Emitter, TRUSTED, offset};
+use crate::device::CommandRegisters;
+use crate::hart::UNRESERVED;
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::accesses::size;
 use crate::jit::facts::Regs;
@@ -43,6 +45,12 @@ impl Emitter<'_> {
         self.builder.ins().sshr_imm_u(upper, bits)
     }
 
+    /// The handle of the command that is issued.
+    pub(super) fn device_issue(&mut self, again: Again) -> Value {
+        let result = self.device_call(offset_of!(Calls, issue), &[], again);
+        self.builder.ins().ireduce(I32, result)
+    }
+
     /// Stores `value` to the device at `address`.
     pub(super) fn device_store(&mut self, inst: &Inst, address: Value, value: Value, again: Again) {
         let width = self.constant(size(inst).unwrap_or(4));
@@ -69,7 +77,7 @@ impl Emitter<'_> {
         (blocks[0], blocks[1], blocks[2])
     }
 
-    fn lies_in(&mut self, address: Value, base: u32, size: u32) -> Value {
+    pub(super) fn lies_in(&mut self, address: Value, base: u32, size: u32) -> Value {
         let base = self.constant(base.wrapping_neg());
         let at = self.builder.ins().iadd(address, base);
         self.compare(IntCC::UnsignedLessThan, at, size)
@@ -78,6 +86,7 @@ impl Emitter<'_> {
     /// Calls the function at `field` of [`Calls`], and leaves if it says so. A call that parks is made anew when
     /// the task goes on.
     fn device_call(&mut self, field: usize, arguments: &[Value], again: Again) -> Value {
+        self.begins.command = true;
         let pc = self.constant(self.pc);
         self.store_state(pc, offset_of!(State, hart.pc));
         self.publish_count();
@@ -110,11 +119,6 @@ impl Emitter<'_> {
         self.builder.inst_results(call)[0]
     }
 
-    /// Whether `len` bytes at `low` lie in one range: a number that is not zero.
-    pub(super) fn within(&mut self, low: Value, len: Value) -> Value {
-        self.call_host(offset_of!(Calls, within), &[low, len])
-    }
-
     /// A place where a parked task goes on: this one, before the current instruction. Values from before it are not to be
     /// used after it.
     pub(super) fn resume_point(&mut self) -> Again {
@@ -122,13 +126,27 @@ impl Emitter<'_> {
         self.builder.ins().jump(here, &[]);
         self.builder.switch_to_block(here);
         self.registers.begin_block();
+        self.vectors.forget_firsts();
         self.resumes.push(Resume { here, live: self.live[self.index], index: self.index });
         Again(self.resumes.len())
+    }
+
+    /// Parks the task here if others want the thread.
+    pub(super) fn poll(&mut self) {
+        let again = self.resume_point();
+        let wanted = self.load_state(I32, offset_of!(State, yield_wanted));
+        self.unlikely(wanted, |emitter| {
+            let pc = emitter.constant(emitter.pc);
+            emitter.store_state(pc, offset_of!(State, hart.pc));
+            emitter.publish_count();
+            emitter.park(again);
+        });
     }
 
     /// Ends the block by leaving the function, to go on at resume point `again` when called next.
     fn park(&mut self, again: Again) {
         self.save(self.live[self.index]);
+        self.save_all_vectors();
         // A plan has fewer instructions than a u32 has numbers.
         let again = self.constant(u32::try_from(again.0).unwrap_or(u32::MAX));
         self.store_state(again, offset_of!(State, resume));
@@ -160,9 +178,12 @@ impl Emitter<'_> {
         }
         for (stub, resume) in stubs {
             self.builder.switch_to_block(stub);
+            let begun = self.constant(0);
+            self.store_state(begun, offset_of!(State, resume));
             for reg in resume.live.iter() {
                 self.registers.reload(&mut self.builder, self.state, reg);
             }
+            self.load_all_vectors();
             self.rewind_count(resume.index);
             self.builder.ins().jump(resume.here, &[]);
         }
@@ -174,14 +195,21 @@ impl Emitter<'_> {
     fn begin(&mut self) {
         self.registers.begin_block();
         for reg in Regs::ALL.iter() {
-            if [Reg::SP, Reg::TP, Reg::A0].contains(&reg) {
-                self.registers.reload(&mut self.builder, self.state, reg);
-            } else {
-                let value = if reg == Reg::RA { spin_abi::map::RETURN_ADDRESS } else { 0 };
-                let value = self.constant(value);
-                self.registers.define(&mut self.builder, reg, value);
+            let given = self.given.iter().find(|(given, _)| *given == reg).map(|(_, value)| *value);
+            let value = given.unwrap_or_else(|| self.constant(if reg == Reg::RA { RETURN_ADDRESS } else { 0 }));
+            self.registers.define(&mut self.builder, reg, value);
+        }
+        if self.begins.command {
+            let zero = self.builder.ins().iconst(I64, 0);
+            for at in (0..size_of::<CommandRegisters>()).step_by(8) {
+                self.store_state(zero, offset_of!(State, hart.command) + at);
             }
         }
+        if self.begins.reservation {
+            let none = self.constant(UNRESERVED);
+            self.store_state(none, offset_of!(State, hart.reserved_address));
+        }
+        self.begin_vectors();
         let first = self.blocks[0];
         self.builder.ins().jump(first, &[]);
     }

@@ -10,10 +10,10 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{self, InstBuilder, Value};
 use spin_abi::map::{DRIVER_BASE, PAGE};
-use spin_abi::regs::{TASK_END, TASK_FIRST};
+use spin_abi::regs::{COMMAND_ISSUE, TASK_END, TASK_FIRST};
 
 use super::{Emitter, GUEST, TRUSTED, offset};
-use crate::device::is_device;
+use crate::device::{CommandRegisters, is_device};
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::accesses::size;
 use crate::jit::state::State;
@@ -21,6 +21,16 @@ use crate::jit::state::State;
 /// A host address: base and constant offset.
 #[derive(Clone, Copy)]
 pub(super) struct Host(pub(super) Value, pub(super) i32);
+
+/// How bytes compare with their page's bound; numbers are doubled, as in the table.
+pub(super) struct Beyond {
+    pub(super) beyond: Value,
+    /// Address of the table's entry.
+    entry: Value,
+    bound: Value,
+    /// Of the bytes, from the page's start.
+    end: Value,
+}
 
 /// What an instruction accesses.
 pub(super) enum Access {
@@ -41,8 +51,12 @@ impl Emitter<'_> {
             }
             Access::Device => {
                 let again = self.resume_point();
-                let address = self.guest_address(inst);
-                let value = self.device_load(inst, address, again);
+                let value = if self.issues(inst) {
+                    self.device_issue(again)
+                } else {
+                    let address = self.guest_address(inst);
+                    self.device_load(inst, address, again)
+                };
                 self.set(inst.rd, value);
                 self.recheck_limit();
             }
@@ -72,6 +86,10 @@ impl Emitter<'_> {
         let width = size(inst).unwrap_or(4);
         if let Some(base) = self.known.constant(inst.rs1) {
             let address = base.wrapping_add(inst.imm.cast_unsigned());
+            if let Some(at) = CommandRegisters::offset(address, width) {
+                self.begins.command = true;
+                return Access::Memory(Host(self.state, offset(offset_of!(State, hart.command) + at)));
+            }
             return match self.task_register(address, width) {
                 Some(host) => Access::Memory(host),
                 None if is_device(address) => Access::Device,
@@ -82,6 +100,12 @@ impl Emitter<'_> {
             return Access::Either;
         }
         Access::Memory(self.memory(inst))
+    }
+
+    /// Whether a load from a device at a known address issues a command.
+    fn issues(&self, inst: &Inst) -> bool {
+        let address = self.known.constant(inst.rs1).map(|base| base.wrapping_add(inst.imm.cast_unsigned()));
+        inst.op == Op::Lw && address == Some(DRIVER_BASE + COMMAND_ISSUE)
     }
 
     /// The task registers, whose address in the driver page stands for that of the plain memory they are in.
@@ -131,10 +155,9 @@ impl Emitter<'_> {
         let [aside, go_on, outside] = [(); 3].map(|()| self.builder.create_block());
         self.builder.set_cold_block(aside);
         self.builder.set_cold_block(outside);
-        self.builder.ins().brif(refused, aside, &[], go_on, &[]);
+        self.builder.ins().brif(refused.beyond, aside, &[], go_on, &[]);
         self.builder.switch_to_block(aside);
-        let len = self.constant(span.len);
-        let inside = self.within(low, len);
+        let inside = self.goes_on_in_next_page(&refused);
         self.builder.ins().brif(inside, go_on, &[], outside, &[]);
         self.builder.switch_to_block(outside);
         let pc = self.constant(self.pc);
@@ -143,18 +166,31 @@ impl Emitter<'_> {
         self.builder.switch_to_block(go_on);
     }
 
-    /// Whether `len` bytes at `low` are not all in the part of their page that is in a range from the page's start.
-    fn beyond_page_bound(&mut self, low: Value, len: u32) -> Value {
+    /// Compares `len` bytes at `low` with the bound of their page, see [`crate::jit::bounds`].
+    pub(super) fn beyond_page_bound(&mut self, low: Value, len: u32) -> Beyond {
         let bounds = self.load_state(I64, offset_of!(State, bounds));
         let page = self.builder.ins().ushr_imm_u(low, i64::from(PAGE.trailing_zeros()));
         let page = self.builder.ins().uextend(I64, page);
         let entry = self.builder.ins().ishl_imm_u(page, 1);
         let entry = self.builder.ins().iadd(bounds, entry);
         let bound = self.builder.ins().uload16(I32, TRUSTED, entry, 0);
-        let mask = self.constant(PAGE - 1);
-        let start = self.builder.ins().band(low, mask);
-        let end = self.builder.ins().iadd_imm_s(start, i64::from(len));
-        self.builder.ins().icmp(IntCC::UnsignedGreaterThan, end, bound)
+        let twice = self.builder.ins().ishl_imm_u(low, 1);
+        let mask = self.constant(2 * PAGE - 1);
+        let start = self.builder.ins().band(twice, mask);
+        let end = self.builder.ins().iadd_imm_s(start, i64::from(2 * len));
+        let beyond = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, end, bound);
+        Beyond { beyond, entry, bound, end }
+    }
+
+    /// Whether bytes that are beyond their first page's bound lie in the same range of the next page.
+    fn goes_on_in_next_page(&mut self, Beyond { entry, bound, end, .. }: &Beyond) -> Value {
+        let one = self.constant(1);
+        let continued = self.builder.ins().band(*bound, one);
+        let next = self.builder.ins().uload16(I32, TRUSTED, *entry, 2);
+        let rest = self.builder.ins().iadd_imm_s(*end, -i64::from(2 * PAGE));
+        let fits = self.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, rest, next);
+        let fits = self.builder.ins().uextend(I32, fits);
+        self.builder.ins().band(continued, fits)
     }
 
     fn load_guest(&mut self, op: Op, Host(base, at): Host) -> Value {
@@ -164,7 +200,12 @@ impl Emitter<'_> {
             Op::Lbu => ins.uload8(I32, GUEST, base, at),
             Op::Lh => ins.sload16(I32, GUEST, base, at),
             Op::Lhu => ins.uload16(I32, GUEST, base, at),
-            _ => ins.load(I32, GUEST, base, at),
+            // Not `load`: that may become an operand of another instruction, where a fault would be taken for that one's,
+            // or for nobody's.
+            _ => {
+                let word = ins.uload32(GUEST, base, at);
+                self.builder.ins().ireduce(I32, word)
+            }
         }
     }
 

@@ -123,11 +123,15 @@ impl Generator {
     pub(super) fn place(&mut self, width: u32, write: bool) -> Option<u32> {
         if !write && self.random.one_in(8) {
             let (base, len) = self.random.choose(&[(TABLES, TABLES_LEN), (CODE, SOME_CODE)]);
-            return Some(base + self.edge(len - width));
+            if let Some(last) = len.checked_sub(width) {
+                return Some(base + self.edge(last));
+            }
         }
         if !self.shape.linux && self.random.one_in(12) {
             let (first, end) = if write { REWRITABLE } else { (regs::TASK_FIRST, regs::TASK_END) };
-            return Some(DRIVER_BASE + first + self.edge(end - first - width));
+            if let Some(last) = (end - first).checked_sub(width) {
+                return Some(DRIVER_BASE + first + self.edge(last));
+            }
         }
         let index = self.random.below(u32::try_from(self.blocks.len()).unwrap()) as usize;
         let block = &self.blocks[index];

@@ -8,8 +8,8 @@ mod devices;
 mod endings;
 mod memory;
 mod values;
+mod vectors;
 
-pub use devices::HART_ID;
 use hpu_vm::{Checks, Inst, Op, Reg};
 use spin_abi::map::PAGE;
 
@@ -46,6 +46,8 @@ pub struct Shape {
     pub hostile: bool,
     /// Runs under Linux: no devices, no counters, and it begins and ends by system calls.
     pub linux: bool,
+    /// Has vector instructions, many of them.
+    pub vectors: bool,
 }
 
 /// The state of a generation.
@@ -149,6 +151,9 @@ impl Generator {
     }
 
     fn statement(&mut self, left: usize) {
+        if self.shape.vectors && self.random.one_in(4) {
+            return self.vectors();
+        }
         match self.random.below(100) {
             0..26 => self.arithmetic(),
             26..29 => self.any_form(),

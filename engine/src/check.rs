@@ -1,0 +1,441 @@
+//! Interpreter and translation side by side: each task is run translated, then interpreted on a copy of the memory as
+//! it was, with devices that answer what they answered before. Slow: for finding out whether the translator is right.
+
+use std::fmt;
+use std::slice::Iter;
+use std::sync::Arc;
+
+use hpu_vm::jit::{Executor, Limits};
+use hpu_vm::memory::{Region, SpaceError};
+use hpu_vm::{Checks, CommandRegisters, Device, Exit, Hart, NoDevice, Reg, Trap, View};
+use spin_abi::command::{Command, Direction};
+use spin_abi::control::Placement;
+use spin_abi::fault::{Cause, Fault};
+use spin_abi::map::{Machine, PAGE};
+
+use crate::hpu::{Job, Station};
+use crate::memory::{ContextMemory, ImageMemory};
+
+/// Microseconds that the interpreter may take for what translated code did within its limit.
+const PATIENCE: u64 = 2_000_000;
+
+/// What differs between a task's two runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// How it ended.
+    Exit {
+        /// Translated.
+        translated: Exit,
+        /// Interpreted.
+        interpreted: Exit,
+    },
+    /// A register at its end.
+    Register {
+        /// Which.
+        register: usize,
+        /// Its value, translated.
+        translated: u32,
+        /// Its value, interpreted.
+        interpreted: u32,
+    },
+    /// Memory at its end.
+    Memory {
+        /// Guest address of the first byte that differs; `None` where handlers see nothing.
+        address: Option<u32>,
+    },
+    /// The packet in L2 at its end.
+    Packet {
+        /// Offset of the first byte that differs.
+        offset: usize,
+    },
+    /// What it did to devices.
+    Device(String),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit { translated, interpreted } => {
+                write!(f, "it ended as {translated:?} translated, as {interpreted:?} interpreted")
+            }
+            Self::Register { register, translated, interpreted } => {
+                write!(f, "x{register} was {translated:#010x} translated, {interpreted:#010x} interpreted")
+            }
+            Self::Memory { address: Some(address) } => write!(f, "memory at {address:#010x}"),
+            Self::Memory { address: None } => f.write_str("memory that handlers do not see"),
+            Self::Packet { offset } => write!(f, "byte {offset} of the packet in L2"),
+            Self::Device(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Copies of a context's memory, for the interpreter.
+#[derive(Debug)]
+pub struct TwinMemory {
+    image: (Arc<Region>, ImageMemory),
+    context: (Arc<Region>, ContextMemory),
+}
+
+impl TwinMemory {
+    /// As much memory as the original.
+    ///
+    /// # Errors
+    /// See [`SpaceError`].
+    pub fn new(image: &ImageMemory, context: &ContextMemory) -> Result<Self, SpaceError> {
+        Ok(Self {
+            image: (image.region().clone(), image.blank_copy()?),
+            context: (context.region().clone(), context.blank_copy()?),
+        })
+    }
+
+    /// Makes the copies equal to the originals.
+    fn copy(&self) {
+        for (original, copy) in self.regions() {
+            for_pages(original, copy, |offset, page, _| {
+                let written = copy.write(offset, page);
+                debug_assert!(written.is_some(), "the copy is as long");
+                None::<()>
+            });
+        }
+    }
+
+    /// The guest address at which copies and originals differ first, as tasks on `cluster` see it.
+    fn difference(&self, cluster: u32) -> Option<Difference> {
+        let [image, context] = self.regions();
+        let differ = |page: &[u8], other: &[u8]| page.iter().zip(other).position(|(a, b)| a != b);
+        let found = for_pages(image.0, image.1, |offset, page, other| {
+            differ(page, other).map(|at| self.image.1.address(narrow(offset + at)))
+        });
+        let found = found.or_else(|| {
+            for_pages(context.0, context.1, |offset, page, other| {
+                // What is in there after the task is of no interest: the packets are compared.
+                let at = differ(page, other).filter(|_| !self.context.1.is_l2_window(narrow(offset)))?;
+                Some(self.context.1.address(cluster, narrow(offset + at)))
+            })
+        });
+        found.map(|address| Difference::Memory { address })
+    }
+
+    fn regions(&self) -> [(&Region, &Region); 2] {
+        [(&self.image.0, self.image.1.region()), (&self.context.0, self.context.1.region())]
+    }
+}
+
+/// Calls `look` with the offset and the bytes of each page of two regions of one length, until it finds something.
+fn for_pages<R>(first: &Region, second: &Region, mut look: impl FnMut(usize, &[u8], &[u8]) -> Option<R>) -> Option<R> {
+    let mut pages = [[0; PAGE as usize]; 2];
+    let [one, other] = &mut pages;
+    (0..first.len()).step_by(PAGE as usize).find_map(|offset| {
+        first.read(offset, one)?;
+        second.read(offset, other)?;
+        look(offset, one, other)
+    })
+}
+
+fn narrow(offset: usize) -> u32 {
+    u32::try_from(offset).unwrap_or(u32::MAX)
+}
+
+/// The HPU on which the interpreter does again what translated code did.
+#[derive(Debug)]
+pub struct Twin {
+    station: Station,
+    memory: Arc<TwinMemory>,
+    cluster: u32,
+}
+
+impl Twin {
+    /// The twin of HPU 0 of `cluster`, on copies of its memory.
+    ///
+    /// # Errors
+    /// See [`SpaceError`].
+    pub fn new(
+        machine: &Machine,
+        cluster: u32,
+        memory: Arc<TwinMemory>,
+        placement: Placement,
+        checks: Checks,
+    ) -> Result<Self, SpaceError> {
+        let station = Station::new(machine, cluster, &memory.image.1, &memory.context.1, placement, checks)?;
+        Ok(Self { station, memory, cluster })
+    }
+
+    /// Runs a task for which `original` is prepared, then compares it with what the interpreter makes of it.
+    pub(crate) fn run_both<D: Device>(
+        &mut self,
+        original: &mut Station,
+        executor: &Executor,
+        job: Job<'_>,
+        packet: &mut [u8],
+        device: &mut D,
+    ) -> (Exit, Option<Difference>) {
+        self.memory.copy();
+        self.station.begin_as(original);
+        let mut copy = packet.to_vec();
+        let touched = original.slot.device_touched();
+        let mut recorder = Recorder { device, log: Vec::new() };
+        let translated = original.run(executor, job, packet, &mut recorder);
+        let log = recorder.log;
+        // Where a device was taken for memory the translation says so, and another one is made. How far a task gets in its
+        // time is not the same twice.
+        if original.slot.device_touched() != touched || timed_out(translated, job.limits) {
+            return (translated, None);
+        }
+        let mut replay = Replay { log: log.iter(), charge: 0, departure: None };
+        let limits = Limits { time: job.limits.time.map(|_| PATIENCE), ..job.limits };
+        let again = Job { translation: None, limits, ..job };
+        let interpreted = self.station.run(executor, again, &mut copy, &mut replay);
+        if timed_out(interpreted, limits) {
+            return (translated, None);
+        }
+        let device = replay.difference();
+        let exit = (translated != interpreted).then_some(Difference::Exit { translated, interpreted });
+        let registers = || registers(original.slot.hart(), self.station.slot.hart());
+        let packets = || packet.iter().zip(&copy).position(|(a, b)| a != b).map(|offset| Difference::Packet { offset });
+        let memory = || self.memory.difference(self.cluster);
+        (translated, device.or(exit).or_else(registers).or_else(packets).or_else(memory))
+    }
+}
+
+/// Whether a task was ended by the clock.
+const fn timed_out(exit: Exit, limits: Limits) -> bool {
+    matches!(exit, Exit::Fault(Fault { cause: Cause::Watchdog, .. })) && limits.instructions.is_none()
+}
+
+fn registers(translated: &Hart, interpreted: &Hart) -> Option<Difference> {
+    let mut values = translated.x.into_iter().zip(interpreted.x).enumerate();
+    let (register, (translated, interpreted)) = values.find(|(_, (a, b))| a != b)?;
+    Some(Difference::Register { register, translated, interpreted })
+}
+
+/// An access to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Load { address: u32, width: u8 },
+    Store { address: u32, width: u8, value: u32 },
+    Issue(CommandRegisters),
+    Ecall { number: u32 },
+}
+
+/// An access and what came of it.
+#[derive(Debug)]
+struct Entry {
+    access: Access,
+    result: Result<u32, Trap>,
+    charge: u64,
+    /// What a command wrote to memory that handlers see: where, and the bytes.
+    written: Option<(u32, Vec<u8>)>,
+}
+
+/// Devices, and a record of what is done to them.
+struct Recorder<'d, D> {
+    device: &'d mut D,
+    log: Vec<Entry>,
+}
+
+impl<D> Recorder<'_, D> {
+    fn note<T: Copy + Into<u32>>(&mut self, access: Access, result: Result<T, Trap>) -> Result<T, Trap> {
+        self.log.push(Entry { access, result: result.map(Into::into), charge: 0, written: None });
+        result
+    }
+
+    fn note_done(&mut self, access: Access, result: Result<(), Trap>) -> Result<(), Trap> {
+        self.note(access, result.map(|()| 0u32)).map(|_| ())
+    }
+}
+
+impl<D: Device> Device for Recorder<'_, D> {
+    fn load(&mut self, view: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap> {
+        let result = self.device.load(view, address, width);
+        self.note(Access::Load { address, width }, result)
+    }
+
+    fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap> {
+        let result = self.device.store(view, address, width, value);
+        self.note_done(Access::Store { address, width, value }, result)
+    }
+
+    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
+        let result = self.device.issue(view, command);
+        let written = written(view, command);
+        let result = self.note(Access::Issue(*command), result);
+        if let Some(entry) = self.log.last_mut() {
+            entry.written = written;
+        }
+        result
+    }
+
+    fn take_charge(&mut self) -> u64 {
+        let charge = self.device.take_charge();
+        if let Some(entry) = self.log.last_mut() {
+            entry.charge += charge;
+        }
+        charge
+    }
+
+    fn ecall(&mut self, hart: &mut Hart, view: &mut View<'_>) -> Result<(), Trap> {
+        let access = Access::Ecall { number: hart.get(Reg::A7) };
+        let result = self.device.ecall(hart, view);
+        self.note(access, result.map(|()| hart.get(Reg::A0))).map(|_| ())
+    }
+}
+
+/// The memory that a command may have written, as it is now.
+fn written(view: &View<'_>, command: &CommandRegisters) -> Option<(u32, Vec<u8>)> {
+    let decoded = Command::decode(command.info, &command.words).ok()?;
+    let Command::Dma { nic, length, direction: Direction::FromHost, .. } = decoded else { return None };
+    view.kind_of(nic, length)?;
+    let mut bytes = vec![0; length as usize];
+    view.copy_out(nic, &mut bytes)?;
+    Some((nic, bytes))
+}
+
+/// Devices that answer as the record has it.
+struct Replay<'l> {
+    log: Iter<'l, Entry>,
+    charge: u64,
+    /// The first access that is not the recorded one.
+    departure: Option<Difference>,
+}
+
+impl<'l> Replay<'l> {
+    fn answer(&mut self, access: Access) -> Result<&'l Entry, Trap> {
+        match self.log.next() {
+            Some(entry) if entry.access == access => {
+                self.charge += entry.charge;
+                Ok(entry)
+            }
+            other => {
+                let translated = other.map(|entry| entry.access);
+                let text = format!("device access {translated:x?} translated, {access:x?} interpreted");
+                self.departure.get_or_insert(Difference::Device(text));
+                Err(Trap::Finish)
+            }
+        }
+    }
+
+    fn difference(mut self) -> Option<Difference> {
+        let left = self.log.next().map(|entry| format!("device access {:x?} translated only", entry.access));
+        self.departure.or(left.map(Difference::Device))
+    }
+}
+
+impl Device for Replay<'_> {
+    fn load(&mut self, _: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap> {
+        self.answer(Access::Load { address, width })?.result
+    }
+
+    fn store(&mut self, _: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap> {
+        self.answer(Access::Store { address, width, value })?.result.map(|_| ())
+    }
+
+    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
+        let entry = self.answer(Access::Issue(*command))?;
+        if let Some((address, bytes)) = &entry.written {
+            let copied = view.copy_in(*address, bytes);
+            debug_assert!(copied.is_some() || entry.result.is_err(), "the memory is the same");
+        }
+        entry.result
+    }
+
+    fn take_charge(&mut self) -> u64 {
+        std::mem::take(&mut self.charge)
+    }
+
+    fn ecall(&mut self, hart: &mut Hart, view: &mut View<'_>) -> Result<(), Trap> {
+        let entry = self.answer(Access::Ecall { number: hart.get(Reg::A7) })?;
+        let result = NoDevice.ecall(hart, view).map(|()| hart.get(Reg::A0));
+        if result != entry.result {
+            let text = format!("an ecall gave {:x?} translated, {result:x?} interpreted", entry.result);
+            self.departure.get_or_insert(Difference::Device(text));
+        }
+        result.map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use hpu_vm::jit::{Executor, Limits, Options, Source, Translation};
+    use hpu_vm::{Checks, Image, Kind, NoDevice};
+    use spin_abi::control::{Isolation, Placement};
+    use spin_abi::map::Machine;
+
+    use super::{Difference, Twin, TwinMemory};
+    use crate::context::Handler;
+    use crate::hpu::{Job, Station};
+    use crate::memory::{ContextMemory, ImageMemory};
+
+    const MACHINE: Machine = Machine::PSPIN;
+
+    /// What is found when `translated` is run for what is `interpreted`.
+    fn difference(translated: &str, interpreted: &str) -> Option<Difference> {
+        let load = |body: &str| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let source = folder.path().join("handler.c");
+            std::fs::write(
+                &source,
+                format!("#include <spin.h>\nvoid payload_handler(handler_args_t *args) {{ {body} }}"),
+            )
+            .expect("a file");
+            let file = spin_handlers::try_build(&[&source], &[]).expect("it compiles");
+            Image::load(&file, &MACHINE).expect("an image")
+        };
+        let (image, other) = (load(interpreted), load(translated));
+        let handler = Handler { address: image.handler(Kind::Payload).expect("a handler"), size: 0 };
+        assert_eq!(other.handler(Kind::Payload), Some(handler.address));
+        let taken = other.addresses_taken();
+        let source = Source { code: other.code(), entries: &[handler.address], taken: &taken };
+        let translation =
+            Translation::new(source, Options { observe: true, ..Options::default() }).expect("translates");
+
+        let image_memory = ImageMemory::new(&image).expect("memory");
+        let memory = ContextMemory::new(&MACHINE, image.handler_mem_end(), 64, 64).expect("memory");
+        let twins = Arc::new(TwinMemory::new(&image_memory, &memory).expect("memory"));
+        let (placement, checks) = (Placement::Any, Checks::Exact);
+        let mut station = Station::new(&MACHINE, 1, &image_memory, &memory, placement, checks).expect("memory");
+        let mut twin = Twin::new(&MACHINE, 1, twins, placement, checks).expect("memory");
+        let job = Job {
+            handler,
+            flow: 3,
+            message: 1,
+            l1_bytes: 64,
+            image: &image,
+            translation: Some(&translation),
+            limits: Limits { time: Some(PATIENCE), instructions: None },
+            isolation: Isolation::Context,
+        };
+        let mut packet = [7; 64];
+        station.begin(&job, &packet);
+        let executor = Executor::new().expect("a timer");
+        twin.run_both(&mut station, &executor, job, &mut packet, &mut NoDevice).1
+    }
+
+    const PATIENCE: u64 = 5_000_000;
+
+    #[test]
+    fn what_is_the_same_is_said_to_be() {
+        let busy = "*(uint32_t *)args->task->handler_mem += 1; *(uint8_t *)args->task->l2_pkt_mem = 9; spin_putc('x');";
+        assert_eq!(difference(busy, busy), None);
+    }
+
+    #[test]
+    fn every_kind_of_difference_is_found() {
+        let nothing = "(void)args;";
+        assert!(matches!(difference("__builtin_trap();", nothing), Some(Difference::Exit { .. })));
+        let register = "(void)args; __asm__ volatile(\"li t0, 5\");";
+        assert!(matches!(difference(register, nothing), Some(Difference::Register { register: 5, translated: 5, .. })));
+        // The registers are made equal, so that they are not what is found.
+        let clean = "__asm__ volatile(\"\" ::: \"memory\"); __asm__ volatile(\"li a0, 0; li a1, 0; li a2, 0; li a3, 0; li a4, 0\");";
+        let store = |value: u32| format!("*(volatile uint32_t *)args->task->scratchpad[2] = {value}; {clean}");
+        assert_eq!(
+            difference(&store(1), &store(2)),
+            Some(Difference::Memory { address: Some(MACHINE.scratchpad_base(2)) })
+        );
+        let store = |value: u32| format!("*(volatile uint8_t *)(args->task->l2_pkt_mem + 5) = {value}; {clean}");
+        assert_eq!(difference(&store(1), &store(2)), Some(Difference::Packet { offset: 5 }));
+        let print = |byte: u32| format!("*(volatile uint8_t *)SPIN_STDOUT_BASE = {byte}; {clean}");
+        assert!(matches!(difference(&print(1), &print(2)), Some(Difference::Device(_))));
+    }
+}

@@ -1,0 +1,66 @@
+//! What contexts have in common: images, once for each user, and translations, once for all. Any thread may load.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use hpu_vm::jit::{Options, Source, TranslateError, Translation, Translations};
+use hpu_vm::{Image, Kind};
+use spin_abi::control::Engine;
+use spin_abi::map::Machine;
+
+use crate::context::{FileId, LoadedImage};
+use crate::install::InstallError;
+use crate::memory::ImageMemory;
+
+/// Loads images for one machine.
+#[derive(Debug)]
+pub struct Loader {
+    /// The machine handlers see.
+    pub machine: Machine,
+    /// What runs them.
+    pub engine: Engine,
+    /// By user and file; they live as long as a context has them.
+    images: Mutex<HashMap<(u32, FileId), Weak<LoadedImage>>>,
+    translations: Translations,
+}
+
+impl Loader {
+    /// A loader that has loaded nothing.
+    #[must_use]
+    pub fn new(machine: Machine, engine: Engine) -> Self {
+        Self { machine, engine, images: Mutex::default(), translations: Translations::default() }
+    }
+
+    /// The image in `file` for user `uid`, with the memory it has if it is in use.
+    ///
+    /// # Errors
+    /// [`InstallError::Image`], [`InstallError::NoHandler`], [`InstallError::Memory`].
+    pub fn load(&self, file: &[u8], uid: u32) -> Result<Arc<LoadedImage>, InstallError> {
+        let image = Image::load(file, &self.machine)?;
+        if Kind::ALL.iter().all(|&kind| image.handler(kind).is_none()) {
+            return Err(InstallError::NoHandler);
+        }
+        // Every step leaves the map whole.
+        let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (uid, FileId::of(file));
+        if let Some(loaded) = images.get(&key).and_then(Weak::upgrade) {
+            return Ok(loaded);
+        }
+        images.retain(|_, image| image.strong_count() > 0);
+        let memory = ImageMemory::new(&image)?;
+        let loaded = Arc::new(LoadedImage { image, memory, any_device: AtomicBool::new(false) });
+        images.insert(key, Arc::downgrade(&loaded));
+        Ok(loaded)
+    }
+
+    /// The image as machine code.
+    ///
+    /// # Errors
+    /// See [`TranslateError`].
+    pub fn translate(&self, image: &Image, options: Options) -> Result<Arc<Translation>, TranslateError> {
+        let entries: Vec<u32> = Kind::ALL.iter().filter_map(|&kind| image.handler(kind)).collect();
+        let taken = image.addresses_taken();
+        self.translations.get(Source { code: image.code(), entries: &entries, taken: &taken }, options)
+    }
+}

@@ -1,0 +1,207 @@
+//! Memory of images and contexts, and the address spaces in which handlers see it.
+//!
+//! What an image brings is one region, what a context has of its own another. A space shows the parts of both that the
+//! context's tasks on one HPU may touch (PsPIN paper §III-B2): code, data, this HPU's stack and packet windows,
+//! scratchpads, handler memory. Every part has pages of its own, so nothing of others lies within reach.
+
+use std::sync::Arc;
+
+use hpu_vm::memory::{Access, Region, Space, SpaceError};
+use hpu_vm::{Image, RegionKind};
+use spin_abi::control::Placement;
+use spin_abi::map::{Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
+
+/// Windows of an HPU, in this order: its stack, the packet in L1, the packet in L2.
+pub const WINDOWS: u32 = 3;
+const _: () = assert!(STACK_WINDOW == PAGE && PACKET_WINDOW == PAGE);
+
+/// A piece of a region and where handlers see it.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    kind: RegionKind,
+    base: u32,
+    len: u32,
+    access: Access,
+    offset: u32,
+}
+
+/// An image's segments, initialised: code and constants, and what all contexts of the loaded image share.
+#[derive(Debug)]
+pub struct ImageMemory {
+    region: Arc<Region>,
+    parts: Box<[Part]>,
+}
+
+impl ImageMemory {
+    /// Fresh memory for an image.
+    ///
+    /// # Errors
+    /// See [`SpaceError`].
+    pub fn new(image: &Image) -> Result<Self, SpaceError> {
+        let mut segments: Vec<_> = image.segments().collect();
+        segments.sort_unstable_by_key(|(base, ..)| *base);
+        let mut parts: Vec<Part> = Vec::new();
+        let mut end = 0;
+        for &(base, kind, writable, bytes) in &segments {
+            let len = saturate(bytes.len() as u64);
+            // Segments that share a page of guest memory do so here.
+            let shared = parts.last().filter(|before| (before.base + (before.len - 1)) / PAGE == base / PAGE);
+            let offset = shared.map_or(end + base % PAGE, |before| before.offset + (base - before.base));
+            end = (offset + len).next_multiple_of(PAGE);
+            let access = if writable { Access::Write } else { Access::Read };
+            parts.push(Part { kind, base, len, access, offset });
+        }
+        let memory = Self { region: Region::new(end as usize)?, parts: parts.into() };
+        for ((.., bytes), part) in segments.iter().zip(&memory.parts) {
+            // Zeroes are there already, and take up no memory until they are written.
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            let written = memory.region.write(part.offset as usize, &bytes[..used]);
+            debug_assert!(written.is_some(), "the region was made for the parts");
+        }
+        Ok(memory)
+    }
+
+    /// The same parts on other memory, of zeroes.
+    ///
+    /// # Errors
+    /// See [`SpaceError`].
+    pub fn blank_copy(&self) -> Result<Self, SpaceError> {
+        Ok(Self { region: Region::new(self.region.len())?, parts: self.parts.clone() })
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub const fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// The guest address of the byte at `offset` of the region.
+    #[must_use]
+    pub fn address(&self, offset: u32) -> Option<u32> {
+        let part = self.parts.iter().rfind(|part| part.offset - part.offset % PAGE <= offset)?;
+        Some(part.base.wrapping_add(offset.wrapping_sub(part.offset)))
+    }
+}
+
+/// Memory of one context alone: the windows of its HPUs, scratchpads, handler memory.
+#[derive(Clone, Debug)]
+pub struct ContextMemory {
+    region: Arc<Region>,
+    machine: Machine,
+    handler_base: u32,
+    handler: u32,
+    scratchpad: u32,
+}
+
+impl ContextMemory {
+    /// Zeroed memory, with `handler` bytes of handler memory at `handler_base` and `scratchpad` bytes in each cluster.
+    ///
+    /// # Errors
+    /// See [`SpaceError`].
+    pub fn new(machine: &Machine, handler_base: u32, handler: u32, scratchpad: u32) -> Result<Self, SpaceError> {
+        let pages = |len: u32| u64::from(len).next_multiple_of(PAGE.into());
+        let each = u64::from(WINDOWS * PAGE) + pages(scratchpad);
+        let bytes = u64::from(machine.clusters) * each + pages(handler);
+        // More than there is room for is refused below.
+        let region = Region::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        Ok(Self { region, machine: *machine, handler_base, handler, scratchpad })
+    }
+
+    /// As much memory again.
+    ///
+    /// # Errors
+    /// See [`SpaceError`].
+    pub fn blank_copy(&self) -> Result<Self, SpaceError> {
+        Ok(Self { region: Region::new(self.region.len())?, ..*self })
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub const fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Guest address and bytes of the handler memory.
+    #[must_use]
+    pub const fn handler(&self) -> (u32, u32) {
+        (self.handler_base, self.handler)
+    }
+
+    /// Bytes of a cluster's scratchpad that tasks on `own` may touch.
+    #[must_use]
+    pub fn scratchpad(&self, cluster: u32, own: u32, placement: Placement) -> u32 {
+        if placement == Placement::Any || cluster == own { self.scratchpad } else { 0 }
+    }
+
+    /// Where in the region the windows of a cluster's HPU 0 begin.
+    #[must_use]
+    pub const fn windows(&self, cluster: u32) -> u32 {
+        cluster * WINDOWS * PAGE
+    }
+
+    /// Whether the page at `offset` is a packet window in L2.
+    #[must_use]
+    pub const fn is_l2_window(&self, offset: u32) -> bool {
+        offset < self.windows(self.machine.clusters) && offset / PAGE % WINDOWS == WINDOWS - 1
+    }
+
+    /// Everything that tasks on HPU 0 of `own` see, but the packet in L2.
+    fn parts(&self, own: u32, placement: Placement) -> impl Iterator<Item = Part> {
+        let machine = self.machine;
+        let part = |kind, base, len, offset| Part { kind, base, len, access: Access::Write, offset };
+        let windows = self.windows(own);
+        let own_windows = [
+            part(RegionKind::Packet, machine.l1_packet_base(own, 0), PACKET_WINDOW, windows + PAGE),
+            part(RegionKind::Stack, machine.stack_base(own, 0), STACK_WINDOW, windows),
+        ];
+        let (first, step) = (self.windows(machine.clusters), self.scratchpad.next_multiple_of(PAGE));
+        let scratchpads = (0..machine.clusters).map(move |cluster| {
+            let (base, len) = (machine.scratchpad_base(cluster), self.scratchpad(cluster, own, placement));
+            part(RegionKind::Scratchpad, base, len, first + cluster * step)
+        });
+        let offset = first + machine.clusters * step;
+        let handler = part(RegionKind::HandlerMemory, self.handler_base, self.handler, offset);
+        own_windows.into_iter().chain([handler]).chain(scratchpads)
+    }
+
+    /// What lies at `offset` of the region, as tasks on HPU 0 of `cluster` see it: the guest address.
+    #[must_use]
+    pub fn address(&self, cluster: u32, offset: u32) -> Option<u32> {
+        let mut parts = self.parts(cluster, Placement::Any);
+        let part = parts.find(|part| offset.wrapping_sub(part.offset) < part.len.next_multiple_of(PAGE))?;
+        Some(part.base + (offset - part.offset))
+    }
+
+    /// The space of the context's tasks on HPU 0 of `cluster`.
+    ///
+    /// # Errors
+    /// See [`SpaceError`].
+    pub fn space(&self, image: &ImageMemory, cluster: u32, placement: Placement) -> Result<Space, SpaceError> {
+        let mut space = Space::new()?;
+        // What changes from task to task comes first: it is looked for in this order.
+        let machine = &self.machine;
+        let l2 = self.windows(cluster) + (WINDOWS - 1) * PAGE;
+        space.map_l2_packet_in(machine.l2_packet_window(cluster, 0), &self.region, l2)?;
+        for part in self.parts(cluster, placement) {
+            space.map(part.kind, part.base, &self.region, part.offset, part.len, part.access)?;
+        }
+        for part in &image.parts {
+            space.map(part.kind, part.base, &image.region, part.offset, part.len, part.access)?;
+        }
+        space.set_l1_alias(machine.l1_base(cluster), machine.l1_size)?;
+        space.set_task_alias(machine.stack_base(cluster, 0) + STACK_WINDOW - TASK_BLOCK);
+        Ok(space)
+    }
+}
+
+/// The cluster in whose L1 a guest address lies.
+#[must_use]
+pub fn cluster_of(machine: &Machine, address: u32) -> Option<u32> {
+    (0..machine.clusters).find(|&cluster| address.wrapping_sub(machine.l1_base(cluster)) < machine.l1_size)
+}
+
+/// A length in a register of 32 bits.
+#[must_use]
+pub fn saturate(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

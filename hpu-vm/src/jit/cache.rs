@@ -1,0 +1,92 @@
+//! Translations by what they were made of: the same code is translated once, whoever runs it.
+//!
+//! Sharing them tells nobody anything: they are made of code alone, which cannot be written. They are kept as long as
+//! somebody runs them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::options::Options;
+use super::translation::{Source, TranslateError, Translation};
+use crate::code::CodeSegment;
+
+/// All that a translation depends on.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    code: Box<[CodeSegment]>,
+    entries: Box<[u32]>,
+    taken: BTreeSet<u32>,
+    options: Options,
+}
+
+/// The translations in use. Threads may share it.
+#[derive(Debug, Default)]
+pub struct Translations {
+    known: Mutex<HashMap<Key, Weak<Translation>>>,
+}
+
+impl Translations {
+    /// The translation of `source`: the one in use, or a new one.
+    ///
+    /// # Errors
+    /// See [`TranslateError`].
+    pub fn get(&self, source: Source<'_>, options: Options) -> Result<Arc<Translation>, TranslateError> {
+        let key = Key {
+            code: source.code.segments().into(),
+            entries: source.entries.into(),
+            taken: source.taken.clone(),
+            options,
+        };
+        if let Some(known) = self.lock().get(&key).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        // Others may translate meanwhile, even the same: then the first to be done is the one to use.
+        let new = Arc::new(Translation::new(source, options)?);
+        let mut known = self.lock();
+        known.retain(|_, translation| translation.strong_count() > 0);
+        let entry = known.entry(key).or_default();
+        if let Some(first) = entry.upgrade() {
+            return Ok(first);
+        }
+        *entry = Arc::downgrade(&new);
+        Ok(new)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Weak<Translation>>> {
+        // Every step leaves the map whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use super::Translations;
+    use crate::code::Code;
+    use crate::inst::{Inst, Op, Reg};
+    use crate::jit::{Options, Source};
+
+    #[test]
+    fn the_same_code_is_translated_once_while_it_is_used() {
+        let code = |value| {
+            let add = Inst::new(Op::Addi).rd(Reg::A0).imm(value).encode();
+            let ret = Inst::new(Op::Jalr).rs1(Reg::RA).encode();
+            Code::at(0x1d00_0000, &[add.to_le_bytes(), ret.to_le_bytes()].concat())
+        };
+        let (translations, taken) = (Translations::default(), BTreeSet::new());
+        let get = |code: &Code, options| {
+            translations.get(Source { code, entries: &[0x1d00_0000], taken: &taken }, options).expect("translates")
+        };
+        let first = get(&code(1), Options::default());
+        assert!(Arc::ptr_eq(&first, &get(&code(1), Options::default())));
+        assert!(!Arc::ptr_eq(&first, &get(&code(2), Options::default())));
+        assert!(!Arc::ptr_eq(&first, &get(&code(1), Options { counting: true, ..Options::default() })));
+        let gone = Arc::downgrade(&first);
+        drop(first);
+        get(&code(2), Options::default());
+        assert!(gone.upgrade().is_none(), "it goes with the last who uses it");
+        assert_eq!(translations.lock().len(), 1, "and is forgotten");
+    }
+}

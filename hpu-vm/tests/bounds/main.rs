@@ -1,0 +1,115 @@
+//! What translating costs at the most: images of 32 KiB (less when not optimised) that make as much work as they can.
+//!
+//! In an optimised build, `--nocapture` prints the table: `cargo test --release -p hpu-vm --test bounds -- --nocapture`.
+
+#[path = "../support/assembly.rs"]
+mod assembly;
+#[path = "../support/guest.rs"]
+mod guest;
+#[path = "../support/hostile.rs"]
+mod hostile;
+#[path = "../qemu/random.rs"]
+mod random;
+
+mod worst;
+
+use std::collections::BTreeSet;
+
+use guest::{CODE, Guest, OWN, task};
+use hpu_vm::jit::{Atomics, Executor, Limits, Options, Source, Task, Translation};
+use hpu_vm::{Checks, Code, NoDevice};
+use random::Random;
+
+/// Instructions that the translator plans for a handler at the most.
+const MOST_INSTRUCTIONS: usize = 20_000;
+/// Bytes of host code of a handler, at the most: a sixteenth of the memory for code.
+const MOST_BYTES: usize = 16 << 20;
+/// What the process may have resident while a translation is made.
+const MOST_MEMORY: usize = 1 << 30;
+
+/// The most memory this process has resident meanwhile, in bytes.
+fn peak(of: impl FnOnce()) -> usize {
+    // Older kernels cannot: then it is the peak so far.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+    of();
+    let status = std::fs::read_to_string("/proc/self/status").expect("this process's status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
+    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
+}
+
+/// Nanoseconds this thread was on a processor.
+fn processor_time() -> u64 {
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat").expect("this thread's times");
+    times.split_whitespace().next().and_then(|time| time.parse().ok()).expect("a number")
+}
+
+fn source<'c>(code: &'c Code, taken: &'c BTreeSet<u32>) -> Source<'c> {
+    Source { code, entries: &[CODE], taken }
+}
+
+/// Translates an image, runs it for a while and says what that took.
+fn measure(executor: &Executor, name: &str, image: &worst::Image, options: Options) -> Measured {
+    let code = Code::at(CODE, &image.bytes);
+    let (begin, mut translation) = (processor_time(), None);
+    let memory =
+        peak(|| translation = Some(Translation::new(source(&code, &image.taken), options).expect("a translation")));
+    let taken = processor_time() - begin;
+    let translation = translation.expect("a translation");
+    let size = translation.size();
+    let in_bounds = size.instructions <= MOST_INSTRUCTIONS && size.bytes <= MOST_BYTES && memory <= MOST_MEMORY;
+    let mut guest = Guest::new(OWN, &code, 0);
+    guest.slot.space().view().set_checks(options.checks);
+    let task =
+        Task { limits: Limits { time: Some(10_000), instructions: None }, ..task(OWN, &code, Some(&translation)) };
+    executor.run(&mut guest.slot, &mut [], &task, &mut NoDevice);
+    let micros = taken as f64 / 1e3;
+    let of_image = image.bytes.len() as f64 / image.width;
+    let text = format!(
+        "{name:<58} {micros:>9.0} us, {:>7.2} us each of {of_image:>5.0}, {:>5} planned, {:>8} bytes, {:>4} MiB",
+        micros / of_image,
+        size.instructions,
+        size.bytes,
+        memory >> 20
+    );
+    Measured { text, in_bounds }
+}
+
+/// A row of the table.
+struct Measured {
+    text: String,
+    in_bounds: bool,
+}
+
+#[test]
+fn the_worst_images_are_translated_in_bounds() {
+    let executor = Executor::new().expect("a timer");
+    let (least, most) = (
+        Options { checks: Checks::Page, atomics: Atomics::Shared, ..Options::default() },
+        Options { checks: Checks::Exact, atomics: Atomics::Home, counting: true, observe: false, any_device: true },
+    );
+    let mut beyond = Vec::new();
+    for (name, image) in worst::images() {
+        for (ways, options) in [("page", least), ("exact, counted, any device", most)] {
+            let Measured { text, in_bounds } = measure(&executor, &format!("{name}: {ways}"), &image, options);
+            println!("{text}");
+            if !in_bounds {
+                beyond.push(text);
+            }
+        }
+    }
+    assert!(beyond.is_empty(), "out of bounds:\n{}", beyond.join("\n"));
+}
+
+/// Programs of random bytes.
+const HOSTILE: u64 = if cfg!(debug_assertions) { 400 } else { 4000 };
+
+#[test]
+fn any_bytes_are_code_that_ends_as_in_the_interpreter() {
+    let executor = Executor::new().expect("a timer");
+    for seed in 1..=HOSTILE {
+        let mut random = Random::new(seed);
+        let bytes = worst::soup(&mut random, 200);
+        let options = hostile::options(random.next().to_le_bytes()[0]);
+        hostile::check(&executor, options, &bytes).unwrap_or_else(|text| panic!("seed {seed}, {options:?}: {text}"));
+    }
+}

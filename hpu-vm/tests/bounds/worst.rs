@@ -1,0 +1,194 @@
+//! Images that make work.
+
+use std::collections::BTreeSet;
+
+use hpu_vm::inst::Format;
+use hpu_vm::{Inst, Op, Reg};
+use spin_abi::map::DRIVER_BASE;
+use spin_abi::regs::COMMAND_WAIT;
+
+use crate::guest::CODE;
+use crate::random::Random;
+
+/// Bytes of an image: all of program memory, unless that takes too long.
+const SIZE: u32 = if cfg!(debug_assertions) { 0x800 } else { 0x8000 };
+
+/// Code, and addresses of it that its data hold.
+pub struct Image {
+    pub bytes: Vec<u8>,
+    pub taken: BTreeSet<u32>,
+    /// Bytes of an instruction, on average.
+    pub width: f64,
+}
+
+impl Image {
+    fn of(insts: impl Iterator<Item = Inst>) -> Self {
+        let bytes = insts.flat_map(|inst| inst.encode().to_le_bytes()).take(SIZE as usize).collect();
+        Self { bytes, taken: BTreeSet::new(), width: 4.0 }
+    }
+
+    fn taken(self, step: usize) -> Self {
+        Self { taken: (CODE..CODE + SIZE).step_by(step).collect(), ..self }
+    }
+}
+
+fn register(random: &mut Random) -> Reg {
+    Reg::new(5 + random.below(27))
+}
+
+/// An even distance to an instruction of the image, at most `reach` away.
+fn distance(random: &mut Random, index: u32, reach: u32, unit: u32) -> i32 {
+    let at = index * 4;
+    let (low, high) = (at.saturating_sub(reach), (at + reach).min(SIZE - 4));
+    let to = (low + random.below(high - low)) / unit * unit;
+    to.cast_signed() - at.cast_signed()
+}
+
+/// As many instructions as the image has, by index. The first load all registers, so that none is a constant, the last one
+/// goes back to the first, so that all are of use.
+fn each(mut make: impl FnMut(&mut Random, u32) -> Inst) -> Image {
+    let mut random = Random::new(7);
+    let last = SIZE / 4 - 1;
+    Image::of((0..=last).map(move |index| match index {
+        0..27 => Inst::new(Op::Lw).rd(Reg::new(5 + index)).rs1(Reg::SP).imm(-4 - 4 * index.cast_signed()),
+        index if index == last => Inst::new(Op::Jal).imm(-4 * index.cast_signed()),
+        _ => make(&mut random, index),
+    }))
+}
+
+fn branch(random: &mut Random, index: u32, unit: u32) -> Inst {
+    let op = random.choose(&[Op::Beq, Op::Bne, Op::Blt, Op::Bge, Op::Bltu, Op::Bgeu]);
+    Inst::new(op).rs1(register(random)).rs2(register(random)).imm(distance(random, index, 4000, unit))
+}
+
+fn call(random: &mut Random, index: u32) -> Inst {
+    Inst::new(Op::Jal).rd(Reg::RA).imm(distance(random, index, SIZE, 4))
+}
+
+fn memory(random: &mut Random) -> Inst {
+    let op = random.choose(&[Op::Lb, Op::Lh, Op::Lw, Op::Lbu, Op::Lhu, Op::Sb, Op::Sh, Op::Sw]);
+    let inst = Inst::new(op).rs1(register(random)).imm(random.signed(12));
+    if op.format() == Format::Load { inst.rd(register(random)) } else { inst.rs2(register(random)) }
+}
+
+fn amo(random: &mut Random) -> Inst {
+    let amos = [Op::AmoaddW, Op::AmominW, Op::AmomaxuW, Op::AmoswapW, Op::ScW, Op::LrW, Op::AmoandW, Op::AmoxorW];
+    let op = random.choose(&amos);
+    let inst = Inst::new(op).rd(register(random)).rs1(register(random));
+    if op == Op::LrW { inst } else { inst.rs2(register(random)) }
+}
+
+fn alu(random: &mut Random, ops: &[Op]) -> Inst {
+    let op = random.choose(ops);
+    Inst::new(op).rd(register(random)).rs1(register(random)).rs2(register(random))
+}
+
+/// A chain of functions, each of which calls the next many times.
+fn chain() -> Image {
+    const CALLS: u32 = 6;
+    const DEPTH: u32 = 12;
+    let len = CALLS + 2;
+    let level = move |index: u32| {
+        let (level, at) = (index / len, index % len);
+        match at {
+            0 => Inst::new(Op::Addi).rd(Reg::new(8)).rs1(Reg::RA),
+            at if at <= CALLS && level < DEPTH => Inst::new(Op::Jal).rd(Reg::RA).imm((4 * (len - at)).cast_signed()),
+            _ => Inst::new(Op::Jalr).rs1(Reg::RA),
+        }
+    };
+    Image::of((0..SIZE / 4).map(level))
+}
+
+/// Bytes of the kind that `random` chooses: any, any instructions, or halves of compressed ones.
+pub fn soup(random: &mut Random, words: u32) -> Vec<u8> {
+    let kind = random.below(4);
+    let word = |random: &mut Random| {
+        let index = random.below(words);
+        let at = |random: &mut Random| (random.below(words).cast_signed() - index.cast_signed()) * 2;
+        match kind {
+            0 => {
+                random.value() ^ random.next().to_le_bytes().map(u32::from).iter().fold(0, |all, byte| all << 4 ^ byte)
+            }
+            1 => random.next().to_le_bytes().into_iter().take(4).fold(0, |all, byte| all << 8 | u32::from(byte)),
+            _ => {
+                let op = random.choose(Op::ALL);
+                let (rd, rs1, rs2) =
+                    (Reg::new(random.below(32)), Reg::new(random.below(32)), Reg::new(random.below(32)));
+                let inst = Inst::new(op).rd(rd).rs1(rs1);
+                match op.format() {
+                    Format::R | Format::Amo => inst.rs2(rs2),
+                    Format::Shift => inst.imm(random.below(32).cast_signed()),
+                    Format::Branch => Inst::new(op).rs1(rs1).rs2(rs2).imm(at(random)),
+                    Format::Store => Inst::new(op).rs1(rs1).rs2(rs2).imm(random.signed(12)),
+                    Format::J => Inst::new(op).rd(rd).imm(at(random)),
+                    Format::U => Inst::new(op).rd(rd).imm(random.signed(20) << 12),
+                    Format::I | Format::Load | Format::JumpRegister => inst.imm(random.signed(12)),
+                    Format::LoadReserved => inst,
+                    _ => Inst::new(Op::Addi).rd(rd).rs1(rs1).imm(random.signed(12)),
+                }
+                .encode()
+            }
+        }
+    };
+    (0..words).flat_map(|_| word(random).to_le_bytes()).collect()
+}
+
+/// Names and images.
+pub fn images() -> Vec<(&'static str, Image)> {
+    let wait = DRIVER_BASE + COMMAND_WAIT;
+    let store = move |index: u32| match index % 2 {
+        0 => Inst::new(Op::Lui).rd(Reg::A0).imm((wait & !0xfff).cast_signed()),
+        _ => Inst::new(Op::Sw).rs1(Reg::A0).rs2(Reg::SP).imm((wait & 0xfff).cast_signed()),
+    };
+    // Jumps through a register, some of which link.
+    let jump = |random: &mut Random, _: u32| {
+        let link = if random.one_in(2) { Reg::RA } else { Reg::ZERO };
+        Inst::new(Op::Jalr).rd(link).rs1(register(random))
+    };
+    let jump_or_load = move |random: &mut Random, index: u32| {
+        if index.is_multiple_of(2) { memory(random) } else { jump(random, index) }
+    };
+    let branch_or = |random: &mut Random, index: u32| {
+        if index.is_multiple_of(2) { memory(random) } else { branch(random, index, 2) }
+    };
+    let call_or_branch = |random: &mut Random, index: u32| {
+        if random.one_in(3) { call(random, index) } else { branch(random, index, 4) }
+    };
+    let mut random = Random::new(3);
+    let halves: Vec<u8> = (0..SIZE / 2)
+        .flat_map(|_| {
+            loop {
+                let [a, b, ..] = random.next().to_le_bytes();
+                if hpu_vm::compressed::expand(u16::from_le_bytes([a, b])).is_some() {
+                    break [a, b];
+                }
+            }
+        })
+        .collect();
+    let bytes: Vec<u8> = (0..SIZE).map(|_| random.next().to_le_bytes()[0]).collect();
+    let raw = |bytes, width| Image { bytes, taken: BTreeSet::new(), width };
+    vec![
+        ("atomics", each(|random, _| amo(random))),
+        ("memory", each(|random, _| memory(random))),
+        ("divisions", each(|random, _| alu(random, &[Op::Div, Op::Divu, Op::Rem, Op::Remu, Op::Mulhsu]))),
+        ("arithmetic", each(|random, _| alu(random, &[Op::Add, Op::Sub, Op::Xor, Op::Sll, Op::Slt, Op::Mul]))),
+        ("branches", each(|random, index| branch(random, index, 4))),
+        ("overlapping branches", each(|random, index| branch(random, index, 2))),
+        ("memory and branches", each(branch_or)),
+        ("calls", each(call)),
+        ("calls and branches", each(call_or_branch)),
+        ("a chain of calls", chain()),
+        ("jumps, none taken", each(jump)),
+        ("jumps, all taken", each(jump).taken(4)),
+        ("jumps and memory, all halves taken", each(jump_or_load).taken(2)),
+        ("device stores", Image::of((0..SIZE / 4).map(store))),
+        ("counters", each(|random, _| Inst::new(Op::Csrrs).rd(register(random)).imm(0xc00))),
+        ("system calls", each(|_, _| Inst::new(Op::Ecall))),
+        ("compressed", raw(halves, 2.0)),
+        ("random bytes", raw(bytes, 3.0)),
+        (
+            "random bytes, all halves taken",
+            raw((0..SIZE).map(|_| random.next().to_le_bytes()[0]).collect(), 3.0).taken(2),
+        ),
+    ]
+}
