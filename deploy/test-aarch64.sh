@@ -70,8 +70,9 @@ fetch_sources() {
 install_tools
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="timeout -k 5 1200 qemu-aarch64-static -L /usr/aarch64-linux-gnu"
-# Emulated code is slow: fewer random programs, and some optimisation, which leaves the checks of a debug build in.
-export SPIN_FUZZ_PROGRAMS=${SPIN_FUZZ_PROGRAMS:-100} CARGO_PROFILE_DEV_OPT_LEVEL=1
+# Emulated code is slow: fewer random cases and programs, and some optimisation, which leaves the checks of a debug
+# build in.
+export PROPTEST_CASES=${PROPTEST_CASES:-32} SPIN_FUZZ_PROGRAMS=${SPIN_FUZZ_PROGRAMS:-100} CARGO_PROFILE_DEV_OPT_LEVEL=1
 build_std=()
 if [ ! -d "$(rustc --print target-libdir --target "$target")" ]; then
     version=$(rustc --version | cut -d' ' -f2)

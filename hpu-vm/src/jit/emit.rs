@@ -29,7 +29,7 @@ use crate::code::Code;
 use crate::csr::Csr;
 use crate::decode::Decoded;
 use crate::inst::{Format, Inst, Op, Reg};
-use crate::jit::accesses::Accesses;
+use crate::jit::accesses::{self, Accesses};
 use crate::jit::enter::Begins;
 use crate::jit::facts::{Facts, Known, Regs};
 use crate::jit::options::{Atomics, Options};
@@ -55,8 +55,17 @@ const fn location(pc: u32, atomic: bool) -> u32 {
 const MAX_SSA_BLOCKS: usize = 1500;
 
 /// Whether the registers of a plan's function are in the state.
-pub(crate) const fn in_memory(plan: &Plan) -> bool {
-    plan.blocks.len() > MAX_SSA_BLOCKS
+pub(crate) fn in_memory(plan: &Plan, options: Options) -> bool {
+    // Checked accesses take about so many blocks each.
+    let each = match options.checks {
+        _ if options.any_device => 8,
+        Checks::Exact => 4,
+        Checks::Page => 1,
+    };
+    let accesses = plan.blocks.iter().flat_map(|block| &block.body).filter(|(_, decoded)| {
+        accesses::size(&decoded.inst).is_some() || decoded.inst.op == Op::Ecall
+    });
+    plan.blocks.len() + each * accesses.count() > MAX_SSA_BLOCKS
 }
 
 /// Access to the state and to code's own tables: never traps.
@@ -166,8 +175,8 @@ impl<'a> Emitter<'a> {
             builder.append_block_param(fault, I32);
         }
         let returned = builder.create_block();
-        let registers = Registers::new(&mut builder, in_memory(plan), options.observe);
-        let vectors = Vectors::new(&mut builder, plan, facts);
+        let registers = Registers::new(&mut builder, in_memory(plan, options), options.observe);
+        let vectors = Vectors::new(&mut builder, plan, facts, in_memory(plan, options));
         let counting = options.counting || reads_counters(plan);
         let retired = counting.then(|| builder.declare_var(I64));
         Self {

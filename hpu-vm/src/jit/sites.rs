@@ -9,6 +9,9 @@ pub(crate) struct Site {
     pub(crate) pc: u32,
     /// It is an atomic: its faults are those of stores.
     pub(crate) atomic: bool,
+    /// The host instruction is certainly of the function's body. Others may be of its prologue or an epilogue, or have been
+    /// merged from several, which leaves them without a place of their own: then the nearest guest instruction is given.
+    pub(crate) body: bool,
     /// Host address of the epilogue by which the function is left from anywhere in its body.
     pub(crate) fault_return: usize,
 }
@@ -30,7 +33,7 @@ struct Function {
     fault_return: u32,
 }
 
-/// The body of every function of a translation. Prologues, epilogues and host code are in no span.
+/// The body of every function of a translation. Prologues and epilogues are in no span.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sites {
     base: usize,
@@ -67,17 +70,17 @@ impl Sites {
         self.base = base;
     }
 
-    /// What is at host address `pc`. Neither allocates nor locks.
+    /// What is at host address `pc`, if a function is. Neither allocates nor locks.
     pub(crate) fn at(&self, pc: usize) -> Option<Site> {
         let offset = u32::try_from(pc.checked_sub(self.base)?).ok()?;
-        let span = self.spans.get(self.spans.partition_point(|span| span.end <= offset))?;
-        if offset < span.start {
-            return None;
-        }
         let function = self.functions.get(self.functions.partition_point(|function| function.end <= offset))?;
+        let at = self.spans.partition_point(|span| span.end <= offset);
+        let here = self.spans.get(at).filter(|span| span.start <= offset);
+        let nearest = here.or_else(|| self.spans[..at].last()).or_else(|| self.spans.get(at))?;
         Some(Site {
-            pc: span.location & !1,
-            atomic: span.location & 1 != 0,
+            pc: nearest.location & !1,
+            atomic: nearest.location & 1 != 0,
+            body: here.is_some(),
             fault_return: self.base + function.fault_return as usize,
         })
     }
@@ -94,14 +97,16 @@ mod tests {
         sites.push(0, 16, first.into_iter()).expect("it has a fault return");
         sites.push(64, 16, [(0, 2, 0x1d00_0010), (2, 3, FAULT_RETURN)].into_iter()).expect("so has this");
         sites.place(1000);
-        let site = |pc, atomic, fault_return| Some(Site { pc, atomic, fault_return });
-        assert_eq!(sites.at(1003), None, "prologue");
+        let site = |pc, atomic, fault_return| Some(Site { pc, atomic, body: true, fault_return });
+        let near = |pc, atomic, fault_return| Some(Site { pc, atomic, body: false, fault_return });
+        assert_eq!(sites.at(1003), near(0x1d00_0000, false, 1012), "prologue");
         assert_eq!(sites.at(1004), site(0x1d00_0000, false, 1012));
         assert_eq!(sites.at(1008), site(0x1d00_0004, true, 1012));
-        assert_eq!(sites.at(1009), None);
-        assert_eq!(sites.at(1012), None, "an epilogue");
+        assert_eq!(sites.at(1009), near(0x1d00_0004, true, 1012));
+        assert_eq!(sites.at(1012), near(0x1d00_0004, true, 1012), "an epilogue");
         assert_eq!(sites.at(1064), site(0x1d00_0010, false, 1066));
-        assert_eq!(sites.at(1066), None);
+        assert_eq!(sites.at(1066), near(0x1d00_0010, false, 1066));
+        assert_eq!(sites.at(1080), None);
         assert_eq!(sites.at(999), None);
         assert!(Sites::new().push(0, 4, std::iter::empty()).is_none());
     }

@@ -49,6 +49,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
 /// Handles a fault of translated code at host address `host`; `None` when it is none.
 fn take(mut context: Context, host: usize) -> Option<()> {
     let running = Running::here()?;
+    // Prologues and epilogues do not touch guest memory: where that faults, a body is.
     let (site, layout) = (running.site(context.pc())?, running.layout()?);
     let address = layout.guest_address(host)?;
     let access = if site.atomic || context.is_write() { Access::Write } else { Access::Read };

@@ -195,7 +195,8 @@ impl Watch {
 
 /// Ends the thread's task, or asks for it where it cannot be ended.
 fn end(running: &Running, mut context: Context) {
-    match running.site(context.pc()) {
+    // Anywhere else the frame may be half made.
+    match running.site(context.pc()).filter(|site| site.body) {
         Some(site) => {
             running.set_fault(Cause::Watchdog, site, 0);
             context.set_pc(site.fault_return);

@@ -48,8 +48,8 @@ pub(super) struct Vectors {
 }
 
 impl Vectors {
-    pub(super) fn new(builder: &mut FunctionBuilder<'_>, plan: &Plan, facts: &Facts) -> Self {
-        if super::in_memory(plan) || !vectors::are_in(plan) {
+    pub(super) fn new(builder: &mut FunctionBuilder<'_>, plan: &Plan, facts: &Facts, in_memory: bool) -> Self {
+        if in_memory || !vectors::are_in(plan) {
             return Self::default();
         }
         let instructions = plan.blocks.iter().flat_map(|block| &block.body);
