@@ -62,9 +62,11 @@ pub(crate) fn in_memory(plan: &Plan, options: Options) -> bool {
         Checks::Exact => 4,
         Checks::Page => 1,
     };
-    let accesses = plan.blocks.iter().flat_map(|block| &block.body).filter(|(_, decoded)| {
-        accesses::size(&decoded.inst).is_some() || decoded.inst.op == Op::Ecall
-    });
+    let accesses = plan
+        .blocks
+        .iter()
+        .flat_map(|block| &block.body)
+        .filter(|(_, decoded)| accesses::size(&decoded.inst).is_some() || decoded.inst.op == Op::Ecall);
     plan.blocks.len() + each * accesses.count() > MAX_SSA_BLOCKS
 }
 

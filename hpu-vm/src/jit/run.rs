@@ -255,6 +255,9 @@ fn interpret<D: Device>(state: &mut State, code: &Code, view: &mut View<'_>, dev
                 if over {
                     return Exit::Fault(Fault { cause: Cause::Watchdog, pc, address: 0 });
                 }
+                if state.yield_wanted.load(Relaxed) != 0 {
+                    return Exit::Parked;
+                }
             }
             exit => return exit,
         }

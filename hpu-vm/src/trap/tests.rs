@@ -45,7 +45,12 @@ thread_local! {
 
 fn lookup(pc: usize) -> Option<Site> {
     let (start, atomic) = BODY.get();
-    (start..start + EPILOGUE).contains(&pc).then_some(Site { pc: GUEST_PC, atomic, body: true, fault_return: start + EPILOGUE })
+    (start..start + EPILOGUE).contains(&pc).then_some(Site {
+        pc: GUEST_PC,
+        atomic,
+        body: true,
+        fault_return: start + EPILOGUE,
+    })
 }
 
 impl Body {

@@ -28,6 +28,7 @@ mod space;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod polling;
 mod reservation;
 mod waiting;
 

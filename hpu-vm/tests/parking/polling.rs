@@ -1,0 +1,76 @@
+//! Handlers that poll a word of memory until another handler writes it, all on one thread.
+
+use std::sync::Arc;
+
+use hpu_vm::jit::{Executor, Limits, Options, Task};
+use hpu_vm::memory::Region;
+use hpu_vm::{Code, Exit, NoDevice, Op, Reg, RegionKind};
+
+use crate::assembly::{A2, A3, A4, Assembly};
+use crate::guest::{Guest, MACHINE, OWN, Place, task, translate};
+
+/// Waits for the word at `from`, then writes 7 to `to`.
+fn waiter(from: u32, to: u32) -> Code {
+    let program = Assembly::new().li(A2, from).li(A4, to);
+    let head = program.pc();
+    let program = program.imm(Op::Lw, A3, A2, 0).branch(Op::Beq, A3, Reg::ZERO, head);
+    program.li(A3, 7).store(Op::Sw, A3, A4, 0).ret().code()
+}
+
+/// Writes 1 to `first`, waits for the word at `from`, then writes 7 to `to`.
+fn starter(first: u32, from: u32, to: u32) -> Code {
+    let program = Assembly::new().li(A2, first).li(A3, 1).store(Op::Sw, A3, A2, 0).li(A2, from).li(A4, to);
+    let head = program.pc();
+    let program = program.imm(Op::Lw, A3, A2, 0).branch(Op::Beq, A3, Reg::ZERO, head);
+    program.li(A3, 7).store(Op::Sw, A3, A4, 0).ret().code()
+}
+
+/// Two guests with the same `.data`.
+fn pair(codes: [&Code; 2]) -> [Guest; 2] {
+    let data = Region::new(crate::guest::DATA_LEN as usize).expect("memory");
+    let mut hpu = OWN.hpu;
+    codes.map(|code| {
+        let place = Place { hpu, ..OWN };
+        hpu += 1;
+        let ranges = place.ranges().map(|(kind, base, len)| {
+            let own = || Region::new(len as usize).expect("memory");
+            (kind, base, len, if kind == RegionKind::Data { Arc::clone(&data) } else { own() })
+        });
+        Guest::with(place, code, &ranges)
+    })
+}
+
+#[test]
+fn two_that_wait_for_each_other_both_finish() {
+    let [a, b, c, d] = [0, 64, 128, 192].map(|at| OWN.data + at);
+    let codes = [waiter(a, b), starter(a, b, c)];
+    assert!(OWN.hpu + 1 < MACHINE.hpus_per_cluster);
+    let executor = Executor::new().expect("a timer");
+    let counting = Options { counting: true, ..Options::default() };
+    for options in [Some(Options::default()), Some(counting), None] {
+        let translations = [0, 1].map(|index| options.map(|options| translate(&codes[index], &[], options)));
+        let mut guests = pair([&codes[0], &codes[1]]);
+        let tasks = [0, 1].map(|index| {
+            let place = Place { hpu: OWN.hpu + u32::try_from(index).unwrap(), ..OWN };
+            let limits = Limits { time: Some(10_000_000), instructions: None };
+            Task { may_park: true, limits, ..task(place, &codes[index], translations[index].as_ref()) }
+        });
+        // The first waits for what nobody has written yet: it leaves, and the second has the thread.
+        assert_eq!(executor.run(&mut guests[0].slot, &mut [], &tasks[0], &mut NoDevice), Exit::Parked, "{options:?}");
+        let (mut exits, mut begun) = ([Exit::Parked; 2], false);
+        for turn in (0..100).map(|turn| (turn + 1) % 2) {
+            if exits[turn] != Exit::Parked {
+                continue;
+            }
+            let (slot, task) = (&mut guests[turn].slot, &tasks[turn]);
+            exits[turn] = if turn == 1 && !begun {
+                begun = true;
+                executor.run(slot, &mut [], task, &mut NoDevice)
+            } else {
+                executor.resume(slot, &mut [], task, &mut NoDevice)
+            };
+        }
+        assert_eq!(exits, [Exit::Returned; 2], "{options:?}");
+        assert_eq!([b, c, d].map(|address| guests[0].word(address)), [7, 7, 0], "{options:?}");
+    }
+}
