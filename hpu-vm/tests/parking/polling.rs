@@ -25,6 +25,8 @@ fn starter(first: u32, from: u32, to: u32) -> Code {
     program.li(A3, 7).store(Op::Sw, A3, A4, 0).ret().code()
 }
 
+const _: () = assert!(OWN.hpu + 1 < MACHINE.hpus_per_cluster);
+
 /// Two guests with the same `.data`.
 fn pair(codes: [&Code; 2]) -> [Guest; 2] {
     let data = Region::new(crate::guest::DATA_LEN as usize).expect("memory");
@@ -44,7 +46,6 @@ fn pair(codes: [&Code; 2]) -> [Guest; 2] {
 fn two_that_wait_for_each_other_both_finish() {
     let [a, b, c, d] = [0, 64, 128, 192].map(|at| OWN.data + at);
     let codes = [waiter(a, b), starter(a, b, c)];
-    assert!(OWN.hpu + 1 < MACHINE.hpus_per_cluster);
     let executor = Executor::new().expect("a timer");
     let counting = Options { counting: true, ..Options::default() };
     for options in [Some(Options::default()), Some(counting), None] {
