@@ -44,6 +44,9 @@ use vector::Vectors;
 /// [`location`] are.
 pub(crate) const FAULT_RETURN: u32 = 0xffff_fffe;
 
+/// Source location of the return from the handler.
+pub(crate) const RETURNED: u32 = 0xffff_fffa;
+
 /// Source location of code that belongs to the instruction at `pc`: its lowest bit says that the instruction is an
 /// atomic, whose faults are those of stores.
 const fn location(pc: u32, atomic: bool) -> u32 {
@@ -324,7 +327,7 @@ impl<'a> Emitter<'a> {
 
         // Not of the body: a thread in an epilogue must not be sent to another.
         self.builder.switch_to_block(self.returned);
-        self.builder.set_srcloc(SourceLoc::default());
+        self.builder.set_srcloc(SourceLoc::new(RETURNED));
         let code = self.builder.ins().iconst(I32, i64::from(Left::Returned as u32));
         self.store_state(code, offset_of!(State, exit));
         self.builder.ins().return_(&[]);

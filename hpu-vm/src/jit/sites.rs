@@ -1,6 +1,6 @@
 //! From host program counters to guest instructions.
 
-use super::emit::FAULT_RETURN;
+use super::emit::{FAULT_RETURN, RETURNED};
 
 /// What a host instruction of a translation belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,8 +9,7 @@ pub(crate) struct Site {
     pub(crate) pc: u32,
     /// It is an atomic: its faults are those of stores.
     pub(crate) atomic: bool,
-    /// The host instruction is certainly of the function's body. Others may be of its prologue or an epilogue, or have been
-    /// merged from several, which leaves them without a place of their own: then the nearest guest instruction is given.
+    /// The host instruction is of the function's body, not of its prologue or an epilogue.
     pub(crate) body: bool,
     /// Host address of the epilogue by which the function is left from anywhere in its body.
     pub(crate) fault_return: usize,
@@ -27,13 +26,16 @@ struct Span {
 /// One function of a translation.
 #[derive(Clone, Debug)]
 struct Function {
+    /// Offset of its first byte.
+    start: u32,
     /// Offset behind its last byte.
     end: u32,
     /// Offset of its fault return.
     fault_return: u32,
 }
 
-/// The body of every function of a translation. Prologues and epilogues are in no span.
+/// What the code of a translation belongs to. Cranelift does not tell it of every instruction: what lies behind a span of the
+/// body, or of an epilogue, is of the same. Prologues are in no span.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sites {
     base: usize,
@@ -57,11 +59,12 @@ impl Sites {
             if location == FAULT_RETURN {
                 // The first instruction of that epilogue.
                 fault_return = fault_return.or(Some(start + from));
-            } else if location != u32::MAX && from < to {
+            }
+            if location != u32::MAX && from < to {
                 self.spans.push(Span { start: start + from, end: start + to, location });
             }
         }
-        self.functions.push(Function { end: start + len, fault_return: fault_return? });
+        self.functions.push(Function { start, end: start + len, fault_return: fault_return? });
         Some(())
     }
 
@@ -76,11 +79,14 @@ impl Sites {
         let function = self.functions.get(self.functions.partition_point(|function| function.end <= offset))?;
         let at = self.spans.partition_point(|span| span.end <= offset);
         let here = self.spans.get(at).filter(|span| span.start <= offset);
-        let nearest = here.or_else(|| self.spans[..at].last()).or_else(|| self.spans.get(at))?;
+        let before = here.or_else(|| self.spans[..at].last()).filter(|span| span.start >= function.start);
+        let is_guest = |span: &&Span| span.location != FAULT_RETURN && span.location != RETURNED;
+        let nearest = before.filter(is_guest).or_else(|| self.spans[..at].iter().rev().find(is_guest));
+        let nearest = nearest.or_else(|| self.spans[at..].iter().find(is_guest))?;
         Some(Site {
             pc: nearest.location & !1,
             atomic: nearest.location & 1 != 0,
-            body: here.is_some(),
+            body: before.is_some_and(|span| is_guest(&span)),
             fault_return: self.base + function.fault_return as usize,
         })
     }
@@ -102,8 +108,9 @@ mod tests {
         assert_eq!(sites.at(1003), near(0x1d00_0000, false, 1012), "prologue");
         assert_eq!(sites.at(1004), site(0x1d00_0000, false, 1012));
         assert_eq!(sites.at(1008), site(0x1d00_0004, true, 1012));
-        assert_eq!(sites.at(1009), near(0x1d00_0004, true, 1012));
+        assert_eq!(sites.at(1009), site(0x1d00_0004, true, 1012), "merged with others, or moved");
         assert_eq!(sites.at(1012), near(0x1d00_0004, true, 1012), "an epilogue");
+        assert_eq!(sites.at(1013), near(0x1d00_0004, true, 1012), "still");
         assert_eq!(sites.at(1064), site(0x1d00_0010, false, 1066));
         assert_eq!(sites.at(1066), near(0x1d00_0010, false, 1066));
         assert_eq!(sites.at(1080), None);
