@@ -161,6 +161,8 @@ impl<'a> Emitter<'a> {
         let entry = builder.create_block();
         builder.append_block_params_for_function_params(entry);
         builder.switch_to_block(entry);
+        // The body begins here: what is before is the prologue.
+        builder.set_srcloc(SourceLoc::new(location(plan.blocks[0].start, false)));
         let &[state, sp, argument, tp] = builder.block_params(entry) else { unreachable!("four parameters") };
         let base = builder.ins().load(I64, TRUSTED, state, offset(offset_of!(State, base)));
         let blocks: Vec<ir::Block> = plan.blocks.iter().map(|_| builder.create_block()).collect();
