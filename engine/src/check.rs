@@ -14,7 +14,7 @@ use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{Machine, PAGE};
 
 use crate::hpu::{Job, Station};
-use crate::memory::{ContextMemory, ImageMemory};
+use crate::memory::{ContextMemory, ImageMemory, saturate};
 
 /// Microseconds that the interpreter may take for what translated code did within its limit.
 const PATIENCE: u64 = 2_000_000;
@@ -104,13 +104,13 @@ impl TwinMemory {
         let [image, context] = self.regions();
         let differ = |page: &[u8], other: &[u8]| page.iter().zip(other).position(|(a, b)| a != b);
         let found = for_pages(image.0, image.1, |offset, page, other| {
-            differ(page, other).map(|at| self.image.1.address(narrow(offset + at)))
+            differ(page, other).map(|at| self.image.1.address(saturate((offset + at) as u64)))
         });
         let found = found.or_else(|| {
             for_pages(context.0, context.1, |offset, page, other| {
                 // What is in there after the task is of no interest: the packets are compared.
-                let at = differ(page, other).filter(|_| !self.context.1.is_l2_window(narrow(offset)))?;
-                Some(self.context.1.address(cluster, narrow(offset + at)))
+                let at = differ(page, other).filter(|_| !self.context.1.is_l2_window(saturate(offset as u64)))?;
+                Some(self.context.1.address(cluster, saturate((offset + at) as u64)))
             })
         });
         found.map(|address| Difference::Memory { address })
@@ -130,10 +130,6 @@ fn for_pages<R>(first: &Region, second: &Region, mut look: impl FnMut(usize, &[u
         second.read(offset, other)?;
         look(offset, one, other)
     })
-}
-
-fn narrow(offset: usize) -> u32 {
-    u32::try_from(offset).unwrap_or(u32::MAX)
 }
 
 /// The HPU on which the interpreter does again what translated code did.

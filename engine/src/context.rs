@@ -160,9 +160,14 @@ impl Context {
         if self.faults.len() == FAULTS_KEPT {
             self.faults.pop_front();
         }
-        let symbol = image.symbolize(fault.pc).map(|(name, offset)| format!("{name}+{offset:#x}"));
-        let symbol = symbol.unwrap_or_else(|| stage.kind().symbol().to_owned());
+        let symbol = self.place(stage, Some(fault.pc));
         let line = image.line(fault.pc).map(|at| SourceLine { file: at.file.to_owned(), line: at.line });
         self.faults.push_back(FaultInfo { fault, handler: stage.name().to_owned(), symbol, line, note });
+    }
+
+    /// The function that `pc` lies in, as "name+0x10"; that of the stage's handler when it is not known.
+    pub fn place(&self, stage: Stage, pc: Option<u32>) -> String {
+        let known = pc.and_then(|pc| self.image.image.symbolize(pc));
+        known.map_or_else(|| stage.kind().symbol().to_owned(), |(name, offset)| format!("{name}+{offset:#x}"))
     }
 }

@@ -149,7 +149,7 @@ impl Station {
         // FPsPIN: core in bits 4:0, cluster in bits 10:5.
         let id = cluster << 5;
         let mut slot = Slot::new(id, memory.space(image, cluster, placement)?);
-        slot.space().view().set_checks(checks);
+        slot.view().set_checks(checks);
         slot.set_packet_len(0)?;
         let stack_end = machine.stack_base(cluster, 0) + STACK_WINDOW;
         let mut block = TaskBlock::new(stack_end, cluster * machine.hpus_per_cluster, cluster, 0);

@@ -348,14 +348,12 @@ fn remote_l1(machine: &Machine, context: &Context, home: u32, fault: Fault) -> O
 #[cold]
 fn report(context: &mut Context, stage: Stage, difference: &Difference) {
     context.counts.add(Counter::CheckDifferences, 1);
-    let (id, name, image) = (context.id, &context.name, &context.image.image);
+    let (id, name) = (context.id, &context.name);
     let pc = match difference {
         Difference::Exit { translated: Exit::Fault(fault), .. } => Some(fault.pc),
         _ => context.handler(stage).map(|handler| handler.address),
     };
-    let place = pc
-        .and_then(|pc| image.symbolize(pc))
-        .map_or_else(|| stage.kind().symbol().to_owned(), |(symbol, offset)| format!("{symbol}+{offset:#x}"));
+    let place = context.place(stage, pc);
     tracing::error!(
         "context {id} ({name}): interpreter and translation differ in {} handler, {place} (pc {:#010x}): {difference}",
         stage.name(),

@@ -214,7 +214,7 @@ impl<D: Device> Core<'_, '_, D> {
         let value = device::load(self.device, self.hart, self.view, address, narrow(width));
         let value = value.map_err(|trap| trapped(trap, address))?;
         self.charge();
-        Ok(value & lower_bytes(width))
+        Ok(value & lower_bytes(narrow(width)))
     }
 
     #[cold]
@@ -222,7 +222,7 @@ impl<D: Device> Core<'_, '_, D> {
         if !is_device(address) {
             return Err(self.denied(address, Cause::StoreAccess));
         }
-        let value = value & lower_bytes(width);
+        let value = value & lower_bytes(narrow(width));
         let stored = device::store(self.device, self.hart, self.view, address, narrow(width), value);
         stored.map_err(|trap| trapped(trap, address))?;
         self.charge();
@@ -338,7 +338,7 @@ const fn sign_extend<const BITS: u32>(value: u32) -> u32 {
 }
 
 /// A mask of the lower `width` (1, 2 or 4) bytes.
-const fn lower_bytes(width: usize) -> u32 {
+pub(crate) const fn lower_bytes(width: u8) -> u32 {
     match width {
         1 => 0xff,
         2 => 0xffff,

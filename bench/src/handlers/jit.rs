@@ -46,7 +46,7 @@ impl Jit {
         let translation = Translation::new(Source { code: image.code(), entries: &[entry], taken: &taken }, options)?;
         let handler_base = image.handler_mem_end();
         let mut slot = Slot::new(0, space(&image, work)?);
-        slot.space().view().set_checks(checks);
+        slot.view().set_checks(checks);
         let block = block(&image, work);
         let (memory, log) = (OwnedMemory::new(work), Log::new());
         Ok(Self { executor, image, translation, entry, slot, block, memory, handler_base, log, stride: work.stride })
@@ -92,24 +92,25 @@ impl Runner for Jit {
 
     fn publish_state(&mut self) {
         let parts = self.memory.parts();
-        let space = self.slot.space();
-        space.copy_in(self.handler_base, parts.handler);
-        space.copy_in(MACHINE.scratchpad_base(0), parts.scratchpad);
+        let view = self.slot.view();
+        // Work without a memory has no place for it either.
+        let _ = view.copy_in(self.handler_base, parts.handler);
+        let _ = view.copy_in(MACHINE.scratchpad_base(0), parts.scratchpad);
     }
 
     fn publish_packets(&mut self, packets: Range<usize>) {
         let parts = self.memory.parts();
         let bytes = packets.start * self.stride..packets.end * self.stride;
         let address = PACKETS_BASE + u32::try_from(bytes.start).expect("less than 4 GiB");
-        self.slot.space().copy_in(address, &parts.packets[bytes]).expect("the packets' place");
+        self.slot.view().copy_in(address, &parts.packets[bytes]).expect("the packets' place");
     }
 
     fn collect(&mut self) {
         let parts = self.memory.parts();
-        let space = self.slot.space();
-        space.copy_out(self.handler_base, parts.handler);
-        space.copy_out(MACHINE.scratchpad_base(0), parts.scratchpad);
-        space.copy_out(PACKETS_BASE, parts.packets).expect("the packets' place");
+        let view = self.slot.view();
+        let _ = view.copy_out(self.handler_base, parts.handler);
+        let _ = view.copy_out(MACHINE.scratchpad_base(0), parts.scratchpad);
+        view.copy_out(PACKETS_BASE, parts.packets).expect("the packets' place");
     }
 
     fn log(&mut self) -> &mut Log {

@@ -4,8 +4,8 @@ use spin_abi::map::{L1_ALIAS, PAGE};
 
 use crate::memory::Layout;
 
-/// Pages of guest memory.
-const PAGES: usize = 1 << 20;
+/// Pages of guest memory, and one more: checks of the last look at the next.
+const PAGES: usize = (1 << 20) + 1;
 
 /// For each page, twice the bytes from its start that lie in one range, plus 1 where that range goes on in the next page. 0
 /// where there are none, and where it is not that simple (a range that begins within the page, two ranges in one

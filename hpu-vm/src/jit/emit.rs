@@ -116,7 +116,6 @@ struct Emitter<'a> {
     options: Options,
     /// Any address may be a device's.
     any_device: bool,
-    counting: bool,
     state: Value,
     base: Value,
     /// What these registers hold at first.
@@ -182,8 +181,9 @@ impl<'a> Emitter<'a> {
             builder.append_block_param(fault, I32);
         }
         let returned = builder.create_block();
-        let registers = Registers::new(&mut builder, in_memory(plan, options), options.observe);
-        let vectors = Vectors::new(&mut builder, plan, facts, in_memory(plan, options));
+        let in_memory = in_memory(plan, options);
+        let registers = Registers::new(&mut builder, in_memory, options.observe);
+        let vectors = Vectors::new(&mut builder, plan, facts, in_memory);
         let counting = options.counting || reads_counters(plan);
         let retired = counting.then(|| builder.declare_var(I64));
         Self {
@@ -193,7 +193,6 @@ impl<'a> Emitter<'a> {
             facts,
             options,
             any_device: options.any_device || facts.device_escapes,
-            counting,
             state,
             base,
             given: [(Reg::SP, sp), (Reg::A0, argument), (Reg::TP, tp)],

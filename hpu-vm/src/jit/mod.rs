@@ -7,8 +7,10 @@
 //! * [`polls`]: loops that wait.
 //! * [`vectors`]: vector types and lengths.
 //! * [`emit`]: Cranelift's intermediate representation.
-//! * [`translation`]: options, compilation; [`code_memory`], [`sites`]: where the code lies and what is where in it.
+//! * [`translation`]: compilation; [`code_memory`], [`sites`]: where the code lies and what is where in it.
 //! * [`cache`]: one translation for all who run the same code.
+//! * [`options`]: what a translation is for.
+//! * [`slot`], [`bounds`]: an HPU's memory, its task's description, the exact bounds.
 //! * [`state`], [`enter`], [`run`]: executing it.
 
 mod accesses;

@@ -79,15 +79,15 @@ impl Executor {
     pub fn bind<'b, D: Device>(&'b self, slot: &'b mut Slot, task: &'b Task<'b>, device: &'b mut D) -> Bound<'b, D> {
         let state = slot.state_mut();
         (state.device, state.calls) = (ptr::from_mut(device).cast(), Bridge::<D>::CALLS);
-        (state.may_park, state.limit) = (u32::from(task.may_park), u64::MAX);
+        state.may_park = u32::from(task.may_park);
+        if task.limits.instructions.is_none() {
+            state.limit = u64::MAX;
+        }
         let entry = task.translation.and_then(|translation| translation.entry(task.entry));
         let whole = task.translation.is_none_or(Translation::needs_registers) || entry.is_none();
-        // SAFETY: the state is the slot's own, attached to its space; both are borrowed as long. The translated code is what
-        // `State::lookup` knows.
-        let attending = unsafe { Attending::new(&self.watchdog, state, task.limits.time) };
         let simple = !whole && task.limits.instructions.is_none() && !slot.shows_l2();
         let plain = entry.filter(|_| simple);
-        Bound { slot, task, entry, plain, whole, attending, device: PhantomData }
+        Bound { watchdog: &self.watchdog, slot, task, entry, plain, whole, device: PhantomData }
     }
 
     /// Runs one task: see [`Bound::run`].
@@ -104,6 +104,7 @@ impl Executor {
 
 /// A slot, prepared for tasks of one handler.
 pub struct Bound<'b, D> {
+    watchdog: &'b Watchdog,
     slot: &'b mut Slot,
     task: &'b Task<'b>,
     entry: Option<Entry>,
@@ -111,7 +112,6 @@ pub struct Bound<'b, D> {
     plain: Option<Entry>,
     /// The hart has to hold all registers when a task begins.
     whole: bool,
-    attending: Attending<'b>,
     device: PhantomData<&'b mut D>,
 }
 
@@ -135,16 +135,22 @@ impl<D: Device> Bound<'_, D> {
     #[inline]
     fn run_plain(&mut self, entry: Entry) -> Exit {
         let (state, view) = self.slot.parts();
+        // A task that was parked and never gone on with.
+        state.resume = 0;
         state.view = ptr::from_mut(view).cast();
         let state = ptr::from_mut(state);
-        self.attending.task();
-        // SAFETY: the state is attended to; view and device are borrowed for the call.
-        unsafe { execute_translated::<D>(state, self.task, entry) }
+        // SAFETY: the state is the slot's own, attached to its space; both are borrowed as long, view and device for the
+        // call. The translated code is what `State::lookup` knows.
+        unsafe {
+            let _attending = Attending::new(self.watchdog, state, self.task.limits.time);
+            execute_translated::<D>(state, self.task, entry)
+        }
     }
 
     #[inline(never)]
     fn run_any(&mut self, packet: &mut [u8]) -> Exit {
         let state = self.slot.state_mut();
+        state.resume = 0;
         if self.whole {
             state.hart.begin(self.task.entry, self.task.sp, self.task.argument);
             state.hart.set(Reg::TP, self.task.tp);
@@ -168,12 +174,15 @@ impl<D: Device> Bound<'_, D> {
     }
 
     fn go_on(&mut self, packet: &mut [u8], entry: Option<Entry>) -> Exit {
-        let Self { slot, task, attending, .. } = self;
+        let Self { slot, task, watchdog, .. } = self;
         slot.with_packet(packet, |state, view| {
             state.view = ptr::from_mut(view).cast();
-            attending.task();
-            // SAFETY: the state is attended to; view and device are borrowed for the call.
-            unsafe { execute::<D>(state, task, entry) }
+            let state = ptr::from_mut(state);
+            // SAFETY: as in `run_plain`.
+            unsafe {
+                let _attending = Attending::new(watchdog, state, task.limits.time);
+                execute::<D>(state, task, entry)
+            }
         })
     }
 }
@@ -310,7 +319,7 @@ impl<D: Device> Bridge<D> {
         // A width is 1, 2 or 4.
         let width = width.to_le_bytes()[0];
         let result = loaded.map_or_else(|| device::load(device, &mut state.hart, view, address, width), Ok);
-        state.outcome(result.map(|value| value & mask(width)), device, address)
+        state.outcome(result.map(|value| value & interp::lower_bytes(width)), device, address)
     }
 
     /// # Safety
@@ -321,7 +330,7 @@ impl<D: Device> Bridge<D> {
         let bytes = value.to_le_bytes();
         let stored = if is_task_register(address) { view.copy_in(address, &bytes[..width as usize]) } else { None };
         let width = width.to_le_bytes()[0];
-        let value = value & mask(width);
+        let value = value & interp::lower_bytes(width);
         let result = stored.map_or_else(|| device::store(device, &mut state.hart, view, address, width, value), Ok);
         state.outcome(result.map(|()| 0), device, address)
     }
@@ -366,11 +375,6 @@ fn load_task_register(view: &View<'_>, address: u32, width: u32) -> Option<u32> 
     let mut bytes = [0; 4];
     view.copy_out(address, bytes.get_mut(..width as usize)?)?;
     Some(u32::from_le_bytes(bytes))
-}
-
-/// The bits of a value of `width` bytes.
-const fn mask(width: u8) -> u32 {
-    if width >= 4 { u32::MAX } else { (1 << (8 * width)) - 1 }
 }
 
 /// What a state refers to while its task runs.

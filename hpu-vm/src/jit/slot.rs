@@ -143,8 +143,19 @@ impl Slot {
     }
 
     /// Its memory.
-    pub const fn space(&mut self) -> &mut Space {
-        &mut self.space
+    #[must_use]
+    pub const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// The exact bytes of it.
+    pub const fn view(&mut self) -> &mut View<'static> {
+        self.space.view()
+    }
+
+    /// Does something with the view while `packet` is in the L2 window: see [`Space::offer_l2`].
+    pub fn offer_l2<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&mut View<'static>) -> R) -> R {
+        self.with_packet(packet, |_, view| task(view))
     }
 
     /// Its registers, as the last task left them: all of them only after a task of the interpreter or of a translation

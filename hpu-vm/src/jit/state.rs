@@ -60,7 +60,7 @@ pub struct State {
     pub l1_base: u32,
     /// Bytes of it.
     pub l1_size: u32,
-    /// Exact bounds by page, for exact checks: see [`crate::memory`].
+    /// Exact bounds by page, for exact checks: see [`super::bounds`].
     pub bounds: *const u16,
     /// The view of the memory behind `base`.
     pub view: *mut c_void,

@@ -2,8 +2,8 @@
 //!
 //! Translated code checks no address: it faults, and [`fault`] turns the signal into the task's fault. [`watchdog`]
 //! looks at a thread's task from time to time. Both find the task by a thread-local pointer that is set while
-//! translated code may run, and leave it through the epilogue that the program counter's [`Site`] names; a program counter
-//! outside of translated bodies is left alone.
+//! translated code may run, and leave it through the epilogue that the program counter's [`Site`] names. The watchdog leaves
+//! a program counter outside of translated bodies alone; guest memory is touched by bodies only.
 //!
 //! What runs in a handler neither allocates, locks, nor uses buffered I/O: only atomics, the mapping's own tables and
 //! system calls.
@@ -77,16 +77,16 @@ impl Running {
     }
 }
 
-/// Until it is dropped, faults of this thread's translated code come back in a state, and its tasks have a time limit.
+/// Until it is dropped, faults of this thread's translated code come back in a state, and its task has a time limit.
 pub(crate) struct Attending<'w> {
     watchdog: &'w Watchdog,
-    state: *mut State,
-    limited: bool,
+    /// Whose task there was before, and its limit: a device may run tasks itself.
+    outer: (*mut State, u64),
 }
 
 impl<'w> Attending<'w> {
-    /// Attends to the tasks of `state`, each of which may take `limit` microseconds: then [`Cause::Watchdog`] ends it if
-    /// it is in a body, else `state.kill` asks whatever it called to do so.
+    /// A task of `state` begins, which may take `limit` microseconds: then [`Cause::Watchdog`] ends it if it is in a body,
+    /// else `state.kill` asks whatever it called to do so.
     ///
     /// # Safety
     /// `state` is valid for writes while this lives, and only this thread and the translated code that it calls use it.
@@ -94,21 +94,17 @@ impl<'w> Attending<'w> {
     /// function in good order) and touches memory only through `state.layout`, which lives as long.
     #[inline]
     pub(crate) unsafe fn new(watchdog: &'w Watchdog, state: *mut State, limit: Option<u64>) -> Self {
-        watchdog.attend(state, limit.unwrap_or(u64::MAX));
-        Self { watchdog, state, limited: limit.is_some() }
-    }
-
-    /// A task begins.
-    #[inline]
-    pub(crate) fn task(&self) {
-        // SAFETY: whoever made this says that the state is valid.
+        let outer = watchdog.attend(state, limit.unwrap_or(u64::MAX));
+        // Before the flags: a tick that raises them for the task before comes before this.
+        watchdog.start(limit.is_some());
+        // SAFETY: the caller says that the state is valid.
         unsafe {
-            (*self.state).kill.store(0, Relaxed);
-            (*self.state).yield_wanted.store(0, Relaxed);
+            (*state).kill.store(0, Relaxed);
+            (*state).yield_wanted.store(0, Relaxed);
         }
-        self.watchdog.start(self.limited);
         // Handlers run on this thread: what they see is in order when the compiler keeps it so.
         compiler_fence(SeqCst);
+        Self { watchdog, outer }
     }
 }
 
@@ -116,7 +112,8 @@ impl Drop for Attending<'_> {
     #[inline]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
-        self.watchdog.attend(ptr::null_mut(), u64::MAX);
+        let (state, limit) = self.outer;
+        self.watchdog.attend(state, limit);
     }
 }
 

@@ -92,19 +92,21 @@ impl Watchdog {
             Ok(Self { watch })
         })
     }
-}
 
-impl Watchdog {
     const fn watch(&self) -> &Watch {
         // SAFETY: a thread-local that is never dropped, of the thread that this was made on and cannot leave.
         unsafe { &*self.watch }
     }
 
-    /// The tasks that begin from here on are those of `state`, and may take `limit` microseconds.
+    /// The tasks that begin from here on are those of `state`, and may take `limit` microseconds. Returns what was said
+    /// before.
     #[inline]
-    pub(super) fn attend(&self, state: *mut State, limit: u64) {
-        self.watch().limit.store(limit, Relaxed);
-        self.watch().running.store(state, Relaxed);
+    pub(super) fn attend(&self, state: *mut State, limit: u64) -> (*mut State, u64) {
+        let watch = self.watch();
+        let before = (watch.running.load(Relaxed), watch.limit.load(Relaxed));
+        watch.limit.store(limit, Relaxed);
+        watch.running.store(state, Relaxed);
+        before
     }
 
     /// A task begins, which is `limited` or may take any time.

@@ -57,7 +57,7 @@ fn measure(executor: &Executor, name: &str, image: &worst::Image, options: Optio
     let size = translation.as_ref().map(Translation::size).unwrap_or_default();
     let in_bounds = size.instructions <= MOST_INSTRUCTIONS && size.bytes <= MOST_BYTES && memory <= MOST_MEMORY;
     let mut guest = Guest::new(OWN, &code, 0);
-    guest.slot.space().view().set_checks(options.checks);
+    guest.slot.view().set_checks(options.checks);
     let task =
         Task { limits: Limits { time: Some(10_000), instructions: None }, ..task(OWN, &code, translation.as_ref()) };
     executor.run(&mut guest.slot, &mut [], &task, &mut NoDevice);

@@ -59,7 +59,7 @@ impl Canaries {
     }
 
     /// Puts canaries right below and right above the addresses of an attacker, where the host has nothing of its own.
-    pub fn surround(&mut self, space: &mut Space) {
+    pub fn surround(&mut self, space: &Space) {
         self.neighbours.clear();
         let below = space.base().wrapping_sub(GUARD_BELOW + LEN);
         let above = space.base().wrapping_add((1 << 32) + GUARD_ABOVE);
@@ -82,7 +82,7 @@ impl Canaries {
 #[test]
 fn harm_is_seen() {
     let mut canaries = Canaries::new();
-    let mut guest = Guest::new(crate::guest::OWN, &Code::new(Vec::new()), 0);
+    let guest = Guest::new(crate::guest::OWN, &Code::new(Vec::new()), 0);
     canaries.surround(guest.slot.space());
     assert_eq!(canaries.harmed(), None);
     canaries.foreign.set_word(FOREIGN.data, 1);

@@ -53,7 +53,7 @@ proptest! {
     fn what_commands_copy_is_within_one_range(spans in proptest::collection::vec(span(), 16)) {
         let mut guest = Guest::new(OWN, &Code::new(Vec::new()), 0x11);
         let mut frame = vec![0x22; PACKET as usize];
-        let wrong = guest.slot.space().offer_l2(&mut frame, |_, view| {
+        let wrong = guest.slot.offer_l2(&mut frame, |view| {
             spans.into_iter().find(|&(address, len)| {
                 let may = len > 0 && within(address, len);
                 let asked = view.kind_of(address, len).is_some();
@@ -72,7 +72,7 @@ proptest! {
 #[test]
 fn task_registers_have_a_name_wherever_they_are_read() {
     let mut guest = Guest::new(OWN, &Code::new(Vec::new()), 0);
-    let view = guest.slot.space().view();
+    let view = guest.slot.view();
     assert_eq!(view.kind_of(DRIVER_BASE + TASK_FIRST, 4), Some((RegionKind::Task, 0)));
     for offset in 1..4 {
         assert_eq!(view.kind_of(DRIVER_BASE + TASK_END - offset, 4), None, "over their end");
@@ -87,7 +87,7 @@ fn task_registers_have_a_name_wherever_they_are_read() {
 fn the_guards_take_in_every_offset() {
     const LOWEST: i64 = -2048;
     const HIGHEST: i64 = u32::MAX as i64 + 2047 + 4;
-    let mut guest = Guest::new(OWN, &Code::at(crate::guest::CODE, &[0; 16]), 0);
+    let guest = Guest::new(OWN, &Code::at(crate::guest::CODE, &[0; 16]), 0);
     let base = guest.slot.space().base().addr();
     assert!(-LOWEST <= i64::try_from(GUARD_BELOW).unwrap());
     assert!(HIGHEST <= (1 << 32) + i64::try_from(GUARD_ABOVE).unwrap());

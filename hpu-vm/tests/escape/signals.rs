@@ -83,7 +83,7 @@ fn follow_null() -> u32 {
 }
 
 /// A host bug whose address is an attacker's.
-fn read_guarded(space: &mut Space) -> u8 {
+fn read_guarded(space: &Space) -> u8 {
     // SAFETY: it is not: nothing is mapped there, and this is to end the process.
     unsafe { space.base().read_volatile() }
 }
@@ -128,7 +128,7 @@ fn follows_null_in_a_device() {
 #[test]
 #[ignore = "ends the process: for faults_of_the_host_still_end_it"]
 fn reads_a_guard() {
-    let (exit, mut guest) = run_null_load(&mut NoDevice, &null_load());
+    let (exit, guest) = run_null_load(&mut NoDevice, &null_load());
     assert_eq!(exit, NULL);
     read_guarded(guest.slot.space());
 }

@@ -213,7 +213,7 @@ impl Way {
         limit: u64,
         device: &mut D,
     ) -> Exit {
-        guest.slot.space().view().set_checks(self.checks);
+        guest.slot.view().set_checks(self.checks);
         let translation = self.options.map(|options| translate(code, taken, options));
         let limits = Limits { time: None, instructions: Some(limit) };
         let task = Task { limits, ..task(place, code, translation.as_ref()) };

@@ -40,7 +40,7 @@ pub fn check(executor: &Executor, options: Options, bytes: &[u8]) -> Result<(), 
     let translation = Translation::new(source, options).map_err(|error| error.to_string())?;
     let run = |translation: Option<&Translation>| {
         let mut guest = Guest::new(OWN, &code, 0x11);
-        guest.slot.space().view().set_checks(options.checks);
+        guest.slot.view().set_checks(options.checks);
         let limits = Limits { time: None, instructions: Some(LIMIT) };
         let task = Task { limits, ..task(OWN, &code, translation) };
         let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut NoDevice);

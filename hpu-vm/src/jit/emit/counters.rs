@@ -24,8 +24,7 @@ impl Emitter<'_> {
 
     /// After a device access, which counts for more than itself: as at the start of a block, from the next instruction on.
     pub(super) fn recheck_limit(&mut self) {
-        if self.counting {
-            let Some((pc, decoded)) = self.current else { return };
+        if let (Some(_), Some((pc, decoded))) = (self.retired, self.current) {
             self.index += 1;
             self.known.step(pc, &decoded.inst, decoded.size);
             self.check_limit(pc.wrapping_add(u32::from(decoded.size)));
@@ -100,8 +99,7 @@ impl Emitter<'_> {
     }
 
     fn counter(&mut self, half: Half, shift: Option<usize>) -> Value {
-        // Plans that read a counter are counted.
-        let mut value = self.count().unwrap_or(self.state);
+        let Some(mut value) = self.count() else { unreachable!("plans that read a counter are counted") };
         if let Some(shift) = shift {
             let shift = self.load_state(I64, shift);
             value = self.builder.ins().iadd(value, shift);
