@@ -94,46 +94,46 @@ pub enum Command {
 }
 
 impl Command {
-    /// Decodes the info register and the command words.
+    /// Decodes the info register and the command words, of which `word` gives that of an index below [`COMMAND_WORD_COUNT`].
     ///
     /// # Errors
     /// [`Status::Malformed`] when they name no command.
     #[inline]
-    pub fn decode(info: u32, words: &[u32; COMMAND_WORD_COUNT]) -> Result<Self, Status> {
+    pub fn decode(info: u32, word: impl Fn(usize) -> u32) -> Result<Self, Status> {
         match info >> 1 & 3 {
             0 => Ok(Self::Dma {
-                host: u64::from(words[1]) << 32 | u64::from(words[0]),
-                nic: words[2],
-                length: words[3],
-                direction: if words[4] & 1 == 1 { Direction::ToHost } else { Direction::FromHost },
+                host: u64::from(word(1)) << 32 | u64::from(word(0)),
+                nic: word(2),
+                length: word(3),
+                direction: if word(4) & 1 == 1 { Direction::ToHost } else { Direction::FromHost },
                 event: info & 1 == 1,
             }),
             1 => Ok(Self::Send {
-                destination: words[0],
-                fid: words[1],
-                source: match words[3] {
-                    0 => Source::Nic(words[2]),
-                    high => Source::Host(u64::from(high) << 32 | u64::from(words[2])),
+                destination: word(0),
+                fid: word(1),
+                source: match word(3) {
+                    0 => Source::Nic(word(2)),
+                    high => Source::Host(u64::from(high) << 32 | u64::from(word(2))),
                 },
-                length: words[4],
+                length: word(4),
             }),
-            2 => Self::decode_host_direct(words),
+            2 => Self::decode_host_direct(word),
             _ => Err(Status::Malformed),
         }
     }
 
     /// Word 2 is `size << 1 | direction`; only writes to the host (direction 1) of up to 32 B exist.
-    fn decode_host_direct(words: &[u32; COMMAND_WORD_COUNT]) -> Result<Self, Status> {
-        let len = words[2] >> 1;
-        if words[2] & 1 == 0 || len == 0 || len > 32 {
+    fn decode_host_direct(word: impl Fn(usize) -> u32) -> Result<Self, Status> {
+        let len = word(2) >> 1;
+        if word(2) & 1 == 0 || len == 0 || len > 32 {
             return Err(Status::Malformed);
         }
         let mut bytes = [0; 32];
-        for (chunk, word) in bytes.chunks_exact_mut(4).zip(&words[3..]) {
-            chunk.copy_from_slice(&word.to_le_bytes());
+        for (chunk, index) in bytes.chunks_exact_mut(4).zip(3..COMMAND_WORD_COUNT) {
+            chunk.copy_from_slice(&word(index).to_le_bytes());
         }
         Ok(Self::HostDirect {
-            host: u64::from(words[1]) << 32 | u64::from(words[0]),
+            host: u64::from(word(1)) << 32 | u64::from(word(0)),
             #[allow(clippy::cast_possible_truncation, reason = "at most 32, checked above")]
             data: Immediate { bytes, len: len as u8 },
         })
@@ -142,18 +142,22 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use super::{Command, Direction, Source, Status};
+    use super::{COMMAND_WORD_COUNT, Command, Direction, Source, Status};
+
+    fn decode(info: u32, words: &[u32; COMMAND_WORD_COUNT]) -> Result<Command, Status> {
+        Command::decode(info, |index| words[index])
+    }
 
     #[test]
     fn send_from_nic_and_from_host() {
         let words = [0, 0, 0x1000_8000, 0, 64, 0, 0, 0, 0, 0, 0];
         assert_eq!(
-            Command::decode(2, &words),
+            decode(2, &words),
             Ok(Command::Send { destination: 0, fid: 0, source: Source::Nic(0x1000_8000), length: 64 })
         );
         let words = [1, 2, 0xdead_beef, 7, 64, 0, 0, 0, 0, 0, 0];
         assert_eq!(
-            Command::decode(2, &words),
+            decode(2, &words),
             Ok(Command::Send { destination: 1, fid: 2, source: Source::Host(0x7_dead_beef), length: 64 })
         );
     }
@@ -162,7 +166,7 @@ mod tests {
     fn dma_both_ways() {
         let words = [0x10, 0x20, 0x1c30_0000, 100, 1, 0, 0, 0, 0, 0, 0];
         assert_eq!(
-            Command::decode(1, &words),
+            decode(1, &words),
             Ok(Command::Dma {
                 host: 0x20_0000_0010,
                 nic: 0x1c30_0000,
@@ -173,27 +177,24 @@ mod tests {
         );
         let mut from_host = words;
         from_host[4] = 0;
-        assert!(matches!(
-            Command::decode(0, &from_host),
-            Ok(Command::Dma { direction: Direction::FromHost, event: false, .. })
-        ));
+        assert!(matches!(decode(0, &from_host), Ok(Command::Dma { direction: Direction::FromHost, event: false, .. })));
     }
 
     #[test]
     fn host_direct_carries_up_to_32_bytes_low_word_first() {
         let words = [8, 0, 32 << 1 | 1, 0x0403_0201, 0x0807_0605, 3, 4, 5, 6, 7, 8];
-        let Ok(Command::HostDirect { host: 8, data }) = Command::decode(4, &words) else { panic!("not HostDirect") };
+        let Ok(Command::HostDirect { host: 8, data }) = decode(4, &words) else { panic!("not HostDirect") };
         assert_eq!(&data.as_slice()[..8], &[1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(data.as_slice().len(), 32);
         for size in [0, 33, u32::MAX >> 1] {
             let mut bad = words;
             bad[2] = size << 1 | 1;
-            assert_eq!(Command::decode(4, &bad), Err(Status::Malformed));
+            assert_eq!(decode(4, &bad), Err(Status::Malformed));
         }
     }
 
     #[test]
     fn unknown_types_are_malformed() {
-        assert_eq!(Command::decode(6, &[0; 11]), Err(Status::Malformed));
+        assert_eq!(decode(6, &[0; 11]), Err(Status::Malformed));
     }
 }

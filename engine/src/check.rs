@@ -205,7 +205,7 @@ fn registers(translated: &Hart, interpreted: &Hart) -> Option<Difference> {
 }
 
 /// An access to a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Access {
     Load { address: u32, width: u8 },
     Store { address: u32, width: u8, value: u32 },
@@ -254,7 +254,7 @@ impl<D: Device> Device for Recorder<'_, D> {
     fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
         let result = self.device.issue(view, command);
         let written = written(view, command);
-        let result = self.note(Access::Issue(*command), result);
+        let result = self.note(Access::Issue(command.clone()), result);
         if let Some(entry) = self.log.last_mut() {
             entry.written = written;
         }
@@ -278,7 +278,7 @@ impl<D: Device> Device for Recorder<'_, D> {
 
 /// The memory that a command may have written, as it is now.
 fn written(view: &View<'_>, command: &CommandRegisters) -> Option<(u32, Vec<u8>)> {
-    let decoded = Command::decode(command.info, &command.words).ok()?;
+    let decoded = command.decode().ok()?;
     let Command::Dma { nic, length, direction: Direction::FromHost, .. } = decoded else { return None };
     view.kind_of(nic, length)?;
     let mut bytes = vec![0; length as usize];
@@ -302,7 +302,7 @@ impl<'l> Replay<'l> {
                 Ok(entry)
             }
             other => {
-                let translated = other.map(|entry| entry.access);
+                let translated = other.map(|entry| entry.access.clone());
                 let text = format!("device access {translated:x?} translated, {access:x?} interpreted");
                 self.departure.get_or_insert(Difference::Device(text));
                 Err(Trap::Finish)
@@ -326,7 +326,7 @@ impl Device for Replay<'_> {
     }
 
     fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
-        let entry = self.answer(Access::Issue(*command))?;
+        let entry = self.answer(Access::Issue(command.clone()))?;
         if let Some((address, bytes)) = &entry.written {
             let copied = view.copy_in(*address, bytes);
             debug_assert!(copied.is_some() || entry.result.is_err(), "the memory is the same");

@@ -143,7 +143,7 @@ impl Device for Driver<'_, '_> {
     fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
         let handle = self.state.next_handle;
         self.state.next_handle = handle.checked_add(1).unwrap_or(1);
-        let status = match Command::decode(command.info, &command.words) {
+        let status = match command.decode() {
             Err(status) => self.commands.refuse(status),
             Ok(command) => {
                 // Frames leave in the order in which they were sent.

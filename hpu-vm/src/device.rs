@@ -1,5 +1,9 @@
 //! The device side of the bus: what happens at the driver page's registers and the character output.
 
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use spin_abi::command::{Command, Status};
 use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, STDOUT_BASE, STDOUT_SIZE};
 use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORD_COUNT, COMMAND_WORDS, DRIVER_SIZE};
@@ -25,18 +29,30 @@ pub enum Trap {
 }
 
 /// The command words and the info register: the HPU keeps them, all zero when a task begins, until a command is issued.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// Handlers write them word by word, and just before they are read. Atomics, so that the compiler reads them likewise: a
+/// load that takes in two stores waits until both have left the store buffer.
+#[derive(Debug, Default)]
 #[repr(C)]
 pub struct CommandRegisters {
-    /// The words.
-    pub words: [u32; COMMAND_WORD_COUNT],
-    /// Type and event request.
-    pub info: u32,
+    words: [AtomicU32; COMMAND_WORD_COUNT],
+    info: AtomicU32,
 }
 
 impl CommandRegisters {
     /// As at the start of a task.
-    pub(crate) const ZERO: Self = Self { words: [0; COMMAND_WORD_COUNT], info: 0 };
+    pub(crate) const fn new() -> Self {
+        Self { words: [const { AtomicU32::new(0) }; COMMAND_WORD_COUNT], info: AtomicU32::new(0) }
+    }
+
+    /// The command that they describe.
+    ///
+    /// # Errors
+    /// As [`Command::decode`].
+    #[inline]
+    pub fn decode(&self) -> Result<Command, Status> {
+        Command::decode(self.info.load(Relaxed), |index| self.words[index].load(Relaxed))
+    }
 
     /// Offset in this structure of the register that an access of `width` bytes at `address` is to.
     pub(crate) const fn offset(address: u32, width: u32) -> Option<usize> {
@@ -53,11 +69,31 @@ impl CommandRegisters {
         }
     }
 
-    fn register(&mut self, address: u32, width: u8) -> Option<&mut u32> {
+    fn register(&self, address: u32, width: u8) -> Option<&AtomicU32> {
         let index = Self::offset(address, width.into())? / 4;
-        Some(if index < COMMAND_WORD_COUNT { &mut self.words[index] } else { &mut self.info })
+        Some(self.words.get(index).unwrap_or(&self.info))
+    }
+
+    /// The words, then the info register.
+    fn values(&self) -> impl Iterator<Item = u32> {
+        self.words.iter().chain([&self.info]).map(|register| register.load(Relaxed))
     }
 }
+
+impl Clone for CommandRegisters {
+    fn clone(&self) -> Self {
+        let copy = |register: &AtomicU32| AtomicU32::new(register.load(Relaxed));
+        Self { words: self.words.each_ref().map(copy), info: copy(&self.info) }
+    }
+}
+
+impl PartialEq for CommandRegisters {
+    fn eq(&self, other: &Self) -> bool {
+        self.values().eq(other.values())
+    }
+}
+
+impl Eq for CommandRegisters {}
 
 /// A load that an instruction makes at a device's address.
 pub(crate) fn load<D: Device>(
@@ -68,7 +104,7 @@ pub(crate) fn load<D: Device>(
     width: u8,
 ) -> Result<u32, Trap> {
     match hart.command.register(address, width) {
-        Some(register) => Ok(*register),
+        Some(register) => Ok(register.load(Relaxed)),
         None if address == DRIVER_BASE + COMMAND_ISSUE && width == 4 => device.issue(view, &hart.command),
         None => device.load(view, address, width),
     }
@@ -85,7 +121,7 @@ pub(crate) fn store<D: Device>(
 ) -> Result<(), Trap> {
     match hart.command.register(address, width) {
         Some(register) => {
-            *register = value;
+            register.store(value, Relaxed);
             Ok(())
         }
         None => device.store(view, address, width, value),

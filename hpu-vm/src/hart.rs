@@ -55,7 +55,7 @@ impl Hart {
             retired: 0,
             cycle_offset: 0,
             instret_offset: 0,
-            command: CommandRegisters::ZERO,
+            command: CommandRegisters::new(),
             dirty: false,
             vector: VectorState::NEW,
         }
@@ -91,7 +91,7 @@ impl Hart {
     fn clean(&mut self) {
         self.clear_reservation();
         (self.reserved_value, self.cycle_offset, self.instret_offset) = (0, 0, 0);
-        self.command = CommandRegisters::ZERO;
+        self.command = CommandRegisters::new();
         self.dirty = false;
     }
 

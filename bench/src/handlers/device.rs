@@ -46,7 +46,7 @@ impl Device for Page<'_> {
 
     /// Carries out the commands that the measured handlers issue, no others.
     fn issue(&mut self, view: &mut View<'_>, registers: &CommandRegisters) -> Result<u32, Trap> {
-        let handle = match command::Command::decode(registers.info, &registers.words) {
+        let handle = match registers.decode() {
             Ok(command::Command::Send { source: Source::Nic(nic), length, .. }) => {
                 self.log.push(Command { kind: SEND, length, from: nic.into(), to: 0 })
             }

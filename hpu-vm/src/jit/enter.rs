@@ -48,7 +48,7 @@ impl Entry {
     /// Makes the hart that the code has left be as if it had begun the task.
     pub(crate) const fn prepare_interpreter(self, hart: &mut Hart) {
         if !self.begins.command {
-            hart.command = CommandRegisters::ZERO;
+            hart.command = CommandRegisters::new();
         }
         if !self.begins.reservation {
             hart.clear_reservation();

@@ -80,6 +80,7 @@ impl Executor {
         let state = slot.state_mut();
         (state.device, state.calls) = (ptr::from_mut(device).cast(), Bridge::<D>::CALLS);
         state.may_park = u32::from(task.may_park);
+        state.time_limit = task.limits.time.unwrap_or(u64::MAX);
         if task.limits.instructions.is_none() {
             state.limit = u64::MAX;
         }
@@ -136,13 +137,15 @@ impl<D: Device> Bound<'_, D> {
     fn run_plain(&mut self, entry: Entry) -> Exit {
         let (state, view) = self.slot.parts();
         // A task that was parked and never gone on with.
-        state.resume = 0;
+        if state.resume != 0 {
+            state.resume = 0;
+        }
         state.view = ptr::from_mut(view).cast();
         let state = ptr::from_mut(state);
         // SAFETY: the state is the slot's own, attached to its space; both are borrowed as long, view and device for the
         // call. The translated code is what `State::lookup` knows.
         unsafe {
-            let _attending = Attending::new(self.watchdog, state, self.task.limits.time);
+            let _attending = Attending::new(self.watchdog, state);
             execute_translated::<D>(state, self.task, entry)
         }
     }
@@ -180,7 +183,7 @@ impl<D: Device> Bound<'_, D> {
             let state = ptr::from_mut(state);
             // SAFETY: as in `run_plain`.
             unsafe {
-                let _attending = Attending::new(watchdog, state, task.limits.time);
+                let _attending = Attending::new(watchdog, state);
                 execute::<D>(state, task, entry)
             }
         })

@@ -50,6 +50,8 @@ pub struct State {
     pub kill: AtomicU32,
     /// Not zero: other tasks wait for this thread, so a task that waits for something is to leave.
     pub yield_wanted: AtomicU32,
+    /// Microseconds that a task may take; of the largest number, for ever.
+    pub time_limit: u64,
     /// Where to go on, 0 at the handler's first instruction.
     pub resume: u32,
     /// Not zero: the task has touched a device where its translation expected memory.
@@ -106,6 +108,7 @@ impl State {
             limit: u64::MAX,
             kill: AtomicU32::new(0),
             yield_wanted: AtomicU32::new(0),
+            time_limit: u64::MAX,
             resume: 0,
             device_touched: AtomicU32::new(0),
             task_base: 0,

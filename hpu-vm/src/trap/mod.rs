@@ -64,6 +64,12 @@ impl Running {
         }
     }
 
+    /// Microseconds that the task may take.
+    fn time_limit(&self) -> u64 {
+        // SAFETY: the state is valid while it is attended to, and this field is not written meanwhile.
+        unsafe { (*self.state).time_limit }
+    }
+
     /// Notes that the task is ended at `site`.
     fn set_fault(&self, cause: Cause, site: Site, address: u32) {
         // SAFETY: the state is valid while it is attended to; fields are written one by one, since the interrupted code
@@ -80,27 +86,29 @@ impl Running {
 /// Until it is dropped, faults of this thread's translated code come back in a state, and its task has a time limit.
 pub(crate) struct Attending<'w> {
     watchdog: &'w Watchdog,
-    /// Whose task there was before, and its limit: a device may run tasks itself.
-    outer: (*mut State, u64),
+    /// Whose task there was before: a device may run tasks itself.
+    outer: *mut State,
 }
 
 impl<'w> Attending<'w> {
-    /// A task of `state` begins, which may take `limit` microseconds: then [`Cause::Watchdog`] ends it if it is in a body,
-    /// else `state.kill` asks whatever it called to do so.
+    /// A task of `state` begins, which may take its `time_limit`: then [`Cause::Watchdog`] ends it if it is in a body, else
+    /// `state.kill` asks whatever it called to do so.
     ///
     /// # Safety
     /// `state` is valid for writes while this lives, and only this thread and the translated code that it calls use it.
     /// That code follows `state.lookup` (jumping to a site's `fault_return` from anywhere it was found at leaves the
     /// function in good order) and touches memory only through `state.layout`, which lives as long.
     #[inline]
-    pub(crate) unsafe fn new(watchdog: &'w Watchdog, state: *mut State, limit: Option<u64>) -> Self {
-        let outer = watchdog.attend(state, limit.unwrap_or(u64::MAX));
-        // Before the flags: a tick that raises them for the task before comes before this.
-        watchdog.start(limit.is_some());
+    pub(crate) unsafe fn new(watchdog: &'w Watchdog, state: *mut State) -> Self {
+        let outer = watchdog.attend(state);
         // SAFETY: the caller says that the state is valid.
-        unsafe {
-            (*state).kill.store(0, Relaxed);
-            (*state).yield_wanted.store(0, Relaxed);
+        let parts = unsafe { &*state };
+        // Before the flags: a tick that raises them for the task before comes before this.
+        watchdog.start(parts.time_limit != u64::MAX);
+        // Seldom raised, and it is cheaper to look.
+        if parts.kill.load(Relaxed) | parts.yield_wanted.load(Relaxed) != 0 {
+            parts.kill.store(0, Relaxed);
+            parts.yield_wanted.store(0, Relaxed);
         }
         // Handlers run on this thread: what they see is in order when the compiler keeps it so.
         compiler_fence(SeqCst);
@@ -112,8 +120,7 @@ impl Drop for Attending<'_> {
     #[inline]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
-        let (state, limit) = self.outer;
-        self.watchdog.attend(state, limit);
+        self.watchdog.attend(self.outer);
     }
 }
 

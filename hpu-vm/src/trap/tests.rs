@@ -104,7 +104,7 @@ fn access(space: &mut Space, body: &Body, address: i64, packet: &mut [u8]) -> (u
         (state.layout, state.lookup) = (layout, lookup);
         let watchdog = Watchdog::new().expect("a watchdog");
         // SAFETY: the state is this function's, the body is looked up and accesses the layout's addresses.
-        let _attending = unsafe { Attending::new(&watchdog, &raw mut state, None) };
+        let _attending = unsafe { Attending::new(&watchdog, &raw mut state) };
         body.call(at, 5)
     });
     (result, state)
@@ -207,9 +207,9 @@ fn the_packet_appears_in_l2_under_the_first_access() {
 fn watched<R>(watchdog: &Watchdog, state: &mut State, body: impl FnOnce() -> R) -> R {
     let mut space = space();
     let (layout, _) = space.parts();
-    (state.layout, state.lookup) = (layout, lookup);
+    (state.layout, state.lookup, state.time_limit) = (layout, lookup, 1000);
     // SAFETY: the state is borrowed for the time of the call, and bodies are looked up.
-    let _attending = unsafe { Attending::new(watchdog, state, Some(1000)) };
+    let _attending = unsafe { Attending::new(watchdog, state) };
     body()
 }
 

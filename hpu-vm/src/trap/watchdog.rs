@@ -31,8 +31,6 @@ struct Watch {
     set: AtomicBool,
     /// Counts tasks.
     sequence: AtomicU64,
-    /// Microseconds that the latest task may take.
-    limit: AtomicU64,
     /// The sequence number that the last tick saw.
     seen: AtomicU64,
     /// When it was first seen, in nanoseconds.
@@ -48,7 +46,6 @@ thread_local! {
             exists: AtomicBool::new(false),
             set: AtomicBool::new(false),
             sequence: AtomicU64::new(0),
-            limit: AtomicU64::new(0),
             seen: AtomicU64::new(0),
             since: AtomicU64::new(0),
         }
@@ -98,13 +95,11 @@ impl Watchdog {
         unsafe { &*self.watch }
     }
 
-    /// The tasks that begin from here on are those of `state`, and may take `limit` microseconds. Returns what was said
-    /// before.
+    /// The task that begins is of `state`, or of nobody if that is null. Returns whose there was before.
     #[inline]
-    pub(super) fn attend(&self, state: *mut State, limit: u64) -> (*mut State, u64) {
+    pub(super) fn attend(&self, state: *mut State) -> *mut State {
         let watch = self.watch();
-        let before = (watch.running.load(Relaxed), watch.limit.load(Relaxed));
-        watch.limit.store(limit, Relaxed);
+        let before = watch.running.load(Relaxed);
         watch.running.store(state, Relaxed);
         before
     }
@@ -116,7 +111,7 @@ impl Watchdog {
         watch.sequence.store(watch.sequence.load(Relaxed).wrapping_add(1), Relaxed);
         // A tick that comes here sees a new task and sets the timer, or came before and `set` tells.
         compiler_fence(SeqCst);
-        if limited && !watch.set.load(Relaxed) {
+        if !watch.set.load(Relaxed) && limited {
             watch.tick_in(TICK);
         }
     }
@@ -176,20 +171,22 @@ impl Watch {
         let running = Running::here();
         if sequence != self.seen.swap(sequence, Relaxed) {
             self.since.store(now(), Relaxed);
-            return self.tick_in(TICK.min(self.left()).max(SOON));
+            let left = running.map_or(TICK, |running| self.left(&running));
+            return self.tick_in(left.clamp(SOON, TICK));
         }
         let Some(running) = running else { return self.set.store(false, Relaxed) };
         running.want_yield();
-        if self.left() > 0 {
-            return self.tick_in(self.left().clamp(SOON, TICK));
+        let left = self.left(&running);
+        if left > 0 {
+            return self.tick_in(left.clamp(SOON, TICK));
         }
         end(&running, context);
         self.tick_in(SOON);
     }
 
     /// Nanoseconds that are left to the task.
-    fn left(&self) -> i64 {
-        let limit = self.limit.load(Relaxed).saturating_mul(1000);
+    fn left(&self, running: &Running) -> i64 {
+        let limit = running.time_limit().saturating_mul(1000);
         let taken = now().saturating_sub(self.since.load(Relaxed));
         i64::try_from(limit.saturating_sub(taken)).unwrap_or(i64::MAX)
     }

@@ -17,7 +17,7 @@ const COMMAND: u64 = 7;
 const MOST: usize = 4096;
 
 /// What arrived at the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     Load { address: u32, width: u8 },
     Store { address: u32, width: u8, value: u32 },
@@ -79,7 +79,7 @@ impl Device for Recorder {
     }
 
     fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
-        self.record(Access::Issue(*command));
+        self.record(Access::Issue(command.clone()));
         self.charge += COMMAND;
         self.charged += COMMAND;
         let handle = self.answer(regs::COMMAND_ISSUE);
