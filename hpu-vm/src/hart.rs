@@ -95,7 +95,9 @@ impl Hart {
         self.dirty = false;
     }
 
-    /// Instructions completed since the hart was made, over all tasks.
+    /// Instructions completed since the hart was made, over all tasks. Translations that do not count add nothing; one that
+    /// counts adds what its task completed, less when a signal ended it (an access that page protection refused, the
+    /// time limit): then up to where the count was last needed, maybe nothing.
     #[must_use]
     pub const fn retired(&self) -> u64 {
         self.retired

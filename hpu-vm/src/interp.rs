@@ -45,12 +45,24 @@ enum Stop {
 /// The instruction that would be one too many is not executed: it ends the task with [`Cause::Watchdog`], and a call
 /// with a new limit goes on from there (a limit of 1 steps). Neither allocates nor blocks, unless `device` does.
 pub fn run<D: Device>(hart: &mut Hart, code: &Code, view: &mut View<'_>, device: &mut D, limit: u64) -> Exit {
+    run_slice(hart, code, view, device, limit, 1)
+}
+
+/// As [`run`], but `limit` counts a vector instruction as `weight` (1 or more): it may take as long.
+pub(crate) fn run_slice<D: Device>(
+    hart: &mut Hart,
+    code: &Code,
+    view: &mut View<'_>,
+    device: &mut D,
+    limit: u64,
+    weight: u64,
+) -> Exit {
     hart.x[0] = 0;
     hart.dirty = true;
     if hart.pc & 1 != 0 {
         return fetch_fault(hart.pc, code);
     }
-    let mut core = Core { hart, view, device, left: limit };
+    let mut core = Core { hart, view, device, left: limit, more: weight - 1 };
     loop {
         let pc = core.hart.pc;
         // The return address is never in the table, so the common way pays nothing for it.
@@ -88,6 +100,8 @@ struct Core<'a, 'm, D> {
     device: &'a mut D,
     /// Instructions left.
     left: u64,
+    /// What a vector instruction takes of them beyond 1.
+    more: u64,
 }
 
 impl<D: Device> Core<'_, '_, D> {
@@ -277,6 +291,7 @@ impl<D: Device> Core<'_, '_, D> {
     /// Out of the scalar instructions' way: it is long.
     #[inline(never)]
     fn vector(&mut self, bits: u32) -> Result<(), Stop> {
+        self.left = self.left.saturating_sub(self.more);
         vector(self.hart, self.view, bits).map_err(|(cause, address)| Stop::Fault { cause, address })
     }
 

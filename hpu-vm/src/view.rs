@@ -186,6 +186,7 @@ impl<'m> Memory<'m> {
     }
 
     /// Sets the length, up to the one it had first; borrowed bytes keep theirs.
+    #[inline]
     fn set_len(&mut self, len: u32) -> Option<()> {
         match self {
             Self::ReadOnly(_) | Self::ReadWrite(_) => None,
@@ -368,6 +369,7 @@ impl<'m> View<'m> {
     }
 
     /// Sets the length of the first range of a kind that is part of a space, up to the one it was mapped with.
+    #[inline]
     pub(crate) fn set_len(&mut self, kind: RegionKind, len: u32) -> Option<()> {
         self.ranges.iter_mut().find(|range| range.kind == kind)?.memory.set_len(len)
     }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use crate::device::is_device;
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::facts::{Known, writes};
 use crate::jit::plan::Block;
@@ -54,23 +55,29 @@ pub(crate) struct AmoSpan {
 }
 
 impl Accesses {
-    /// Looks at a block, at whose start `known` is known.
-    pub(crate) fn new(block: &Block, known: &Known) -> Self {
+    /// Looks at a block, at whose start `known` is known; `any_device` as in [`may_be_device`].
+    pub(crate) fn new(block: &Block, known: &Known, any_device: bool) -> Self {
         let mut tracker = Tracker::new();
         let mut known = known.clone();
         let mut seen: HashMap<Root, Vec<Seen>> = HashMap::new();
+        let mut alone = Vec::new();
         for (index, (pc, decoded)) in block.body.iter().enumerate() {
             let inst = &decoded.inst;
             if let Some(size) = size(inst) {
                 let place = tracker.places[inst.rs1.index()];
                 let start = place.distance.wrapping_add(inst.imm.cast_unsigned()).cast_signed();
-                seen.entry(place.root).or_default().push(Seen { index, start, size });
+                // What goes to a device takes no check, so none may rely on it.
+                if is_device_access(inst, &known) || may_be_device(inst, &known, any_device) {
+                    alone.push((index, Span { from: 0, len: size }));
+                } else {
+                    seen.entry(place.root).or_default().push(Seen { index, start, size });
+                }
             }
             tracker.step(inst, &known);
             known.step(*pc, inst, decoded.size);
         }
         let amos = amo_spans(block, &seen);
-        let spans = seen.into_values().flat_map(spans).collect();
+        let spans = seen.into_values().flat_map(spans).chain(alone).collect();
         Self { spans, amos }
     }
 
@@ -131,6 +138,19 @@ fn spans(accesses: Vec<Seen>) -> Vec<(usize, Span)> {
         rest = &rest[count..];
     }
     spans
+}
+
+/// Whether only a load's or store's address tells, when it runs, whether it is to a device. With `any_device` no register but
+/// sp is known to point elsewhere.
+pub(crate) fn may_be_device(inst: &Inst, known: &Known, any_device: bool) -> bool {
+    let moves = matches!(inst.op.format(), Format::Load | Format::Store);
+    let unknown = known.constant(inst.rs1).is_none();
+    moves && unknown && (known.may_be_device(inst.rs1) || (any_device && inst.rs1 != Reg::SP))
+}
+
+/// Whether it certainly is to a device.
+fn is_device_access(inst: &Inst, known: &Known) -> bool {
+    known.constant(inst.rs1).is_some_and(|base| is_device(base.wrapping_add(inst.imm.cast_unsigned())))
 }
 
 /// Bytes of a memory access.

@@ -41,6 +41,7 @@ impl Bounds {
     }
 
     /// Of the page at `base` and those behind it, `len` bytes lie in one range: sets the bound of that page.
+    #[inline]
     pub(crate) fn set_page(&mut self, base: u32, len: u32) {
         let bound = u16::try_from(2 * len.min(PAGE) + u32::from(len > PAGE)).unwrap_or(0);
         self.pages[(base / PAGE) as usize] = bound;
@@ -48,6 +49,20 @@ impl Bounds {
         let at = base.wrapping_sub(l1);
         if at < size {
             self.pages[((L1_ALIAS + at) / PAGE) as usize] = bound;
+        }
+    }
+
+    /// Of the `room` bytes that were mapped at `base`, `len` are left: sets their bound if they are one page's, else that of all
+    /// their pages to 0.
+    #[inline]
+    pub(crate) fn resize(&mut self, base: u32, room: u32, len: u32) {
+        if base.is_multiple_of(PAGE) && room <= PAGE { self.set_page(base, len) } else { self.forget(base, room) }
+    }
+
+    #[cold]
+    fn forget(&mut self, base: u32, room: u32) {
+        for page in (base - base % PAGE..=base + room.saturating_sub(1)).step_by(PAGE as usize) {
+            self.set_page(page, 0);
         }
     }
 

@@ -240,7 +240,7 @@ impl<'a> Emitter<'a> {
         self.known = self.facts.known(id).cloned().unwrap_or_default();
         self.vectors.begin_block(id);
         self.live = self.facts.live_within(plan, id);
-        self.accesses = Accesses::new(block, &self.known);
+        self.accesses = Accesses::new(block, &self.known, self.any_device);
         self.index = 0;
         self.pc = block.start;
         self.locate(false);
@@ -254,12 +254,13 @@ impl<'a> Emitter<'a> {
         let [known, unknown] = [(); 2].map(|()| self.builder.create_block());
         self.builder.ins().brif(in_l1, known, &[], unknown, &[]);
         self.builder.set_cold_block(unknown);
-        let (facts, cached) = (self.known.clone(), self.registers.clone());
+        let (facts, cached, setting) = (self.known.clone(), self.registers.clone(), self.vectors.setting());
         self.in_l1 = self.accesses.amos().iter().flat_map(|span| span.indices.clone()).collect();
         self.builder.switch_to_block(known);
         self.body(block);
         self.in_l1.clear();
         (self.known, self.registers) = (facts, cached);
+        self.vectors.go_back(setting);
         self.builder.switch_to_block(unknown);
         let first = self.builder.func.dfg.num_blocks();
         self.body(block);
@@ -386,6 +387,7 @@ impl<'a> Emitter<'a> {
         let fault = self.fault;
         // The constants are made aside, not before the branch.
         self.unlikely(condition, |emitter| {
+            emitter.publish_count();
             let (cause, pc) = (emitter.constant(cause.code()), emitter.constant(emitter.pc));
             emitter.builder.ins().jump(fault, &[cause.into(), pc.into(), address.into()]);
         });
@@ -393,6 +395,7 @@ impl<'a> Emitter<'a> {
 
     /// Ends the block with a fault.
     fn fault_always(&mut self, cause: Cause, address: u32) {
+        self.publish_count();
         let arguments = [cause.code(), self.pc, address].map(|value| self.constant(value).into());
         self.builder.ins().jump(self.fault, &arguments);
     }

@@ -7,11 +7,12 @@ use super::code_memory::CodeMemory;
 use super::state::State;
 use crate::device::CommandRegisters;
 use crate::hart::Hart;
+use crate::vector::vtype::VILL;
 
 type Code = unsafe extern "C" fn(*mut State, u32, u32, u32);
 
 /// Host code of a handler. Its translation must be alive when it is called.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Entry {
     code: Code,
     begins: Begins,
@@ -24,6 +25,8 @@ pub(crate) struct Begins {
     pub(crate) command: bool,
     /// It drops the reservation.
     pub(crate) reservation: bool,
+    /// It clears vector type and length.
+    pub(crate) vectors: bool,
 }
 
 impl Entry {
@@ -40,18 +43,21 @@ impl Entry {
     /// # Safety
     /// Its translation lives, `state` is attached to a live space, and attended to ([`crate::trap`]).
     #[inline]
-    pub(crate) unsafe fn call(self, state: *mut State, sp: u32, argument: u32, tp: u32) {
+    pub(crate) unsafe fn call(&self, state: *mut State, sp: u32, argument: u32, tp: u32) {
         // SAFETY: as the caller says.
         unsafe { (self.code)(state, sp, argument, tp) }
     }
 
     /// Makes the hart that the code has left be as if it had begun the task.
-    pub(crate) const fn prepare_interpreter(self, hart: &mut Hart) {
+    pub(crate) const fn prepare_interpreter(&self, hart: &mut Hart) {
         if !self.begins.command {
             hart.command = CommandRegisters::new();
         }
         if !self.begins.reservation {
             hart.clear_reservation();
+        }
+        if !self.begins.vectors {
+            hart.vector.configure(VILL, 0);
         }
     }
 }

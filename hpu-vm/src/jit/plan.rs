@@ -21,6 +21,8 @@ const MAX_INLINED: usize = 2_000;
 const MAX_DEPTH: usize = 12;
 /// Most targets of one computed jump.
 const MAX_TARGETS: usize = 256;
+/// Most ways from computed jumps to their targets: what flows along each of them takes time to find out.
+const MAX_WAYS: usize = 50_000;
 /// Most addresses looked at for such targets.
 const MAX_TAKEN: usize = 4096;
 
@@ -337,13 +339,14 @@ impl<'c> Explorer<'c> {
         let mut order: Vec<Place> = leaders.collect();
         order.sort_unstable_by_key(|place| (*place != entry, *place));
         let ids: BTreeMap<Place, BlockId> = order.iter().enumerate().map(|(id, &place)| (place, id)).collect();
-        let blocks: Vec<Block> = order.iter().map(|&place| self.block(place, &ids)).collect();
+        let mut blocks: Vec<Block> = order.iter().map(|&place| self.block(place, &ids)).collect();
         let instructions = blocks.iter().map(|block| block.body.len()).sum();
         let table = |&frame: &Frame| {
             let places = self.table(frame).into_iter().map(|pc| Place { frame, pc });
             places.map(|place| target(place, &ids)).filter(|target| target.block.is_some()).collect()
         };
-        let tables = self.tables.iter().map(table).collect();
+        let tables: Vec<Vec<Target>> = self.tables.iter().map(table).collect();
+        bound_ways(&mut blocks, &tables);
         Plan { blocks, tables, instructions }
     }
 
@@ -371,6 +374,18 @@ impl<'c> Explorer<'c> {
             }
         };
         Block { start: leader.pc, body, end }
+    }
+}
+
+/// Leaves the jumps that would be too many ways to the interpreter.
+fn bound_ways(blocks: &mut [Block], tables: &[Vec<Target>]) {
+    let mut left = MAX_WAYS;
+    for block in blocks {
+        let End::Jump { table, .. } = &mut block.end else { continue };
+        match left.checked_sub(table.map_or(0, |table| tables[table].len())) {
+            Some(less) => left = less,
+            None => *table = None,
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::device::{self, CommandRegisters, Device, Trap};
 use crate::hart::Hart;
 use crate::inst::Reg;
 use crate::interp::{self, Exit};
-use crate::trap::{Attending, TrapError, Watchdog};
+use crate::trap::{self, Attending, TrapError, Watchdog};
 use crate::view::View;
 
 /// What a device call returns when the task is ended.
@@ -28,6 +28,8 @@ pub(crate) const PARK: i64 = -2;
 
 /// Instructions that the interpreter does between two looks at the watchdog.
 const SLICE: u64 = 1 << 12;
+/// As how many a vector instruction counts for that.
+const VECTOR_WEIGHT: u64 = 32;
 
 /// Limits of a task; none of 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,12 @@ pub struct Limits {
     pub time: Option<u64>,
     /// Instructions, exactly; translations have to count them ([`super::Options::counting`]).
     pub instructions: Option<u64>,
+}
+
+impl Limits {
+    fn nanoseconds(self) -> u64 {
+        self.time.map_or(u64::MAX, |micros| micros.saturating_mul(1000))
+    }
 }
 
 /// A task's code, and where it begins.
@@ -80,13 +88,13 @@ impl Executor {
         let state = slot.state_mut();
         (state.device, state.calls) = (ptr::from_mut(device).cast(), Bridge::<D>::CALLS);
         state.may_park = u32::from(task.may_park);
-        state.time_limit = task.limits.time.unwrap_or(u64::MAX);
+        state.time_limit = task.limits.nanoseconds();
         if task.limits.instructions.is_none() {
             state.limit = u64::MAX;
         }
         let entry = task.translation.and_then(|translation| translation.entry(task.entry));
         let whole = task.translation.is_none_or(Translation::needs_registers) || entry.is_none();
-        let simple = !whole && task.limits.instructions.is_none() && !slot.shows_l2();
+        let simple = !whole && task.limits.instructions.is_none();
         let plain = entry.filter(|_| simple);
         Bound { watchdog: &self.watchdog, slot, task, entry, plain, whole, device: PhantomData }
     }
@@ -103,14 +111,22 @@ impl Executor {
     }
 }
 
+/// When a task began.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    Now,
+    /// It was parked meanwhile.
+    Before,
+}
+
 /// A slot, prepared for tasks of one handler.
 pub struct Bound<'b, D> {
     watchdog: &'b Watchdog,
     slot: &'b mut Slot,
     task: &'b Task<'b>,
-    entry: Option<Entry>,
+    entry: Option<&'b Entry>,
     /// The same, when there is nothing to see to between tasks.
-    plain: Option<Entry>,
+    plain: Option<&'b Entry>,
     /// The hart has to hold all registers when a task begins.
     whole: bool,
     device: PhantomData<&'b mut D>,
@@ -128,26 +144,26 @@ impl<D: Device> Bound<'_, D> {
     #[inline]
     pub fn run(&mut self, packet: &mut [u8]) -> Exit {
         match self.plain {
-            Some(entry) if self.slot.state_mut().hart.is_clean() => self.run_plain(entry),
+            Some(entry) if self.slot.state_mut().hart.is_clean() => self.run_plain(packet, entry),
             _ => self.run_any(packet),
         }
     }
 
     #[inline]
-    fn run_plain(&mut self, entry: Entry) -> Exit {
-        let (state, view) = self.slot.parts();
-        // A task that was parked and never gone on with.
-        if state.resume != 0 {
-            state.resume = 0;
-        }
-        state.view = ptr::from_mut(view).cast();
-        let state = ptr::from_mut(state);
-        // SAFETY: the state is the slot's own, attached to its space; both are borrowed as long, view and device for the
-        // call. The translated code is what `State::lookup` knows.
-        unsafe {
-            let _attending = Attending::new(self.watchdog, state);
-            execute_translated::<D>(state, self.task, entry)
-        }
+    fn run_plain(&mut self, packet: &mut [u8], entry: &Entry) -> Exit {
+        let Self { slot, task, watchdog, .. } = self;
+        // What most tasks do not come to stays out of the way: an exit is several stores, and loads that take them in wait.
+        let mut early = None;
+        let returned = match slot.without_packet() {
+            // SAFETY: the state is the slot's own, attached to its space; both are borrowed as long, view and device for the
+            // call. The translated code is what `State::lookup` knows.
+            Some((state, view)) => unsafe { attended::<D>(watchdog, state, view, task, entry, &mut early) },
+            None => slot.with_packet(packet, |state, view| {
+                // SAFETY: as above.
+                unsafe { attended::<D>(watchdog, state, view, task, entry, &mut early) }
+            }),
+        };
+        if returned { Exit::Returned } else { early.unwrap_or(Exit::Returned) }
     }
 
     #[inline(never)]
@@ -163,27 +179,37 @@ impl<D: Device> Bound<'_, D> {
         if let Some(limit) = self.task.limits.instructions {
             state.limit = state.hart.retired().saturating_add(limit);
         }
-        self.go_on(packet, self.entry)
+        self.go_on(packet, self.entry, Begun::Now)
     }
 
-    /// Goes on with the task that is parked.
+    /// Goes on with the task that is parked, for as long as its limits leave; while it was parked no time passed.
     pub fn resume(&mut self, packet: &mut [u8]) -> Exit {
         let state = self.slot.state_mut();
+        if state.time_left == 0 {
+            return Exit::Fault(Fault { cause: Cause::Watchdog, pc: state.hart.pc, address: 0 });
+        }
         // Another hart may have run since the word was reserved.
         state.hart.clear_reservation();
+        state.time_limit = state.time_left;
         // Without a resume point it was the interpreter that parked.
         let entry = self.entry.filter(|_| state.resume != 0);
-        self.go_on(packet, entry)
+        let exit = self.go_on(packet, entry, Begun::Before);
+        // For the next task.
+        self.slot.state_mut().time_limit = self.task.limits.nanoseconds();
+        exit
     }
 
-    fn go_on(&mut self, packet: &mut [u8], entry: Option<Entry>) -> Exit {
+    fn go_on(&mut self, packet: &mut [u8], entry: Option<&Entry>, begun: Begun) -> Exit {
         let Self { slot, task, watchdog, .. } = self;
         slot.with_packet(packet, |state, view| {
             state.view = ptr::from_mut(view).cast();
             let state = ptr::from_mut(state);
             // SAFETY: as in `run_plain`.
             unsafe {
-                let _attending = Attending::new(watchdog, state);
+                let attending = Attending::new(watchdog, state);
+                if begun == Begun::Before && (*state).time_limit != u64::MAX {
+                    attending.measure();
+                }
                 execute::<D>(state, task, entry)
             }
         })
@@ -194,32 +220,59 @@ impl<D: Device> Bound<'_, D> {
 ///
 /// # Safety
 /// `state` is attended to and attached to a live space, with device and calls of type `D`; `entry`'s translation lives.
-unsafe fn execute<D: Device>(state: *mut State, task: &Task<'_>, entry: Option<Entry>) -> Exit {
+unsafe fn execute<D: Device>(state: *mut State, task: &Task<'_>, entry: Option<&Entry>) -> Exit {
     // SAFETY: as the caller says.
     unsafe {
         match entry {
-            Some(entry) => execute_translated::<D>(state, task, entry),
+            Some(entry) if returns(state, task, entry) => Exit::Returned,
+            Some(entry) => left_early::<D>(state, task, entry),
             None => go_on_interpreting::<D>(state, task),
         }
     }
 }
 
-/// Runs translated code, and the interpreter where that leaves off.
+/// Runs a task of translated code that finds nothing of an earlier one, and says whether the handler returned; else `early`
+/// becomes how it ended.
+///
+/// # Safety
+/// `state` is attached to the space of `view`, with device and calls of type `D`; `entry`'s translation lives.
+#[inline(always)]
+unsafe fn attended<D: Device>(
+    watchdog: &Watchdog,
+    state: &mut State,
+    view: &mut View<'static>,
+    task: &Task<'_>,
+    entry: &Entry,
+    early: &mut Option<Exit>,
+) -> bool {
+    // A task that was parked and never gone on with.
+    if state.resume != 0 {
+        state.resume = 0;
+    }
+    state.view = ptr::from_mut(view).cast();
+    let state = ptr::from_mut(state);
+    // SAFETY: as the caller says; state and view are borrowed for the call.
+    unsafe {
+        let _attending = Attending::new(watchdog, state);
+        let returned = returns(state, task, entry);
+        if !returned {
+            *early = Some(left_early::<D>(state, task, entry));
+        }
+        returned
+    }
+}
+
+/// Runs translated code, and says whether the handler returned.
 ///
 /// # Safety
 /// As [`execute`].
 #[inline]
-unsafe fn execute_translated<D: Device>(state: *mut State, task: &Task<'_>, entry: Entry) -> Exit {
+unsafe fn returns(state: *mut State, task: &Task<'_>, entry: &Entry) -> bool {
     // SAFETY: as the caller says.
-    let left = unsafe {
+    unsafe {
         entry.call(state, task.sp, task.argument, task.tp);
-        (*state).exit
-    };
-    if left == Left::Returned as u32 {
-        return Exit::Returned;
+        (*state).exit == Left::Returned as u32
     }
-    // SAFETY: as the caller says; translated code has returned.
-    unsafe { left_early::<D>(state, task, entry) }
 }
 
 /// What it means that translated code did not return from the handler.
@@ -227,7 +280,7 @@ unsafe fn execute_translated<D: Device>(state: *mut State, task: &Task<'_>, entr
 /// # Safety
 /// As [`execute`], after `entry`'s code has returned.
 #[cold]
-unsafe fn left_early<D: Device>(state: *mut State, task: &Task<'_>, entry: Entry) -> Exit {
+unsafe fn left_early<D: Device>(state: *mut State, task: &Task<'_>, entry: &Entry) -> Exit {
     // SAFETY: translated code has returned, so nobody else has the state.
     let parts = unsafe { &mut *state };
     if parts.exit == Left::Faulted as u32 {
@@ -237,7 +290,7 @@ unsafe fn left_early<D: Device>(state: *mut State, task: &Task<'_>, entry: Entry
         return Exit::Finished;
     }
     if parts.exit == Left::Parked as u32 {
-        return Exit::Parked;
+        return parked(parts);
     }
     entry.prepare_interpreter(&mut parts.hart);
     // SAFETY: as the caller says.
@@ -251,18 +304,28 @@ unsafe fn go_on_interpreting<D: Device>(state: *mut State, task: &Task<'_>) -> E
     // SAFETY: no translated code runs below; the interpreter's device calls do not come back here.
     let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
     state.resume = 0;
-    interpret(state, task.code, view, device)
+    match interpret(state, task.code, view, device) {
+        Exit::Parked => parked(state),
+        exit => exit,
+    }
+}
+
+/// The task is attended to, and leaves to be gone on with.
+fn parked(state: &mut State) -> Exit {
+    state.time_left = trap::time_left(state.time_limit);
+    Exit::Parked
 }
 
 fn interpret<D: Device>(state: &mut State, code: &Code, view: &mut View<'_>, device: &mut D) -> Exit {
     loop {
         let left = state.limit.saturating_sub(state.hart.retired());
         let slice = left.min(SLICE);
-        let mut charged = Charged { device: &mut *device, charge: 0 };
-        let exit = interp::run(&mut state.hart, code, view, &mut charged, slice);
-        state.limit = state.limit.saturating_sub(charged.charge);
+        let mut charged = Charged { device: &mut *device, charge: 0, ended: false };
+        let exit = interp::run_slice(&mut state.hart, code, view, &mut charged, slice, VECTOR_WEIGHT);
+        let Charged { charge, ended, .. } = charged;
+        state.limit = state.limit.saturating_sub(charge);
         match exit {
-            Exit::Fault(Fault { cause: Cause::Watchdog, pc, .. }) => {
+            Exit::Fault(Fault { cause: Cause::Watchdog, pc, .. }) if !ended => {
                 let over = state.limit <= state.hart.retired() || state.kill.load(Relaxed) != 0;
                 if over {
                     return Exit::Fault(Fault { cause: Cause::Watchdog, pc, address: 0 });
@@ -280,19 +343,31 @@ fn interpret<D: Device>(state: &mut State, code: &Code, view: &mut View<'_>, dev
 struct Charged<'d, D> {
     device: &'d mut D,
     charge: u64,
+    /// It ended the task itself.
+    ended: bool,
+}
+
+impl<D> Charged<'_, D> {
+    fn note<T>(&mut self, result: Result<T, Trap>) -> Result<T, Trap> {
+        self.ended |= matches!(result, Err(Trap::Fault(_)));
+        result
+    }
 }
 
 impl<D: Device> Device for Charged<'_, D> {
     fn load(&mut self, view: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap> {
-        self.device.load(view, address, width)
+        let result = self.device.load(view, address, width);
+        self.note(result)
     }
 
     fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap> {
-        self.device.store(view, address, width, value)
+        let result = self.device.store(view, address, width, value);
+        self.note(result)
     }
 
     fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
-        self.device.issue(view, command)
+        let result = self.device.issue(view, command);
+        self.note(result)
     }
 
     fn take_charge(&mut self) -> u64 {
@@ -302,7 +377,8 @@ impl<D: Device> Device for Charged<'_, D> {
     }
 
     fn ecall(&mut self, hart: &mut Hart, view: &mut View<'_>) -> Result<(), Trap> {
-        self.device.ecall(hart, view)
+        let result = self.device.ecall(hart, view);
+        self.note(result)
     }
 }
 

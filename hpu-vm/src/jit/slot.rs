@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use spin_abi::map::{HANDLER_ARGS, TASK_BLOCK};
+use spin_abi::map::{HANDLER_ARGS, PACKET_WINDOW, TASK_BLOCK};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
 use super::bounds::Bounds;
@@ -53,8 +53,9 @@ pub struct Slot {
     bounds: Bounds,
     /// Host address of the task's description.
     block: Option<*mut TaskBlock>,
-    /// Guest addresses of the packet windows, if there are any.
-    packet: Option<u32>,
+    /// Guest address and mapped bytes of the packet window in L1, if there is one.
+    packet: Option<(u32, u32)>,
+    /// Guest address of that in L2.
     l2_packet: Option<u32>,
 }
 
@@ -74,10 +75,12 @@ impl Slot {
         state.task_base = places.task();
         let bounds = Bounds::new(layout, view.ranges().map(|(_, base, len)| (base, len)));
         state.bounds = bounds.as_ptr();
-        let window = |wanted| view.ranges().find(|(kind, ..)| *kind == wanted).map(|(_, base, _)| base);
-        let (packet, l2_packet) = (window(RegionKind::Packet), window(RegionKind::L2Packet));
+        let window = |wanted| view.ranges().find(|(kind, ..)| *kind == wanted).map(|(_, base, len)| (base, len));
+        let l2_packet = window(RegionKind::L2Packet).map(|(base, _)| base);
+        let packet = window(RegionKind::Packet);
         let task = places.task();
-        let described = task != 0 && view.writable(task, TASK_BLOCK);
+        // The view may hold borrowed bytes too, which are not there.
+        let described = task != 0 && view.writable(task, TASK_BLOCK) && layout.writable(task, TASK_BLOCK);
         let block = described.then(|| layout.base().wrapping_add(task as usize).cast());
         Self { space, state, bounds, packet, block, l2_packet }
     }
@@ -86,10 +89,11 @@ impl Slot {
     ///
     /// # Errors
     /// [`SpaceError::NoRoom`].
+    #[inline]
     pub fn set_packet_len(&mut self, len: u32) -> Result<(), SpaceError> {
         self.space.set_len(RegionKind::Packet, len)?;
-        if let Some(base) = self.packet {
-            self.bounds.set_page(base, len);
+        if let Some((base, room)) = self.packet {
+            self.bounds.resize(base, room, len);
         }
         Ok(())
     }
@@ -122,19 +126,15 @@ impl Slot {
         run: impl FnOnce(&mut State, &mut View<'static>) -> R,
     ) -> R {
         let Some(base) = self.l2_packet else { return run(&mut self.state, self.space.view()) };
-        self.bounds.set_page(base, u32::try_from(packet.len()).unwrap_or(u32::MAX));
+        self.bounds.set_page(base, u32::try_from(packet.len()).unwrap_or(u32::MAX).min(PACKET_WINDOW));
         let Self { space, state, .. } = self;
         space.offer_l2(packet, |_, view| run(state, view))
     }
 
-    /// Whether packets are shown in L2.
-    pub(super) const fn shows_l2(&self) -> bool {
-        self.l2_packet.is_some()
-    }
-
+    /// State and view, if no packet has to be shown in L2.
     #[inline]
-    pub(super) const fn parts(&mut self) -> (&mut State, &mut View<'static>) {
-        (&mut self.state, self.space.view())
+    pub(super) fn without_packet(&mut self) -> Option<(&mut State, &mut View<'static>)> {
+        self.l2_packet.is_none().then_some((&mut self.state, self.space.view()))
     }
 
     #[inline]
@@ -165,9 +165,11 @@ impl Slot {
         &self.state.hart
     }
 
-    /// The same, to be changed between tasks.
+    /// The same, to be changed between tasks: the next one clears whatever it does not keep.
     pub const fn hart_mut(&mut self) -> &mut Hart {
-        &mut self.state.hart
+        let hart = &mut self.state.hart;
+        (hart.dirty, hart.vector.used) = (true, true);
+        hart
     }
 
     /// Whether a task was ended because its translation took a device for memory: it wants one that does not

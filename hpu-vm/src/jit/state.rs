@@ -50,7 +50,7 @@ pub struct State {
     pub kill: AtomicU32,
     /// Not zero: other tasks wait for this thread, so a task that waits for something is to leave.
     pub yield_wanted: AtomicU32,
-    /// Microseconds that a task may take; of the largest number, for ever.
+    /// Nanoseconds that a task may take; of the largest number, for ever.
     pub time_limit: u64,
     /// Where to go on, 0 at the handler's first instruction.
     pub resume: u32,
@@ -76,6 +76,8 @@ pub struct State {
     pub calls: *const Calls,
     /// Not zero: the watchdog may set `yield_wanted`.
     pub may_park: u32,
+    /// What was left of `time_limit` when the task was parked.
+    pub time_left: u64,
 }
 
 /// Functions of the host. Results are negative when the task is to be left: see [`super::run`].
@@ -121,6 +123,7 @@ impl State {
             device: ptr::null_mut(),
             calls: ptr::null(),
             may_park: 0,
+            time_left: u64::MAX,
         }
     }
 

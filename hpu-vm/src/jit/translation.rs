@@ -7,6 +7,7 @@ use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_codegen::{Context, control::ControlPlane};
 use cranelift_frontend::FunctionBuilderContext;
+use spin_abi::map::PAGE;
 
 use super::code_memory::{CodeMemory, CodeMemoryError};
 use super::emit;
@@ -15,12 +16,15 @@ use super::facts::Facts;
 use super::options::Options;
 use super::plan::Plan;
 use super::sites::Sites;
-use crate::code::Code;
+use crate::code::{Code, CodeSegment};
 
 /// Most instructions of Cranelift's intermediate representation for a handler, and most blocks: what hostile code may cost,
 /// less than a second on the machines this was measured on. Handlers of a thousand instructions have a tenth of it.
 const MAX_IR: usize = 100_000;
 const MAX_IR_BLOCKS: usize = 20_000;
+
+/// Where the last page of addresses begins.
+const LAST_PAGE: u32 = PAGE.wrapping_neg();
 
 /// Functions begin at cache lines.
 const ALIGNMENT: usize = 64;
@@ -125,8 +129,8 @@ impl Translation {
 
     /// The host code of the handler at `entry`.
     #[inline]
-    pub(crate) fn entry(&self, entry: u32) -> Option<Entry> {
-        self.entries.iter().find(|(guest, _)| *guest == entry).map(|(_, host)| *host)
+    pub(crate) fn entry(&self, entry: u32) -> Option<&Entry> {
+        self.entries.iter().find(|(guest, _)| *guest == entry).map(|(_, host)| host)
     }
 
     /// Whether the hart has to hold all registers when a task begins.
@@ -163,11 +167,14 @@ impl<'i> Compiler<'i> {
 
     /// Compiles into `self.context` what it plans.
     fn compile(&mut self, source: Source<'_>, entry: u32, options: Options) -> Result<(Plan, Begins), TranslateError> {
+        let refused = |reason: String| TranslateError::Code { entry, reason };
+        if let Some(reason) = cannot_be_located(source.code, entry) {
+            return Err(refused(reason.to_owned()));
+        }
         let mut plan = Plan::new(source.code, entry, source.taken);
         let facts = Facts::new(&mut plan);
         self.context.clear();
         self.context.set_disasm(self.words);
-        let refused = |reason: String| TranslateError::Code { entry, reason };
         // Images are hostile input to a large library; a mistake in it must not take others down.
         let compiled = panic::catch_unwind(AssertUnwindSafe(|| {
             let (function, begins) = emit::function(self.isa, source.code, &plan, &facts, options, &mut self.frontend);
@@ -206,6 +213,19 @@ impl<'i> Compiler<'i> {
     }
 }
 
+/// Why instructions cannot be named by their addresses and the bit below: some in the last page stand for parts of
+/// functions. Never the case of images, whose code lies in program memory.
+fn cannot_be_located(code: &Code, entry: u32) -> Option<&'static str> {
+    let last = |segment: &CodeSegment| u64::from(segment.base) + segment.bytes.len() as u64 > u64::from(LAST_PAGE);
+    if entry & 1 != 0 {
+        Some("the address is odd")
+    } else if code.segments().iter().any(last) {
+        Some("there is code in the last page of addresses")
+    } else {
+        None
+    }
+}
+
 fn flags() -> Result<settings::Flags, TranslateError> {
     let mut builder = settings::builder();
     let set = [
@@ -234,4 +254,35 @@ fn isa_for(triple: &str) -> Result<OwnedTargetIsa, TranslateError> {
     let refused = |reason: String| TranslateError::Host(reason);
     let builder = cranelift_codegen::isa::lookup_by_name(triple).map_err(|error| refused(error.to_string()))?;
     builder.finish(flags()?).map_err(|error| refused(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Options, Source, TranslateError, Translation};
+    use crate::code::Code;
+
+    #[test]
+    fn instructions_that_their_addresses_cannot_name_are_refused() {
+        // c.lw a0, 0(a0); ret
+        let bytes = [0x08, 0x41, 0x82, 0x80];
+        let places = [
+            (0x1d00_0000, 0, true),
+            (0x1d00_0000, 1, false),
+            (0xffff_effc, 0, true),
+            (0xffff_effe, 0, false),
+            (0xffff_fffc, 2, false),
+        ];
+        for (base, at, allowed) in places {
+            let (code, taken) = (Code::at(base, &bytes), BTreeSet::new());
+            let source = Source { code: &code, entries: &[base + at], taken: &taken };
+            let made = Translation::new(source, Options::default());
+            match made {
+                Ok(_) => assert!(allowed, "{base:#x}, {at}"),
+                Err(TranslateError::Code { entry, .. }) => assert_eq!((entry, allowed), (base + at, false)),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
 }

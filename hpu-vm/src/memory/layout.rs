@@ -52,7 +52,7 @@ impl Reservation {
     /// Shows `pages` at guest address `base`; the pages there must be whole and below 2^32.
     fn show(&mut self, base: u32, pages: &Pages, protection: ProtFlags) -> Result<(), SpaceError> {
         let len = pages.len as usize;
-        debug_assert!(base as usize + len <= GUEST);
+        assert!(base as usize + len <= GUEST);
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the addresses are of this reservation, and hold nothing that Rust refers to: those who access them
         // do so by pointer, and expect faults.
@@ -188,7 +188,7 @@ pub(crate) enum Refused {
 pub struct Layout {
     reservation: Reservation,
     mappings: Vec<Mapping>,
-    pub(super) places: Places,
+    places: Places,
     l2: Option<L2>,
 }
 
@@ -206,6 +206,19 @@ impl Layout {
     /// Aliases, and where the stack is.
     pub(crate) const fn places(&self) -> &Places {
         &self.places
+    }
+
+    /// Takes over where stack and task registers are. The alias stays: it is what is mapped, whatever a view shows.
+    pub(super) const fn take_places(&mut self, mut places: Places) {
+        places.set_l1(self.places.l1_base(), self.places.l1_size());
+        self.places = places;
+    }
+
+    /// Whether `len` bytes at `base` are mapped for stores, for good.
+    pub(crate) fn writable(&self, base: u32, len: u32) -> bool {
+        let lasting = |it: &&Mapping| it.access == Access::Write && it.kind != RegionKind::L2Packet;
+        let holds = |it: &Mapping| it.base <= base && base.checked_add(len).is_some_and(|end| end <= it.end());
+        self.mappings.iter().filter(lasting).any(holds)
     }
 
     /// The guest address that translated code computed when it faulted at `host`, if it can have been that.

@@ -21,7 +21,6 @@ use spin_abi::map::PACKET_WINDOW;
 use super::{Access, Region, Window};
 
 /// A frame lent to a window.
-#[derive(Clone, Copy)]
 struct Frame {
     /// Which window, for comparison only.
     window: *const L2Window,
@@ -29,11 +28,10 @@ struct Frame {
     len: usize,
 }
 
-const NONE: Frame = Frame { window: ptr::null(), bytes: ptr::null_mut(), len: 0 };
-
 thread_local! {
+    /// The frame that is lent now, or null.
     // Read by signal handlers too: constant at first and never dropped, so an access never allocates.
-    static FRAME: Cell<Frame> = const { Cell::new(NONE) };
+    static FRAME: Cell<*const Frame> = const { Cell::new(ptr::null()) };
 }
 
 /// The window and what is known of its use.
@@ -71,12 +69,14 @@ impl L2Window {
 
     /// Whether any task read the packet in L2 so far.
     #[must_use]
+    #[inline]
     pub fn read(&self) -> bool {
         self.read.load(Relaxed)
     }
 
     /// Whether any task wrote the packet in L2 so far.
     #[must_use]
+    #[inline]
     pub fn written(&self) -> bool {
         self.written.load(Relaxed)
     }
@@ -122,7 +122,8 @@ impl L2Window {
 
     /// Lends the offered frame.
     fn frame<R>(&self, look: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-        let frame = FRAME.get();
+        // SAFETY: `Offered::during` has it on its stack, and takes it out of `FRAME` before it returns.
+        let frame = unsafe { FRAME.get().as_ref() }?;
         if !ptr::eq(frame.window, self) {
             return None;
         }
@@ -135,17 +136,18 @@ impl L2Window {
 /// Offers a frame to a window until it is dropped. It is made by [`Offered::during`] alone, so it is dropped.
 pub(super) struct Offered<'f> {
     window: &'f L2Window,
-    before: Frame,
+    before: *const Frame,
     frame: PhantomData<&'f mut [u8]>,
 }
 
 impl<'f> Offered<'f> {
     /// Runs `task` while `frame`, of which the window shows at most [`PACKET_WINDOW`] bytes, is offered to `window`.
+    #[inline]
     pub(super) fn during<R>(window: &'f L2Window, frame: &'f mut [u8], task: impl FnOnce() -> R) -> R {
         let len = frame.len().min(PACKET_WINDOW as usize);
         let lent = Frame { window: ptr::from_ref(window), bytes: frame.as_mut_ptr(), len };
         window.filled.store(false, Relaxed);
-        let offered = Self { window, before: FRAME.replace(lent), frame: PhantomData };
+        let offered = Self { window, before: FRAME.replace(&raw const lent), frame: PhantomData };
         if window.read() || window.written() {
             let _ = window.fill();
         }
@@ -156,6 +158,7 @@ impl<'f> Offered<'f> {
 }
 
 impl Drop for Offered<'_> {
+    #[inline]
     fn drop(&mut self) {
         let window = self.window;
         if window.written() && window.filled.load(Relaxed) {

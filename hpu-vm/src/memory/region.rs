@@ -71,6 +71,7 @@ impl Region {
     }
 
     /// Address of the byte at `offset`, from which `len` bytes are in the region.
+    #[inline]
     fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
         let inside = offset <= self.len && len <= self.len - offset;
         inside.then(|| self.start.as_ptr().wrapping_add(offset))
@@ -78,6 +79,7 @@ impl Region {
 
     /// Copies `from` to `offset`; `None` and no effect when it does not fit.
     #[must_use = "what does not fit is not written"]
+    #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) -> Option<()> {
         let at = self.at(offset, from.len())?;
         // SAFETY: `at` checked that the bytes are within the region, which is mapped writable, accessed by atomics only.
@@ -87,6 +89,7 @@ impl Region {
 
     /// Fills `to` from `offset`; `None` and no effect when not all of it is in the region.
     #[must_use = "what is not there is not read"]
+    #[inline]
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Option<()> {
         let at = self.at(offset, to.len())?;
         // SAFETY: as in `write`.
@@ -96,8 +99,9 @@ impl Region {
 
     /// Zeroes `len` bytes at `offset`, as [`Region::write`] does.
     #[must_use = "what does not fit is not cleared"]
+    #[inline]
     pub fn clear(&self, offset: usize, len: usize) -> Option<()> {
-        const ZEROES: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+        static ZEROES: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
         self.at(offset, len)?;
         (0..len)
             .step_by(PAGE_BYTES)

@@ -114,7 +114,7 @@ impl Space {
 
     fn push(&mut self, range: Range<'static>) -> Result<(), SpaceError> {
         self.view.push(range)?;
-        self.layout.places = self.view.places();
+        self.layout.take_places(self.view.places());
         Ok(())
     }
 
@@ -133,13 +133,14 @@ impl Space {
     /// translated code knows by itself.
     pub fn set_task_alias(&mut self, task_guest_base: u32) {
         self.view.set_task_alias(task_guest_base);
-        self.layout.places = self.view.places();
+        self.layout.take_places(self.view.places());
     }
 
     /// Sets the length of the (first) range of a kind, up to the one it was mapped with.
     ///
     /// # Errors
     /// [`SpaceError::NoRoom`].
+    #[inline]
     pub fn set_len(&mut self, kind: RegionKind, len: u32) -> Result<(), SpaceError> {
         self.view.set_len(kind, len).ok_or(SpaceError::NoRoom { kind, len })
     }
@@ -149,6 +150,7 @@ impl Space {
     /// afterwards if it may have been changed. What a longer packet left behind it is cleared.
     ///
     /// The task gets the space's parts, as from [`Space::parts`].
+    #[inline]
     pub fn offer_l2<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&Layout, &mut View<'static>) -> R) -> R {
         let Some(window) = &self.l2 else { return task(&self.layout, &mut self.view) };
         #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
@@ -174,6 +176,7 @@ impl Space {
     }
 
     /// The exact bytes.
+    #[inline]
     pub const fn view(&mut self) -> &mut View<'static> {
         &mut self.view
     }

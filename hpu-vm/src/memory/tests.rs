@@ -337,6 +337,22 @@ fn the_guards_are_where_addresses_wrap() {
     assert_eq!(layout.guest_address(base + (1 << 32) + super::GUARD_ABOVE), None);
 }
 
+#[test]
+fn an_alias_that_only_the_view_has_maps_nothing() {
+    let mut space = space();
+    space.view().set_l1_alias(0x1000, 0xffff_e000);
+    space.set_task_alias(0x2000);
+    // At the alias it would lie behind the 4 GiB.
+    space.map(DATA, 0xe500_0000, &region(1), 0, PAGE, Access::Write).expect("mapped");
+    let (layout, _) = space.parts();
+    assert_eq!((layout.places().l1_size(), layout.places().task()), (0, 0x2000));
+    space.set_l1_alias(L1, 2 * PAGE).expect("there is none yet");
+    space.view().set_l1_alias(0x1000, 0xffff_e000);
+    space.map(DATA, L1, &region(1), 0, PAGE, Access::Write).expect("mapped");
+    let (layout, _) = space.parts();
+    assert_eq!((layout.places().l1_base(), layout.places().l1_size()), (L1, 2 * PAGE));
+}
+
 /// A load, store or copy of random bytes.
 #[derive(Clone, Debug)]
 enum Step {

@@ -72,6 +72,7 @@ impl Window {
     }
 
     /// Changes the length, up to the one it was made with.
+    #[inline]
     pub(crate) const fn set_len(&mut self, len: u32) -> Option<()> {
         if len > self.room {
             return None;

@@ -39,9 +39,11 @@ fn installed(signal: c_int, name: &'static str) -> Result<libc::sigaction, TrapE
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     keeping_errno(|| {
         // SAFETY: the kernel calls this with a valid context and information about the fault.
-        let (ours, address) = unsafe { (Context::new(context), (*info).si_addr().addr()) };
-        if take(ours, address).is_none() {
-            chain(signal, info, context);
+        let (ours, address, code) = unsafe { (Context::new(context), (*info).si_addr().addr(), (*info).si_code) };
+        // One that a process sent has no address, and no instruction that is repeated.
+        let sent = code <= 0;
+        if sent || take(ours, address).is_none() {
+            chain(signal, info, context, sent);
         }
     });
 }
@@ -66,10 +68,15 @@ fn take(mut context: Context, host: usize) -> Option<()> {
     Some(())
 }
 
-/// Somebody else's fault: their handler, or the default action when the instruction is repeated.
-fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+/// Somebody else's signal: their handler, or the default action when the instruction is repeated, or the signal if it was
+/// sent.
+fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void, sent: bool) {
     let previous = PREVIOUS.get().map(|previous| if signal == libc::SIGBUS { &previous.bus } else { &previous.segv });
     let action = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);
+    // Faults cannot be ignored.
+    if sent && action == libc::SIG_IGN {
+        return;
+    }
     // SAFETY: what was installed as a handler is a function of the signature that its flags say. Without one the default
     // action is restored, which no memory depends on.
     unsafe {
@@ -80,5 +87,10 @@ fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
         } else {
             mem::transmute::<usize, extern "C" fn(c_int)>(action)(signal);
         }
+    }
+    // A handler that restored the default action, as Rust's does, expects the instruction to be repeated too.
+    if sent && installed(signal, "").is_ok_and(|action| action.sa_sigaction == libc::SIG_DFL) {
+        // SAFETY: touches no memory; the signal arrives when the handler returns.
+        unsafe { libc::raise(signal) };
     }
 }

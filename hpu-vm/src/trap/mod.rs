@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, compiler_fence};
 
 use spin_abi::fault::Cause;
 
-pub(crate) use watchdog::Watchdog;
+pub(crate) use watchdog::{Watchdog, time_left};
 
 use crate::jit::{Left, Site, State};
 use crate::memory::Layout;
@@ -64,7 +64,7 @@ impl Running {
         }
     }
 
-    /// Microseconds that the task may take.
+    /// Nanoseconds that the task may take.
     fn time_limit(&self) -> u64 {
         // SAFETY: the state is valid while it is attended to, and this field is not written meanwhile.
         unsafe { (*self.state).time_limit }
@@ -113,6 +113,11 @@ impl<'w> Attending<'w> {
         // Handlers run on this thread: what they see is in order when the compiler keeps it so.
         compiler_fence(SeqCst);
         Self { watchdog, outer }
+    }
+
+    /// Takes the time from here on, rather than from the first look at the task: for one that had some before.
+    pub(crate) fn measure(&self) {
+        self.watchdog.measure();
     }
 }
 

@@ -207,7 +207,7 @@ fn the_packet_appears_in_l2_under_the_first_access() {
 fn watched<R>(watchdog: &Watchdog, state: &mut State, body: impl FnOnce() -> R) -> R {
     let mut space = space();
     let (layout, _) = space.parts();
-    (state.layout, state.lookup, state.time_limit) = (layout, lookup, 1000);
+    (state.layout, state.lookup, state.time_limit) = (layout, lookup, 1_000_000);
     // SAFETY: the state is borrowed for the time of the call, and bodies are looked up.
     let _attending = unsafe { Attending::new(watchdog, state) };
     body()
@@ -286,4 +286,37 @@ fn a_timer_that_cannot_be_had_is_an_error() {
     let refused = Watchdog::new().expect_err("no timer");
     assert_eq!(refused, TrapError::Timer { errno: libc::EAGAIN });
     assert!(refused.to_string().contains("ulimit -i"), "{refused}");
+}
+
+/// Sends this process SIGSEGV, as others may, and waits until some thread has it.
+fn send() {
+    // SAFETY: the handler that is installed touches no memory of its own.
+    assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGSEGV) }, 0);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+}
+
+#[test]
+fn a_fault_that_was_sent_ends_the_process() {
+    if std::env::var_os(CHILD).is_none() {
+        let status = in_child("trap::tests::a_fault_that_was_sent_ends_the_process");
+        assert_eq!(status.signal(), Some(libc::SIGSEGV));
+        return;
+    }
+    install().expect("handlers");
+    send();
+}
+
+#[test]
+fn who_ignores_what_is_sent_keeps_the_handlers() {
+    if std::env::var_os(CHILD).is_none() {
+        let status = in_child("trap::tests::who_ignores_what_is_sent_keeps_the_handlers");
+        assert!(status.success(), "{status}");
+        return;
+    }
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGSEGV, libc::SIG_IGN) };
+    install().expect("handlers");
+    send();
+    let (mut space, body) = (space(), Body::new(LOAD, false));
+    assert_eq!(fault(&mut space, &body, 0x2000_0000), expected(Cause::LoadAccess, 0x2000_0000));
 }

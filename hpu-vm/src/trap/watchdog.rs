@@ -59,6 +59,15 @@ pub(crate) struct Watchdog {
     watch: *const Watch,
 }
 
+/// What is left of `limit` to the thread's task, in nanoseconds. What it took before its first look is not known, nor asked
+/// for: it is less than a tick.
+pub(crate) fn time_left(limit: u64) -> u64 {
+    WATCH.with(|watch| {
+        let seen = watch.seen.load(Relaxed) == watch.sequence.load(Relaxed);
+        if limit == u64::MAX || !seen { limit } else { limit.saturating_sub(watch.taken()) }
+    })
+}
+
 /// What the thread runs.
 pub(super) fn running() -> *mut State {
     WATCH.with(|watch| watch.running.load(Relaxed))
@@ -114,6 +123,16 @@ impl Watchdog {
         if !watch.set.load(Relaxed) && limited {
             watch.tick_in(TICK);
         }
+    }
+}
+
+impl Watchdog {
+    /// The task that begins is looked at.
+    pub(super) fn measure(&self) {
+        let watch = self.watch();
+        watch.since.store(now(), Relaxed);
+        // A tick that comes before this does the same.
+        watch.seen.store(watch.sequence.load(Relaxed), Relaxed);
     }
 }
 
@@ -186,9 +205,12 @@ impl Watch {
 
     /// Nanoseconds that are left to the task.
     fn left(&self, running: &Running) -> i64 {
-        let limit = running.time_limit().saturating_mul(1000);
-        let taken = now().saturating_sub(self.since.load(Relaxed));
-        i64::try_from(limit.saturating_sub(taken)).unwrap_or(i64::MAX)
+        i64::try_from(running.time_limit().saturating_sub(self.taken())).unwrap_or(i64::MAX)
+    }
+
+    /// Nanoseconds since the first look at the task.
+    fn taken(&self) -> u64 {
+        now().saturating_sub(self.since.load(Relaxed))
     }
 }
 

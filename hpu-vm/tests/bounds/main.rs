@@ -15,10 +15,14 @@ mod worst;
 
 use std::collections::BTreeSet;
 
+use assembly::{A2, Assembly, T0};
 use guest::{CODE, Guest, OWN, task};
-use hpu_vm::jit::{Atomics, Executor, Limits, Options, Source, Task, Translation};
-use hpu_vm::{Checks, Code, NoDevice};
+use hpu_vm::jit::{Atomics, Executor, Limits, Options, Slot, Source, Task, Translation};
+use hpu_vm::memory::{Access, Region, Space};
+use hpu_vm::{Checks, Code, Exit, NoDevice, Reg, RegionKind};
 use random::Random;
+use spin_abi::fault::Cause;
+use spin_abi::map::PAGE;
 
 /// Instructions that the translator plans for a handler at the most.
 const MOST_INSTRUCTIONS: usize = 20_000;
@@ -26,6 +30,9 @@ const MOST_INSTRUCTIONS: usize = 20_000;
 const MOST_BYTES: usize = 16 << 20;
 /// What the process may have resident while a translation is made.
 const MOST_MEMORY: usize = 1 << 30;
+
+/// Nanoseconds that a translation may take: several times the slowest of them, which the test prints.
+const MOST_TIME: u64 = 6_000_000_000;
 
 /// The most memory this process has resident meanwhile, in bytes.
 fn peak(of: impl FnOnce()) -> usize {
@@ -55,7 +62,10 @@ fn measure(executor: &Executor, name: &str, image: &worst::Image, options: Optio
     let taken = processor_time() - begin;
     // What would take too much is refused, and left to the interpreter.
     let size = translation.as_ref().map(Translation::size).unwrap_or_default();
-    let in_bounds = size.instructions <= MOST_INSTRUCTIONS && size.bytes <= MOST_BYTES && memory <= MOST_MEMORY;
+    let in_bounds = size.instructions <= MOST_INSTRUCTIONS
+        && size.bytes <= MOST_BYTES
+        && memory <= MOST_MEMORY
+        && taken <= MOST_TIME;
     let mut guest = Guest::new(OWN, &code, 0);
     guest.slot.view().set_checks(options.checks);
     let task =
@@ -97,6 +107,41 @@ fn the_worst_images_are_translated_in_bounds() {
         }
     }
     assert!(beyond.is_empty(), "out of bounds:\n{}", beyond.join("\n"));
+}
+
+/// Nanoseconds of a processor that a task with a limit of a millisecond may take.
+const LATE: u64 = 10_000_000;
+
+/// The slowest instructions of the interpreter: strided vector loads of as many elements as there can be, each of
+/// which crosses the end of a page that is of the last of many ranges.
+#[test]
+fn a_task_that_is_interpreted_ends_soon_after_its_time_is_over() {
+    const RANGES: u32 = 24;
+    let executor = Executor::new().expect("a timer");
+    let region = Region::new(PAGE as usize).expect("memory");
+    let end = 0x1001_0000 + RANGES * PAGE;
+    for (name, sew, width) in [("e8", 0, 0), ("e16", 1, 5), ("e32", 2, 6)] {
+        let vlse = 2 << 26 | 1 << 25 | A2.number() << 15 | width << 12 | 8 << 7 | 0x07_u32;
+        let mut program = Assembly::new().li(A2, end - PAGE - 1).vsetvli(T0, Reg::ZERO, sew << 3 | 3);
+        let top = program.pc();
+        for _ in 0..60 {
+            program = program.raw(&vlse.to_le_bytes());
+        }
+        let code = program.jal(Reg::ZERO, top).code();
+        let mut space = Space::new().expect("a space");
+        for base in (end - RANGES * PAGE..end).step_by(PAGE as usize) {
+            space.map(RegionKind::Scratchpad, base, &region, 0, PAGE, Access::Write).expect("mapped");
+        }
+        let mut slot = Slot::new(0, space);
+        slot.view().set_checks(Checks::Page);
+        let task = Task { limits: Limits { time: Some(1000), instructions: None }, ..task(OWN, &code, None) };
+        let begin = processor_time();
+        let exit = executor.run(&mut slot, &mut [], &task, &mut NoDevice);
+        let taken = processor_time() - begin;
+        println!("{name}: {taken} ns");
+        assert!(matches!(exit, Exit::Fault(fault) if fault.cause == Cause::Watchdog), "{exit:?}");
+        assert!(taken < LATE, "{name}: {taken} ns");
+    }
 }
 
 /// Programs of random bytes.

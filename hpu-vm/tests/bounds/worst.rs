@@ -133,6 +133,49 @@ pub fn soup(random: &mut Random, words: u32) -> Vec<u8> {
     (0..words).flat_map(|_| word(random).to_le_bytes()).collect()
 }
 
+/// Registers move on by one and then are jumped to or not, with any half an instruction of its own: many ways, and many
+/// values on each. Always all of program memory: a small image of this kind is no work.
+fn moves_and_jumps() -> Image {
+    const WHOLE: u32 = 0x8000;
+    const NONE: [u8; 2] = [1, 0];
+    let halves = |half: u32| half.to_le_bytes().into_iter().take(2);
+    // `c.mv`
+    let moves = (12..32).rev().flat_map(|to: u32| halves(0x8002 | to << 7 | (to - 1) << 2));
+    let load = Inst::new(Op::Lw).rd(Reg::new(11)).rs1(Reg::SP).imm(-4).encode().to_le_bytes();
+    let skip = Inst::new(Op::Beq).rs1(Reg::new(8)).rs2(Reg::A0).imm(6).encode().to_le_bytes();
+    // `c.jr a0`
+    let jump = skip.into_iter().chain(halves(0x8002 | 10 << 7));
+    let begin = NONE.repeat(234).into_iter().chain(moves).chain(load);
+    let bytes = begin.chain(std::iter::repeat_n(jump, WHOLE as usize).flatten()).take(WHOLE as usize).collect();
+    Image { bytes, taken: (CODE..CODE + WHOLE).step_by(2).collect(), width: 2.0 }
+}
+
+fn vector(bits: u32) -> Inst {
+    Inst::new(Op::Vector).imm(bits.cast_signed())
+}
+
+/// Instructions after one that sets the vector type to eight registers at a time, of bytes, as many as there can be or as
+/// a register says.
+fn vectors(known: bool, mut make: impl FnMut(&mut Random, u32) -> Inst) -> Image {
+    let length = if known { 0 } else { 10 };
+    each(move |random, index| match index {
+        27 => vector(3 << 20 | length << 15 | 7 << 12 | 5 << 7 | 0x57),
+        index => make(random, index),
+    })
+}
+
+/// `vadd.vv` of groups of eight.
+fn vector_add(random: &mut Random) -> Inst {
+    let [vd, vs2, vs1] = [(); 3].map(|()| random.below(4) * 8);
+    vector(1 << 25 | vs2 << 20 | vs1 << 15 | vd << 7 | 0x57)
+}
+
+/// `vle8.v` or `vse8.v`.
+fn vector_memory(random: &mut Random) -> Inst {
+    let opcode = random.choose(&[0x07, 0x27]);
+    vector(1 << 25 | register(random).number() << 15 | (random.below(4) * 8) << 7 | opcode)
+}
+
 /// Names and images.
 pub fn images() -> Vec<(&'static str, Image)> {
     let wait = DRIVER_BASE + COMMAND_WAIT;
@@ -181,6 +224,20 @@ pub fn images() -> Vec<(&'static str, Image)> {
         ("jumps, none taken", each(jump)),
         ("jumps, all taken", each(jump).taken(4)),
         ("jumps and memory, all halves taken", each(jump_or_load).taken(2)),
+        ("moves and jumps, all halves taken", moves_and_jumps()),
+        ("vector additions", vectors(true, |random, _| vector_add(random))),
+        ("vector additions of unknown length", vectors(false, |random, _| vector_add(random))),
+        (
+            "vector additions and branches",
+            vectors(
+                false,
+                |random, index| {
+                    if index.is_multiple_of(2) { vector_add(random) } else { branch(random, index, 4) }
+                },
+            ),
+        ),
+        ("vector memory", vectors(true, |random, _| vector_memory(random))),
+        ("vector memory of unknown length", vectors(false, |random, _| vector_memory(random))),
         ("device stores", Image::of((0..SIZE / 4).map(store))),
         ("counters", each(|random, _| Inst::new(Op::Csrrs).rd(register(random)).imm(0xc00))),
         ("system calls", each(|_, _| Inst::new(Op::Ecall))),

@@ -1,7 +1,8 @@
 //! Translated code on a [`Space`](hpu_vm::memory::Space), in every way it can be translated.
 
-use hpu_vm::Exit;
 use hpu_vm::jit::{Atomics, Executor, Limits, Options, Slot, Source, Task, Translation};
+use hpu_vm::{Checks, Exit};
+use spin_abi::fault::Cause;
 use spin_abi::map::RETURN_ADDRESS;
 
 use crate::device::Recorder;
@@ -23,6 +24,20 @@ pub fn all() -> impl Iterator<Item = Options> {
     atomics.flat_map(move |atomics| {
         ways.map(|(observe, any_device)| Options { atomics, observe, any_device, counting: true, ..Options::default() })
     })
+}
+
+/// Whether a counted translation that ended so has counted all: a signal that ends it does not, and a task that is finished is
+/// within an instruction.
+fn counts(checks: Checks, exit: Exit) -> bool {
+    let by_signal = |cause| match checks {
+        Checks::Page => matches!(cause, Cause::LoadAccess | Cause::StoreAccess | Cause::StackOverflow),
+        // Bounds do not tell what may be written.
+        Checks::Exact => cause == Cause::StoreAccess,
+    };
+    match exit {
+        Exit::Fault(fault) => fault.cause != Cause::DeviceAccess && !by_signal(fault.cause),
+        exit => exit == Exit::Returned,
+    }
 }
 
 impl Engine for Jit {
@@ -56,6 +71,7 @@ impl Engine for Jit {
             Exit::Finished | Exit::Parked => slot.hart().pc,
         };
         let state = options.observe.then(|| (pc, slot.hart().x));
-        Outcome { exit, state, retired: None, blocks: kept.blocks(program), log: recorder.log }
+        let retired = (options.counting && counts(program.checks, exit)).then(|| slot.hart().retired());
+        Outcome { exit, state, retired, blocks: kept.blocks(program), log: recorder.log }
     }
 }

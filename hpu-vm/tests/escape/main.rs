@@ -14,8 +14,12 @@ mod attack;
 mod canary;
 mod commands;
 mod control;
+mod devices;
+mod inherited;
+mod packets;
 mod signals;
 mod sweep;
+mod views;
 
 use attack::Tried;
 

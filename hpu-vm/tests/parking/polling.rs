@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use hpu_vm::jit::{Executor, Limits, Options, Task};
 use hpu_vm::memory::Region;
-use hpu_vm::{Code, Exit, NoDevice, Op, Reg, RegionKind};
+use hpu_vm::{Code, Device, Exit, NoDevice, Op, Reg, RegionKind, Trap, View};
+use spin_abi::fault::Cause;
+use spin_abi::map::STDOUT_BASE;
 
 use crate::assembly::{A2, A3, A4, Assembly};
 use crate::guest::{Guest, MACHINE, OWN, Place, task, translate};
@@ -74,4 +76,61 @@ fn two_that_wait_for_each_other_both_finish() {
         assert_eq!(exits, [Exit::Returned; 2], "{options:?}");
         assert_eq!([b, c, d].map(|address| guests[0].word(address)), [7, 7, 0], "{options:?}");
     }
+}
+
+/// Lets each access wait once.
+#[derive(Default)]
+struct Once {
+    waited: bool,
+}
+
+impl Device for Once {
+    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
+        self.waited = !self.waited;
+        if self.waited { Err(Trap::Wait) } else { Ok(0) }
+    }
+
+    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
+        Ok(())
+    }
+}
+
+/// Runs a task that never ends with a limit of 3 ms, and goes on with it whenever it is parked, up to `most` times.
+fn parks_until_ended(program: &Assembly, may_park: bool, most: u32) {
+    let executor = Executor::new().expect("a timer");
+    let code = program.code();
+    let translation = translate(&code, &[], Options::default());
+    for translation in [None, Some(&translation)] {
+        let limits = Limits { time: Some(3000), instructions: None };
+        let task = Task { limits, may_park, ..task(OWN, &code, translation) };
+        let (mut guest, mut device, mut parks) = (Guest::new(OWN, &code, 0), Once::default(), 0);
+        let mut exit = executor.run(&mut guest.slot, &mut [], &task, &mut device);
+        while exit == Exit::Parked && parks < most {
+            parks += 1;
+            exit = executor.resume(&mut guest.slot, &mut [], &task, &mut device);
+        }
+        let ended = matches!(exit, Exit::Fault(fault) if fault.cause == Cause::Watchdog);
+        assert!(ended && parks > 0, "translated {}: {exit:?} after {parks} parks", translation.is_some());
+        // The next task has all of the time again.
+        assert_eq!(executor.run(&mut guest.slot, &mut [], &task, &mut device), Exit::Parked);
+    }
+}
+
+#[test]
+fn the_time_limit_of_who_polls_is_for_all_its_turns() {
+    let program = Assembly::new().li(A2, OWN.data);
+    let head = program.pc();
+    // Each turn takes a good part of half a millisecond at least.
+    parks_until_ended(&program.imm(Op::Lw, A3, A2, 0).branch(Op::Beq, A3, Reg::ZERO, head).ret(), true, 100);
+}
+
+#[test]
+fn the_time_limit_of_who_waits_for_a_device_is_for_all_its_turns() {
+    let program = Assembly::new().li(A2, STDOUT_BASE);
+    let head = program.pc();
+    let program = program.li(A3, 2000);
+    let spin = program.pc();
+    let program = program.imm(Op::Addi, A3, A3, -1).branch(Op::Bne, A3, Reg::ZERO, spin);
+    // A turn takes a microsecond at least.
+    parks_until_ended(&program.imm(Op::Lw, A4, A2, 0).jal(Reg::ZERO, head), false, 30_000);
 }

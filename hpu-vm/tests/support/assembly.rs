@@ -107,6 +107,35 @@ impl Assembly {
         }
     }
 
+    /// Adds `vsetvli rd, rs1, vtype`: as many elements as there can be if `rs1` alone is x0.
+    pub fn vsetvli(self, rd: Reg, rs1: Reg, vtype: u32) -> Self {
+        self.word(vtype << 20 | rs1.number() << 15 | 7 << 12 | rd.number() << 7 | 0x57)
+    }
+
+    /// Adds `vadd.vv`.
+    pub fn vadd(self, vd: u32, vs2: u32, vs1: u32) -> Self {
+        self.word(1 << 25 | vs2 << 20 | vs1 << 15 | vd << 7 | 0x57)
+    }
+
+    /// Adds `vle8.v vd, (rs1)`.
+    pub fn vle8(self, vd: u32, rs1: Reg) -> Self {
+        self.word(1 << 25 | rs1.number() << 15 | vd << 7 | 0x07)
+    }
+
+    /// Adds `vse8.v vs3, (rs1)`.
+    pub fn vse8(self, vs3: u32, rs1: Reg) -> Self {
+        self.word(1 << 25 | rs1.number() << 15 | vs3 << 7 | 0x27)
+    }
+
+    /// Adds `vse32.v vs3, (rs1)`.
+    pub fn vse32(self, vs3: u32, rs1: Reg) -> Self {
+        self.word(1 << 25 | rs1.number() << 15 | 6 << 12 | vs3 << 7 | 0x27)
+    }
+
+    fn word(self, bits: u32) -> Self {
+        self.raw(&bits.to_le_bytes())
+    }
+
     /// Adds `ret`.
     pub fn ret(self) -> Self {
         self.imm(Op::Jalr, Reg::ZERO, Reg::RA, 0)

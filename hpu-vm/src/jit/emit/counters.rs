@@ -78,6 +78,7 @@ impl Emitter<'_> {
     pub(super) fn csr(&mut self, inst: &Inst) -> bool {
         let reads_only = matches!(inst.op, Op::Csrrs | Op::Csrrc | Op::Csrrsi | Op::Csrrci) && inst.rs1 == Reg::ZERO;
         let csr = Csr::from_number(inst.imm.cast_unsigned()).filter(|_| reads_only);
+        self.begins.vectors |= matches!(csr, Some(Csr::VectorLength | Csr::VectorType));
         let value = match csr {
             Some(Csr::HartId) => self.load_state(I32, offset_of!(State, hart.id)),
             Some(Csr::Cycle(half)) => self.counter(half, Some(offset_of!(State, hart.cycle_offset))),

@@ -149,6 +149,7 @@ impl Emitter<'_> {
         self.known = Known::default();
         // It is nobody's instruction; a task that is ended here is ended somewhere in its handler.
         self.pc = plan.blocks[0].start;
+        self.index = 0;
         self.locate(false);
         let address = self.builder.block_params(dispatch)[0];
         let mut switch = Switch::new();

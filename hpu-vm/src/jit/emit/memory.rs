@@ -14,8 +14,8 @@ use spin_abi::regs::{COMMAND_ISSUE, TASK_END, TASK_FIRST};
 
 use super::{Emitter, GUEST, TRUSTED, offset};
 use crate::device::{CommandRegisters, is_device};
-use crate::inst::{Inst, Op, Reg};
-use crate::jit::accesses::size;
+use crate::inst::{Inst, Op};
+use crate::jit::accesses::{may_be_device, size};
 use crate::jit::state::State;
 
 /// A host address: base and constant offset.
@@ -96,7 +96,7 @@ impl Emitter<'_> {
                 None => Access::Memory(self.memory(inst)),
             };
         }
-        if self.known.may_be_device(inst.rs1) || (self.any_device && inst.rs1 != Reg::SP) {
+        if may_be_device(inst, &self.known, self.any_device) {
             return Access::Either;
         }
         Access::Memory(self.memory(inst))

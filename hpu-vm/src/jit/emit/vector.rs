@@ -25,6 +25,7 @@ use crate::jit::facts::{Facts, reads};
 use crate::jit::plan::{BlockId, Plan};
 use crate::jit::state::{Calls, State};
 use crate::jit::vectors::{self, Setting, VRegs};
+use crate::vector::vtype::VILL;
 use crate::vector::{Configure, Length, VLEN_BYTES, VReg, VectorInst, Width};
 
 /// Instructions of the intermediate representation that may be spent on the vector instructions of a function: one of
@@ -71,6 +72,17 @@ impl Vectors {
         self.forget_firsts();
     }
 
+    /// What is known at the current instruction.
+    pub(super) const fn setting(&self) -> Setting {
+        self.setting
+    }
+
+    /// Goes back to where `setting` was known.
+    pub(super) const fn go_back(&mut self, setting: Setting) {
+        self.setting = setting;
+        self.forget_firsts();
+    }
+
     /// Goes on in a block that not all that was emitted before leads to.
     pub(super) const fn forget_firsts(&mut self) {
         self.firsts = [None; 32];
@@ -86,6 +98,7 @@ struct Touched {
 impl Emitter<'_> {
     /// A vector instruction; `false` when it is left to the interpreter, with all that follows.
     pub(super) fn vector(&mut self, inst: &Inst) -> bool {
+        self.begins.vectors = true;
         let vector = inst.vector().filter(|_| self.vectors.variables.is_some() && self.vectors.room > 0);
         let Some(vector) = vector else {
             let (pc, live) = (self.constant(self.pc), self.live[self.index]);
@@ -137,6 +150,7 @@ impl Emitter<'_> {
         self.save_vectors(touched.reads);
         let (pc, bits) = (self.constant(self.pc), self.constant(inst.imm.cast_unsigned()));
         self.store_state(pc, offset_of!(State, hart.pc));
+        self.publish_count();
         let result = self.call_host(offset_of!(Calls, vector), &[bits]);
         let ended = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, result, 0);
         let (go_on, fault_return) = (self.builder.create_block(), self.fault_return);
@@ -220,6 +234,15 @@ impl Emitter<'_> {
 
     /// Registers at a handler's first instruction.
     pub(super) fn begin_vectors(&mut self) {
+        if self.begins.vectors {
+            let (none, illegal) = (self.constant(0), self.constant(VILL));
+            self.store_state(none, offset_of!(State, hart.vector.vl));
+            self.store_state(illegal, offset_of!(State, hart.vector.vtype));
+        }
+        self.zero_vectors();
+    }
+
+    fn zero_vectors(&mut self) {
         if self.vectors.variables.is_some() {
             let zero = self.zeroes();
             (0..32).map(VReg::new).for_each(|reg| self.set_vector_register(reg, zero));
@@ -238,7 +261,7 @@ impl Emitter<'_> {
 
     /// Takes all registers from the hart.
     pub(super) fn load_all_vectors(&mut self) {
-        self.begin_vectors();
+        self.zero_vectors();
         self.load_vectors(self.vectors.written);
     }
 
