@@ -229,6 +229,10 @@ pub struct Install {
     /// Microseconds a handler may run: `None` = the daemon's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watchdog_us: Option<u64>,
+    /// Microseconds that an open message may wait for its next packet before it is ended and its queue given to another:
+    /// `None` = for ever, as long as queues are free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_timeout_us: Option<u64>,
     /// How exact memory checks are.
     #[serde(skip_serializing_if = "is_default")]
     pub checks: Checks,
@@ -311,6 +315,14 @@ pub struct ContextInfo {
     pub faults: Vec<FaultInfo>,
 }
 
+impl ContextInfo {
+    /// Adds what another thread knows of the same context.
+    pub fn merge(&mut self, other: Self) {
+        crate::counters::add_named(&mut self.counters, other.counters);
+        self.faults.extend(other.faults);
+    }
+}
+
 /// How a context's handlers are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -327,6 +339,8 @@ pub struct RunInfo {
     pub watchdog_us: u64,
     /// Instructions a handler may run, if they are counted.
     pub instruction_limit: Option<u64>,
+    /// Microseconds that an open message may wait for its next packet, if not for ever.
+    pub message_timeout_us: Option<u64>,
 }
 
 /// A fault with the names that the image gives its addresses.

@@ -1,5 +1,8 @@
 //! Counters: one per cause, so that every packet that was not processed is found under the reason why.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 macro_rules! counters {
     ($($variant:ident $name:literal $meaning:literal)*) => {
         /// A counter. Its value in an array of [`Counter::COUNT`] words is its index.
@@ -55,12 +58,32 @@ counters! {
     DropUnmatched "drop_unmatched" "frames that reached user space but match no context any more"
     DropRemoved "drop_removed" "frames queued for a context when it was removed"
     MessagesEvicted "messages_evicted" "open messages ended early because another message needed their queue"
+    MessagesTimedOut "messages_timed_out" "open messages ended because their next packet did not come in time"
     DropNoMpq "drop_no_mpq" "frames of a new message while every message queue was taken by open messages"
+}
+
+/// Adds the values of counters to those of the same names, and appends the others.
+pub fn add_named(sums: &mut Vec<(String, u64)>, counters: impl IntoIterator<Item = (String, u64)>) {
+    for (name, value) in counters {
+        match sums.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += value,
+            None => sums.push((name, value)),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Counter;
+    use super::{Counter, add_named};
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    #[test]
+    fn counters_add_up_by_name() {
+        let mut sums = vec![("a".to_string(), 1), ("b".to_string(), 2)];
+        add_named(&mut sums, vec![("b".to_string(), 5), ("c".to_string(), 7)]);
+        assert_eq!(sums, [("a".to_string(), 1), ("b".to_string(), 7), ("c".to_string(), 7)]);
+    }
 
     #[test]
     fn indices_follow_the_list() {

@@ -11,18 +11,22 @@
 //! * [`odd`]: frames that kernels rarely send: tagged, padded, with options, fragments, cut short.
 //! * [`raw`]: a packet socket to send those with.
 //! * [`handlers`]: what the paper's handlers cost a packet, by each way to run them.
+//! * [`engine`]: what a packet costs the engine.
+//! * [`report`]: tables and rows of figures.
 //! * [`counters`]: numbers out of `spinctl stats --json`.
 #![deny(unsafe_code)]
 
 pub mod capture;
 pub mod content;
 pub mod counters;
+pub mod engine;
 pub mod handlers;
 pub mod odd;
 pub mod outcome;
 pub mod pcap;
 pub mod ping;
 pub mod raw;
+pub mod report;
 pub mod tcp;
 pub mod udp;
 pub mod wire;

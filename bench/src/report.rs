@@ -1,6 +1,10 @@
 //! The table for people and the rows for programs.
 
-use super::case::Case;
+use std::fmt::Display;
+use std::fs;
+use std::io;
+use std::path::Path;
+
 use serde::Serialize;
 
 /// The variant that others are compared with.
@@ -31,7 +35,7 @@ impl Row {
     /// # Panics
     /// There were none.
     #[must_use]
-    pub fn new(case: Case, variant: &'static str, mut times: Vec<f64>) -> Self {
+    pub fn new(case: impl Display, variant: &'static str, mut times: Vec<f64>) -> Self {
         times.sort_by(f64::total_cmp);
         let (rounds, median) = (times.len(), times[times.len() / 2]);
         Self {
@@ -44,6 +48,17 @@ impl Row {
             rounds,
         }
     }
+}
+
+/// Writes rows as an array of JSON, into a folder that is made if it is missing.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(path: &Path, rows: &[impl Serialize]) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, serde_json::to_vec_pretty(rows)?)
 }
 
 /// The head of the table.

@@ -6,6 +6,9 @@ use serde::Deserialize;
 use spin_abi::control::{DEFAULT_SOCKET, Engine, Install};
 use spin_abi::map::Machine;
 
+/// Most queues, and most packets that wait.
+const MOST: u32 = 1 << 20;
+
 /// The configuration file, TOML. Every key is optional.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -27,6 +30,11 @@ pub struct File {
     pub idle: Option<Idle>,
     /// Attach the XDP program in this mode. Default `auto`.
     pub xdp_mode: Option<XdpMode>,
+    /// Cores for the engine's threads, one each, which share the machine's clusters and the interface's queues. Default: one
+    /// thread, on any core.
+    pub cores: Vec<usize>,
+    /// How much each thread has room for.
+    pub sizes: Sizes,
     /// What applications may take.
     pub limits: Limits,
     /// Contexts installed at start, in order of priority.
@@ -74,6 +82,22 @@ pub enum XdpMode {
     Native,
     /// In the kernel's generic hook.
     Generic,
+}
+
+/// How much the engine has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sizes {
+    /// Message processing queues: messages open at the same time. Default: PsPIN's 256.
+    pub queues: u32,
+    /// HERs, packets that wait for their handlers, at the same time.
+    pub hers: u32,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { queues: 256, hers: 1024 }
+    }
 }
 
 /// What applications may take, all of them together unless said otherwise.
@@ -157,6 +181,28 @@ pub enum ConfigError {
     /// Not a file mode.
     #[error("socket_mode {0:?} is not an octal file mode such as \"0660\"")]
     BadMode(String),
+    /// A core twice.
+    #[error("core {0} is given twice: each thread needs one of its own")]
+    SameCore(usize),
+    /// More threads than clusters.
+    #[error("{cores} cores for {clusters} clusters: at most one each")]
+    ManyCores {
+        /// Cores given.
+        cores: usize,
+        /// Clusters of the machine.
+        clusters: u32,
+    },
+    /// A NIC that only one thread can serve.
+    #[error("{0} cores: only an interface can be served by more than one")]
+    OneQueue(usize),
+    /// No room at all, or more than numbers of queues and packets can name.
+    #[error("sizes.{name} {size}: between 1 and {MOST}")]
+    Size {
+        /// Which.
+        name: &'static str,
+        /// What was asked for.
+        size: u32,
+    },
     /// A limit that lets nothing run.
     #[error("limits.{0} is 0: no handler could run")]
     NoTime(&'static str),
@@ -193,6 +239,10 @@ pub struct Config {
     pub idle: Idle,
     /// XDP attachment.
     pub xdp_mode: XdpMode,
+    /// Cores of the engine's threads; none: one thread on any.
+    pub cores: Vec<usize>,
+    /// Room for messages and packets.
+    pub sizes: Sizes,
     /// Limits.
     pub limits: Limits,
     /// Contexts to start with.
@@ -209,6 +259,13 @@ impl TryFrom<File> for Config {
             (None, None) => return Err(ConfigError::NoNic),
             (Some(iface), Some(nic)) => return Err(ConfigError::TwoNics { iface, nic }),
         };
+        let machine = file.preset.unwrap_or(Preset::Pspin).machine();
+        check_cores(&file.cores, &nic, &machine)?;
+        for (name, size) in [("queues", file.sizes.queues), ("hers", file.sizes.hers)] {
+            if !(1..=MOST).contains(&size) {
+                return Err(ConfigError::Size { name, size });
+            }
+        }
         if file.limits.watchdog_us == 0 {
             return Err(ConfigError::NoTime("watchdog_us"));
         }
@@ -217,16 +274,32 @@ impl TryFrom<File> for Config {
         }
         Ok(Self {
             nic,
-            machine: file.preset.unwrap_or(Preset::Pspin).machine(),
+            machine,
             engine: file.engine.unwrap_or_default(),
             socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
             socket_mode: file.socket_mode.map_or(Ok(0o660), |text| octal(&text))?,
             idle: file.idle.unwrap_or(Idle::Sleep),
             xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
+            cores: file.cores,
+            sizes: file.sizes,
             limits: file.limits,
             contexts: file.context,
         })
     }
+}
+
+fn check_cores(cores: &[usize], nic: &Nic, machine: &Machine) -> Result<(), ConfigError> {
+    let again = cores.iter().enumerate().find(|(index, core)| cores[..*index].contains(core));
+    if let Some((_, &core)) = again {
+        return Err(ConfigError::SameCore(core));
+    }
+    if cores.len() > machine.clusters as usize {
+        return Err(ConfigError::ManyCores { cores: cores.len(), clusters: machine.clusters });
+    }
+    if cores.len() > 1 && !matches!(nic, Nic::Interface(_)) {
+        return Err(ConfigError::OneQueue(cores.len()));
+    }
+    Ok(())
 }
 
 fn octal(text: &str) -> Result<u32, ConfigError> {
@@ -312,6 +385,23 @@ mod tests {
         assert!(toml::from_str::<File>("ifacce = 'eth0'").is_err());
         assert!(toml::from_str::<File>("[limits]\ncontext = 3").is_err());
         assert!(toml::from_str::<File>("engine = 'steam'").is_err());
+    }
+
+    #[test]
+    fn each_thread_has_a_core_and_a_cluster() {
+        assert_eq!(config("iface = 'a'\ncores = [1, 0]").unwrap().cores, [1, 0]);
+        assert!(matches!(config("iface = 'a'\ncores = [1, 1]"), Err(ConfigError::SameCore(1))));
+        assert!(matches!(config("iface = 'a'\ncores = [0, 1, 2, 3, 4]"), Err(ConfigError::ManyCores { .. })));
+        assert!(matches!(config("nic = 'loopback'\ncores = [0, 1]"), Err(ConfigError::OneQueue(2))));
+    }
+
+    #[test]
+    fn sizes_have_bounds() {
+        assert_eq!(config("nic = 'loopback'\n[sizes]\nqueues = 4096").unwrap().sizes.queues, 4096);
+        for bad in ["queues = 0", "hers = 0", "queues = 2000000"] {
+            let refused = config(&format!("nic = 'loopback'\n[sizes]\n{bad}")).unwrap_err().to_string();
+            assert!(refused.contains("between 1 and"), "{refused}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use hpu_vm::Image;
 use hpu_vm::jit::{self, Options, Translation};
@@ -13,7 +14,7 @@ use spin_matcher::TableEntry;
 use spin_shm::Region;
 
 use crate::counts::Counts;
-use crate::hpu::Hpu;
+use crate::hpu::Hpus;
 use crate::memory::ImageMemory;
 use crate::mpq::Stage;
 
@@ -114,14 +115,16 @@ pub struct Context {
     pub options: Options,
     /// Header, payload and completion handler.
     pub handlers: [Option<Handler>; 3],
-    /// HPU 0 of each cluster, with the memory its tasks see.
-    pub hpus: Box<[Hpu]>,
+    /// HPU 0 of each of the thread's clusters, with the memory its tasks see.
+    pub hpus: Hpus,
     /// Host memory, if it asked for some.
     pub host: Option<HostMemory>,
     /// Bytes of a packet to copy to L1.
     pub l1_bytes: usize,
     /// How long a handler may run.
     pub limits: jit::Limits,
+    /// How long an open message may wait for its next packet.
+    pub message_timeout: Option<Duration>,
     /// How its handlers are run, as it was asked for.
     pub run: RunInfo,
     /// Its counters.
@@ -149,7 +152,7 @@ impl Context {
     /// Tells handlers where host memory is.
     pub fn describe_host(&mut self) {
         if let Some(host) = &self.host {
-            self.hpus.iter_mut().for_each(|hpu| hpu.set_host(host));
+            self.hpus.set_host(host);
         }
     }
 

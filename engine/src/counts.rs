@@ -14,12 +14,14 @@ impl Default for Counts {
 
 impl Counts {
     /// Adds `n` to a counter.
+    #[inline]
     pub fn add(&mut self, counter: Counter, n: u64) {
         self.0[counter as usize] += n;
     }
 
     /// A counter's value.
     #[must_use]
+    #[inline]
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize]
     }

@@ -1,35 +1,32 @@
-//! spind's main loop: the engine's turns, applications' requests between them, and a graceful end.
+//! spind: opens the NIC, starts the engine's threads, and carries out applications' requests until the end.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use spin_abi::control::{MAX_BLOB, Reply, Request, Stats};
+use spin_abi::control::{ContextInfo, Reply, Request, Stats};
 use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
 use spin_nic::memory::MemoryQueue;
-use spin_nic::pcap::{Packet, PcapQueue, read_all, write_all};
+use spin_nic::pcap::PcapQueue;
 use spin_nic::{NicError, Queue};
 
-use crate::config::{Config, Idle, Limits, Nic, StaticContext, XdpMode};
+use crate::config::{Config, Limits, Nic, StaticContext, XdpMode};
 use crate::install::{InstallError, Prepared, User};
 use crate::loader::Loader;
+use crate::memory::saturate;
 use crate::pipeline::Engine;
 use crate::privileges;
+use crate::replay::replay;
 use crate::server::{Answer, Server, ServerError, Ticket, Work};
 use crate::statistics::Statistics;
+use crate::threads::{Common, Worker};
 
 /// Frames in flight between the two ends of the loopback NIC.
 const LOOPBACK_FRAMES: usize = 1024;
-/// Bytes of a packet's record head in a capture.
-const RECORD: usize = 16;
-/// Turns without a packet before the thread sleeps: a burst's next packet is usually closer than a wake-up.
-const TURNS_BEFORE_SLEEP: u32 = 2_000;
-/// Longest sleep: how late a signal that arrives just before it can be noticed.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// How long frames that handlers sent may take to leave after the last one was received.
-const DRAIN: Duration = Duration::from_millis(500);
+/// Longest wait for a request: how late a signal that arrives just before it can be noticed.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// Why spind stopped.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +43,9 @@ pub enum DaemonError {
     /// Handlers cannot be run.
     #[error("cannot run handlers: {0}")]
     Thread(String),
+    /// Requests cannot be waited for.
+    #[error("cannot wait for requests: {0}")]
+    Wait(rustix::io::Errno),
     /// Capabilities cannot be given up.
     #[error("cannot give up capabilities: {0}")]
     Privileges(rustix::io::Errno),
@@ -69,100 +69,87 @@ pub enum DaemonError {
 
 /// The daemon, ready to run.
 pub struct Daemon {
-    engine: Engine,
+    /// At least one; the first speaks for the NIC.
+    workers: Vec<Worker>,
     /// The far end of the loopback NIC.
     far: Option<MemoryQueue>,
     server: Server,
     limits: Limits,
-    idle: Idle,
     /// The NIC's end is the end of the job, not a failure.
     ends: bool,
-    start: Instant,
+    /// What the NIC is, in words.
+    nic: String,
+    common: Common,
 }
 
 impl Daemon {
     /// Checks each of the configuration's contexts and binds the control socket before the NIC is touched; then opens it
-    /// and installs the contexts.
+    /// and installs the contexts. The engine's threads end soon after `stop` is set.
     ///
     /// # Errors
     /// See [`DaemonError`].
-    pub fn new(config: &Config) -> Result<Self, DaemonError> {
+    pub fn new(config: &Config, stop: &Arc<AtomicBool>) -> Result<Self, DaemonError> {
         raise_descriptors();
         let loader = Arc::new(Loader::new(config.machine, config.engine));
         let contexts: Vec<_> =
             config.contexts.iter().map(|context| prepare(context, config, &loader)).collect::<Result<_, _>>()?;
-        let mut server = Server::bind(&config.socket, config.socket_mode)?;
-        let (nic, far) = open(config)?;
-        tracing::info!("serving {}", nic.describe());
-        let mut engine = Engine::new(loader.clone(), nic).map_err(|error| DaemonError::Thread(error.to_string()))?;
-        for (prepared, context) in contexts.into_iter().zip(&config.contexts) {
-            engine.install(prepared, &config.limits).map_err(|source| failed(context, source))?;
-        }
+        let server = Server::bind(&config.socket, config.socket_mode)?;
+        let (nics, far) = open(config)?;
+        let nic = nics.iter().map(|nic| nic.describe()).collect::<Vec<_>>().join("; ");
+        tracing::info!("serving {nic}");
+        // Threads started from here on have no other privileges.
         privileges::drop_unneeded().map_err(DaemonError::Privileges)?;
-        server.start(loader, config.limits)?;
-        tracing::info!("listening on {}", config.socket.display());
+        let common = Common {
+            loader: loader.clone(),
+            sizes: config.sizes,
+            idle: config.idle,
+            stop: stop.clone(),
+            start: Instant::now(),
+            ended: server.waker(),
+        };
+        let workers = start_workers(config, &common, nics)?;
         let ends = matches!(config.nic, Nic::Pcap { .. });
-        Ok(Self { engine, far, server, limits: config.limits, idle: config.idle, ends, start: Instant::now() })
+        let mut daemon = Self { workers, far, server, limits: config.limits, ends, nic, common };
+        for (prepared, context) in contexts.into_iter().zip(&config.contexts) {
+            daemon.install(prepared).map_err(|source| failed(context, source))?;
+        }
+        daemon.server.start(loader, config.limits)?;
+        tracing::info!("listening on {}", config.socket.display());
+        Ok(daemon)
     }
 
-    /// Runs until `stop` is set or the NIC is exhausted, then lets what is under way finish.
+    /// Carries out requests until it is told to stop or the NIC is exhausted, then lets what is under way finish.
     ///
     /// # Errors
     /// When the NIC fails.
-    pub fn run(mut self, stop: &Arc<AtomicBool>) -> Result<Statistics, DaemonError> {
-        let mut empty_turns = 0;
-        while !stop.load(Ordering::Relaxed) {
-            // One request a turn: however many wait, packets and signals are seen to in between.
-            let asked = self.server.next().map(|ticket| self.serve(ticket)).is_some();
-            if self.turn()? > 0 || asked {
-                empty_turns = 0;
-                continue;
-            }
-            if self.engine.nic.exhausted() {
-                if !self.ends {
-                    return Err(DaemonError::Gone(self.engine.nic.describe()));
-                }
-                break;
-            }
-            empty_turns += 1;
-            if self.idle == Idle::Sleep && empty_turns >= TURNS_BEFORE_SLEEP {
-                self.engine.nic.wait(Some(self.server.wake()), LONGEST_SLEEP)?;
-                self.server.clear_wake();
-                empty_turns = 0;
+    pub fn run(mut self) -> Result<Statistics, DaemonError> {
+        while !self.common.stop.load(Relaxed) && !self.workers.iter().any(Worker::ended) {
+            self.server.wait(LONGEST_WAIT).map_err(DaemonError::Wait)?;
+            while let Some(ticket) = self.server.next() {
+                self.serve(ticket);
             }
         }
-        self.drain()?;
-        Ok(self.engine.statistics())
-    }
-
-    fn turn(&mut self) -> Result<usize, NicError> {
-        let start = self.start;
-        self.engine.turn(|| start.elapsed())
-    }
-
-    /// No new frames are matched; those already received are processed, and all that was sent leaves.
-    fn drain(&mut self) -> Result<(), NicError> {
-        self.engine.nic.set_rules(&[])?;
-        let deadline = Instant::now() + DRAIN;
-        while (self.turn()? > 0 || self.engine.backlog() > 0) && Instant::now() < deadline {}
-        match self.engine.backlog() {
-            0 => {}
-            left => tracing::warn!("{left} frames were not sent: the NIC took none for {DRAIN:?}"),
+        let told = self.common.stop.swap(true, Relaxed);
+        let mut statistics = Statistics::default();
+        for worker in self.workers {
+            statistics.merge(&worker.join()?);
         }
-        Ok(())
+        if told || self.ends { Ok(statistics) } else { Err(DaemonError::Gone(self.nic)) }
     }
 
     fn serve(&mut self, ticket: Ticket) {
         let Ticket { work, reply } = ticket;
         let answer = match work {
             Work::Install(prepared) => {
-                self.engine.install(*prepared, &self.limits).map(Answer::Installed).map_err(|error| error.to_string())
+                self.install(*prepared).map(Answer::Installed).map_err(|error| error.to_string())
             }
-            Work::Replay(capture) => self.replay(&capture).map(|sent| Answer::Reply(Reply::Ok, sent, None)),
+            Work::Replay(capture) => self.replay(capture).map(|sent| Answer::Reply(Reply::Ok, sent, None)),
             Work::Request(request, user) => match request {
-                Request::Remove { context } => done(self.engine.remove(context, user)),
-                Request::MapHost { context, address } => done(self.engine.map_host(context, user, address)),
-                Request::List => Ok(Reply::Contexts { contexts: self.engine.context_infos() }),
+                Request::Remove { context } => done(self.remove(context, user)),
+                Request::MapHost { context, address } => {
+                    done(self.all(move |engine| engine.map_host(context, user, address)))
+                }
+                Request::List => Ok(Reply::Contexts { contexts: self.context_infos() }),
                 Request::Stats => Ok(Reply::Stats(self.stats())),
                 Request::HostMemory { context } => {
                     return reply.answer(self.host_memory(context, user).map_err(|error| error.to_string()));
@@ -174,69 +161,117 @@ impl Daemon {
         reply.answer(answer);
     }
 
+    /// Links a context in on every thread, then has the NIC hand over its frames. Ids are the same everywhere, since all
+    /// threads install and remove the same contexts in the same order.
+    fn install(&mut self, prepared: Prepared) -> Result<u32, InstallError> {
+        let limits = self.limits;
+        let mut rest = Some(prepared);
+        let mut linked = Err(InstallError::Stopped);
+        for (index, worker) in self.workers.iter().enumerate() {
+            let Some(mut part) = rest.take() else { break };
+            rest = self.workers.get(index + 1).map(|next| part.split_off(next.clusters().start));
+            linked = worker.ask(move |engine| engine.link(part, &limits)).unwrap_or(Err(InstallError::Stopped));
+            // What the first thread has room for, the others have too.
+            if linked.is_err() {
+                break;
+            }
+        }
+        let id = linked?;
+        if let Err(error) = self.announce() {
+            self.unlink(id)?;
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    fn announce(&self) -> Result<(), InstallError> {
+        self.first(Engine::announce)
+    }
+
+    fn unlink(&self, id: u32) -> Result<(), InstallError> {
+        self.all(move |engine| engine.unlink(id, User(0)))
+    }
+
+    /// The NIC forgets a context's rules before its threads do: else its frames would be taken and dropped.
+    fn remove(&self, id: u32, user: User) -> Result<(), InstallError> {
+        self.first(move |engine| engine.retire(id, user))?;
+        self.unlink(id)
+    }
+
+    /// Has the first thread do something.
+    fn first<R: Send + 'static>(
+        &self,
+        what: impl FnOnce(&mut Engine) -> Result<R, InstallError> + Send + 'static,
+    ) -> Result<R, InstallError> {
+        self.workers.first().and_then(|worker| worker.ask(what)).unwrap_or(Err(InstallError::Stopped))
+    }
+
+    /// Has every thread do something, one after the other, up to the first that fails.
+    fn all(
+        &self,
+        what: impl Fn(&mut Engine) -> Result<(), InstallError> + Clone + Send + 'static,
+    ) -> Result<(), InstallError> {
+        self.workers.iter().try_for_each(|worker| worker.ask(what.clone()).unwrap_or(Err(InstallError::Stopped)))
+    }
+
     fn host_memory(&self, context: u32, user: User) -> Result<Answer, InstallError> {
-        let (region, address) = self.engine.host_memory(context, user)?;
+        let (region, address) = self.first(move |engine| engine.host_memory(context, user))?;
         Ok(Answer::Reply(Reply::HostMemory { len: region.len(), address }, Vec::new(), Some(region)))
     }
 
-    fn stats(&mut self) -> Stats {
-        let nic_counters = self.engine.nic.counters();
+    /// Contexts as all threads together have them.
+    fn context_infos(&self) -> Vec<ContextInfo> {
+        let mut all: Vec<ContextInfo> = Vec::new();
+        for infos in self.workers.iter().filter_map(|worker| worker.ask(|engine| engine.context_infos())) {
+            if all.is_empty() {
+                all = infos;
+                continue;
+            }
+            for (sum, info) in all.iter_mut().zip(infos) {
+                sum.merge(info);
+            }
+        }
+        all
+    }
+
+    fn stats(&self) -> Stats {
+        let mut statistics = Statistics::default();
+        let mut nic_counters: Vec<(String, u64)> = Vec::new();
+        let read = |engine: &mut Engine| (engine.statistics(), engine.nic.counters());
+        for (part, counters) in self.workers.iter().filter_map(|worker| worker.ask(read)) {
+            statistics.merge(&part);
+            let named = counters.into_iter().map(|(name, value)| (name.to_owned(), value));
+            spin_abi::counters::add_named(&mut nic_counters, named);
+        }
         Stats {
-            nic: self.engine.nic.describe(),
-            engine: self.engine.statistics().counts.named().collect(),
-            nic_counters: nic_counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            contexts: self.engine.context_infos(),
+            nic: self.nic.clone(),
+            engine: statistics.counts.named().collect(),
+            nic_counters,
+            contexts: self.context_infos(),
         }
     }
 
     /// Lets the frames of a capture arrive on the loopback NIC, and returns what was sent meanwhile, as a capture.
-    fn replay(&mut self, capture: &[u8]) -> Result<Vec<u8>, String> {
+    fn replay(&mut self, capture: Vec<u8>) -> Result<Vec<u8>, String> {
         let mut far = self.far.take().ok_or("only a spind with --nic loopback can replay a capture")?;
-        let result = read_all(capture)
-            .map_err(|error| format!("capture: {error}"))
-            .and_then(|packets| self.replay_through(&mut far, &packets));
+        let start = self.common.start;
+        let worker = self.workers.first().ok_or("spind is stopping")?;
+        let replayed = worker.ask(move |engine| (replay(engine, &mut far, &capture, start), far));
+        let (sent, far) = replayed.ok_or("spind is stopping")?;
         self.far = Some(far);
-        result
+        sent
     }
+}
 
-    fn replay_through(&mut self, far: &mut MemoryQueue, packets: &[Packet]) -> Result<Vec<u8>, String> {
-        let mut sent = Vec::new();
-        let mut bytes = 0;
-        for captured in packets {
-            let mut frame = far.allocate().ok_or("the loopback NIC has no buffer left")?;
-            if let Err(error) = frame.fill(&captured.data) {
-                far.recycle(frame);
-                return Err(format!("capture: a frame of {} bytes: {error}", captured.data.len()));
-            }
-            far.send(&mut vec![frame]);
-            for reply in self.settle(far).map_err(|error| error.to_string())? {
-                bytes += reply.len() + RECORD;
-                sent.push(Packet::whole(captured.time, reply));
-            }
-            if bytes > MAX_BLOB {
-                return Err(format!("handlers sent more than the {MAX_BLOB} bytes an answer can hold: replay less"));
-            }
-        }
-        Ok(write_all(&sent))
-    }
-
-    /// Turns until nothing arrives and nothing leaves any more; returns what was sent.
-    fn settle(&mut self, far: &mut MemoryQueue) -> Result<Vec<Vec<u8>>, NicError> {
-        let mut sent = Vec::new();
-        let mut batch = Vec::new();
-        loop {
-            far.flush()?;
-            let arrived = self.turn()?;
-            let left = far.receive(&mut batch, LOOPBACK_FRAMES);
-            for frame in batch.drain(..) {
-                sent.push(frame.to_vec());
-                far.recycle(frame);
-            }
-            if arrived == 0 && left == 0 {
-                return Ok(sent);
-            }
-        }
-    }
+/// A thread for each part of the NIC, with its share of the clusters.
+fn start_workers(config: &Config, common: &Common, nics: Vec<Box<dyn Queue>>) -> Result<Vec<Worker>, DaemonError> {
+    let (clusters, threads) = (config.machine.clusters, saturate(nics.len() as u64));
+    let share = |thread: u32| clusters * thread / threads;
+    let start = |(thread, nic)| {
+        let core = config.cores.get(thread as usize).copied();
+        Worker::start(common.clone(), nic, share(thread)..share(thread + 1), core)
+    };
+    (0..threads).zip(nics).map(start).collect()
 }
 
 /// A context's memory takes a few descriptors: as many are allowed as may be.
@@ -251,7 +286,10 @@ fn done(result: Result<(), InstallError>) -> Result<Reply, String> {
     result.map(|()| Reply::Ok).map_err(|error| error.to_string())
 }
 
-fn open(config: &Config) -> Result<(Box<dyn Queue>, Option<MemoryQueue>), NicError> {
+/// A queue for each thread, and the far end of the loopback NIC.
+type Nics = (Vec<Box<dyn Queue>>, Option<MemoryQueue>);
+
+fn open(config: &Config) -> Result<Nics, NicError> {
     Ok(match &config.nic {
         Nic::Interface(interface) => {
             let mode = match config.xdp_mode {
@@ -260,13 +298,14 @@ fn open(config: &Config) -> Result<(Box<dyn Queue>, Option<MemoryQueue>), NicErr
                 XdpMode::Generic => Mode::Generic,
             };
             let settings = AfXdpConfig { mode, ..AfXdpConfig::new(interface) };
-            (Box::new(AfXdp::open(&settings)?), None)
+            let parts = AfXdp::open_parts(&settings, config.cores.len())?;
+            (parts.into_iter().map(|part| Box::new(part) as Box<dyn Queue>).collect(), None)
         }
         Nic::Loopback => {
             let (near, far) = spin_nic::memory::pair(LOOPBACK_FRAMES)?;
-            (Box::new(near), Some(far))
+            (vec![Box::new(near)], Some(far))
         }
-        Nic::Pcap { input, output } => (Box::new(PcapQueue::open(input, output)?), None),
+        Nic::Pcap { input, output } => (vec![Box::new(PcapQueue::open(input, output)?)], None),
     })
 }
 

@@ -10,11 +10,12 @@ use hpu_vm::jit::{Executor, Limits, Slot, Task, TaskBlock, Translation};
 use hpu_vm::memory::{Region, SpaceError};
 use hpu_vm::{Checks, Device, Exit, Image};
 use spin_abi::control::{Isolation, Placement};
+use spin_abi::fault::Fault;
 use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
 use spin_abi::regs;
 
 use crate::check::{Difference, Twin};
-use crate::commands::{Commands, Deferred};
+use crate::commands::Commands;
 use crate::context::{Handler, HostMemory};
 use crate::driver::{Driver, DriverState};
 use crate::memory::{ContextMemory, ImageMemory, WINDOWS, saturate};
@@ -42,10 +43,8 @@ pub struct Job<'j> {
 
 /// How a task ended.
 pub struct Ended {
-    /// Returned, finished or faulted.
-    pub exit: Exit,
-    /// A send of the packet itself that is still to be done.
-    pub deferred: Option<Deferred>,
+    /// What ended it, if it was not the handler itself.
+    pub fault: Option<Fault>,
     /// Interpreter and translation were compared, and differ.
     pub difference: Option<Difference>,
 }
@@ -102,13 +101,13 @@ impl Hpu {
         executor: &Executor,
         job: Job<'_>,
         packet: &mut [u8],
-        mut commands: Commands<'_>,
+        commands: &mut Commands<'_>,
         print: &mut dyn FnMut(&[u8]),
     ) -> Ended {
         if self.station.begin(&job, packet) {
             self.driver.clear();
         }
-        let mut driver = Driver::new(&mut self.driver, &mut commands, [job.handler.address, job.handler.size], print);
+        let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
         let (exit, difference) = match &mut self.twin {
             Some(twin) if job.translation.is_some() => {
                 twin.run_both(&mut self.station, executor, job, packet, &mut driver)
@@ -116,7 +115,44 @@ impl Hpu {
             _ => (self.station.run(executor, job, packet, &mut driver), None),
         };
         driver.finish();
-        Ended { exit, deferred: commands.deferred, difference }
+        let fault = if let Exit::Fault(fault) = exit { Some(fault) } else { None };
+        Ended { fault, difference }
+    }
+}
+
+/// A context's HPUs on neighbouring clusters.
+#[derive(Debug)]
+pub struct Hpus {
+    /// The cluster of the first one.
+    first: u32,
+    hpus: Vec<Hpu>,
+}
+
+impl Hpus {
+    /// HPUs on clusters from 0 on.
+    #[must_use]
+    pub const fn new(hpus: Vec<Hpu>) -> Self {
+        Self { first: 0, hpus }
+    }
+
+    /// The HPU on one of the clusters.
+    ///
+    /// # Panics
+    /// When it is none of them.
+    #[inline]
+    pub fn on(&mut self, cluster: u32) -> &mut Hpu {
+        &mut self.hpus[(cluster - self.first) as usize]
+    }
+
+    /// Those on clusters from `cluster` on; the others stay.
+    #[must_use]
+    pub fn split_off(&mut self, cluster: u32) -> Self {
+        Self { first: cluster, hpus: self.hpus.split_off((cluster - self.first) as usize) }
+    }
+
+    /// Tells later tasks where host memory is.
+    pub fn set_host(&mut self, host: &HostMemory) {
+        self.hpus.iter_mut().for_each(|hpu| hpu.set_host(host));
     }
 }
 

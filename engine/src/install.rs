@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use hpu_vm::jit::{self, Atomics, Options, Translation};
 use hpu_vm::memory::SpaceError;
@@ -18,7 +19,7 @@ use crate::check::{Twin, TwinMemory};
 use crate::config::Limits;
 use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, LoadedImage, Slot, Texts};
 use crate::counts::Counts;
-use crate::hpu::Hpu;
+use crate::hpu::{Hpu, Hpus};
 use crate::loader::Loader;
 use crate::memory::ContextMemory;
 use crate::pipeline::Engine;
@@ -104,12 +105,16 @@ pub enum InstallError {
     /// The context has no host memory.
     #[error("context {0} has no host memory")]
     NoHostMemory(u32),
+    /// The engine's threads have ended.
+    #[error("spind is stopping")]
+    Stopped,
     /// The NIC refused the rules.
     #[error(transparent)]
     Nic(#[from] NicError),
 }
 
-/// A context that is checked and whose memory is made: installing it takes no more than linking it in.
+/// A context that is checked and whose memory is made: installing it takes no more than linking it in. It has an HPU on each
+/// of the machine's clusters; [`Prepared::split_off`] shares them out between threads.
 #[derive(Debug)]
 pub struct Prepared {
     install: Install,
@@ -117,7 +122,7 @@ pub struct Prepared {
     image: Arc<LoadedImage>,
     translation: Option<Arc<Translation>>,
     options: Options,
-    hpus: Box<[Hpu]>,
+    hpus: Hpus,
     rules: Rules,
     eom: Eom,
     key: KeySpec,
@@ -158,6 +163,26 @@ impl Prepared {
         Ok(Self { install, uid, image, translation, options, hpus, rules, eom, key, host, limits, run })
     }
 
+    /// The part of it for clusters from `cluster` on; those before stay.
+    #[must_use]
+    pub fn split_off(&mut self, cluster: u32) -> Self {
+        let hpus = self.hpus.split_off(cluster);
+        Self {
+            install: self.install.clone(),
+            uid: self.uid,
+            image: self.image.clone(),
+            translation: self.translation.clone(),
+            options: self.options,
+            hpus,
+            rules: self.rules.clone(),
+            eom: self.eom.clone(),
+            key: self.key.clone(),
+            host: self.host.clone(),
+            limits: self.limits,
+            run: self.run,
+        }
+    }
+
     /// The host memory, to hand its descriptor to the application.
     #[must_use]
     pub fn host(&self) -> Option<Arc<Region>> {
@@ -191,12 +216,7 @@ fn context_memory(install: &Install, image: &Image, machine: &Machine) -> Result
 }
 
 /// HPU 0 of each cluster.
-fn hpus(
-    machine: &Machine,
-    image: &LoadedImage,
-    memory: &ContextMemory,
-    run: &RunInfo,
-) -> Result<Box<[Hpu]>, SpaceError> {
+fn hpus(machine: &Machine, image: &LoadedImage, memory: &ContextMemory, run: &RunInfo) -> Result<Hpus, SpaceError> {
     let (checks, placement) = (checks(run), run.placement);
     let twins = match run.engine {
         Kinds::Check => Some(Arc::new(TwinMemory::new(&image.memory, memory)?)),
@@ -209,7 +229,7 @@ fn hpus(
         }
         Ok(hpu)
     };
-    (0..machine.clusters).map(hpu).collect()
+    (0..machine.clusters).map(hpu).collect::<Result<_, _>>().map(Hpus::new)
 }
 
 const fn checks(run: &RunInfo) -> hpu_vm::Checks {
@@ -253,8 +273,11 @@ fn run_info(install: &Install, limits: &Limits, engine: Kinds) -> Result<RunInfo
         None => most,
         asked => Some(limit("instruction limit", asked, most.unwrap_or(u64::MAX))?),
     };
-    let Install { checks, isolation, placement, .. } = *install;
-    Ok(RunInfo { engine, checks, isolation, placement, watchdog_us, instruction_limit })
+    let Install { checks, isolation, placement, message_timeout_us, .. } = *install;
+    if message_timeout_us == Some(0) {
+        return Err(InstallError::Limit { what: "message timeout in microseconds", asked: 0, limit: u64::MAX });
+    }
+    Ok(RunInfo { engine, checks, isolation, placement, watchdog_us, instruction_limit, message_timeout_us })
 }
 
 /// The limit asked for, else the daemon's.
@@ -285,11 +308,26 @@ impl User {
 }
 
 impl Engine {
-    /// Installs a prepared context, behind all others in priority, and returns its id.
+    /// Installs a prepared context, behind all others in priority, and returns its id: for an engine that has the NIC to
+    /// itself.
     ///
     /// # Errors
     /// [`InstallError::Full`], [`InstallError::Table`], [`InstallError::Nic`]; nothing has changed then.
     pub fn install(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
+        let id = self.link(prepared, limits)?;
+        if let Err(error) = self.announce() {
+            self.unlink(id, User(0))?;
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Links a prepared context in, behind all others in priority, and returns its id. The NIC does not know yet: see
+    /// [`Engine::announce`].
+    ///
+    /// # Errors
+    /// [`InstallError::Full`], [`InstallError::Table`]; nothing has changed then.
+    pub fn link(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         if self.order.len() >= limits.contexts {
             return Err(InstallError::Full(limits.contexts));
         }
@@ -302,31 +340,55 @@ impl Engine {
         };
         let mut entries = self.entries();
         entries.push(entry.clone());
-        self.replace_table(&entries)?;
-
+        self.table = Table::new(&entries)?;
         self.next_id = id;
         let slot = self.free_slot();
         self.messages.add_context(slot);
+        self.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
         self.contexts[slot.0 as usize] = Some(link(prepared, entry));
         self.order.push(slot);
         Ok(id)
     }
 
-    /// Removes a context. What its messages still hold is dropped and counted.
+    /// Has the NIC hand over the frames of all contexts.
+    ///
+    /// # Errors
+    /// [`InstallError::Nic`]: it goes on as before.
+    pub fn announce(&mut self) -> Result<(), InstallError> {
+        Ok(self.nic.set_rules(self.table.tests())?)
+    }
+
+    /// Removes a context: for an engine that has the NIC to itself.
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`]; nothing has changed then.
     pub fn remove(&mut self, id: u32, user: User) -> Result<(), InstallError> {
-        let slot = self.find(id, user)?;
-        let mut entries = self.entries();
-        entries.retain(|entry| entry.context != id);
-        let table = Table::new(&entries)?;
+        self.retire(id, user)?;
+        self.unlink(id, user)
+    }
+
+    /// Has the NIC keep the frames of a context that is about to be [unlinked](Engine::unlink).
+    ///
+    /// # Errors
+    /// As [`Engine::remove`].
+    pub fn retire(&mut self, id: u32, user: User) -> Result<(), InstallError> {
+        self.find(id, user)?;
+        let table = self.table_without(id)?;
         if let Err(error) = self.nic.set_rules(table.tests()) {
             // The NIC goes on handing over this context's frames, which match nothing here any more and are counted as
             // dropped, until the next change of rules; the context itself is gone all the same.
             tracing::warn!("the NIC keeps the rules of removed context {id}: {error}");
         }
-        self.table = table;
+        Ok(())
+    }
+
+    /// Unlinks a context. What its messages still hold is dropped and counted.
+    ///
+    /// # Errors
+    /// As [`Engine::remove`].
+    pub fn unlink(&mut self, id: u32, user: User) -> Result<(), InstallError> {
+        let slot = self.find(id, user)?;
+        self.table = self.table_without(id)?;
         self.order.retain(|&other| other != slot);
         let held: Vec<_> = self.messages.of_context(slot).collect();
         for mpq in held {
@@ -339,6 +401,7 @@ impl Engine {
         }
         if let Some(context) = self.contexts[slot.0 as usize].take() {
             self.counts.merge(&context.counts);
+            self.timeouts -= u32::from(context.message_timeout.is_some());
         }
         Ok(())
     }
@@ -383,12 +446,10 @@ impl Engine {
         self.installed().map(|context| context.entry.clone()).collect()
     }
 
-    /// The NIC learns new rules before the matcher uses them.
-    fn replace_table(&mut self, entries: &[TableEntry]) -> Result<(), InstallError> {
-        let table = Table::new(entries)?;
-        self.nic.set_rules(table.tests())?;
-        self.table = table;
-        Ok(())
+    fn table_without(&self, id: u32) -> Result<Table, InstallError> {
+        let mut entries = self.entries();
+        entries.retain(|entry| entry.context != id);
+        Ok(Table::new(&entries)?)
     }
 
     fn find(&self, id: u32, user: User) -> Result<Slot, InstallError> {
@@ -428,6 +489,7 @@ fn link(prepared: Prepared, entry: TableEntry) -> Context {
         host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),
         l1_bytes: l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
         limits: prepared.limits,
+        message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
         run: prepared.run,
         counts: Counts::default(),
         faults: VecDeque::new(),

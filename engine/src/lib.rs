@@ -17,7 +17,9 @@
 //! * [`config`]: configuration file and its checks.
 //! * [`privileges`]: giving up what is no longer needed.
 //! * [`server`]: the control socket.
-//! * [`daemon`]: spind's main loop.
+//! * [`threads`]: the engine's threads, each with its clusters and its NIC queue.
+//! * [`replay`]: a capture through the loopback NIC.
+//! * [`daemon`]: spind from start to end.
 #![forbid(unsafe_code)]
 
 pub mod check;
@@ -35,6 +37,8 @@ pub mod messages;
 pub mod mpq;
 pub mod pipeline;
 pub mod privileges;
+pub mod replay;
 pub mod server;
 pub mod statistics;
+pub mod threads;
 pub mod translator;

@@ -32,6 +32,9 @@ struct Args {
     /// What runs handlers: 'jit', 'interp', or 'check', which runs both and compares them, slowly.
     #[arg(long, value_name = "interp|jit|check")]
     engine: Option<Engine>,
+    /// Cores for the engine's threads, one each, e.g. 2,3: they share the machine's clusters and the interface's queues.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    cores: Vec<usize>,
     /// Configuration file; options given here win over it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -52,6 +55,9 @@ impl Args {
         let mut file = self.config.as_deref().map(File::read).transpose()?.unwrap_or_default();
         if self.iface.is_some() || self.nic.is_some() {
             (file.iface, file.nic) = (self.iface, self.nic);
+        }
+        if !self.cores.is_empty() {
+            file.cores = self.cores;
         }
         file.preset = self.preset.or(file.preset);
         file.engine = self.engine.or(file.engine);
@@ -87,7 +93,7 @@ fn run(args: Args) -> Result<(), Box<dyn Error>> {
         signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
         signal_hook::flag::register(signal, stop.clone())?;
     }
-    let statistics = Daemon::new(&config)?.run(&stop)?;
+    let statistics = Daemon::new(&config, &stop)?.run()?;
     println!("{statistics}");
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! Which queue a message is in: the NIC's mapping of message keys to MPQs (PsPIN paper §III-D, "message matching").
 //!
-//! A key holds its queue from its first frame until the queue is idle; then the queue can serve another key.
+//! A key holds its queue from its first frame until the queue is idle; then the queue can serve another key. Keys are found
+//! through a table of chains, by a hash that is seeded at random: who sends frames cannot choose keys that share a chain.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use rustc_hash::FxBuildHasher;
 use spin_matcher::MessageKey;
 
 use crate::context::Slot;
@@ -15,37 +15,49 @@ use crate::mpq::MpqId;
 /// An open message of one's own context that got nothing for this long may be ended for a new one.
 const OWN_IDLE: Duration = Duration::from_secs(10);
 
-/// What names a message: keys of different contexts never meet.
-type Name = (Slot, MessageKey);
+/// No queue: the end of a chain.
+const NONE: MpqId = MpqId(u32::MAX);
 
-/// A queue that is taken.
+/// What is known of a queue's message.
 #[derive(Clone, Copy)]
 struct Holder {
-    name: Name,
+    /// Keys of different contexts never meet.
+    key: MessageKey,
+    context: Slot,
+    /// The next queue of the chain.
+    next: MpqId,
+    taken: bool,
     /// When its last frame arrived.
     used: Duration,
 }
 
 /// Message keys and the queues they hold. Nothing allocates per message.
 pub struct Messages {
-    by_name: HashMap<Name, MpqId, FxBuildHasher>,
-    /// By queue: the message it serves.
-    holders: Vec<Option<Holder>>,
+    seed: u64,
+    /// First queue of each chain; a power of two of them.
+    chains: Box<[MpqId]>,
+    /// By queue.
+    holders: Box<[Holder]>,
     free: Vec<MpqId>,
     /// By context: queues its messages hold.
     held: Vec<u32>,
+    /// The queue that [`Messages::overdue`] looks at next.
+    hand: u32,
 }
 
 impl Messages {
     /// For `queues` queues, all of them free.
     #[must_use]
     pub fn new(queues: u32) -> Self {
+        let nobody =
+            Holder { key: MessageKey::default(), context: Slot(0), next: NONE, taken: false, used: Duration::ZERO };
         Self {
-            // Twice the room, so that a full table of removed and inserted keys never grows.
-            by_name: HashMap::with_capacity_and_hasher(queues as usize * 2, FxBuildHasher),
-            holders: vec![None; queues as usize],
+            seed: RandomState::new().hash_one(queues),
+            chains: vec![NONE; (queues as usize * 2).next_power_of_two()].into(),
+            holders: vec![nobody; queues as usize].into(),
             free: (0..queues).rev().map(MpqId).collect(),
             held: Vec::new(),
+            hand: 0,
         }
     }
 
@@ -57,28 +69,46 @@ impl Messages {
 
     /// The queue of a message that a frame arrived for at `now`, a free one if it is new; `None` when it is new and every
     /// queue is taken.
-    pub fn queue(&mut self, context: Slot, key: MessageKey, now: Duration) -> Option<MpqId> {
-        let name = (context, key);
-        let known = self.by_name.get(&name).copied();
-        let mpq = match known {
-            Some(mpq) => mpq,
-            None => self.free.pop()?,
-        };
-        if known.is_none() {
-            self.by_name.insert(name, mpq);
-            self.held[context.0 as usize] += 1;
+    #[inline(always)]
+    pub fn queue(&mut self, context: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
+        let chain = self.chain(context, key);
+        let mut at = self.chains[chain];
+        while let Some(holder) = self.holders.get_mut(at.0 as usize) {
+            if holder.context == context && holder.key == *key {
+                holder.used = now;
+                return Some(at);
+            }
+            at = holder.next;
         }
-        self.holders[mpq.0 as usize] = Some(Holder { name, used: now });
+        let mpq = self.free.pop()?;
+        let next = std::mem::replace(&mut self.chains[chain], mpq);
+        self.holders[mpq.0 as usize] = Holder { key: *key, context, next, taken: true, used: now };
+        self.held[context.0 as usize] += 1;
         Some(mpq)
     }
 
     /// Frees an idle queue.
     pub fn release(&mut self, mpq: MpqId) {
-        if let Some(holder) = self.holders[mpq.0 as usize].take() {
-            self.by_name.remove(&holder.name);
-            self.held[holder.name.0.0 as usize] -= 1;
-            self.free.push(mpq);
+        let Holder { key, context, next, taken, .. } = self.holders[mpq.0 as usize];
+        if !taken {
+            return;
         }
+        let chain = self.chain(context, &key);
+        let mut link = &mut self.chains[chain];
+        while *link != mpq {
+            link = &mut self.holders[link.0 as usize].next;
+        }
+        *link = next;
+        self.holders[mpq.0 as usize].taken = false;
+        self.held[context.0 as usize] -= 1;
+        self.free.push(mpq);
+    }
+
+    #[inline]
+    fn chain(&self, context: Slot, key: &MessageKey) -> usize {
+        #[allow(clippy::cast_possible_truncation, reason = "the lower bits are as good as all")]
+        let hash = key.hash_with(self.seed ^ u64::from(context.0)) as usize;
+        hash & (self.chains.len() - 1)
     }
 
     /// When every queue is taken: the one that a new message of `context` may take over, among the `quiescent` ones. It is
@@ -86,21 +116,74 @@ impl Messages {
     /// the context's own that was not used for a long time. So no context's open messages keep others from their share.
     pub fn victim(&self, context: Slot, now: Duration, quiescent: impl Fn(MpqId) -> bool) -> Option<MpqId> {
         let own = self.held[context.0 as usize];
-        let held = |holder: &Holder| self.held[holder.name.0.0 as usize];
+        let held = |holder: &Holder| self.held[holder.context.0 as usize];
         let idle = |holder: &Holder| now.saturating_sub(holder.used) >= OWN_IDLE;
         self.taken()
-            .filter(|(_, holder)| held(holder) > own + 1 || (holder.name.0 == context && idle(holder)))
+            .filter(|(_, holder)| held(holder) > own + 1 || (holder.context == context && idle(holder)))
             .filter(|(mpq, _)| quiescent(*mpq))
             .min_by_key(|(_, holder)| (Reverse(held(holder)), holder.used))
             .map(|(mpq, _)| mpq)
     }
 
+    /// Looks at the next queue, round and round (the paper's pseudo-LRU, §III-B1, as a clock hand): returns it if its message
+    /// has waited for longer than the `timeout` of its context.
+    pub fn overdue(&mut self, now: Duration, timeout: impl Fn(Slot) -> Option<Duration>) -> Option<MpqId> {
+        let mpq = MpqId(self.hand);
+        self.hand = if mpq.0 as usize + 1 < self.holders.len() { mpq.0 + 1 } else { 0 };
+        let holder = self.holders.get(mpq.0 as usize).filter(|holder| holder.taken)?;
+        timeout(holder.context).filter(|&most| now.saturating_sub(holder.used) > most).map(|_| mpq)
+    }
+
     /// Queues that messages of a context hold.
     pub fn of_context(&self, context: Slot) -> impl Iterator<Item = MpqId> {
-        self.taken().filter(move |(_, holder)| holder.name.0 == context).map(|(mpq, _)| mpq)
+        self.taken().filter(move |(_, holder)| holder.context == context).map(|(mpq, _)| mpq)
     }
 
     fn taken(&self) -> impl Iterator<Item = (MpqId, &Holder)> {
-        (0u32..).map(MpqId).zip(&self.holders).filter_map(|(mpq, holder)| Some((mpq, holder.as_ref()?)))
+        (0u32..).map(MpqId).zip(&self.holders).filter(|(_, holder)| holder.taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::time::Duration;
+
+    use spin_matcher::{Headers, KeySpec, MessageKey};
+
+    use super::Messages;
+    use crate::context::Slot;
+    use crate::mpq::MpqId;
+
+    fn key(number: u8) -> MessageKey {
+        let frame = [number; 60];
+        KeySpec::default().extract(&frame, &Headers::parse(&frame))
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn queues_are_found_as_a_map_finds_them(steps in proptest::collection::vec((0..3_u32, 0..6_u8, 0..12_u32), 1..300)) {
+            let mut messages = Messages::new(8);
+            (0..3).for_each(|context| messages.add_context(Slot(context)));
+            let mut map: HashMap<(Slot, u8), MpqId> = HashMap::new();
+            for (context, number, freed) in steps {
+                let context = Slot(context);
+                let found = messages.queue(context, &key(number), Duration::ZERO);
+                match map.get(&(context, number)) {
+                    known @ Some(_) => assert_eq!(found, known.copied()),
+                    None if map.len() == 8 => assert_eq!(found, None, "all are taken"),
+                    None => {
+                        let mpq = found.expect("one is free");
+                        assert!(!map.values().any(|&other| other == mpq), "taken by another");
+                        map.insert((context, number), mpq);
+                    }
+                }
+                assert_eq!(messages.of_context(context).count(), map.keys().filter(|(slot, _)| *slot == context).count());
+                if freed < 8 {
+                    messages.release(MpqId(freed));
+                    map.retain(|_, mpq| mpq.0 != freed);
+                }
+            }
+        }
     }
 }

@@ -205,6 +205,7 @@ impl<C: Copy, P> Mpqs<C, P> {
     ///
     /// # Errors
     /// Gives the HER back when there is no [room](Self::room): the inbound engine has to wait.
+    #[inline]
     pub fn push(&mut self, mpq: MpqId, her: Her<C, P>) -> Result<(), Her<C, P>> {
         let Some(index) = self.free else { return Err(her) };
         let slot = &mut self.slots[index as usize];
@@ -228,6 +229,7 @@ impl<C: Copy, P> Mpqs<C, P> {
     }
 
     /// Takes the next task, round-robin among ready queues.
+    #[inline]
     pub fn next_task(&mut self) -> Option<Task<C, P>> {
         let mpq = self.ready.pop_front()?;
         let queue = &mut self.queues[mpq.0 as usize];
@@ -266,6 +268,7 @@ impl<C: Copy, P> Mpqs<C, P> {
     ///
     /// # Panics
     /// When that is violated, or no such task is in flight: a bug in the caller, never in a packet.
+    #[inline]
     pub fn feedback(&mut self, mpq: MpqId, stage: Stage, packet: Option<P>) -> Feedback {
         let queue = &mut self.queues[mpq.0 as usize];
         assert!(queue.in_flight > 0, "feedback for a queue with nothing in flight");
@@ -327,6 +330,7 @@ impl<C: Copy, P> Mpqs<C, P> {
     }
 
     /// Begins a message with the HER at the head of a Free queue, and counts its HERs that are already here.
+    #[inline]
     fn start_message(&mut self, mpq: MpqId) {
         let queue = &mut self.queues[mpq.0 as usize];
         let mut at = queue.head;
@@ -352,6 +356,7 @@ impl<C: Copy, P> Mpqs<C, P> {
         self.start_message(mpq);
     }
 
+    #[inline]
     fn list_if_ready(&mut self, mpq: MpqId) {
         let queue = &mut self.queues[mpq.0 as usize];
         if queue.ready() && !queue.listed {
@@ -361,6 +366,7 @@ impl<C: Copy, P> Mpqs<C, P> {
     }
 
     /// Unlinks the head of a queue and returns its packet, if it is at home.
+    #[inline]
     fn pop(&mut self, mpq: MpqId) -> Option<P> {
         let queue = &mut self.queues[mpq.0 as usize];
         let index = queue.head?;

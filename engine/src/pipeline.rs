@@ -1,6 +1,7 @@
 //! The packet's way, top to bottom, on one thread: receive → match → order → run → act → feed back → send.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,6 +18,7 @@ use spin_nic::{Frame, NicError, Queue};
 
 use crate::check::Difference;
 use crate::commands::{Commands, Deferred, stage};
+use crate::config::Sizes;
 use crate::context::{Context, LINES_PRINTED, Slot};
 use crate::counts::Counts;
 use crate::hpu::Job;
@@ -29,10 +31,11 @@ use crate::translator::Translator;
 
 /// Frames taken from the NIC at once.
 const BATCH: usize = 64;
-/// Message processing queues (PsPIN: 256).
-const QUEUES: u32 = 256;
-/// HERs that can wait at the same time.
-const HERS: u32 = 1024;
+/// Queues looked at in a turn for messages that wait too long.
+const QUEUES_MONITORED: u32 = 16;
+/// How many frames ahead the next one's headers are asked for: far enough for memory to answer, near enough to be there
+/// still.
+const AHEAD: usize = 8;
 /// Frames staged for sending above which nothing more is received: the NIC has to catch up first.
 const TRANSMIT_BACKLOG: usize = 256;
 
@@ -66,6 +69,8 @@ fn executor() -> Result<Rc<Executor>, TrapError> {
 /// One thread's engine: NIC queue, message queues and contexts with their HPUs, all owned by it alone.
 pub struct Engine {
     pub(crate) machine: Machine,
+    /// Its clusters, of the machine's.
+    pub(crate) clusters: Range<u32>,
     pub(crate) nic: Box<dyn Queue>,
     pub(crate) table: Table,
     /// By slot.
@@ -76,6 +81,8 @@ pub struct Engine {
     pub(crate) next_id: u32,
     pub(crate) messages: Messages,
     pub(crate) mpqs: Mpqs<Binding, Frame>,
+    /// Contexts whose messages may time out.
+    pub(crate) timeouts: u32,
     /// Frames admitted so far: each could be a message's first.
     admitted: u64,
     executor: Rc<Executor>,
@@ -89,25 +96,37 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without contexts, to be run on this thread. Contexts are [prepared](crate::install::Prepared) by `loader`.
+    /// An engine without contexts for `clusters` of the machine, to be run on this thread. Contexts are
+    /// [prepared](crate::install::Prepared) by `loader`.
     ///
     /// # Errors
     /// When this thread cannot run handlers.
-    pub fn new(loader: Arc<Loader>, nic: Box<dyn Queue>) -> Result<Self, TrapError> {
+    ///
+    /// # Panics
+    /// When there is no cluster.
+    pub fn new(
+        loader: Arc<Loader>,
+        nic: Box<dyn Queue>,
+        sizes: Sizes,
+        clusters: Range<u32>,
+    ) -> Result<Self, TrapError> {
+        assert!(!clusters.is_empty(), "a thread has a cluster at least");
         let machine = loader.machine;
         Ok(Self {
             machine,
+            clusters,
             nic,
             table: Table::default(),
             contexts: Vec::new(),
             order: Vec::new(),
             next_id: 0,
-            messages: Messages::new(QUEUES),
+            messages: Messages::new(sizes.queues),
             mpqs: Mpqs::new(
-                QUEUES,
-                HERS,
+                sizes.queues,
+                sizes.hers,
                 Latch { context: Binding { slot: Slot(0), home: 0, message: 0 }, header: false, completion: false },
             ),
+            timeouts: 0,
             admitted: 0,
             executor: executor()?,
             translator: Translator::new(loader),
@@ -132,9 +151,14 @@ impl Engine {
             let arrival = clock();
             self.first_arrival.get_or_insert(arrival);
             let mut received = std::mem::take(&mut self.received);
-            for frame in received.drain(..) {
+            let mut arrived = received.drain(..);
+            while let Some(frame) = arrived.next() {
+                if let Some(later) = arrived.as_slice().get(AHEAD) {
+                    later.prefetch();
+                }
                 self.admit(frame, arrival);
             }
+            drop(arrived);
             self.received = received;
             let mut released = 0;
             while let Some(task) = self.mpqs.next_task() {
@@ -142,6 +166,9 @@ impl Engine {
             }
             self.last_feedback = clock();
             self.latency.record(released, self.last_feedback.saturating_sub(arrival));
+            self.end_overdue(self.last_feedback);
+        } else if self.timeouts > 0 {
+            self.end_overdue(clock());
         }
         self.send()?;
         Ok(arrived)
@@ -174,7 +201,7 @@ impl Engine {
         let context = context(&mut self.contexts, slot);
         context.counts.add(Counter::Matched, 1);
         let latch = Latch {
-            context: Binding { slot, home: found.key.hash() % self.machine.clusters, message: self.admitted },
+            context: Binding { slot, home: home(&self.clusters, &found.key), message: self.admitted },
             header: context.handler(Stage::Header).is_some(),
             completion: context.handler(Stage::Completion).is_some(),
         };
@@ -185,16 +212,39 @@ impl Engine {
 
     /// The message's queue. When all are taken, an open message that has nothing queued may [give way](Messages::victim).
     fn queue_for(&mut self, slot: Slot, key: MessageKey, now: Duration) -> Option<MpqId> {
-        if let Some(mpq) = self.messages.queue(slot, key, now) {
+        if let Some(mpq) = self.messages.queue(slot, &key, now) {
             return Some(mpq);
         }
         let victim = self.messages.victim(slot, now, |mpq| self.mpqs.is_quiescent(mpq))?;
         if let Some(binding) = self.mpqs.context(victim) {
             context(&mut self.contexts, binding.slot).counts.add(Counter::MessagesEvicted, 1);
         }
-        self.mpqs.reset(victim, |_| unreachable!("a quiescent queue holds no packet"));
-        self.messages.release(victim);
-        self.messages.queue(slot, key, now)
+        self.end(victim);
+        self.messages.queue(slot, &key, now)
+    }
+
+    /// Monitoring: looks at some queues, and ends the open messages among them whose next packet has not come for longer
+    /// than their contexts allow. Their completion handlers do not run: they are not complete.
+    fn end_overdue(&mut self, now: Duration) {
+        if self.timeouts == 0 {
+            return;
+        }
+        for _ in 0..QUEUES_MONITORED {
+            let contexts = &self.contexts;
+            let timeout = |slot: Slot| contexts[slot.0 as usize].as_ref()?.message_timeout;
+            let overdue = self.messages.overdue(now, timeout).filter(|&mpq| self.mpqs.is_quiescent(mpq));
+            let Some(mpq) = overdue else { continue };
+            if let Some(binding) = self.mpqs.context(mpq) {
+                context(&mut self.contexts, binding.slot).counts.add(Counter::MessagesTimedOut, 1);
+            }
+            self.end(mpq);
+        }
+    }
+
+    /// Frees the queue of an open message that has nothing queued.
+    fn end(&mut self, mpq: MpqId) {
+        self.mpqs.reset(mpq, |_| unreachable!("a quiescent queue holds no packet"));
+        self.messages.release(mpq);
     }
 
     /// Runs one task and feeds it back. Returns whether a packet buffer was given back.
@@ -238,12 +288,13 @@ impl Engine {
             limits: context.limits,
             isolation: context.run.isolation,
         };
-        let commands =
+        let mut commands =
             Commands::new(&mut *self.nic, &mut self.transmit, context.host.as_ref(), &mut context.counts, last_use);
         let (id, name, lines_left) = (context.id, &context.name, &mut context.lines_left);
         let mut print = |line: &[u8]| print_line(id, name, lines_left, line);
-        let ended = context.hpus[binding.home as usize].run(&self.executor, job, frame, commands, &mut print);
-        if let Exit::Fault(fault) = ended.exit {
+        let ended = context.hpus.on(binding.home).run(&self.executor, job, frame, &mut commands, &mut print);
+        let deferred = commands.deferred;
+        if let Some(fault) = ended.fault {
             context.counts.add(Counter::Faults, 1);
             let note = remote_l1(&self.machine, context, binding.home, fault);
             context.record_fault(stage, fault, note);
@@ -253,14 +304,14 @@ impl Engine {
             let context = self::context(&mut self.contexts, binding.slot);
             report(context, stage, &difference);
         }
-        ended.deferred
+        deferred
     }
 
     /// A context whose image turned out to touch devices at addresses that its translation took for memory is interpreted
     /// until there is another translation.
     fn see_to_devices(&mut self, binding: Binding) {
         let context = context(&mut self.contexts, binding.slot);
-        let touched = context.hpus[binding.home as usize].device_touched();
+        let touched = context.hpus.on(binding.home).device_touched();
         if !touched || context.options.any_device {
             return;
         }
@@ -319,6 +370,15 @@ impl Engine {
         }
         let active = self.last_feedback.saturating_sub(self.first_arrival.unwrap_or_default());
         Statistics { counts, latency: self.latency, active }
+    }
+}
+
+/// The cluster on which a message's tasks run: the paper's home cluster.
+#[inline]
+fn home(clusters: &Range<u32>, key: &MessageKey) -> u32 {
+    match clusters.end - clusters.start {
+        1 => clusters.start,
+        count => clusters.start + key.hash() % count,
     }
 }
 

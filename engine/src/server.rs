@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use spin_abi::control::{Reply, Request};
 use spin_shm::Region;
@@ -144,16 +145,25 @@ impl Server {
         self.tickets.try_recv().ok()
     }
 
-    /// Becomes readable when a request waits.
-    #[must_use]
-    pub fn wake(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
-    }
-
-    /// Makes [`Server::wake`] unreadable until the next request.
-    pub fn clear_wake(&self) {
+    /// Waits until a request may be there, [`Server::waker`] was written, or `longest` has passed.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    pub fn wait(&self, longest: Duration) -> rustix::io::Result<()> {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: longest.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
         // EAGAIN when nothing was pending: as wanted.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        Ok(())
+    }
+
+    /// An eventfd that ends [`Server::wait`].
+    #[must_use]
+    pub fn waker(&self) -> Arc<OwnedFd> {
+        self.wake.clone()
     }
 }
 

@@ -29,13 +29,24 @@ impl Latency {
         self.packets += packets;
     }
 
+    /// Adds the packets of another thread.
+    fn merge(&mut self, other: &Self) {
+        if other.packets == 0 {
+            return;
+        }
+        self.min = if self.packets == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
+        self.total += other.total;
+        self.packets += other.packets;
+    }
+
     fn average_ns(&self) -> f64 {
         ratio(self.total.as_nanos() as f64, self.packets)
     }
 }
 
 /// What [`fmt::Display`] prints.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Statistics {
     /// All counters of engine and contexts.
     pub counts: Counts,
@@ -43,6 +54,15 @@ pub struct Statistics {
     pub latency: Latency,
     /// From the first batch received to the last one finished.
     pub active: Duration,
+}
+
+impl Statistics {
+    /// Adds those of another thread that worked at the same time.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.merge(&other.counts);
+        self.latency.merge(&other.latency);
+        self.active = self.active.max(other.active);
+    }
 }
 
 fn ratio(total: f64, count: u64) -> f64 {

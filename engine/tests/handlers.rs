@@ -46,6 +46,7 @@ on_every_engine! {
     open_messages_of_one_context_do_not_keep_out_another
     when_the_greediest_is_busy_the_next_gives_way
     a_context_alone_ends_its_own_messages_only_when_they_are_old
+    messages_that_wait_too_long_end
     commands_count_against_the_limit
     a_send_is_complete_once_its_task_is
     frames_longer_than_the_nic_takes_are_refused
@@ -316,6 +317,43 @@ fn a_context_alone_ends_its_own_messages_only_when_they_are_old(kind: Kind) {
     let headers = lab.total(Counter::HeaderRuns);
     lab.exchange(&[udp_from(1000, 1, b"123456")]);
     assert_eq!(lab.total(Counter::HeaderRuns), headers, "the one used two seconds ago was not the one to go");
+}
+
+fn messages_that_wait_too_long_end(kind: Kind) {
+    let mut lab = Lab::new(kind);
+    let open = |port: u16, message_timeout_us| Install {
+        eom: Some("payload[0:1] = 49".into()),
+        message_timeout_us,
+        ..rule(&format!("udp dport {port}"))
+    };
+    let (patient, _) = lab.install_with("three_handlers", open(1, None));
+    let (hasty, _) = lab.install_with("three_handlers", open(2, Some(1000)));
+    let named = |lab: &Lab, id, name: &str| {
+        lab.info(id).counters.into_iter().find(|(known, _)| known == name).map_or(0, |(_, value)| value)
+    };
+    // Turns without a packet, as many as it takes to look at every queue.
+    let idle = |lab: &mut Lab| (0..64).for_each(|_| drop(lab.exchange(&[])));
+    for flow in 0..100 {
+        lab.exchange(&[udp_from(1000 + flow, 1, b"0-----"), udp_from(1000 + flow, 2, b"0-----")]);
+    }
+    lab.now = Duration::from_micros(900);
+    lab.exchange(&[udp_from(1000, 2, b"0-----")]);
+    idle(&mut lab);
+    assert_eq!(named(&lab, hasty, "messages_timed_out"), 0);
+    lab.now = Duration::from_micros(1100);
+    idle(&mut lab);
+    assert_eq!(named(&lab, hasty, "messages_timed_out"), 99, "all but the one with a packet 200 us ago");
+    assert_eq!((named(&lab, patient, "messages_timed_out"), lab.total(Counter::CompletionRuns)), (0, 0));
+    // Its next packet begins another message; the one that went on ends as it should.
+    let headers = lab.total(Counter::HeaderRuns);
+    lab.exchange(&[udp_from(1000, 2, b"1-----"), udp_from(1001, 2, b"1-----")]);
+    assert_eq!(lab.total(Counter::HeaderRuns) - headers, 1);
+    assert_eq!((named(&lab, hasty, "messages"), lab.total(Counter::CompletionRuns)), (2, 2));
+    // The queues are free again: 256 less the 100 of the patient one.
+    for flow in 0..156 {
+        lab.exchange(&[udp_from(3000 + flow, 2, b"0-----")]);
+    }
+    assert_eq!((lab.total(Counter::DropNoMpq), lab.total(Counter::MessagesEvicted)), (0, 0));
 }
 
 fn commands_count_against_the_limit(kind: Kind) {

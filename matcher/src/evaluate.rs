@@ -8,9 +8,17 @@ use crate::headers::Headers;
 #[must_use]
 #[inline]
 pub fn any_rule_holds(tests: &[Test], frame: &[u8], headers: &Headers) -> bool {
-    tests
-        .split_inclusive(|test| test.flags & END_OF_RULE != 0)
-        .any(|rule| rule.iter().all(|test| holds(test, frame, headers)))
+    let mut all = true;
+    for test in tests {
+        all = all && holds(test, frame, headers);
+        if test.flags & END_OF_RULE != 0 {
+            if all {
+                return true;
+            }
+            all = true;
+        }
+    }
+    false
 }
 
 /// Whether one test holds.
@@ -23,11 +31,13 @@ pub fn holds(test: &Test, frame: &[u8], headers: &Headers) -> bool {
     word(&frame[..limit], position + i64::from(test.offset), test.flags).is_some_and(|word| in_range(test, word))
 }
 
+#[inline]
 fn in_range(test: &Test, word: u32) -> bool {
     (test.min..=test.max).contains(&(word & test.mask))
 }
 
 /// Where `base` is in `frame` and where its bytes end, at most the frame's length.
+#[inline]
 pub(crate) fn extent(base: Base, frame: &[u8], headers: &Headers) -> Option<(i64, usize)> {
     let end = usize::try_from(headers.end).unwrap_or(usize::MAX).min(frame.len());
     match base {
@@ -39,6 +49,7 @@ pub(crate) fn extent(base: Base, frame: &[u8], headers: &Headers) -> Option<(i64
     }
 }
 
+#[inline]
 fn word(bytes: &[u8], start: i64, flags: u8) -> Option<u32> {
     let whole = usize::try_from(start).ok().and_then(|start| bytes.get(start..start.checked_add(4)?));
     let word = match whole {

@@ -48,6 +48,8 @@ pub struct Headers {
     pub payload: Option<u16>,
     /// End of the IP packet, at most the frame's length: what follows is padding. Without `ip`: the frame's length.
     pub end: u32,
+    /// See [`Headers::kind`].
+    pub(crate) kind: u32,
 }
 
 impl Headers {
@@ -57,24 +59,36 @@ impl Headers {
     pub fn parse(frame: &[u8]) -> Self {
         let (ethertype, tags) = ethertype(frame);
         let end = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-        let mut headers = Self { ethertype, tags, end, ..Self::default() };
         let start = ETHERTYPE_AT + 2 + 4 * usize::from(tags);
         let found = match ethertype {
             ETHERTYPE_IPV4 => Packet::ipv4(frame, start),
             ETHERTYPE_IPV6 => Packet::ipv6(frame, start),
             _ => None,
         };
-        if let Some(packet) = found {
-            headers.set_packet(frame, start, packet);
+        let Some(packet) = found else {
+            return Self { ethertype, tags, end, kind: kind(ethertype, 0, 0), ..Self::default() };
+        };
+        // Protocol 0 says "L4 absent" in the kind word; RFC 791 gives the number no other use in IPv4.
+        let transport = packet.transport.filter(|&(protocol, l4)| protocol != 0 && l4 < packet.end);
+        let protocol = transport.map_or(0, |(protocol, _)| protocol);
+        Self {
+            ethertype,
+            tags,
+            ip: position(start),
+            ip_version: packet.version,
+            protocol,
+            l4: transport.and_then(|(_, l4)| position(l4)),
+            payload: transport.and_then(|(protocol, l4)| payload(&frame[..packet.end], protocol, l4)),
+            end: u32::try_from(packet.end).unwrap_or(u32::MAX),
+            kind: kind(ethertype, packet.version, protocol),
         }
-        headers
     }
 
     /// The word that tests on [`spin_abi::rules::Base::Kind`] look at.
     #[must_use]
     #[inline]
-    pub fn kind(&self) -> u32 {
-        u32::from(self.ethertype) << 16 | u32::from(self.ip_version) << 8 | u32::from(self.protocol)
+    pub const fn kind(&self) -> u32 {
+        self.kind
     }
 
     /// The packet's bytes after its transport header, without Ethernet padding.
@@ -82,20 +96,12 @@ impl Headers {
     pub fn payload_of<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {
         frame.get(usize::from(self.payload?)..usize::try_from(self.end).ok()?)
     }
+}
 
-    fn set_packet(&mut self, frame: &[u8], start: usize, packet: Packet) {
-        self.ip = position(start);
-        self.ip_version = packet.version;
-        self.end = u32::try_from(packet.end).unwrap_or(u32::MAX);
-        let Some((protocol, l4)) = packet.transport else { return };
-        // Protocol 0 says "L4 absent" in the kind word; RFC 791 gives the number no other use in IPv4.
-        if protocol == 0 || l4 >= packet.end {
-            return;
-        }
-        self.protocol = protocol;
-        self.l4 = position(l4);
-        self.payload = payload(&frame[..packet.end], protocol, l4);
-    }
+/// EtherType, IP version and protocol as [`Headers::kind`] has them.
+#[inline]
+pub(crate) fn kind(ethertype: u16, ip_version: u8, protocol: u8) -> u32 {
+    u32::from(ethertype) << 16 | u32::from(ip_version) << 8 | u32::from(protocol)
 }
 
 /// What an IP header says about its packet.
@@ -108,6 +114,7 @@ struct Packet {
 }
 
 impl Packet {
+    #[inline]
     fn ipv4(frame: &[u8], start: usize) -> Option<Self> {
         let header = frame.get(start..start + 20)?;
         let length = 4 * usize::from(header[0] & 0xf);
@@ -122,6 +129,7 @@ impl Packet {
         Some(Self { version: 4, end: frame.len().min(start + total), transport })
     }
 
+    #[inline]
     fn ipv6(frame: &[u8], start: usize) -> Option<Self> {
         let header = frame.get(start..start + 40)?;
         if header[0] >> 4 != 6 {
@@ -156,6 +164,7 @@ fn is_skipped(next: u8) -> bool {
 }
 
 /// The EtherType after the VLAN tags, and how many there are.
+#[inline]
 fn ethertype(frame: &[u8]) -> (u16, u8) {
     let mut tags = 0;
     loop {
@@ -168,6 +177,7 @@ fn ethertype(frame: &[u8]) -> (u16, u8) {
 }
 
 /// First byte after the transport header at `l4` of `packet`.
+#[inline]
 fn payload(packet: &[u8], protocol: u8, l4: usize) -> Option<u16> {
     let length = match protocol {
         UDP | ICMP | ICMP6 => 8,
@@ -181,11 +191,13 @@ fn payload(packet: &[u8], protocol: u8, l4: usize) -> Option<u16> {
 }
 
 /// Positions fit: the furthest payload starts after 2 tags, 4 extension headers of 2 KiB and 60 bytes of TCP.
+#[inline]
 fn position(at: usize) -> Option<u16> {
     u16::try_from(at).ok()
 }
 
 /// The big-endian half-word at `at`, if it is there.
+#[inline]
 pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at.checked_add(2)?)?.try_into().ok().map(u16::from_be_bytes)
 }

@@ -19,64 +19,126 @@ use crate::rule::MAX_OFFSET;
 
 /// Most bytes in a key.
 const CAPACITY: usize = 47;
+/// The same with the length behind them, in words.
+const WORDS: usize = (CAPACITY + 1) / 8;
 /// Longest flow: its shape, two VLAN ids, two IPv6 addresses, protocol, ports.
 const LONGEST_FLOW: usize = 1 + 4 + 32 + 1 + 4;
 
-/// What names a message. Equal keys have equal bytes; unused bytes are zero.
+/// What names a message. Equal keys have equal bytes.
 ///
 /// A key names a message among those of its context, not beyond.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct MessageKey {
-    bytes: [u8; CAPACITY],
-    length: u8,
+    /// The bytes, first ones lowest, then zeroes; the highest byte of all is how many there are. As words, since a key is
+    /// made, hashed and compared within a few instructions.
+    words: [u64; WORDS],
 }
 
 impl MessageKey {
     /// The bytes, at most 47.
     #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length)]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.truncate(self.length());
+        bytes
+    }
+
+    const fn length(&self) -> usize {
+        (self.words[WORDS - 1] >> 56) as usize
     }
 
     /// The same 32 bits for the same key on every machine and in every version of the same key format. Spreads flows
-    /// over clusters and queues; not a defence against senders who choose colliding flows.
+    /// over clusters and queues; not a defence against senders who choose colliding flows: [`MessageKey::hash_with`] is.
     #[must_use]
     #[inline]
     pub fn hash(&self) -> u32 {
-        // The multiplier is FxHash's, the finish MurmurHash3's fmix64: every key bit reaches every hash bit.
-        let mut hash = u64::from(self.length);
-        for chunk in self.bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            hash = (hash.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x517c_c1b7_2722_0a95);
+        (self.hash_with(0) >> 32) as u32
+    }
+
+    /// A hash of which senders who do not know `seed` cannot tell which keys collide.
+    #[must_use]
+    #[inline]
+    pub fn hash_with(&self, seed: u64) -> u64 {
+        // wyhash's step (Wang Yi, public domain) and its constants: both halves of a product depend on all bits.
+        let fold = |a: u64, b: u64| {
+            let product = u128::from(a) * u128::from(b);
+            product as u64 ^ (product >> 64) as u64
+        };
+        let [a, b, c, d, e, f] = self.words;
+        let step = |hash, low, high| fold(low ^ hash, high ^ 0xe703_7ed1_a0b4_28db);
+        let mut hash = step(seed ^ self.length() as u64 ^ 0xa076_1d64_78bd_642f, a, b);
+        // What is behind the last byte is zero in equal keys, and so is left out.
+        if self.length() > 16 {
+            hash = step(hash, c, d);
         }
-        hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        hash = (hash ^ hash >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        (hash ^ hash >> 33) as u32
+        if self.length() > 32 {
+            hash = step(hash, e, f);
+        }
+        fold(hash, 0x8ebc_6af0_9c88_c6e3)
+    }
+
+    /// The key of a flow of TCP or UDP over untagged IPv4, which most are; `None` of another one. See [`push_flow`] for the
+    /// bytes.
+    #[inline]
+    fn common_flow(frame: &[u8], headers: &Headers) -> Option<Self> {
+        let Headers { tags: 0, ip_version: 4, protocol: TCP | UDP, ip: Some(ip), l4: Some(l4), .. } = *headers else {
+            return None;
+        };
+        let (addresses, ports) = (chunk::<8>(frame, ip + 12)?, chunk::<4>(frame, l4)?);
+        if u32::from(l4) + 4 > headers.end {
+            return None;
+        }
+        let (addresses, ports) = (u64::from_le_bytes(addresses), u32::from_le_bytes(ports));
+        let shape = 4 | 1 << 5;
+        let first = shape | addresses << 8;
+        let second = addresses >> 56 | u64::from(headers.protocol) << 8 | u64::from(ports) << 16;
+        Some(Self { words: [first, second, 0, 0, 0, 14 << 56] })
+    }
+}
+
+impl core::fmt::Debug for MessageKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "MessageKey({:02x?})", self.to_vec())
+    }
+}
+
+/// A key that is being put together.
+struct Builder {
+    /// As those of a [`MessageKey`].
+    bytes: [u8; CAPACITY + 1],
+}
+
+impl Builder {
+    const fn length(&self) -> usize {
+        self.bytes[CAPACITY] as usize
     }
 
     /// Appends `bytes`, which [`KeySpec::new`] has made room for. The length is known to the compiler: one move.
+    #[inline]
     fn push<const N: usize>(&mut self, bytes: [u8; N]) {
-        if let Some(room) = self.bytes.get_mut(usize::from(self.length)..).and_then(<[u8]>::first_chunk_mut) {
+        let length = self.length();
+        if let Some(room) = self.bytes[..CAPACITY].get_mut(length..).and_then(<[u8]>::first_chunk_mut) {
             *room = bytes;
-            self.length += N as u8;
+            self.bytes[CAPACITY] += N as u8;
         }
     }
 
     /// Appends a range of any length, which there is room for as well.
     fn push_range(&mut self, bytes: &[u8]) {
         self.push([bytes.len() as u8]);
-        let start = usize::from(self.length);
-        if let Some(room) = self.bytes.get_mut(start..start + bytes.len()) {
+        let start = self.length();
+        if let Some(room) = self.bytes[..CAPACITY].get_mut(start..start + bytes.len()) {
             room.copy_from_slice(bytes);
-            self.length += bytes.len() as u8;
+            self.bytes[CAPACITY] += bytes.len() as u8;
         }
     }
-}
 
-impl core::fmt::Debug for MessageKey {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "MessageKey({:02x?})", self.as_bytes())
+    fn key(&self) -> MessageKey {
+        let mut key = MessageKey::default();
+        for (word, bytes) in key.words.iter_mut().zip(self.bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        key
     }
 }
 
@@ -163,14 +225,24 @@ impl KeySpec {
     #[must_use]
     #[inline]
     pub fn extract(&self, frame: &[u8], headers: &Headers) -> MessageKey {
-        let mut key = MessageKey { bytes: [0; CAPACITY], length: 0 };
+        if self.flow
+            && self.parts.is_empty()
+            && let Some(key) = MessageKey::common_flow(frame, headers)
+        {
+            return key;
+        }
+        self.build(frame, headers)
+    }
+
+    fn build(&self, frame: &[u8], headers: &Headers) -> MessageKey {
+        let mut key = Builder { bytes: [0; CAPACITY + 1] };
         if self.flow {
             push_flow(&mut key, frame, headers);
         }
         for part in &self.parts {
             key.push_range(part.bytes(frame, headers));
         }
-        key
+        key.key()
     }
 }
 
@@ -194,7 +266,7 @@ enum Tail {
 }
 
 /// Appends shape, VLAN ids, addresses, protocol and tail.
-fn push_flow(key: &mut MessageKey, frame: &[u8], headers: &Headers) {
+fn push_flow(key: &mut Builder, frame: &[u8], headers: &Headers) {
     let ip = ip_header(frame, headers);
     let tail = ip.map_or(Tail::None, |ip| tail(frame, headers, ip));
     let tail_shape = match tail {
@@ -262,6 +334,12 @@ fn mac_addresses(frame: &[u8]) -> [u8; 12] {
     addresses
 }
 
+/// `N` bytes of a frame, if it has them.
+#[inline]
+fn chunk<const N: usize>(frame: &[u8], start: u16) -> Option<[u8; N]> {
+    frame.get(usize::from(start)..)?.first_chunk().copied()
+}
+
 /// `N` bytes of a header that is known to have them.
 fn part<const N: usize>(header: &[u8], start: usize) -> [u8; N] {
     header.get(start..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
@@ -293,22 +371,43 @@ mod tests {
     #[test]
     fn the_flow_is_addresses_protocol_and_ports() {
         let expected = [4 | 1 << 5, 10, 0, 0, 1, 10, 0, 0, 2, 17, 0, 7, 0, 9];
-        assert_eq!(key("flow", &ipv4(17, 0, &UDP)).as_bytes(), expected);
+        assert_eq!(key("flow", &ipv4(17, 0, &UDP)).to_vec(), expected);
+    }
+
+    #[test]
+    fn the_common_flow_is_the_flow() {
+        let mut checked = 0;
+        for protocol in [6, 17, 1] {
+            for flags in [0, 0x2000] {
+                for len in 0..24_u8 {
+                    let frame = ipv4(protocol, flags, &(1..=len).collect::<Vec<_>>());
+                    for cut in 0..3 {
+                        let frame = &frame[..frame.len() - cut.min(frame.len())];
+                        let headers = Headers::parse(frame);
+                        if let Some(common) = MessageKey::common_flow(frame, &headers) {
+                            assert_eq!(common, KeySpec::default().build(frame, &headers), "{frame:?}");
+                            checked += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(checked > 30, "{checked}");
     }
 
     #[test]
     fn an_echo_is_named_by_its_id_and_a_fragment_by_its_identification() {
         let echo = ipv4(1, 0, &[8, 0, 0, 0, 0xab, 0xcd, 0, 1]);
-        assert_eq!(key("flow", &echo).as_bytes(), [4 | 2 << 5, 10, 0, 0, 1, 10, 0, 0, 2, 1, 0xab, 0xcd]);
+        assert_eq!(key("flow", &echo).to_vec(), [4 | 2 << 5, 10, 0, 0, 1, 10, 0, 0, 2, 1, 0xab, 0xcd]);
         let fragment = ipv4(17, 0x2000, &UDP);
-        assert_eq!(key("flow", &fragment).as_bytes(), [4 | 3 << 5, 10, 0, 0, 1, 10, 0, 0, 2, 17, 0x12, 0x34]);
+        assert_eq!(key("flow", &fragment).to_vec(), [4 | 3 << 5, 10, 0, 0, 1, 10, 0, 0, 2, 17, 0x12, 0x34]);
     }
 
     #[test]
     fn other_frames_are_named_by_their_ethernet_header() {
         let arp = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6, 1, 1];
-        assert_eq!(key("flow", &arp).as_bytes(), [0, 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6]);
-        assert_eq!(key("flow", &[]).as_bytes(), [0; 15]);
+        assert_eq!(key("flow", &arp).to_vec(), [0, 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6]);
+        assert_eq!(key("flow", &[]).to_vec(), [0; 15]);
     }
 
     #[test]
@@ -326,11 +425,11 @@ mod tests {
     fn ranges_follow_the_flow_and_a_short_packet_is_another_message() {
         let frame = ipv4(17, 0, &UDP);
         let (flow, with) = (key("flow", &frame), key("flow + payload[2:4]", &frame));
-        assert_eq!(with.as_bytes(), [flow.as_bytes(), &[2, 3, 4]].concat());
+        assert_eq!(with.to_vec(), [flow.to_vec(), vec![2, 3, 4]].concat());
         let mut longer = UDP.to_vec();
         longer.extend([0, 0]);
         assert_ne!(key("payload[2:4]", &ipv4(17, 0, &longer)), key("payload[2:4]", &frame));
-        assert_eq!(key("payload[9:4], frame[0:1]", &frame).as_bytes(), [0, 1, 2]);
+        assert_eq!(key("payload[9:4], frame[0:1]", &frame).to_vec(), [0, 1, 2]);
     }
 
     #[test]
@@ -339,13 +438,13 @@ mod tests {
         frame.extend([0x88, 0xa8, 0xff, 0xff, 0x81, 0, 0xff, 0xff, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 12, 17, 64]);
         frame.extend([0xff; 32 + 12]);
         let key = key("flow + payload[0:4]", &frame);
-        assert_eq!(key.as_bytes().len(), 47);
-        assert_eq!(key.as_bytes()[42..], [4, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(key.to_vec().len(), 47);
+        assert_eq!(key.to_vec()[42..], [4, 0xff, 0xff, 0xff, 0xff]);
     }
 
     #[test]
     fn the_hash_is_stable_and_spreads() {
-        assert_eq!(key("flow", &ipv4(17, 0, &UDP)).hash(), 3_775_022_872);
+        assert_eq!(key("flow", &ipv4(17, 0, &UDP)).hash(), 3_268_787_836);
         let mut buckets = [0_u32; 16];
         for port in 0..1600_u16 {
             let mut udp = UDP;

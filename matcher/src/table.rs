@@ -133,24 +133,23 @@ impl Table {
     #[must_use]
     #[inline]
     pub fn match_frame(&self, frame: &[u8], headers: &Headers) -> Option<Match> {
-        let mut start = 0;
-        for (index, context) in self.contexts.iter().enumerate() {
-            if any_rule_holds(&self.tests[start..context.end], frame, headers) {
-                return Some(context.matched(index, frame, headers));
-            }
-            start = context.end;
-        }
-        None
-    }
-}
-
-impl Context {
-    fn matched(&self, index: usize, frame: &[u8], headers: &Headers) -> Match {
-        let eom = match &self.eom {
+        let index = self.find(frame, headers)?;
+        let context = &self.contexts[index];
+        let eom = match &context.eom {
             CompiledEom::Always => true,
             CompiledEom::When(tests) => any_rule_holds(tests, frame, headers),
         };
-        Match { context: self.id, index, key: self.key.extract(frame, headers), eom }
+        Some(Match { context: context.id, index, key: context.key.extract(frame, headers), eom })
+    }
+
+    #[inline]
+    fn find(&self, frame: &[u8], headers: &Headers) -> Option<usize> {
+        let mut start = 0;
+        self.contexts.iter().position(|context| {
+            let tests = &self.tests[start..context.end];
+            start = context.end;
+            any_rule_holds(tests, frame, headers)
+        })
     }
 }
 

@@ -47,6 +47,19 @@ pub enum NicError {
         /// Queues it has.
         count: u32,
     },
+    /// Fewer queues than threads that are to serve them.
+    #[error(
+        "interface {name} has {queues} queues for {parts} threads: raise their number (ethtool -L {name} combined {parts}), \
+         or give fewer cores"
+    )]
+    FewQueues {
+        /// The interface.
+        name: String,
+        /// Queues there are, or were asked for.
+        queues: usize,
+        /// Threads.
+        parts: usize,
+    },
     /// A configuration value that cannot work.
     #[error("{what} is {value}: {must}")]
     Config {

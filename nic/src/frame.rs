@@ -12,6 +12,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
+use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use spin_abi::map::PACKET_WINDOW;
@@ -56,15 +57,10 @@ impl PoolId {
 /// [`CHUNK`] bytes of a mapping, owned like a `Box` whose memory is given back to a pool instead of freed.
 ///
 /// Invariant: until it comes back to its pool, the bytes at `base..base + CHUNK` are mapped, initialised, and reached
-/// through this value alone.
+/// through this value, or the frame it was put in, alone.
 pub(crate) struct Chunk {
     base: NonNull<u8>,
 }
-
-// SAFETY: by its invariant a chunk is the only way to its bytes, like a `Box<[u8]>`, and bytes are `Send`.
-unsafe impl Send for Chunk {}
-// SAFETY: a shared chunk gives shared access to plain bytes only.
-unsafe impl Sync for Chunk {}
 
 impl Chunk {
     /// Takes over a chunk.
@@ -75,93 +71,132 @@ impl Chunk {
     pub(crate) unsafe fn from_raw(base: NonNull<u8>) -> Self {
         Self { base }
     }
-
-    fn bytes(&self) -> &[u8; CHUNK] {
-        // SAFETY: the invariant of the type; the lifetime is that of the borrow of `self`.
-        unsafe { self.base.cast().as_ref() }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8; CHUNK] {
-        // SAFETY: the invariant of the type; `self` is borrowed mutably, so nothing else reads these bytes meanwhile.
-        unsafe { self.base.cast().as_mut() }
-    }
 }
 
-enum Storage {
-    Heap(Box<[u8; CHUNK]>),
-    Mapped(Chunk),
+/// What there is to know of a frame's bytes, in one word: frames move all the time, and a load that takes in several
+/// narrower stores waits until these have left the processor's store buffer.
+#[derive(Clone, Copy)]
+struct Meta(u64);
+
+impl Meta {
+    /// The bytes are a heap allocation of the frame's own.
+    const HEAP: u64 = 1 << 31;
+    const BOUNDS: u64 = 0xffff | 0x7fff << 16;
+
+    const fn new(pool: PoolId, heap: bool) -> Self {
+        Self((pool.0.get() as u64) << 32 | if heap { Self::HEAP } else { 0 })
+    }
+
+    /// With other bounds in the chunk: both at most [`CHUNK`], which takes 13 bits.
+    const fn with(self, start: usize, len: usize) -> Self {
+        Self(self.0 & !Self::BOUNDS | (start as u64) << 16 | len as u64)
+    }
+
+    const fn len(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+
+    const fn start(self) -> usize {
+        (self.0 >> 16 & 0x7fff) as usize
+    }
+
+    const fn is_heap(self) -> bool {
+        self.0 & Self::HEAP != 0
+    }
 }
 
 /// One frame: its bytes, from the Ethernet header on, without FCS.
 ///
 /// Dereferences to the bytes. See the module's description for what dropping one means.
 pub struct Frame {
-    storage: Storage,
-    pool: PoolId,
+    /// First of the [`CHUNK`] bytes that the frame's are among: a heap allocation that `Frame::heap` made, or a [`Chunk`]'s.
+    base: NonNull<u8>,
     /// `start + len <= CHUNK`.
-    start: u16,
-    len: u16,
+    meta: Meta,
 }
+
+// SAFETY: a frame is the only way to its chunk, like a `Box<[u8]>`, and bytes are `Send`.
+unsafe impl Send for Frame {}
+// SAFETY: a shared frame gives shared access to plain bytes only.
+unsafe impl Sync for Frame {}
 
 impl Frame {
     /// An empty frame in memory of its own.
     pub(crate) fn heap(pool: PoolId) -> Self {
-        let bytes: Result<Box<[u8; CHUNK]>, _> = vec![0; CHUNK].into_boxed_slice().try_into();
-        let bytes = bytes.expect("the slice was made with CHUNK bytes");
-        Self { storage: Storage::Heap(bytes), pool, start: HEADROOM as u16, len: 0 }
+        let bytes: Box<[u8]> = vec![0; CHUNK].into_boxed_slice();
+        let base = NonNull::from(Box::leak(bytes)).cast();
+        Self { base, meta: Meta::new(pool, true).with(HEADROOM, 0) }
     }
 
     /// A frame of the bytes `range` of a mapped chunk; `None` when they do not lie within it.
+    #[inline]
     pub(crate) fn mapped(chunk: Chunk, pool: PoolId, range: Range<usize>) -> Option<Self> {
         let len = range.end.checked_sub(range.start)?;
         if range.end > CHUNK {
             return None;
         }
-        // CHUNK is 4096, so both fit 16 bits.
-        Some(Self { storage: Storage::Mapped(chunk), pool, start: range.start as u16, len: len as u16 })
+        Some(Self { base: chunk.base, meta: Meta::new(pool, false).with(range.start, len) })
     }
 
     /// The address of its chunk and where in it the bytes are. `None` for a heap frame, which is dropped.
+    #[inline]
     pub(crate) fn into_chunk(self) -> Option<(NonNull<u8>, Range<usize>)> {
-        let range = self.range();
-        match self.storage {
-            Storage::Heap(_) => None,
-            Storage::Mapped(chunk) => Some((chunk.base, range)),
+        // A mapped frame that is dropped, as this one is now, does nothing.
+        (!self.meta.is_heap()).then(|| (self.base, self.range()))
+    }
+
+    /// Asks for the frame's first bytes to be brought near: a hint, for frames that are looked at a little later.
+    #[inline]
+    pub fn prefetch(&self) {
+        let at: *const u8 = self.as_ptr();
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint that any address is good for; SSE is part of the architecture.
+        unsafe {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above; changes neither memory nor registers.
+        unsafe {
+            core::arch::asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nostack, readonly, preserves_flags));
         }
     }
 
     /// Empties it as if newly allocated.
+    #[inline]
     pub(crate) fn reset(&mut self) {
-        self.start = HEADROOM as u16;
-        self.len = 0;
+        self.meta = self.meta.with(HEADROOM, 0);
     }
 
-    /// The pool it belongs to.
-    pub(crate) fn pool(&self) -> PoolId {
-        self.pool
+    /// Whether it belongs to a pool.
+    #[inline]
+    pub(crate) fn is_of(&self, pool: PoolId) -> bool {
+        self.meta.0 >> 32 == u64::from(pool.0.get())
     }
 
+    #[inline]
     fn range(&self) -> Range<usize> {
-        usize::from(self.start)..usize::from(self.start) + usize::from(self.len)
+        self.meta.start()..self.meta.start() + self.meta.len()
     }
 
     /// Bytes the frame can grow to from its present start: [`CAPACITY`] when newly allocated.
     #[must_use]
+    #[inline]
     pub fn capacity(&self) -> usize {
-        CHUNK - usize::from(self.start)
+        CHUNK - self.meta.start()
     }
 
     /// Makes the frame its sub-range `start..start + len`, without moving bytes. What is before it is lost.
     ///
     /// # Errors
     /// When the range does not lie within the frame; the frame is as it was.
+    #[inline]
     pub fn trim(&mut self, start: usize, len: usize) -> Result<(), FrameRangeError> {
         let end = start.saturating_add(len);
         if end > self.len() {
             return Err(FrameRangeError { start, end, available: self.len() });
         }
-        self.start += start as u16;
-        self.len = len as u16;
+        self.meta = self.meta.with(self.meta.start() + start, len);
         Ok(())
     }
 
@@ -169,11 +204,12 @@ impl Frame {
     ///
     /// # Errors
     /// When `len` is above [`Frame::capacity`]; the frame is as it was.
+    #[inline]
     pub fn set_len(&mut self, len: usize) -> Result<(), FrameRangeError> {
         if len > self.capacity() {
             return Err(FrameRangeError { start: 0, end: len, available: self.capacity() });
         }
-        self.len = len as u16;
+        self.meta = self.meta.with(self.meta.start(), len);
         Ok(())
     }
 
@@ -188,31 +224,39 @@ impl Frame {
     }
 }
 
-impl Deref for Frame {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        let range = self.range();
-        match &self.storage {
-            Storage::Heap(bytes) => &bytes[range],
-            Storage::Mapped(chunk) => &chunk.bytes()[range],
+impl Drop for Frame {
+    #[inline]
+    fn drop(&mut self) {
+        if self.meta.is_heap() {
+            let bytes = NonNull::slice_from_raw_parts(self.base, CHUNK);
+            // SAFETY: `heap` leaked a box of these bytes, which nobody else knows of.
+            drop(unsafe { Box::from_raw(bytes.as_ptr()) });
         }
     }
 }
 
+impl Deref for Frame {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start + len` is at most CHUNK, and the frame is the only way to its initialised bytes; the lifetime is
+        // that of the borrow of `self`.
+        unsafe { slice::from_raw_parts(self.base.as_ptr().add(self.meta.start()), self.meta.len()) }
+    }
+}
+
 impl DerefMut for Frame {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        let range = self.range();
-        match &mut self.storage {
-            Storage::Heap(bytes) => &mut bytes[range],
-            Storage::Mapped(chunk) => &mut chunk.bytes_mut()[range],
-        }
+        // SAFETY: as in `deref`; `self` is borrowed mutably, so nothing else reads these bytes meanwhile.
+        unsafe { slice::from_raw_parts_mut(self.base.as_ptr().add(self.meta.start()), self.meta.len()) }
     }
 }
 
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Frame({} bytes of pool {})", self.len, self.pool.0)
+        write!(f, "Frame({} bytes of pool {})", self.len(), self.meta.0 >> 32)
     }
 }
 

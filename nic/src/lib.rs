@@ -4,18 +4,21 @@
 //! * [`queue`]: the trait [`Queue`]: receive, allocate, send, recycle, flush, wait.
 //! * [`error`]: why a queue could not be opened or used.
 //! * [`memory`]: a pair of connected ends in plain memory.
+//! * [`rotation`]: the same frames over and over, to measure with.
 //! * [`pcap`]: frames from a capture file, replies into another.
 //! * [`afxdp`]: AF_XDP sockets on all queues of an interface, and the XDP program that feeds them.
 //!
-//! `unsafe` is in `frame` (the bytes of a mapped frame) and in `afxdp` (mappings, ioctls, bpf calls); nothing else
-//! needs it.
+//! `unsafe` is in `frame` (a frame's bytes), `map` (mappings), `rotation` (frames in one) and `afxdp` (rings, ioctls, bpf
+//! calls); nothing else needs it.
 
 pub mod afxdp;
 pub mod error;
 pub mod frame;
+mod map;
 pub mod memory;
 pub mod pcap;
 pub mod queue;
+pub mod rotation;
 mod wait;
 
 pub use afxdp::{AfXdp, AfXdpConfig, Filter};
@@ -24,3 +27,4 @@ pub use frame::Frame;
 pub use memory::MemoryQueue;
 pub use pcap::PcapQueue;
 pub use queue::Queue;
+pub use rotation::Rotation;

@@ -127,11 +127,11 @@ fn frames(pool: PoolId, count: usize) -> Vec<Frame> {
 
 impl MemoryQueue {
     fn sendable(&self, frame: &Frame) -> bool {
-        (frame.pool() == self.pool || frame.pool() == self.peer) && frame.len() >= MIN_SEND
+        (frame.is_of(self.pool) || frame.is_of(self.peer)) && frame.len() >= MIN_SEND
     }
 
     fn refuse(&mut self, frame: Frame) {
-        if frame.pool() == self.pool || frame.pool() == self.peer {
+        if frame.is_of(self.pool) || frame.is_of(self.peer) {
             self.counts.tx_invalid += 1;
         }
         self.recycle(frame);
@@ -189,10 +189,10 @@ impl Queue for MemoryQueue {
     }
 
     fn recycle(&mut self, mut frame: Frame) {
-        if frame.pool() == self.pool {
+        if frame.is_of(self.pool) {
             frame.reset();
             self.free.push(frame);
-        } else if frame.pool() == self.peer {
+        } else if frame.is_of(self.peer) {
             // Never full, see the field.
             let _ = self.returning.push(frame);
         } else {

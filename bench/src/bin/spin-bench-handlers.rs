@@ -11,9 +11,9 @@ use spin_bench::handlers::jit::Jit;
 use spin_bench::handlers::measure::round;
 use spin_bench::handlers::native::Twins;
 use spin_bench::handlers::reference::Expected;
-use spin_bench::handlers::report::{Row, head, line};
 use spin_bench::handlers::runner::Runner;
 use spin_bench::handlers::work::Work;
+use spin_bench::report::{Row, head, line, write};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -72,8 +72,8 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         rows.extend(measured);
     }
     match (&args.json, args.filter.as_ref().or(args.variant.as_ref())) {
-        (Some(path), _) => write(path, &rows),
-        (None, None) => write(Path::new(RESULTS), &rows),
+        (Some(path), _) => Ok(write(path, &rows)?),
+        (None, None) => Ok(write(Path::new(RESULTS), &rows)?),
         (None, Some(_)) => Ok(()),
     }
 }
@@ -113,12 +113,4 @@ fn variants(work: &Work, args: &Args, executor: &Rc<Executor>) -> Result<Variant
 fn read_image(folder: &Path, work: &Work) -> Result<Vec<u8>, String> {
     let path = folder.join(work.case.handler.symbol()).with_extension("elf");
     std::fs::read(&path).map_err(|error| format!("{}: {error}; `make bench-handlers` builds it", path.display()))
-}
-
-fn write(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    std::fs::write(path, serde_json::to_vec_pretty(rows)?)?;
-    Ok(())
 }

@@ -13,7 +13,6 @@
 //! * [`device`], [`interp`], [`jit`]: the HPU's engines.
 //! * [`native`]: functions of the host that do the same work.
 //! * [`measure`]: interleaved rounds, each one verified.
-//! * [`report`]: the table and the rows.
 
 pub mod case;
 pub mod command;
@@ -25,7 +24,6 @@ pub mod memory;
 #[allow(unsafe_code, reason = "machine code from a shared library is entered")]
 pub mod native;
 pub mod reference;
-pub mod report;
 pub mod runner;
 pub mod work;
 

@@ -14,7 +14,7 @@ use spin_abi::control::{ContextInfo, FaultInfo, Install};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_abi::rules::Test;
-use spin_engine::config::Limits;
+use spin_engine::config::{Limits, Sizes};
 use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
@@ -133,7 +133,8 @@ impl Lab {
         // Debug builds interpret slowly, on machines that do much else.
         let limits = Limits { watchdog_us: 200_000, ..Limits::default() };
         Self {
-            engine: Engine::new(loader.clone(), Box::new(nic)).expect("a timer"),
+            engine: Engine::new(loader.clone(), Box::new(nic), Sizes::default(), 0..loader.machine.clusters)
+                .expect("a timer"),
             far,
             limits,
             loader,

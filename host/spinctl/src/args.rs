@@ -98,6 +98,10 @@ pub struct InstallArgs {
     /// bytes / 8. Not counted unless given.
     #[arg(long, value_name = "N")]
     pub instruction_limit: Option<u64>,
+    /// Microseconds that an open message may wait for its next packet before it is ended, without its completion handler;
+    /// for ever unless given.
+    #[arg(long, value_name = "US")]
+    pub message_timeout_us: Option<u64>,
     /// How exactly handlers are kept to their memory: 'page', at no cost, or 'exact', to the byte.
     #[arg(long, value_name = "page|exact", default_value_t)]
     pub checks: Checks,

@@ -109,6 +109,7 @@ fn request(args: &InstallArgs) -> Install {
         l1_bytes: args.l1_bytes,
         instruction_limit: args.instruction_limit,
         watchdog_us: args.watchdog_us,
+        message_timeout_us: args.message_timeout_us,
         checks: args.checks,
         isolation: args.isolation,
         placement: args.placement,

@@ -6,7 +6,7 @@ use proptest::prop_oneof;
 use proptest::sample::{Index, select};
 
 use super::{ETHERTYPES, IPV4, IPV6, PROTOCOLS, VLANS, macs, ports};
-use crate::headers::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPES_VLAN, Headers, ICMP, ICMP6, TCP, UDP};
+use crate::headers::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPES_VLAN, Headers, ICMP, ICMP6, TCP, UDP, kind};
 
 /// A frame and where its headers were put.
 #[derive(Clone, Debug)]
@@ -238,6 +238,8 @@ impl Builder {
         if self.headers.ip.is_none() {
             self.headers.end = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         }
+        let Headers { ethertype, ip_version, protocol, .. } = self.headers;
+        self.headers.kind = kind(ethertype, ip_version, protocol);
         Built { bytes: self.bytes, headers: self.headers }
     }
 }

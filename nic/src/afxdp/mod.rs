@@ -2,7 +2,7 @@
 //!
 //! * [`config`]: what to open, and how.
 //! * `interface`: what the kernel says of it.
-//! * `map`, `umem`: memory; chunks and who owns each.
+//! * `umem`: chunks and who owns each.
 //! * `ring`: the rings shared with the kernel.
 //! * `bind`, `socket`: one queue of the interface.
 //! * [`filter`]: the XDP program; `attach` puts it on the interface.
@@ -16,12 +16,12 @@ mod bind;
 pub mod config;
 pub mod filter;
 mod interface;
-mod map;
 mod ring;
 mod socket;
 mod umem;
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -54,10 +54,12 @@ const FLUSHES_PER_CHECK: u32 = 1 << 14;
 /// they came in. The longest frame is that of the MTU at opening. Dropping it detaches the program and closes the
 /// sockets; so does the kernel when the process is killed.
 pub struct AfXdp {
-    // Dropped in this order: detached first, so that no frame is taken for a socket that is closing.
-    attached: Attached,
+    // Dropped in this order: detached first, so that no frame is taken for a socket that is closing. Where an interface has
+    // parts, the last one detaches; what arrives for another one's queues until then goes to the kernel's stack.
+    program: Arc<Program>,
+    /// It speaks for the program.
+    first: bool,
     sockets: Vec<Socket>,
-    filter: Filter,
     interface: Interface,
     frames_per_queue: u32,
     max_frame: usize,
@@ -71,32 +73,65 @@ pub struct AfXdp {
     foreign_frames: u64,
 }
 
+/// The XDP program of an interface, where it is attached.
+struct Program {
+    attached: Attached,
+    filter: Filter,
+}
+
 impl AfXdp {
     /// Opens an interface. No frame is taken before [`Queue::set_rules`].
     ///
     /// # Errors
     /// A [`NicError`] that says what to do: no such interface, down, no privileges, another XDP program, a queue in use.
     pub fn open(config: &AfXdpConfig) -> Result<Self, NicError> {
+        Self::open_parts(config, 1).map(|mut parts| parts.swap_remove(0))
+    }
+
+    /// Opens an interface in `parts` (at least one) that share out its queues: each serves its own, on whatever thread. Rules
+    /// set through one of them are those of all.
+    ///
+    /// # Errors
+    /// As [`AfXdp::open`]; [`NicError::FewQueues`] when there are fewer queues than parts.
+    pub fn open_parts(config: &AfXdpConfig, parts: usize) -> Result<Vec<Self>, NicError> {
         config.check()?;
         let interface = Interface::find(&config.interface)?;
         check_mtu(&interface, config.mode)?;
-        let max_frame = max_frame(interface.mtu);
         let queues = choose_queues(&interface, &config.queues)?;
+        let parts = parts.max(1);
+        if queues.len() < parts {
+            return Err(NicError::FewQueues { name: interface.name, queues: queues.len(), parts });
+        }
         let filter = Filter::load_for(interface.queues)?;
         let attached = attach::attach(filter.program(), &interface, config.mode)?;
-        let mut sockets = Vec::with_capacity(queues.len());
+        let program = Arc::new(Program { attached, filter });
+        let part = |part| {
+            let queues = queues.iter().copied().skip(part).step_by(parts);
+            Self::open_part(config, &interface, &program, part == 0, queues)
+        };
+        (0..parts).map(part).collect()
+    }
+
+    fn open_part(
+        config: &AfXdpConfig,
+        interface: &Interface,
+        program: &Arc<Program>,
+        first: bool,
+        queues: impl Iterator<Item = u32>,
+    ) -> Result<Self, NicError> {
+        let max_frame = max_frame(interface.mtu);
+        let mut sockets = Vec::new();
         for queue in queues {
-            let socket = Socket::new(bind::open(config, &interface, queue)?, max_frame);
-            filter.serve(queue, socket.fd())?;
+            let socket = Socket::new(bind::open(config, interface, queue)?, max_frame);
+            program.filter.serve(queue, socket.fd())?;
             sockets.push(socket);
         }
-        let frames_per_queue = config.frames_per_queue;
         Ok(Self {
-            attached,
+            program: program.clone(),
+            first,
             sockets,
-            filter,
-            interface,
-            frames_per_queue,
+            interface: interface.clone(),
+            frames_per_queue: config.frames_per_queue,
             max_frame,
             turn: 0,
             latest: 0,
@@ -111,13 +146,12 @@ impl AfXdp {
     /// # Errors
     /// When the kernel refuses to run it.
     pub fn test_run(&self, frame: &[u8]) -> Result<bool, NicError> {
-        self.filter.test_run(frame)
+        self.program.filter.test_run(frame)
     }
 
     /// The socket a frame belongs to.
     fn home(&mut self, frame: &Frame) -> Option<&mut Socket> {
-        let pool = frame.pool();
-        self.sockets.iter_mut().find(|socket| socket.pool() == pool)
+        self.sockets.iter_mut().find(|socket| frame.is_of(socket.pool()))
     }
 }
 
@@ -241,11 +275,13 @@ impl Queue for AfXdp {
     }
 
     fn set_rules(&mut self, tests: &[Test]) -> Result<(), NicError> {
-        self.filter.set_rules(tests)
+        self.program.filter.set_rules(tests)
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
-        let filter = self.filter.counters().unwrap_or_default();
+        // What the program counts is the whole interface's.
+        let filter =
+            if self.first { self.program.filter.counters().unwrap_or_default() } else { FilterCounters::default() };
         let own = |field: fn(socket::Counts) -> u64| self.sockets.iter().map(|socket| field(socket.counts())).sum();
         let statistics: Vec<_> = self.sockets.iter().map(Socket::statistics).collect();
         let kernel = |field: fn(&rustix::net::xdp::XdpStatistics) -> u64| statistics.iter().map(field).sum();
@@ -274,7 +310,7 @@ impl Queue for AfXdp {
 
     fn describe(&self) -> String {
         let name = &self.interface.name;
-        let mode = if self.attached.native { "native" } else { "generic" };
+        let mode = if self.program.attached.native { "native" } else { "generic" };
         let copy = if self.sockets.iter().all(Socket::zero_copy) { "zero-copy" } else { "copy" };
         let (count, all) = (self.sockets.len(), self.interface.queues);
         let queues = if count == 1 { "1 queue".to_owned() } else { format!("{count} queues") };

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::{self, Errno};
 use rustix::net::xdp::XdpRingOffset;
 
-use super::map::Mapping;
+use crate::map::Mapping;
 
 /// `XDP_RING_NEED_WAKEUP`, linux/if_xdp.h.
 const NEED_WAKEUP: u32 = 1;

@@ -9,9 +9,9 @@ use std::ops::Range;
 use rustix::io;
 
 use super::config::HugePages;
-use super::map::Mapping;
 use crate::error::NicError;
 use crate::frame::{CHUNK, Chunk, Frame, HEADROOM, PoolId};
+use crate::map::Mapping;
 
 /// Size of a huge page by default on x86-64 and aarch64 with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
@@ -163,7 +163,7 @@ impl Umem {
 
     /// Ends a frame of this pool: index of its chunk, range of its bytes.
     fn take_back(&mut self, frame: Frame) -> Option<(u32, Range<usize>)> {
-        if frame.pool() != self.pool {
+        if !frame.is_of(self.pool) {
             return None;
         }
         let (base, range) = frame.into_chunk()?;

@@ -153,7 +153,7 @@ impl Queue for PcapQueue {
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
         let count = batch.len();
         for frame in batch.drain(..) {
-            if frame.pool() == self.pool {
+            if frame.is_of(self.pool) {
                 if frame.len() < MIN_SEND {
                     self.counts.tx_invalid += 1;
                 } else {
@@ -176,7 +176,7 @@ impl Queue for PcapQueue {
     }
 
     fn recycle(&mut self, mut frame: Frame) {
-        if frame.pool() == self.pool {
+        if frame.is_of(self.pool) {
             frame.reset();
             self.free.push(frame);
         } else {

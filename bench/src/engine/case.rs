@@ -1,0 +1,187 @@
+//! Cases: handlers, and the frames that arrive for them.
+
+use std::fmt;
+
+use spin_abi::counters::Counter;
+
+use crate::wire::{Ipv4, UDP, datagram, ethernet};
+
+/// Bytes before a datagram's payload: Ethernet, IPv4, UDP.
+const HEADERS: usize = 14 + 20 + 8;
+/// Port that rules ask for.
+const PORT: u16 = 9999;
+const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const SERVER: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+/// Handlers and frames.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// What is measured.
+    pub name: &'static str,
+    /// Bytes of a frame.
+    pub size: usize,
+    /// The handlers' image, without folder and extension.
+    pub image: &'static str,
+    /// Bytes of host memory that the handlers ask for.
+    pub host_mem: u64,
+    /// Messages that are open at a time.
+    pub flows: u32,
+    /// Packets of a message; `None`: it never ends.
+    pub packets: Option<u32>,
+    /// Counters that say that each packet was processed, each once per packet.
+    pub per_packet: &'static [Counter],
+    /// Counters that go up once per message.
+    pub per_message: &'static [Counter],
+}
+
+const PAYLOAD: &[Counter] = &[Counter::Released, Counter::PayloadRuns];
+const SENT: &[Counter] = &[Counter::Released, Counter::PayloadRuns, Counter::TxPackets];
+const MESSAGE: &[Counter] = &[Counter::Messages];
+const THREE: &[Counter] = &[Counter::Messages, Counter::HeaderRuns, Counter::CompletionRuns];
+
+/// All of them.
+pub const CASES: [Case; 8] = [
+    Case {
+        name: "empty",
+        size: 64,
+        image: "empty",
+        host_mem: 0,
+        flows: 256,
+        packets: Some(16),
+        per_packet: PAYLOAD,
+        per_message: MESSAGE,
+    },
+    Case {
+        name: "message",
+        size: 64,
+        image: "empty_three",
+        host_mem: 0,
+        flows: 256,
+        packets: Some(16),
+        per_packet: PAYLOAD,
+        per_message: THREE,
+    },
+    Case {
+        name: "one-live",
+        size: 64,
+        image: "empty",
+        host_mem: 0,
+        flows: 1,
+        packets: None,
+        per_packet: PAYLOAD,
+        per_message: &[],
+    },
+    Case {
+        name: "10000-live",
+        size: 64,
+        image: "empty",
+        host_mem: 0,
+        flows: 10_000,
+        packets: None,
+        per_packet: PAYLOAD,
+        per_message: &[],
+    },
+    Case {
+        name: "datagrams",
+        size: 64,
+        image: "empty",
+        host_mem: 0,
+        flows: 256,
+        packets: Some(1),
+        per_packet: PAYLOAD,
+        per_message: MESSAGE,
+    },
+    Case {
+        name: "pingpong",
+        size: 64,
+        image: "udp_pingpong",
+        host_mem: 0,
+        flows: 256,
+        packets: Some(1),
+        per_packet: SENT,
+        per_message: MESSAGE,
+    },
+    Case {
+        name: "pingpong",
+        size: 1514,
+        image: "udp_pingpong",
+        host_mem: 0,
+        flows: 256,
+        packets: Some(1),
+        per_packet: SENT,
+        per_message: MESSAGE,
+    },
+    Case {
+        name: "aggregate",
+        size: 1024,
+        image: "aggregate",
+        host_mem: 4096,
+        flows: 256,
+        packets: Some(16),
+        per_packet: PAYLOAD,
+        per_message: THREE,
+    },
+];
+
+/// Frames of a case at the least.
+const FRAMES: u32 = 4096;
+
+impl Case {
+    /// End of message, as a context asks for it.
+    #[must_use]
+    pub const fn eom(&self) -> &'static str {
+        if self.packets.is_some() { "payload[0:1] = 1" } else { "never" }
+    }
+
+    /// The rule its frames match.
+    #[must_use]
+    pub fn rule() -> String {
+        format!("udp dport {PORT}")
+    }
+
+    /// Frames in the order of their arrival: one of each message, then the next of each. All messages are complete at the
+    /// end, if they ever are.
+    pub fn frames(&self) -> impl Iterator<Item = Vec<u8>> {
+        let (case, packets) = (*self, self.packets.unwrap_or(u32::MAX));
+        let rounds = FRAMES.div_ceil(self.flows).next_multiple_of(self.packets.unwrap_or(1));
+        (0..rounds).flat_map(move |round| {
+            let last = (round + 1).is_multiple_of(packets);
+            (0..case.flows).map(move |flow| case.frame(flow, round, last))
+        })
+    }
+
+    fn frame(&self, flow: u32, round: u32, last: bool) -> Vec<u8> {
+        let mut content = vec![0x5a; self.size - HEADERS];
+        content[0] = u8::from(last);
+        content[1..5].copy_from_slice(&round.to_le_bytes());
+        let [_, _, high, low] = flow.to_be_bytes();
+        let (source, destination) = ([10, 1, high, low].into(), [10, 0, 0, 2].into());
+        // Of the same ports, so that it matches even when a handler has turned it round.
+        let payload = datagram(source, destination, [PORT, PORT], &content);
+        let packet = Ipv4 { source, destination, protocol: UDP, id: 0, fragment: 0, options: Vec::new(), payload };
+        ethernet(SERVER, CLIENT, &[], &packet.bytes())
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.name, self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CASES;
+    use std::collections::HashSet;
+
+    #[test]
+    fn frames_are_distinct_and_of_their_size() {
+        for case in CASES {
+            let frames: Vec<_> = case.frames().collect();
+            assert!(frames.len() >= 4096 && frames.iter().all(|frame| frame.len() == case.size), "{case}");
+            assert_eq!(frames.iter().collect::<HashSet<_>>().len(), frames.len(), "{case}");
+            let ends = frames.iter().filter(|frame| frame[42] == 1).count();
+            assert_eq!(ends, case.packets.map_or(0, |packets| frames.len() / packets as usize), "{case}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! An engine in memory with the context of one case.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use spin_abi::control::{Engine as Kind, Install, Placement};
+use spin_abi::counters::Counter;
+use spin_abi::map::Machine;
+use spin_engine::config::{Limits, Sizes};
+use spin_engine::install::Prepared;
+use spin_engine::loader::Loader;
+use spin_engine::pipeline::Engine;
+use spin_nic::Rotation;
+
+use super::case::Case;
+
+/// Why a case counts for nothing.
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+/// Open messages, and packets that wait, at a time.
+const SIZES: Sizes = Sizes { queues: 1 << 14, hers: 1024 };
+/// Spare frames, for handlers that send copies.
+const SPARE: usize = 512;
+
+/// What all threads of a case's engine have in common.
+pub struct Setting {
+    case: Case,
+    loader: Arc<Loader>,
+    image: Vec<u8>,
+}
+
+impl Setting {
+    /// The case's handlers, which are in `images`, to be run with the engine `kind`.
+    ///
+    /// # Errors
+    /// The image cannot be read.
+    pub fn new(case: Case, images: &Path, kind: Kind) -> Result<Self, Failure> {
+        let path = images.join(case.image).with_extension("elf");
+        let image = std::fs::read(&path)
+            .map_err(|error| format!("{}: {error}; `make bench-engine` builds it", path.display()))?;
+        Ok(Self { case, loader: Arc::new(Loader::new(Machine::PSPIN, kind)), image })
+    }
+
+    /// The case's context, for `threads` threads with a cluster each.
+    fn prepare(&self, threads: u32) -> Result<Vec<Prepared>, Failure> {
+        let install = Install {
+            rules: vec![Case::rule()],
+            eom: Some(self.case.eom().to_owned()),
+            host_mem: self.case.host_mem,
+            scratchpad: 64 << 10,
+            placement: Placement::Home,
+            ..Install::default()
+        };
+        let whole = Prepared::new(install, &self.image, 0, &self.loader, &Limits::default())?;
+        let mut parts = vec![whole];
+        for cluster in 1..threads {
+            let rest = parts.last_mut().map(|part| part.split_off(cluster));
+            parts.extend(rest);
+        }
+        Ok(parts)
+    }
+
+    /// One engine, on this thread.
+    ///
+    /// # Errors
+    /// The context cannot be installed.
+    pub fn lab(&self) -> Result<Lab, Failure> {
+        let part = self.prepare(1)?.swap_remove(0);
+        Lab::new(self, part, 0)
+    }
+
+    /// As many engines, each on a thread and a cluster of its own with its own frames, do a round of `packets` each at the same
+    /// time, after one that is not counted. Nanoseconds per packet of all of them: the time of the slowest over all packets.
+    ///
+    /// # Errors
+    /// As [`Setting::lab`], [`Lab::round`] and [`Lab::verify`].
+    pub fn round_of_threads(&self, threads: u32, packets: u64) -> Result<f64, Failure> {
+        let barrier = Barrier::new(threads as usize);
+        let work = |(cluster, part)| {
+            let mut lab = Lab::new(self, part, cluster);
+            let warm = lab.as_mut().map_or(Ok(0.0), |lab| lab.round(packets));
+            barrier.wait();
+            let mut lab = lab?;
+            warm?;
+            let spent = lab.round(packets)?;
+            lab.verify()?;
+            Ok(spent)
+        };
+        let times: Vec<Result<f64, Failure>> = thread::scope(|scope| {
+            let started: Vec<_> =
+                (0..threads).zip(self.prepare(threads)?).map(|part| scope.spawn(move || work(part))).collect();
+            let ended =
+                started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())));
+            Ok::<_, Failure>(ended.collect())
+        })?;
+        let slowest = times.into_iter().try_fold(0.0, |slowest: f64, time| time.map(|time| slowest.max(time)))?;
+        Ok(slowest / f64::from(threads))
+    }
+}
+
+/// An engine and its NIC.
+pub struct Lab {
+    case: Case,
+    engine: Engine,
+    packets: u64,
+}
+
+impl Lab {
+    fn new(setting: &Setting, part: Prepared, cluster: u32) -> Result<Self, Failure> {
+        let Setting { case, loader, .. } = setting;
+        let frames: Vec<_> = case.frames().collect();
+        let nic = Rotation::new(&frames, case.size, SPARE)?;
+        let mut engine = Engine::new(loader.clone(), Box::new(nic), SIZES, cluster..cluster + 1)?;
+        engine.install(part, &Limits::default())?;
+        Ok(Self { case: *case, engine, packets: 0 })
+    }
+
+    /// Turns until `packets` packets or a few more have been through. Nanoseconds per packet.
+    ///
+    /// # Errors
+    /// The engine fails.
+    pub fn round(&mut self, packets: u64) -> Result<f64, Failure> {
+        let before = self.packets;
+        let start = Instant::now();
+        while self.packets - before < packets {
+            self.packets += self.engine.turn(|| start.elapsed())? as u64;
+        }
+        Ok(per_packet(start.elapsed(), self.packets - before))
+    }
+
+    /// Whether every packet was processed by what the case has for it, and none was lost.
+    ///
+    /// # Errors
+    /// Which counter says otherwise.
+    pub fn verify(&self) -> Result<(), String> {
+        let counts = self.engine.statistics().counts;
+        let expect = |counter: Counter, expected: u64, slack: u64| {
+            let found = counts.get(counter);
+            if found.abs_diff(expected) <= slack {
+                Ok(())
+            } else {
+                Err(format!("{}: {found} where there should be {expected}", counter.name()))
+            }
+        };
+        for &counter in self.case.per_packet {
+            expect(counter, self.packets, 0)?;
+        }
+        for &counter in self.case.per_message {
+            // Those that are open now may have begun and not ended.
+            let ended = self.packets / u64::from(self.case.packets.unwrap_or(1));
+            expect(counter, ended, self.case.flows.into())?;
+        }
+        expect(Counter::Faults, 0, 0)
+    }
+}
+
+fn per_packet(spent: Duration, packets: u64) -> f64 {
+    spent.as_nanos() as f64 / packets as f64
+}

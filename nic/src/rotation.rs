@@ -1,0 +1,189 @@
+//! A NIC for measuring: the same frames arrive over and over, as fast as they are taken, and what is sent is gone.
+#![allow(unsafe_code, reason = "cuts a mapping into chunks")]
+
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use spin_abi::rules::Test;
+
+use crate::error::NicError;
+use crate::frame::{CAPACITY, CHUNK, Chunk, Frame, HEADROOM, MIN_SEND, PoolId};
+use crate::map::Mapping;
+use crate::queue::{Queue, check_rules};
+
+/// Frames that arrive in rotation, each again after it was given back: as it is then, and as long as it was at first.
+pub struct Rotation {
+    pool: PoolId,
+    /// Of each frame.
+    len: usize,
+    arriving: VecDeque<Frame>,
+    /// Frames for handlers that send copies: of a pool of their own, to tell them apart.
+    spare_pool: PoolId,
+    spare: Vec<Frame>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    received: u64,
+    sent: u64,
+    tx_invalid: u64,
+    foreign_frames: u64,
+}
+
+impl Rotation {
+    /// A rotation of `frames`, each of `len` bytes which are zero beyond those given, with `spare` frames to allocate. Their
+    /// memory, in huge pages if there are some to be had, is there until the process ends.
+    ///
+    /// # Errors
+    /// When one of `frames` is longer than `len`, that is above [`CAPACITY`], or there is no memory.
+    pub fn new(frames: &[Vec<u8>], len: usize, spare: usize) -> Result<Self, NicError> {
+        let bad = |value: usize| NicError::Config {
+            what: "the length of a frame",
+            value: value.to_string(),
+            must: "at most that of the rotation's, and of a buffer",
+        };
+        let memory = Mapping::anonymous((frames.len() + spare).max(1) * CHUNK, false);
+        let memory = ManuallyDrop::new(memory.map_err(|errno| NicError::system("map packet buffers", errno))?);
+        let (pool, spare_pool) = (PoolId::new(), PoolId::new());
+        let frame = |index: usize, pool| {
+            // SAFETY: chunk `index` lies within the mapping, which stays; each is taken once, and initialised to zeroes.
+            let chunk = unsafe { Chunk::from_raw(memory.base().add(index * CHUNK)) };
+            Frame::mapped(chunk, pool, HEADROOM..HEADROOM)
+        };
+        let filled = |(index, bytes): (usize, &Vec<u8>)| {
+            let mut frame = frame(index, pool).filter(|frame| len <= frame.capacity()).ok_or_else(|| bad(len))?;
+            frame.set_len(len).map_err(|_| bad(len))?;
+            frame.get_mut(..bytes.len()).ok_or_else(|| bad(bytes.len()))?.copy_from_slice(bytes);
+            Ok(frame)
+        };
+        let arriving = frames.iter().enumerate().map(filled).collect::<Result<_, NicError>>()?;
+        let spare = (0..spare).filter_map(|index| frame(frames.len() + index, spare_pool)).collect();
+        Ok(Self { pool, len, arriving, spare_pool, spare, counts: Counts::default() })
+    }
+}
+
+impl Queue for Rotation {
+    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
+        let count = max.min(self.arriving.len());
+        out.extend(self.arriving.drain(..count));
+        self.counts.received += count as u64;
+        count
+    }
+
+    fn allocate(&mut self) -> Option<Frame> {
+        self.spare.pop()
+    }
+
+    fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
+        let count = batch.len();
+        for frame in batch.drain(..) {
+            if frame.len() < MIN_SEND {
+                self.counts.tx_invalid += 1;
+            } else {
+                self.counts.sent += 1;
+            }
+            self.recycle(frame);
+        }
+        count
+    }
+
+    fn max_frame(&self) -> usize {
+        CAPACITY
+    }
+
+    fn pending(&self) -> usize {
+        0
+    }
+
+    fn recycle(&mut self, mut frame: Frame) {
+        if frame.is_of(self.pool) {
+            frame.reset();
+            if frame.set_len(self.len).is_ok() {
+                self.arriving.push_back(frame);
+            }
+        } else if frame.is_of(self.spare_pool) {
+            frame.reset();
+            self.spare.push(frame);
+        } else {
+            self.counts.foreign_frames += 1;
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        Ok(())
+    }
+
+    fn wait(&mut self, _: Option<BorrowedFd<'_>>, _: Duration) -> Result<(), NicError> {
+        Ok(())
+    }
+
+    fn exhausted(&self) -> bool {
+        false
+    }
+
+    fn set_rules(&mut self, tests: &[Test]) -> Result<(), NicError> {
+        check_rules(tests)
+    }
+
+    fn counters(&mut self) -> Vec<(&'static str, u64)> {
+        let counts = &self.counts;
+        vec![
+            ("rx_frames", counts.received),
+            ("tx_frames", counts.sent),
+            ("tx_invalid", counts.tx_invalid),
+            ("foreign_frames", counts.foreign_frames),
+        ]
+    }
+
+    fn describe(&self) -> String {
+        format!("rotation: {} frames of {} B", self.arriving.len(), self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rotation;
+    use crate::queue::Queue;
+
+    #[test]
+    fn frames_come_again_in_order_and_as_long_as_they_were() {
+        let frames = [vec![1; 20], vec![2; 14], vec![3; 20]];
+        let mut queue = Rotation::new(&frames, 20, 1).expect("short frames");
+        let mut out = Vec::new();
+        for _ in 0..4 {
+            assert_eq!(queue.receive(&mut out, 8), 3);
+            assert_eq!(queue.receive(&mut out, 8), 0, "all are in use");
+            assert_eq!(
+                out.iter().map(|frame| (frame[0], frame.len())).collect::<Vec<_>>(),
+                [(1, 20), (2, 20), (3, 20)]
+            );
+            out[1].trim(0, 14).expect("within");
+            let mut last = out.split_off(1);
+            queue.recycle(out.remove(0));
+            assert_eq!(queue.send(&mut last), 2);
+        }
+        assert!(queue.counters().contains(&("tx_frames", 8)));
+    }
+
+    #[test]
+    fn spare_frames_do_not_arrive() {
+        let mut queue = Rotation::new(&[vec![1; 20]], 20, 1).expect("a short frame");
+        let mut copy = queue.allocate().expect("the spare frame");
+        assert!(queue.allocate().is_none());
+        copy.fill(&[9; 20]).expect("fits");
+        queue.send(&mut vec![copy]);
+        let mut out = Vec::new();
+        assert_eq!(queue.receive(&mut out, 8), 1);
+        assert_eq!(out[0][0], 1);
+        assert!(queue.allocate().is_some());
+    }
+
+    #[test]
+    fn what_is_longer_than_the_rest_is_refused() {
+        assert!(Rotation::new(&[vec![1; 21]], 20, 0).is_err());
+        assert!(Rotation::new(&[], 5000, 0).is_ok() && Rotation::new(&[vec![]], 5000, 0).is_err());
+    }
+}

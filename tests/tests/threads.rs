@@ -1,0 +1,135 @@
+//! spind on two cores: each thread serves a queue of the interface, and together they are one machine.
+
+#[path = "../../nic/tests/common/mod.rs"]
+mod common;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{FAR, Link, NEAR, within};
+use libspin::Client;
+use spin_tests::{PATIENCE, Spind};
+
+/// Datagrams, each from a port of its own, so that they spread over the queues.
+const DATAGRAMS: usize = 400;
+/// Bytes of a record that `three_handlers` writes.
+const RECORD: usize = 8;
+const PORT: u16 = 9999;
+
+/// A record: which handler on which HPU for which queue.
+#[derive(Clone, Copy)]
+struct Record {
+    who: u8,
+    hpu: u8,
+    queue: u16,
+    tail: u32,
+}
+
+fn records(dump: &[u8]) -> Vec<Record> {
+    let record = |bytes: &[u8]| Record {
+        who: bytes[0],
+        hpu: bytes[1],
+        queue: u16::from_le_bytes([bytes[2], bytes[3]]),
+        tail: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+    };
+    dump.chunks_exact(RECORD).map(record).collect()
+}
+
+/// Threads of spind for clusters, and the cores each may run on.
+fn cores(spind: &Spind) -> HashMap<String, String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", spind.pid())).expect("spind runs");
+    let of = |status: String| {
+        let field = |name: &str| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned());
+        field("Name:").zip(field("Cpus_allowed_list:"))
+    };
+    tasks
+        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok().and_then(of))
+        .filter(|(name, _)| name.starts_with("cluster-"))
+        .collect()
+}
+
+#[test]
+fn two_threads_serve_two_queues_as_one_machine() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: network namespaces need root");
+        return;
+    }
+    let link = Link::new(2);
+    let spind = within(&link.near, || Spind::start(&["--iface", common::LINK, "--cores", "0,1"]));
+    let expected = [("cluster-0".to_owned(), "0".to_owned()), ("cluster-2".to_owned(), "1".to_owned())];
+    assert_eq!(cores(&spind), HashMap::from(expected));
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let image = folder.path().join("three.elf");
+    fs::write(&image, spin_handlers::build(&spin_handlers::source("three_handlers"))).expect("written");
+    let rule = format!("udp dport {PORT}");
+    let image = image.to_str().expect("temporary paths are UTF-8");
+    spind.ctl_ok(&["install", image, "--rule", &rule, "--host-mem", "64K"]);
+
+    let number = |index: usize| u32::try_from(index).expect("few datagrams").to_be_bytes();
+    within(&link.far, || {
+        for index in 0..DATAGRAMS {
+            let socket = UdpSocket::bind((FAR, 0)).expect("a free port");
+            socket.send_to(&number(index), (NEAR, PORT)).expect("sent");
+            // The rings hold more than that; a burst of any length they do not.
+            if index % 64 == 63 {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    });
+    let deadline = Instant::now() + PATIENCE;
+    let all = loop {
+        let dump = spind.ctl(&["dump", "three"]).stdout;
+        let found: Vec<Record> = records(&dump).into_iter().filter(|record| record.who != 0).collect();
+        if found.len() >= 3 * DATAGRAMS {
+            break found;
+        }
+        assert!(Instant::now() < deadline, "{} of {} handlers ran", found.len(), 3 * DATAGRAMS);
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(all.len(), 3 * DATAGRAMS, "each handler once for each datagram");
+    // Queues are a thread's own, and a thread's HPUs are those of its clusters (of 8 each, two to a thread).
+    let mut runs: HashMap<(bool, u16), Vec<Record>> = HashMap::new();
+    for record in &all {
+        runs.entry((record.hpu >= 16, record.queue)).or_default().push(*record);
+    }
+    assert!(runs.keys().any(|(second, _)| *second) && runs.keys().any(|(second, _)| !second), "both threads had some");
+    for run in runs.values() {
+        // Space for a record is taken in the order of the handlers.
+        for message in run.chunks(3) {
+            assert_eq!(message.iter().map(|record| record.who).collect::<Vec<_>>(), b"HPC");
+            assert!(message.iter().all(|record| (record.tail, record.hpu) == (message[0].tail, message[0].hpu)));
+        }
+    }
+    let tails: BTreeSet<u32> = all.iter().map(|record| record.tail.swap_bytes()).collect();
+    assert_eq!(tails.into_iter().collect::<Vec<_>>(), (0..u32::try_from(DATAGRAMS).expect("few")).collect::<Vec<_>>());
+
+    let mut client = Client::connect(spind.socket()).expect("spind listens");
+    let counters = client.stats().expect("statistics").engine;
+    for counter in ["header_runs", "payload_runs", "completion_runs", "messages", "released"] {
+        assert!(counters.contains(&(counter.to_owned(), DATAGRAMS as u64)), "{counter} in {counters:?}");
+    }
+    spind.ctl_ok(&["rm", "three"]);
+    assert_eq!(client.contexts().expect("a list"), [], "no thread has the context any more");
+}
+
+#[test]
+fn more_cores_than_queues_are_refused_with_advice() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: network namespaces need root");
+        return;
+    }
+    let link = Link::new(1);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let socket = folder.path().join("spind.sock");
+    let output = within(&link.near, || {
+        let mut spind = std::process::Command::new(spin_tests::binary("spind"));
+        spind.args(["--iface", common::LINK, "--cores", "0,1", "--socket"]).arg(&socket).output().expect("it runs")
+    });
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(message.contains("1 queues for 2 threads") && message.contains("ethtool -L"), "{message}");
+}
