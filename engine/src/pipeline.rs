@@ -151,6 +151,7 @@ impl Engine {
             let arrival = clock();
             self.first_arrival.get_or_insert(arrival);
             let mut received = std::mem::take(&mut self.received);
+            received.iter().take(AHEAD).for_each(Frame::prefetch);
             let mut arrived = received.drain(..);
             while let Some(frame) = arrived.next() {
                 if let Some(later) = arrived.as_slice().get(AHEAD) {
