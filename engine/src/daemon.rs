@@ -124,9 +124,10 @@ impl Daemon {
     /// When the NIC fails.
     pub fn run(mut self) -> Result<Statistics, DaemonError> {
         while !self.common.stop.load(Relaxed) && !self.workers.iter().any(Worker::ended) {
-            self.server.wait(LONGEST_WAIT).map_err(DaemonError::Wait)?;
-            while let Some(ticket) = self.server.next() {
-                self.serve(ticket);
+            // One request at a time: however many wait, the end is not missed.
+            match self.server.next() {
+                Some(ticket) => self.serve(ticket),
+                None => self.server.wait(LONGEST_WAIT).map_err(DaemonError::Wait)?,
             }
         }
         let told = self.common.stop.swap(true, Relaxed);

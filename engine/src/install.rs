@@ -274,8 +274,8 @@ fn run_info(install: &Install, limits: &Limits, engine: Kinds) -> Result<RunInfo
         asked => Some(limit("instruction limit", asked, most.unwrap_or(u64::MAX))?),
     };
     let Install { checks, isolation, placement, message_timeout_us, .. } = *install;
-    if message_timeout_us == Some(0) {
-        return Err(InstallError::Limit { what: "message timeout in microseconds", asked: 0, limit: u64::MAX });
+    if message_timeout_us.is_some() {
+        limit("message timeout in microseconds", message_timeout_us, u64::MAX)?;
     }
     Ok(RunInfo { engine, checks, isolation, placement, watchdog_us, instruction_limit, message_timeout_us })
 }

@@ -150,8 +150,9 @@ impl Server {
     /// # Errors
     /// When the kernel refuses to wait.
     pub fn wait(&self, longest: Duration) -> rustix::io::Result<()> {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: longest.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout)) {
+        // What is too long for the kernel is for ever.
+        let timeout = Timespec::try_from(longest).ok();
+        match poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }

@@ -84,7 +84,7 @@ impl MessageKey {
         let Headers { tags: 0, ip_version: 4, protocol: TCP | UDP, ip: Some(ip), l4: Some(l4), .. } = *headers else {
             return None;
         };
-        let (addresses, ports) = (chunk::<8>(frame, ip + 12)?, chunk::<4>(frame, l4)?);
+        let (addresses, ports) = (chunk::<8>(frame, usize::from(ip) + 12)?, chunk::<4>(frame, l4.into())?);
         if u32::from(l4) + 4 > headers.end {
             return None;
         }
@@ -336,13 +336,13 @@ fn mac_addresses(frame: &[u8]) -> [u8; 12] {
 
 /// `N` bytes of a frame, if it has them.
 #[inline]
-fn chunk<const N: usize>(frame: &[u8], start: u16) -> Option<[u8; N]> {
-    frame.get(usize::from(start)..)?.first_chunk().copied()
+fn chunk<const N: usize>(frame: &[u8], start: usize) -> Option<[u8; N]> {
+    frame.get(start..)?.first_chunk().copied()
 }
 
 /// `N` bytes of a header that is known to have them.
 fn part<const N: usize>(header: &[u8], start: usize) -> [u8; N] {
-    header.get(start..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
+    chunk(header, start).unwrap_or([0; N])
 }
 
 #[cfg(test)]

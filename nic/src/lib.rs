@@ -12,6 +12,7 @@
 //! calls); nothing else needs it.
 
 pub mod afxdp;
+mod counts;
 pub mod error;
 pub mod frame;
 mod map;

@@ -13,6 +13,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use spin_abi::rules::Test;
 
+use crate::counts::Counts;
 use crate::error::NicError;
 use crate::frame::{CAPACITY, Frame, MIN_SEND, PoolId};
 use crate::queue::{Queue, check_rules};
@@ -33,14 +34,6 @@ pub struct MemoryQueue {
     counts: Counts,
     /// Last, so that the peer is woken when the rings are already abandoned.
     peer_bell: PeerBell,
-}
-
-#[derive(Default)]
-struct Counts {
-    received: u64,
-    sent: u64,
-    tx_invalid: u64,
-    foreign_frames: u64,
 }
 
 /// What a sleeping end waits on.
@@ -232,13 +225,7 @@ impl Queue for MemoryQueue {
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
-        let counts = &self.counts;
-        vec![
-            ("rx_frames", counts.received),
-            ("tx_frames", counts.sent),
-            ("tx_invalid", counts.tx_invalid),
-            ("foreign_frames", counts.foreign_frames),
-        ]
+        self.counts.named()
     }
 
     fn describe(&self) -> String {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use spin_abi::rules::Test;
 
+use crate::counts::Counts;
 use crate::error::NicError;
 use crate::frame::{CAPACITY, CHUNK, Chunk, Frame, HEADROOM, MIN_SEND, PoolId};
 use crate::map::Mapping;
@@ -23,19 +24,13 @@ pub struct Rotation {
     spare_pool: PoolId,
     spare: Vec<Frame>,
     counts: Counts,
-}
-
-#[derive(Default)]
-struct Counts {
-    received: u64,
-    sent: u64,
-    tx_invalid: u64,
-    foreign_frames: u64,
+    /// Unmapped only when all its chunks are back; see `drop`.
+    memory: ManuallyDrop<Mapping>,
 }
 
 impl Rotation {
     /// A rotation of `frames`, each of `len` bytes which are zero beyond those given, with `spare` frames to allocate. Their
-    /// memory, in huge pages if there are some to be had, is there until the process ends.
+    /// memory is in huge pages if there are some to be had.
     ///
     /// # Errors
     /// When one of `frames` is longer than `len`, that is above [`CAPACITY`], or there is no memory.
@@ -46,10 +41,11 @@ impl Rotation {
             must: "at most that of the rotation's, and of a buffer",
         };
         let memory = Mapping::anonymous((frames.len() + spare).max(1) * CHUNK, false);
-        let memory = ManuallyDrop::new(memory.map_err(|errno| NicError::system("map packet buffers", errno))?);
+        let memory = memory.map_err(|errno| NicError::system("map packet buffers", errno))?;
         let (pool, spare_pool) = (PoolId::new(), PoolId::new());
         let frame = |index: usize, pool| {
-            // SAFETY: chunk `index` lies within the mapping, which stays; each is taken once, and initialised to zeroes.
+            // SAFETY: chunk `index` lies within the mapping, which stays as long as one of its frames is out; each is taken
+            // once, and initialised to zeroes.
             let chunk = unsafe { Chunk::from_raw(memory.base().add(index * CHUNK)) };
             Frame::mapped(chunk, pool, HEADROOM..HEADROOM)
         };
@@ -61,7 +57,21 @@ impl Rotation {
         };
         let arriving = frames.iter().enumerate().map(filled).collect::<Result<_, NicError>>()?;
         let spare = (0..spare).filter_map(|index| frame(frames.len() + index, spare_pool)).collect();
-        Ok(Self { pool, len, arriving, spare_pool, spare, counts: Counts::default() })
+        let memory = ManuallyDrop::new(memory);
+        Ok(Self { pool, len, arriving, spare_pool, spare, counts: Counts::default(), memory })
+    }
+}
+
+impl Drop for Rotation {
+    fn drop(&mut self) {
+        let home = self.arriving.len() + self.spare.len();
+        self.arriving.clear();
+        self.spare.clear();
+        // A frame that is out may outlive the rotation: its memory stays then.
+        if home * CHUNK == self.memory.len() {
+            // SAFETY: every chunk's frame was here and is gone; the field is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        }
     }
 }
 
@@ -80,10 +90,10 @@ impl Queue for Rotation {
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
         let count = batch.len();
         for frame in batch.drain(..) {
-            if frame.len() < MIN_SEND {
-                self.counts.tx_invalid += 1;
-            } else {
-                self.counts.sent += 1;
+            if frame.is_of(self.pool) || frame.is_of(self.spare_pool) {
+                let valid = frame.len() >= MIN_SEND;
+                self.counts.sent += u64::from(valid);
+                self.counts.tx_invalid += u64::from(!valid);
             }
             self.recycle(frame);
         }
@@ -129,13 +139,7 @@ impl Queue for Rotation {
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
-        let counts = &self.counts;
-        vec![
-            ("rx_frames", counts.received),
-            ("tx_frames", counts.sent),
-            ("tx_invalid", counts.tx_invalid),
-            ("foreign_frames", counts.foreign_frames),
-        ]
+        self.counts.named()
     }
 
     fn describe(&self) -> String {
@@ -179,6 +183,25 @@ mod tests {
         assert_eq!(queue.receive(&mut out, 8), 1);
         assert_eq!(out[0][0], 1);
         assert!(queue.allocate().is_some());
+    }
+
+    #[test]
+    fn foreign_frames_are_counted_as_such_alone() {
+        let mut other = Rotation::new(&[vec![1; 20]], 20, 0).expect("a short frame");
+        let mut queue = Rotation::new(&[vec![1; 20]], 20, 0).expect("a short frame");
+        let mut out = Vec::new();
+        other.receive(&mut out, 1);
+        queue.send(&mut out);
+        assert!(queue.counters().contains(&("foreign_frames", 1)) && queue.counters().contains(&("tx_frames", 0)));
+    }
+
+    #[test]
+    fn a_frame_that_is_out_outlives_its_rotation() {
+        let mut queue = Rotation::new(&[vec![7; 20]], 20, 0).expect("a short frame");
+        let mut out = Vec::new();
+        queue.receive(&mut out, 1);
+        drop(queue);
+        assert_eq!(*out[0], [7; 20]);
     }
 
     #[test]

@@ -50,24 +50,21 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<(), Failure> {
     let chosen = CASES.iter().filter(|case| args.filter.as_ref().is_none_or(|part| case.to_string().contains(part)));
-    let mut labs = Vec::new();
+    let mut measured = Vec::new();
     for case in chosen {
-        let setting = Setting::new(*case, &args.images, args.engine)?;
-        labs.push((case, setting.lab()?, setting, [const { Vec::new() }; THREADS.len()]));
+        measured.push((case, Setting::new(*case, &args.images, args.engine)?, THREADS.map(|_| Vec::new())));
     }
     for _ in 0..args.rounds {
-        for (case, lab, setting, [one, several @ ..]) in &mut labs {
-            one.push(lab.round(args.packets).map_err(|error| format!("{case}: {error}"))?);
-            for (threads, times) in THREADS[1..].iter().zip(several) {
-                let round = setting.round_of_threads(*threads, args.packets);
-                times.push(round.map_err(|error| format!("{case}, {threads} clusters: {error}"))?);
+        for (case, setting, times) in &mut measured {
+            for (clusters, times) in THREADS.into_iter().zip(times) {
+                let round = setting.round(clusters, args.packets);
+                times.push(round.map_err(|error| format!("{case}, clusters {clusters}: {error}"))?);
             }
         }
     }
     println!("{:<18}{:>10}{:>12}{:>12}{:>12}  ns/packet", "case", "clusters", "median", "min", "max");
     let mut rows = Vec::new();
-    for (case, lab, _, times) in labs {
-        lab.verify().map_err(|error| format!("{case}: {error}"))?;
+    for (case, _, times) in measured {
         for (clusters, times) in THREADS.into_iter().zip(times) {
             let row = Row::new(case, "run-to-completion", times);
             println!("{:<18}{clusters:>10}{:>12.1}{:>12.1}{:>12.1}", row.case, row.median, row.min, row.max);

@@ -96,10 +96,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
             rows.push(row);
         }
     }
-    if let Some(folder) = args.json.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    Ok(std::fs::write(&args.json, serde_json::to_vec_pretty(&rows)?)?)
+    Ok(spin_bench::report::write(&args.json, &rows)?)
 }
 
 /// How late tasks were ended, over all threads.

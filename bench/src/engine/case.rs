@@ -39,88 +39,32 @@ const SENT: &[Counter] = &[Counter::Released, Counter::PayloadRuns, Counter::TxP
 const MESSAGE: &[Counter] = &[Counter::Messages];
 const THREE: &[Counter] = &[Counter::Messages, Counter::HeaderRuns, Counter::CompletionRuns];
 
+/// Messages of many packets and a handler that does nothing.
+const EMPTY: Case = Case {
+    name: "empty",
+    size: 64,
+    image: "empty",
+    host_mem: 0,
+    flows: 256,
+    packets: Some(16),
+    per_packet: PAYLOAD,
+    per_message: MESSAGE,
+};
+/// Messages that never end.
+const LIVE: Case = Case { packets: None, per_message: &[], ..EMPTY };
+const DATAGRAMS: Case = Case { name: "datagrams", packets: Some(1), ..EMPTY };
+const PINGPONG: Case = Case { name: "pingpong", image: "udp_pingpong", per_packet: SENT, ..DATAGRAMS };
+
 /// All of them.
 pub const CASES: [Case; 8] = [
-    Case {
-        name: "empty",
-        size: 64,
-        image: "empty",
-        host_mem: 0,
-        flows: 256,
-        packets: Some(16),
-        per_packet: PAYLOAD,
-        per_message: MESSAGE,
-    },
-    Case {
-        name: "message",
-        size: 64,
-        image: "empty_three",
-        host_mem: 0,
-        flows: 256,
-        packets: Some(16),
-        per_packet: PAYLOAD,
-        per_message: THREE,
-    },
-    Case {
-        name: "one-live",
-        size: 64,
-        image: "empty",
-        host_mem: 0,
-        flows: 1,
-        packets: None,
-        per_packet: PAYLOAD,
-        per_message: &[],
-    },
-    Case {
-        name: "10000-live",
-        size: 64,
-        image: "empty",
-        host_mem: 0,
-        flows: 10_000,
-        packets: None,
-        per_packet: PAYLOAD,
-        per_message: &[],
-    },
-    Case {
-        name: "datagrams",
-        size: 64,
-        image: "empty",
-        host_mem: 0,
-        flows: 256,
-        packets: Some(1),
-        per_packet: PAYLOAD,
-        per_message: MESSAGE,
-    },
-    Case {
-        name: "pingpong",
-        size: 64,
-        image: "udp_pingpong",
-        host_mem: 0,
-        flows: 256,
-        packets: Some(1),
-        per_packet: SENT,
-        per_message: MESSAGE,
-    },
-    Case {
-        name: "pingpong",
-        size: 1514,
-        image: "udp_pingpong",
-        host_mem: 0,
-        flows: 256,
-        packets: Some(1),
-        per_packet: SENT,
-        per_message: MESSAGE,
-    },
-    Case {
-        name: "aggregate",
-        size: 1024,
-        image: "aggregate",
-        host_mem: 4096,
-        flows: 256,
-        packets: Some(16),
-        per_packet: PAYLOAD,
-        per_message: THREE,
-    },
+    EMPTY,
+    Case { name: "message", image: "empty_three", per_message: THREE, ..EMPTY },
+    Case { name: "one-live", flows: 1, ..LIVE },
+    Case { name: "10000-live", flows: 10_000, ..LIVE },
+    DATAGRAMS,
+    PINGPONG,
+    Case { size: 1514, ..PINGPONG },
+    Case { name: "aggregate", size: 1024, image: "aggregate", host_mem: 4096, per_message: THREE, ..EMPTY },
 ];
 
 /// Frames of a case at the least.

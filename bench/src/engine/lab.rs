@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use spin_abi::control::{Engine as Kind, Install, Placement};
 use spin_abi::counters::Counter;
@@ -63,21 +63,12 @@ impl Setting {
         Ok(parts)
     }
 
-    /// One engine, on this thread.
-    ///
-    /// # Errors
-    /// The context cannot be installed.
-    pub fn lab(&self) -> Result<Lab, Failure> {
-        let part = self.prepare(1)?.swap_remove(0);
-        Lab::new(self, part, 0)
-    }
-
-    /// As many engines, each on a thread and a cluster of its own with its own frames, do a round of `packets` each at the same
+    /// So many engines, each on a thread and a cluster of its own with its own frames, do a round of `packets` each at the same
     /// time, after one that is not counted. Nanoseconds per packet of all of them: the time of the slowest over all packets.
     ///
     /// # Errors
-    /// As [`Setting::lab`], [`Lab::round`] and [`Lab::verify`].
-    pub fn round_of_threads(&self, threads: u32, packets: u64) -> Result<f64, Failure> {
+    /// The context cannot be installed, the engine fails, or a packet was not processed by what the case has for it.
+    pub fn round(&self, threads: u32, packets: u64) -> Result<f64, Failure> {
         let barrier = Barrier::new(threads as usize);
         let work = |(cluster, part)| {
             let mut lab = Lab::new(self, part, cluster);
@@ -102,7 +93,7 @@ impl Setting {
 }
 
 /// An engine and its NIC.
-pub struct Lab {
+struct Lab {
     case: Case,
     engine: Engine,
     packets: u64,
@@ -119,23 +110,17 @@ impl Lab {
     }
 
     /// Turns until `packets` packets or a few more have been through. Nanoseconds per packet.
-    ///
-    /// # Errors
-    /// The engine fails.
-    pub fn round(&mut self, packets: u64) -> Result<f64, Failure> {
+    fn round(&mut self, packets: u64) -> Result<f64, Failure> {
         let before = self.packets;
         let start = Instant::now();
         while self.packets - before < packets {
             self.packets += self.engine.turn(|| start.elapsed())? as u64;
         }
-        Ok(per_packet(start.elapsed(), self.packets - before))
+        Ok(start.elapsed().as_nanos() as f64 / (self.packets - before) as f64)
     }
 
-    /// Whether every packet was processed by what the case has for it, and none was lost.
-    ///
-    /// # Errors
-    /// Which counter says otherwise.
-    pub fn verify(&self) -> Result<(), String> {
+    /// Whether every packet was processed by what the case has for it, and none was lost; else which counter says otherwise.
+    fn verify(&self) -> Result<(), String> {
         let counts = self.engine.statistics().counts;
         let expect = |counter: Counter, expected: u64, slack: u64| {
             let found = counts.get(counter);
@@ -155,8 +140,4 @@ impl Lab {
         }
         expect(Counter::Faults, 0, 0)
     }
-}
-
-fn per_packet(spent: Duration, packets: u64) -> f64 {
-    spent.as_nanos() as f64 / packets as f64
 }

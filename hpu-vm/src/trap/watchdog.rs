@@ -124,9 +124,7 @@ impl Watchdog {
             watch.tick_in(TICK);
         }
     }
-}
 
-impl Watchdog {
     /// The task that begins is looked at.
     pub(super) fn measure(&self) {
         let watch = self.watch();
