@@ -101,6 +101,31 @@ choices! {
         #[default]
         Any = "any",
     }
+
+    /// What becomes of packets of a context that has its share of the packet buffer full, while others have room.
+    Full {
+        /// They are dropped and counted.
+        #[default]
+        Drop = "drop",
+        /// Nothing more is received until there is room: nothing is lost, but others wait too.
+        Wait = "wait",
+        /// From half the share on they are marked as having met congestion (ECN, RFC 3168), if their senders know that; then
+        /// they are dropped.
+        Mark = "mark",
+        /// Their message is given up: what there is of it, and what is still to come.
+        Kill = "kill",
+    }
+
+    /// Whose tasks run next when several contexts have some.
+    Schedule {
+        /// As many tasks of each.
+        RoundRobin = "round-robin",
+        /// Tasks in proportion to the contexts' weights.
+        Weighted = "weighted",
+        /// Time in proportion to the contexts' weights.
+        #[default]
+        Wlbvt = "wlbvt",
+    }
 }
 
 /// The fixed head of a message.
@@ -242,6 +267,15 @@ pub struct Install {
     /// Where tasks may run.
     #[serde(skip_serializing_if = "is_default")]
     pub placement: Placement,
+    /// Share of time and packet buffer, relative to other contexts': `None` = 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// What becomes of packets beyond its share of the packet buffer.
+    #[serde(skip_serializing_if = "is_default")]
+    pub full: Full,
+    /// HPUs of each cluster that its tasks may hold at a time: `None` = 1. A task holds one while it waits, for memory to change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hpus: Option<u32>,
     /// Stay after this connection closes.
     pub persistent: bool,
 }
@@ -341,6 +375,12 @@ pub struct RunInfo {
     pub instruction_limit: Option<u64>,
     /// Microseconds that an open message may wait for its next packet, if not for ever.
     pub message_timeout_us: Option<u64>,
+    /// Share of time and packet buffer, relative to other contexts'.
+    pub weight: u32,
+    /// What becomes of packets beyond its share of the packet buffer.
+    pub full: Full,
+    /// HPUs of each cluster that its tasks may hold at a time.
+    pub hpus: u32,
 }
 
 /// A fault with the names that the image gives its addresses.

@@ -14,7 +14,7 @@ use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{Machine, PAGE};
 
 use crate::hpu::{Job, Station};
-use crate::memory::{ContextMemory, ImageMemory, saturate};
+use crate::memory::{ContextMemory, HpuId, ImageMemory, saturate};
 
 /// Microseconds that the interpreter may take for what translated code did within its limit.
 const PATIENCE: u64 = 2_000_000;
@@ -99,8 +99,8 @@ impl TwinMemory {
         }
     }
 
-    /// The guest address at which copies and originals differ first, as tasks on `cluster` see it.
-    fn difference(&self, cluster: u32) -> Option<Difference> {
+    /// The guest address at which copies and originals differ first, as tasks on `own` see it.
+    fn difference(&self, own: HpuId) -> Option<Difference> {
         let [image, context] = self.regions();
         let differ = |page: &[u8], other: &[u8]| page.iter().zip(other).position(|(a, b)| a != b);
         let found = for_pages(image.0, image.1, |offset, page, other| {
@@ -110,7 +110,7 @@ impl TwinMemory {
             for_pages(context.0, context.1, |offset, page, other| {
                 // What is in there after the task is of no interest: the packets are compared.
                 let at = differ(page, other).filter(|_| !self.context.1.is_l2_window(saturate(offset as u64)))?;
-                Some(self.context.1.address(cluster, saturate((offset + at) as u64)))
+                Some(self.context.1.address(own, saturate((offset + at) as u64)))
             })
         });
         found.map(|address| Difference::Memory { address })
@@ -137,23 +137,23 @@ fn for_pages<R>(first: &Region, second: &Region, mut look: impl FnMut(usize, &[u
 pub struct Twin {
     station: Station,
     memory: Arc<TwinMemory>,
-    cluster: u32,
+    own: HpuId,
 }
 
 impl Twin {
-    /// The twin of HPU 0 of `cluster`, on copies of its memory.
+    /// The twin of an HPU, on copies of its memory.
     ///
     /// # Errors
     /// See [`SpaceError`].
     pub fn new(
         machine: &Machine,
-        cluster: u32,
+        own: HpuId,
         memory: Arc<TwinMemory>,
         placement: Placement,
         checks: Checks,
     ) -> Result<Self, SpaceError> {
-        let station = Station::new(machine, cluster, &memory.image.1, &memory.context.1, placement, checks)?;
-        Ok(Self { station, memory, cluster })
+        let station = Station::new(machine, own, &memory.image.1, &memory.context.1, placement, checks)?;
+        Ok(Self { station, memory, own })
     }
 
     /// Runs a task for which `original` is prepared, then compares it with what the interpreter makes of it.
@@ -188,7 +188,7 @@ impl Twin {
         let exit = (translated != interpreted).then_some(Difference::Exit { translated, interpreted });
         let registers = || registers(original.slot.hart(), self.station.slot.hart());
         let packets = || packet.iter().zip(&copy).position(|(a, b)| a != b).map(|offset| Difference::Packet { offset });
-        let memory = || self.memory.difference(self.cluster);
+        let memory = || self.memory.difference(self.own);
         (translated, device.or(exit).or_else(registers).or_else(packets).or_else(memory))
     }
 }
@@ -361,9 +361,12 @@ mod tests {
     use super::{Difference, Twin, TwinMemory};
     use crate::context::Handler;
     use crate::hpu::{Job, Station};
-    use crate::memory::{ContextMemory, ImageMemory};
+    use crate::memory::{ContextMemory, ContextSizes, HpuId, ImageMemory};
 
     const MACHINE: Machine = Machine::PSPIN;
+    const OWN: HpuId = HpuId { cluster: 1, hpu: 0 };
+
+    const SIZES: ContextSizes = ContextSizes { hpus: 1, handler: 64, scratchpad: 64 };
 
     /// What is found when `translated` is run for what is `interpreted`.
     fn difference(translated: &str, interpreted: &str) -> Option<Difference> {
@@ -387,11 +390,11 @@ mod tests {
             Translation::new(source, Options { observe: true, ..Options::default() }).expect("translates");
 
         let image_memory = ImageMemory::new(&image).expect("memory");
-        let memory = ContextMemory::new(&MACHINE, image.handler_mem_end(), 64, 64).expect("memory");
+        let memory = ContextMemory::new(&MACHINE, image.handler_mem_end(), SIZES).expect("memory");
         let twins = Arc::new(TwinMemory::new(&image_memory, &memory).expect("memory"));
         let (placement, checks) = (Placement::Any, Checks::Exact);
-        let mut station = Station::new(&MACHINE, 1, &image_memory, &memory, placement, checks).expect("memory");
-        let mut twin = Twin::new(&MACHINE, 1, twins, placement, checks).expect("memory");
+        let mut station = Station::new(&MACHINE, OWN, &image_memory, &memory, placement, checks).expect("memory");
+        let mut twin = Twin::new(&MACHINE, OWN, twins, placement, checks).expect("memory");
         let job = Job {
             handler,
             flow: 3,

@@ -59,27 +59,39 @@ pub struct Commands<'t> {
     pub counts: &'t mut Counts,
     /// Nobody needs the packet after this task: it may be moved instead of copied.
     pub may_move: bool,
-    /// The send that is put off.
-    pub deferred: Option<Deferred>,
+    /// What the task has issued so far.
+    pub issued: Issued,
     /// What commands count for against the handler's limit and was not yet charged.
     charge: u64,
+}
+
+/// What there is to know of the commands that a task has issued.
+#[derive(Clone, Copy, Debug)]
+pub struct Issued {
+    /// The send that is put off.
+    pub deferred: Option<Deferred>,
     /// What further commands may count for.
     budget: u64,
     /// The NIC had no buffer for this task: it is not waited for again.
     no_buffer: bool,
 }
 
+impl Issued {
+    /// Of a task that begins.
+    pub const NOTHING: Self = Self { deferred: None, budget: charge::BUDGET, no_buffer: false };
+}
+
 impl<'t> Commands<'t> {
-    /// The commands of a task that has issued none.
+    /// The commands of a task, which has `issued` some before it was parked.
     pub const fn new(
         nic: &'t mut dyn Queue,
         transmit: &'t mut Vec<Frame>,
         host: Option<&'t HostMemory>,
         counts: &'t mut Counts,
         may_move: bool,
+        issued: Issued,
     ) -> Self {
-        let budget = charge::BUDGET;
-        Self { nic, transmit, host, counts, may_move, deferred: None, charge: 0, budget, no_buffer: false }
+        Self { nic, transmit, host, counts, may_move, issued, charge: 0 }
     }
 
     /// What commands count for since this was asked last.
@@ -89,12 +101,12 @@ impl<'t> Commands<'t> {
 
     const fn charge(&mut self, instructions: u64) {
         self.charge += instructions;
-        self.budget = self.budget.saturating_sub(instructions);
+        self.issued.budget = self.issued.budget.saturating_sub(instructions);
     }
 
     /// Carries out a command, or puts it off: [`Status::Pending`].
     pub fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status {
-        if self.budget == 0 {
+        if self.issued.budget == 0 {
             self.counts.add(Counter::CommandsOverBudget, 1);
             return self.refuse(Status::NoBuffer);
         }
@@ -116,7 +128,7 @@ impl<'t> Commands<'t> {
 
     /// Carries out the command put off under `handle`, if there is one, and says how that ended.
     pub fn complete(&mut self, handle: u32, view: &View<'_>) -> Option<Status> {
-        let deferred = self.deferred.take_if(|deferred| deferred.handle == handle)?;
+        let deferred = self.issued.deferred.take_if(|deferred| deferred.handle == handle)?;
         let copied = self.copy_from_view(deferred.address, deferred.length, view);
         Some(copied.unwrap_or_else(|status| self.refuse(status)))
     }
@@ -124,7 +136,7 @@ impl<'t> Commands<'t> {
     /// The handle of the send that is put off.
     #[must_use]
     pub fn deferred_handle(&self) -> Option<u32> {
-        self.deferred.map(|deferred| deferred.handle)
+        self.issued.deferred.map(|deferred| deferred.handle)
     }
 
     fn send(&mut self, handle: u32, source: Source, length: u32, view: &View<'_>) -> Result<Status, Status> {
@@ -138,7 +150,7 @@ impl<'t> Commands<'t> {
         };
         match view.kind_of(address, length) {
             Some((RegionKind::L2Packet, offset)) if self.may_move => {
-                self.deferred = Some(Deferred { handle, address, offset, length });
+                self.issued.deferred = Some(Deferred { handle, address, offset, length });
                 return Ok(Status::Pending);
             }
             Some((RegionKind::Code | RegionKind::Task, _)) | None => return Err(Status::BadNicAddress),
@@ -177,7 +189,7 @@ impl<'t> Commands<'t> {
     /// A frame of `len` bytes. When none is free, what is staged goes to the NIC, which is asked again while it sends.
     fn frame_of(&mut self, len: usize) -> Result<Frame, Status> {
         self.charge(len as u64 / charge::BYTES_PER_INSTRUCTION);
-        let attempts = if self.no_buffer { 1 } else { ALLOCATE_ATTEMPTS };
+        let attempts = if self.issued.no_buffer { 1 } else { ALLOCATE_ATTEMPTS };
         for _ in 0..attempts {
             if let Some(mut frame) = self.nic.allocate() {
                 if frame.set_len(len).is_ok() {
@@ -192,7 +204,7 @@ impl<'t> Commands<'t> {
                 break;
             }
         }
-        self.no_buffer = true;
+        self.issued.no_buffer = true;
         Err(Status::NoBuffer)
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use spin_abi::control::{DEFAULT_SOCKET, Engine, Install};
+use spin_abi::control::{DEFAULT_SOCKET, Engine, Install, Schedule};
 use spin_abi::map::Machine;
 
 /// Most queues, and most packets that wait.
@@ -33,6 +33,8 @@ pub struct File {
     /// Cores for the engine's threads, one each, which share the machine's clusters and the interface's queues. Default: one
     /// thread, on any core.
     pub cores: Vec<usize>,
+    /// Whose tasks run next when several contexts have some: `round-robin`, `weighted` or `wlbvt`. Default `wlbvt`.
+    pub schedule: Option<Schedule>,
     /// How much each thread has room for.
     pub sizes: Sizes,
     /// What applications may take.
@@ -241,6 +243,8 @@ pub struct Config {
     pub xdp_mode: XdpMode,
     /// Cores of the engine's threads; none: one thread on any.
     pub cores: Vec<usize>,
+    /// Whose tasks run next.
+    pub schedule: Schedule,
     /// Room for messages and packets.
     pub sizes: Sizes,
     /// Limits.
@@ -281,6 +285,7 @@ impl TryFrom<File> for Config {
             idle: file.idle.unwrap_or(Idle::Sleep),
             xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
             cores: file.cores,
+            schedule: file.schedule.unwrap_or_default(),
             sizes: file.sizes,
             limits: file.limits,
             contexts: file.context,

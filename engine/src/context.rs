@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hpu_vm::Image;
 use hpu_vm::jit::{self, Options, Translation};
-use spin_abi::control::{Engine, FaultInfo, RunInfo, SourceLine};
+use spin_abi::control::{Engine, FaultInfo, Full, RunInfo, SourceLine};
 use spin_abi::fault::Fault;
 use spin_matcher::TableEntry;
 use spin_shm::Region;
@@ -94,6 +94,27 @@ pub struct Texts {
     pub key: String,
 }
 
+/// A context's part of the packet buffer, in HERs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// All of it.
+    pub hers: u32,
+    /// What it may hold without more ado: see [`Full`].
+    pub unquestioned: u32,
+}
+
+impl Share {
+    /// The part of `hers` HERs that `weight` is of `weights`.
+    #[must_use]
+    pub fn new(hers: u32, weight: u32, weights: u64, full: Full) -> Self {
+        let part = u64::from(hers) * u64::from(weight) / weights.max(1);
+        // Less than `hers`, which fits.
+        let hers = u32::try_from(part).unwrap_or(u32::MAX).max(1);
+        let unquestioned = if full == Full::Mark { hers / 2 } else { hers };
+        Self { hers, unquestioned }
+    }
+}
+
 /// An installed context.
 #[derive(Debug)]
 pub struct Context {
@@ -115,7 +136,7 @@ pub struct Context {
     pub options: Options,
     /// Header, payload and completion handler.
     pub handlers: [Option<Handler>; 3],
-    /// HPU 0 of each of the thread's clusters, with the memory its tasks see.
+    /// Its HPUs on the thread's clusters, with the memory its tasks see.
     pub hpus: Hpus,
     /// Host memory, if it asked for some.
     pub host: Option<HostMemory>,
@@ -125,6 +146,8 @@ pub struct Context {
     pub limits: jit::Limits,
     /// How long an open message may wait for its next packet.
     pub message_timeout: Option<Duration>,
+    /// Its part of the packet buffer.
+    pub share: Share,
     /// How its handlers are run, as it was asked for.
     pub run: RunInfo,
     /// Its counters.

@@ -102,6 +102,7 @@ impl Daemon {
         let common = Common {
             loader: loader.clone(),
             sizes: config.sizes,
+            schedule: config.schedule,
             idle: config.idle,
             stop: stop.clone(),
             start: Instant::now(),

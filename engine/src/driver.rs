@@ -19,19 +19,29 @@ pub struct DriverState {
     next_handle: u32,
     /// Status of the latest commands, at their handle modulo [`HISTORY`].
     history: [(u32, Status); HISTORY],
+    /// Handle whose test was asked for.
+    tested: u32,
+    /// Handle whose status was asked for.
+    asked: u32,
     line: Vec<u8>,
 }
 
 impl Default for DriverState {
     fn default() -> Self {
-        Self { next_handle: 1, history: [(0, Status::Done); HISTORY], line: Vec::with_capacity(LINE) }
+        Self {
+            next_handle: 1,
+            history: [(0, Status::Done); HISTORY],
+            tested: 0,
+            asked: 0,
+            line: Vec::with_capacity(LINE),
+        }
     }
 }
 
 impl DriverState {
     /// Forgets the commands of earlier tasks.
     pub fn clear(&mut self) {
-        self.next_handle = 1;
+        (self.next_handle, self.tested, self.asked) = (1, 0, 0);
         self.history.fill((0, Status::Done));
         self.line.clear();
     }
@@ -43,8 +53,6 @@ pub struct Driver<'t, 'c> {
     commands: &'t mut Commands<'c>,
     /// Handler address and size: offsets 0 and 4 of the page.
     handler: [u32; 2],
-    tested: u32,
-    asked: u32,
     print: &'t mut dyn FnMut(&[u8]),
 }
 
@@ -56,7 +64,7 @@ impl<'t, 'c> Driver<'t, 'c> {
         handler: [u32; 2],
         print: &'t mut dyn FnMut(&[u8]),
     ) -> Self {
-        Self { state, commands, handler, tested: 0, asked: 0, print }
+        Self { state, commands, handler, print }
     }
 
     /// Ends the task: what it printed without a newline is printed, and the send that was put off is as good as done.
@@ -113,10 +121,11 @@ impl Device for Driver<'_, '_> {
             regs::HANDLER_SIZE => Ok(self.handler[1]),
             regs::DOORBELL => Err(Trap::Finish),
             regs::COMMAND_TEST => {
-                self.complete(self.tested, view);
-                Ok(u32::from(self.status(self.tested) != Status::Pending))
+                let tested = self.state.tested;
+                self.complete(tested, view);
+                Ok(u32::from(self.status(tested) != Status::Pending))
             }
-            regs::COMMAND_STATUS => Ok(self.status(self.asked) as u32),
+            regs::COMMAND_STATUS => Ok(self.status(self.state.asked) as u32),
             _ => Err(BAD),
         }
     }
@@ -133,8 +142,8 @@ impl Device for Driver<'_, '_> {
         match offset {
             regs::ERROR => return Err(Trap::Report(value)),
             regs::COMMAND_WAIT => self.complete(value, view),
-            regs::COMMAND_TEST => self.tested = value,
-            regs::COMMAND_STATUS => self.asked = value,
+            regs::COMMAND_TEST => self.state.tested = value,
+            regs::COMMAND_STATUS => self.state.asked = value,
             _ => return Err(BAD),
         }
         Ok(())

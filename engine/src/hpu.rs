@@ -1,8 +1,8 @@
 //! A handler processing unit of one context: gives each task its packet and its description, and runs it.
 //!
-//! Tasks run to completion on the engine's thread, so the lowest-numbered idle HPU of a cluster is always HPU 0: one
-//! [`Hpu`] per context and cluster runs all the context's tasks there. Contexts have stacks and windows of
-//! their own, so none sees what another left; [`Isolation::Message`] says the same of messages.
+//! Tasks run to completion on the engine's thread, on the lowest-numbered idle HPU of their cluster: that is HPU 0 unless a
+//! task waits there, which is left then ([`Hpu::resume`]) and holds its HPU. Contexts have stacks and windows of their own, so none
+//! sees what another left; [`Isolation::Message`] says the same of messages.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use hpu_vm::jit::{Executor, Limits, Slot, Task, TaskBlock, Translation};
 use hpu_vm::memory::{Region, SpaceError};
 use hpu_vm::{Checks, Device, Exit, Image};
 use spin_abi::control::{Isolation, Placement};
-use spin_abi::fault::Fault;
 use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
 use spin_abi::regs;
 
@@ -18,7 +17,7 @@ use crate::check::{Difference, Twin};
 use crate::commands::Commands;
 use crate::context::{Handler, HostMemory};
 use crate::driver::{Driver, DriverState};
-use crate::memory::{ContextMemory, ImageMemory, WINDOWS, saturate};
+use crate::memory::{ContextMemory, HpuId, ImageMemory, WINDOWS, saturate};
 
 /// What a task is about.
 #[derive(Clone, Copy)]
@@ -41,38 +40,57 @@ pub struct Job<'j> {
     pub isolation: Isolation,
 }
 
-/// How a task ended.
+impl<'j> Job<'j> {
+    /// The task on an HPU.
+    #[inline]
+    fn task(&self, station: &Station, may_park: bool) -> Task<'j> {
+        Task {
+            code: self.image.code(),
+            translation: self.translation,
+            entry: self.handler.address,
+            sp: station.stack_end - TASK_BLOCK,
+            argument: station.stack_end - HANDLER_ARGS,
+            tp: station.tp,
+            limits: self.limits,
+            may_park,
+        }
+    }
+}
+
+/// How a task ended, or that it waits.
 pub struct Ended {
-    /// What ended it, if it was not the handler itself.
-    pub fault: Option<Fault>,
+    /// What ended it; [`Exit::Parked`]: it goes on with [`Hpu::resume`].
+    pub exit: Exit,
     /// Interpreter and translation were compared, and differ.
     pub difference: Option<Difference>,
 }
 
-/// HPU 0 of a cluster, as the tasks of one context know it.
+/// An HPU of a cluster, as the tasks of one context know it.
 #[derive(Debug)]
 pub struct Hpu {
     station: Station,
     driver: DriverState,
+    /// A task waits on it.
+    parked: bool,
     /// For comparing interpreter and translation.
     twin: Option<Box<Twin>>,
 }
 
 impl Hpu {
-    /// An HPU of `cluster` with the given memory.
+    /// The HPU `own` with the given memory.
     ///
     /// # Errors
     /// See [`SpaceError`].
     pub fn new(
         machine: &Machine,
-        cluster: u32,
+        own: HpuId,
         image: &ImageMemory,
         memory: &ContextMemory,
         placement: Placement,
         checks: Checks,
     ) -> Result<Self, SpaceError> {
-        let station = Station::new(machine, cluster, image, memory, placement, checks)?;
-        Ok(Self { station, driver: DriverState::default(), twin: None })
+        let station = Station::new(machine, own, image, memory, placement, checks)?;
+        Ok(Self { station, driver: DriverState::default(), parked: false, twin: None })
     }
 
     /// Has each task that is translated interpreted too, by `twin`.
@@ -95,7 +113,7 @@ impl Hpu {
         self.station.slot.device_touched()
     }
 
-    /// Runs one handler to its end. `packet` is the one in L2, the frame itself.
+    /// Runs one handler to its end, or to where it waits. `packet` is the one in L2, the frame itself.
     pub fn run(
         &mut self,
         executor: &Executor,
@@ -112,11 +130,42 @@ impl Hpu {
             Some(twin) if job.translation.is_some() => {
                 twin.run_both(&mut self.station, executor, job, packet, &mut driver)
             }
-            _ => (self.station.run(executor, job, packet, &mut driver), None),
+            _ => {
+                let task = job.task(&self.station, true);
+                (executor.run(&mut self.station.slot, packet, &task, &mut driver), None)
+            }
         };
-        driver.finish();
-        let fault = if let Exit::Fault(fault) = exit { Some(fault) } else { None };
-        Ended { fault, difference }
+        if exit == Exit::Parked {
+            self.parked = true;
+        } else {
+            driver.finish();
+        }
+        Ended { exit, difference }
+    }
+
+    /// Goes on with the handler that waits, with the job and the packet that it was run with.
+    pub fn resume(
+        &mut self,
+        executor: &Executor,
+        job: Job<'_>,
+        packet: &mut [u8],
+        commands: &mut Commands<'_>,
+        print: &mut dyn FnMut(&[u8]),
+    ) -> Ended {
+        let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
+        let task = job.task(&self.station, true);
+        let exit = executor.resume(&mut self.station.slot, packet, &task, &mut driver);
+        if exit != Exit::Parked {
+            driver.finish();
+            self.parked = false;
+        }
+        Ended { exit, difference: None }
+    }
+
+    /// Gives the task up that waits.
+    pub fn abandon(&mut self) {
+        self.parked = false;
+        self.driver.clear();
     }
 }
 
@@ -125,29 +174,45 @@ impl Hpu {
 pub struct Hpus {
     /// The cluster of the first one.
     first: u32,
+    /// How many each cluster has.
+    each: u32,
     hpus: Vec<Hpu>,
 }
 
 impl Hpus {
-    /// HPUs on clusters from 0 on.
+    /// HPUs on clusters from 0 on, `each` on each.
     #[must_use]
-    pub const fn new(hpus: Vec<Hpu>) -> Self {
-        Self { first: 0, hpus }
+    pub const fn new(each: u32, hpus: Vec<Hpu>) -> Self {
+        Self { first: 0, each, hpus }
     }
 
-    /// The HPU on one of the clusters.
+    /// One of the HPUs.
     ///
     /// # Panics
     /// When it is none of them.
     #[inline]
-    pub fn on(&mut self, cluster: u32) -> &mut Hpu {
-        &mut self.hpus[(cluster - self.first) as usize]
+    pub fn get(&mut self, hpu: HpuId) -> &mut Hpu {
+        let index = self.index(hpu);
+        &mut self.hpus[index]
+    }
+
+    #[inline]
+    const fn index(&self, hpu: HpuId) -> usize {
+        ((hpu.cluster - self.first) * self.each + hpu.hpu) as usize
+    }
+
+    /// The lowest-numbered HPU of a cluster on which no task waits.
+    #[must_use]
+    #[inline]
+    pub fn idle(&self, cluster: u32) -> Option<HpuId> {
+        (0..self.each).map(|hpu| HpuId { cluster, hpu }).find(|&hpu| !self.hpus[self.index(hpu)].parked)
     }
 
     /// Those on clusters from `cluster` on; the others stay.
     #[must_use]
     pub fn split_off(&mut self, cluster: u32) -> Self {
-        Self { first: cluster, hpus: self.hpus.split_off((cluster - self.first) as usize) }
+        let rest = self.hpus.split_off(self.index(HpuId { cluster, hpu: 0 }));
+        Self { first: cluster, each: self.each, hpus: rest }
     }
 
     /// Tells later tasks where host memory is.
@@ -176,30 +241,31 @@ impl Station {
     /// See [`Hpu::new`].
     pub(crate) fn new(
         machine: &Machine,
-        cluster: u32,
+        own: HpuId,
         image: &ImageMemory,
         memory: &ContextMemory,
         placement: Placement,
         checks: Checks,
     ) -> Result<Self, SpaceError> {
+        let HpuId { cluster, hpu } = own;
         // FPsPIN: core in bits 4:0, cluster in bits 10:5.
-        let id = cluster << 5;
-        let mut slot = Slot::new(id, memory.space(image, cluster, placement)?);
+        let id = cluster << 5 | hpu;
+        let mut slot = Slot::new(id, memory.space(image, own, placement)?);
         slot.view().set_checks(checks);
         slot.set_packet_len(0)?;
-        let stack_end = machine.stack_base(cluster, 0) + STACK_WINDOW;
-        let mut block = TaskBlock::new(stack_end, cluster * machine.hpus_per_cluster, cluster, 0);
+        let stack_end = machine.stack_base(cluster, hpu) + STACK_WINDOW;
+        let mut block = TaskBlock::new(stack_end, cluster * machine.hpus_per_cluster + hpu, cluster, hpu);
         let (handler_base, handler_len) = memory.handler();
         block.set(regs::HANDLER_MEM_ADDR, handler_base);
         block.set(regs::HANDLER_MEM_SIZE, handler_len);
-        block.set(regs::PACKET_ADDR, machine.l1_packet_base(cluster, 0));
+        block.set(regs::PACKET_ADDR, machine.l1_packet_base(cluster, hpu));
         for other in 0..machine.clusters {
             block.set(regs::SCRATCHPAD_ADDR + 4 * other, machine.scratchpad_base(other));
             block.set(regs::SCRATCHPAD_SIZE + 4 * other, memory.scratchpad(other, cluster, placement));
         }
-        block.set(regs::L2_PACKET_ADDR, machine.l2_packet_window(cluster, 0));
+        block.set(regs::L2_PACKET_ADDR, machine.l2_packet_window(cluster, hpu));
         block.set(regs::HOME_CLUSTER, cluster);
-        let (windows, memory) = (memory.windows(cluster) as usize, memory.region().clone());
+        let (windows, memory) = (memory.windows(own) as usize, memory.region().clone());
         Ok(Self { slot, block, memory, windows, shown: 0, message: 0, stack_end, tp: id })
     }
 
@@ -229,7 +295,7 @@ impl Station {
         self.shown = len;
     }
 
-    /// Runs a task.
+    /// Runs a task to its end.
     pub(crate) fn run<D: Device>(
         &mut self,
         executor: &Executor,
@@ -237,16 +303,7 @@ impl Station {
         packet: &mut [u8],
         device: &mut D,
     ) -> Exit {
-        let task = Task {
-            code: job.image.code(),
-            translation: job.translation,
-            entry: job.handler.address,
-            sp: self.stack_end - TASK_BLOCK,
-            argument: self.stack_end - HANDLER_ARGS,
-            tp: self.tp,
-            limits: job.limits,
-            may_park: false,
-        };
+        let task = job.task(self, false);
         executor.run(&mut self.slot, packet, &task, device)
     }
 

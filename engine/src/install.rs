@@ -17,12 +17,14 @@ use spin_shm::{Region, RegionError};
 
 use crate::check::{Twin, TwinMemory};
 use crate::config::Limits;
-use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, LoadedImage, Slot, Texts};
+use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, LoadedImage, Share, Slot, Texts};
 use crate::counts::Counts;
 use crate::hpu::{Hpu, Hpus};
+use crate::inbound::{Arrival, Routes};
 use crate::loader::Loader;
-use crate::memory::ContextMemory;
+use crate::memory::{ContextMemory, ContextSizes, saturate};
 use crate::pipeline::Engine;
+use crate::schedule::MOST_WEIGHT;
 
 /// Address by which handlers name host memory until the application says where it mapped it (PsPIN's
 /// `PCIE_START_ADDR`).
@@ -152,9 +154,9 @@ impl Prepared {
         let key = install.key.as_deref().map_or(Ok(KeySpec::default()), str::parse).map_err(InstallError::Key)?;
         // Whether the rules alone fit a table: known before the engine's thread is bothered.
         Table::new(&[TableEntry { context: 0, rules: rules.clone(), eom: eom.clone(), key: key.clone() }])?;
-        let run = run_info(&install, limits, loader.engine)?;
+        let run = run_info(&install, limits, loader)?;
         let image = loader.load(file, uid)?;
-        let memory = context_memory(&install, &image.image, &loader.machine)?;
+        let memory = context_memory(&install, run.hpus, &image.image, &loader.machine)?;
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
         let host = host_memory(&install, limits)?;
         let options = options(&run, image.any_device.load(Relaxed));
@@ -207,29 +209,35 @@ fn handler(image: &Image, kind: Kind) -> Option<Handler> {
     image.handler(kind).map(|address| Handler { address, size })
 }
 
-fn context_memory(install: &Install, image: &Image, machine: &Machine) -> Result<ContextMemory, InstallError> {
+fn context_memory(
+    install: &Install,
+    hpus: u32,
+    image: &Image,
+    machine: &Machine,
+) -> Result<ContextMemory, InstallError> {
     let base = image.handler_mem_end();
     let end = machine.handler_mem_base + machine.handler_mem_size;
     at_most("handler memory", install.handler_mem, end.saturating_sub(base))?;
     at_most("scratchpad", install.scratchpad, machine.scratchpad_size())?;
-    Ok(ContextMemory::new(machine, base, install.handler_mem, install.scratchpad)?)
+    let sizes = ContextSizes { hpus, handler: install.handler_mem, scratchpad: install.scratchpad };
+    Ok(ContextMemory::new(machine, base, sizes)?)
 }
 
-/// HPU 0 of each cluster.
+/// A context's HPUs on all clusters.
 fn hpus(machine: &Machine, image: &LoadedImage, memory: &ContextMemory, run: &RunInfo) -> Result<Hpus, SpaceError> {
     let (checks, placement) = (checks(run), run.placement);
     let twins = match run.engine {
         Kinds::Check => Some(Arc::new(TwinMemory::new(&image.memory, memory)?)),
         Kinds::Interp | Kinds::Jit => None,
     };
-    let hpu = |cluster| {
-        let mut hpu = Hpu::new(machine, cluster, &image.memory, memory, placement, checks)?;
+    let hpu = |own| {
+        let mut hpu = Hpu::new(machine, own, &image.memory, memory, placement, checks)?;
         if let Some(twins) = &twins {
-            hpu.compare_with(Twin::new(machine, cluster, twins.clone(), placement, checks)?);
+            hpu.compare_with(Twin::new(machine, own, twins.clone(), placement, checks)?);
         }
         Ok(hpu)
     };
-    (0..machine.clusters).map(hpu).collect::<Result<_, _>>().map(Hpus::new)
+    memory.hpus().map(hpu).collect::<Result<_, _>>().map(|hpus| Hpus::new(run.hpus, hpus))
 }
 
 const fn checks(run: &RunInfo) -> hpu_vm::Checks {
@@ -266,18 +274,31 @@ fn at_most(what: &'static str, asked: impl Into<u64>, limit: impl Into<u64>) -> 
     if asked <= limit { Ok(()) } else { Err(InstallError::TooLarge { what, asked, limit }) }
 }
 
-fn run_info(install: &Install, limits: &Limits, engine: Kinds) -> Result<RunInfo, InstallError> {
+fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunInfo, InstallError> {
     let watchdog_us = limit("time limit in microseconds", install.watchdog_us, limits.watchdog_us)?;
     let most = limits.instruction_limit;
     let instruction_limit = match install.instruction_limit {
         None => most,
         asked => Some(limit("instruction limit", asked, most.unwrap_or(u64::MAX))?),
     };
-    let Install { checks, isolation, placement, message_timeout_us, .. } = *install;
+    let weight = limit("weight", Some(install.weight.unwrap_or(1).into()), MOST_WEIGHT.into())?;
+    let hpus = limit("HPUs", Some(install.hpus.unwrap_or(1).into()), loader.machine.hpus_per_cluster.into())?;
+    let Install { checks, isolation, placement, message_timeout_us, full, .. } = *install;
     if message_timeout_us.is_some() {
         limit("message timeout in microseconds", message_timeout_us, u64::MAX)?;
     }
-    Ok(RunInfo { engine, checks, isolation, placement, watchdog_us, instruction_limit, message_timeout_us })
+    Ok(RunInfo {
+        engine: loader.engine,
+        checks,
+        isolation,
+        placement,
+        watchdog_us,
+        instruction_limit,
+        message_timeout_us,
+        weight: saturate(weight),
+        full,
+        hpus: saturate(hpus),
+    })
 }
 
 /// The limit asked for, else the daemon's.
@@ -328,7 +349,7 @@ impl Engine {
     /// # Errors
     /// [`InstallError::Full`], [`InstallError::Table`]; nothing has changed then.
     pub fn link(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
-        if self.order.len() >= limits.contexts {
+        if self.routes.slots.len() >= limits.contexts {
             return Err(InstallError::Full(limits.contexts));
         }
         let id = self.next_id + 1;
@@ -340,14 +361,25 @@ impl Engine {
         };
         let mut entries = self.entries();
         entries.push(entry.clone());
-        self.table = Table::new(&entries)?;
+        self.routes.table = Table::new(&entries)?;
         self.next_id = id;
         let slot = self.free_slot();
         self.messages.add_context(slot);
+        self.mpqs.add_owner(slot.0);
+        self.scheduler.add(slot.0, prepared.run.weight);
         self.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
         self.contexts[slot.0 as usize] = Some(link(prepared, entry));
-        self.order.push(slot);
+        self.routes.slots.push(slot);
+        self.share_buffer();
         Ok(id)
+    }
+
+    /// Shares the packet buffer out between contexts, by weight.
+    fn share_buffer(&mut self) {
+        let weights = self.installed().map(|context| u64::from(context.run.weight)).sum();
+        for context in self.contexts.iter_mut().flatten() {
+            context.share = Share::new(self.hers, context.run.weight, weights, context.run.full);
+        }
     }
 
     /// Has the NIC hand over the frames of all contexts.
@@ -355,7 +387,7 @@ impl Engine {
     /// # Errors
     /// [`InstallError::Nic`]: it goes on as before.
     pub fn announce(&mut self) -> Result<(), InstallError> {
-        Ok(self.nic.set_rules(self.table.tests())?)
+        Ok(self.nic.set_rules(self.routes.table.tests())?)
     }
 
     /// Removes a context: for an engine that has the NIC to itself.
@@ -373,8 +405,8 @@ impl Engine {
     /// As [`Engine::remove`].
     pub fn retire(&mut self, id: u32, user: User) -> Result<(), InstallError> {
         self.find(id, user)?;
-        let table = self.table_without(id)?;
-        if let Err(error) = self.nic.set_rules(table.tests()) {
+        let routes = self.routes_without(id)?;
+        if let Err(error) = self.nic.set_rules(routes.table.tests()) {
             // The NIC goes on handing over this context's frames, which match nothing here any more and are counted as
             // dropped, until the next change of rules; the context itself is gone all the same.
             tracing::warn!("the NIC keeps the rules of removed context {id}: {error}");
@@ -388,8 +420,9 @@ impl Engine {
     /// As [`Engine::remove`].
     pub fn unlink(&mut self, id: u32, user: User) -> Result<(), InstallError> {
         let slot = self.find(id, user)?;
-        self.table = self.table_without(id)?;
-        self.order.retain(|&other| other != slot);
+        self.routes = self.routes_without(id)?;
+        self.drop_arrivals(slot);
+        self.abandon_parked(slot);
         let held: Vec<_> = self.messages.of_context(slot).collect();
         for mpq in held {
             let (nic, counts) = (&mut self.nic, &mut self.counts);
@@ -399,11 +432,22 @@ impl Engine {
             });
             self.messages.release(mpq);
         }
+        self.mpqs.forget(slot.0);
         if let Some(context) = self.contexts[slot.0 as usize].take() {
             self.counts.merge(&context.counts);
             self.timeouts -= u32::from(context.message_timeout.is_some());
         }
+        self.share_buffer();
         Ok(())
+    }
+
+    /// Drops arrivals that were matched and not queued.
+    fn drop_arrivals(&mut self, slot: Slot) {
+        let waiting = self.waiting.take_if(|arrival| arrival.slot == slot);
+        if let Some(Arrival { frame, .. }) = waiting {
+            self.counts.add(Counter::DropRemoved, 1);
+            self.nic.recycle(frame);
+        }
     }
 
     /// Tells at which address the application mapped a context's host memory.
@@ -439,21 +483,24 @@ impl Engine {
     }
 
     fn installed(&self) -> impl Iterator<Item = &Context> {
-        self.order.iter().filter_map(|slot| self.contexts[slot.0 as usize].as_ref())
+        self.routes.slots.iter().filter_map(|slot| self.contexts[slot.0 as usize].as_ref())
     }
 
     fn entries(&self) -> Vec<TableEntry> {
         self.installed().map(|context| context.entry.clone()).collect()
     }
 
-    fn table_without(&self, id: u32) -> Result<Table, InstallError> {
-        let mut entries = self.entries();
-        entries.retain(|entry| entry.context != id);
-        Ok(Table::new(&entries)?)
+    fn routes_without(&self, id: u32) -> Result<Routes, InstallError> {
+        let (mut entries, mut slots) = (self.entries(), self.routes.slots.clone());
+        if let Some(place) = entries.iter().position(|entry| entry.context == id) {
+            entries.remove(place);
+            slots.remove(place);
+        }
+        Ok(Routes { table: Table::new(&entries)?, slots })
     }
 
     fn find(&self, id: u32, user: User) -> Result<Slot, InstallError> {
-        let found = self.order.iter().zip(self.installed()).find(|(_, context)| context.id == id);
+        let found = self.routes.slots.iter().zip(self.installed()).find(|(_, context)| context.id == id);
         let (&slot, context) = found.ok_or(InstallError::NoSuchContext(id))?;
         if user.may_change(context) { Ok(slot) } else { Err(InstallError::NotYours { id, owner: context.uid }) }
     }
@@ -490,6 +537,8 @@ fn link(prepared: Prepared, entry: TableEntry) -> Context {
         l1_bytes: l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
         limits: prepared.limits,
         message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
+        // Set when it is one of several.
+        share: Share { hers: 0, unquestioned: 0 },
         run: prepared.run,
         counts: Counts::default(),
         faults: VecDeque::new(),

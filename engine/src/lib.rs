@@ -3,12 +3,16 @@
 //! Start with [`pipeline`]: it is the packet's way, top to bottom.
 //!
 //! * [`pipeline`]: the engine and its turn, a batch from the NIC to the last handler.
+//! * [`inbound`]: which context and message a frame belongs to.
 //! * [`messages`]: which queue a message is in.
 //! * [`mpq`]: message processing queues, the order of handlers.
+//! * [`schedule`]: whose tasks are next.
+//! * [`tasks`]: handlers run, left where they wait, gone on with.
 //! * [`hpu`]: a task's windows and description, and its run.
 //! * [`check`]: interpreter and translation compared, task by task.
 //! * [`driver`]: the device page a handler issues commands through.
 //! * [`commands`]: the command unit.
+//! * [`ecn`]: marking packets that met congestion.
 //! * [`context`]: an installed execution context.
 //! * [`memory`]: what of an image and a context lies where, and the spaces that show it.
 //! * [`loader`], [`translator`]: images and translations, shared between contexts.
@@ -29,7 +33,9 @@ pub mod context;
 pub mod counts;
 pub mod daemon;
 pub mod driver;
+pub mod ecn;
 pub mod hpu;
+pub mod inbound;
 pub mod install;
 pub mod loader;
 pub mod memory;
@@ -38,7 +44,9 @@ pub mod mpq;
 pub mod pipeline;
 pub mod privileges;
 pub mod replay;
+pub mod schedule;
 pub mod server;
 pub mod statistics;
+pub mod tasks;
 pub mod threads;
 pub mod translator;

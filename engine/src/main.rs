@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use spin_abi::control::Engine;
+use spin_abi::control::{Engine, Schedule};
 use spin_engine::config::{Config, File, Idle, Preset, XdpMode};
 use spin_engine::daemon::Daemon;
 use tracing_subscriber::EnvFilter;
@@ -35,6 +35,9 @@ struct Args {
     /// Cores for the engine's threads, one each, e.g. 2,3: they share the machine's clusters and the interface's queues.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cores: Vec<usize>,
+    /// Whose tasks run next when several contexts have some: as many of each, by weight, or by time and weight.
+    #[arg(long, value_name = "round-robin|weighted|wlbvt")]
+    schedule: Option<Schedule>,
     /// Configuration file; options given here win over it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -61,6 +64,7 @@ impl Args {
         }
         file.preset = self.preset.or(file.preset);
         file.engine = self.engine.or(file.engine);
+        file.schedule = self.schedule.or(file.schedule);
         file.socket = self.socket.or(file.socket);
         file.idle = self.idle.or(file.idle);
         file.xdp_mode = self.xdp_mode.or(file.xdp_mode);

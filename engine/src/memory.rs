@@ -89,22 +89,41 @@ pub struct ContextMemory {
     region: Arc<Region>,
     machine: Machine,
     handler_base: u32,
-    handler: u32,
-    scratchpad: u32,
+    sizes: ContextSizes,
+}
+
+/// How much memory a context has of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct ContextSizes {
+    /// HPUs of each cluster.
+    pub hpus: u32,
+    /// Bytes of handler memory.
+    pub handler: u32,
+    /// Bytes of scratchpad in each cluster.
+    pub scratchpad: u32,
+}
+
+/// One of a context's HPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HpuId {
+    /// Its cluster.
+    pub cluster: u32,
+    /// Its number there.
+    pub hpu: u32,
 }
 
 impl ContextMemory {
-    /// Zeroed memory, with `handler` bytes of handler memory at `handler_base` and `scratchpad` bytes in each cluster.
+    /// Zeroed memory, with handler memory at `handler_base`.
     ///
     /// # Errors
     /// See [`SpaceError`].
-    pub fn new(machine: &Machine, handler_base: u32, handler: u32, scratchpad: u32) -> Result<Self, SpaceError> {
+    pub fn new(machine: &Machine, handler_base: u32, sizes: ContextSizes) -> Result<Self, SpaceError> {
         let pages = |len: u32| u64::from(len).next_multiple_of(PAGE.into());
-        let each = u64::from(WINDOWS * PAGE) + pages(scratchpad);
-        let bytes = u64::from(machine.clusters) * each + pages(handler);
+        let each = u64::from(sizes.hpus * WINDOWS * PAGE) + pages(sizes.scratchpad);
+        let bytes = u64::from(machine.clusters) * each + pages(sizes.handler);
         // More than there is room for is refused below.
         let region = Region::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
-        Ok(Self { region, machine: *machine, handler_base, handler, scratchpad })
+        Ok(Self { region, machine: *machine, handler_base, sizes })
     }
 
     /// As much memory again.
@@ -124,72 +143,84 @@ impl ContextMemory {
     /// Guest address and bytes of the handler memory.
     #[must_use]
     pub const fn handler(&self) -> (u32, u32) {
-        (self.handler_base, self.handler)
+        (self.handler_base, self.sizes.handler)
     }
 
     /// Bytes of a cluster's scratchpad that tasks on `own` may touch.
     #[must_use]
     pub fn scratchpad(&self, cluster: u32, own: u32, placement: Placement) -> u32 {
-        if placement == Placement::Any || cluster == own { self.scratchpad } else { 0 }
+        if placement == Placement::Any || cluster == own { self.sizes.scratchpad } else { 0 }
     }
 
-    /// Where in the region the windows of a cluster's HPU 0 begin.
+    /// The context's HPUs, of all clusters.
+    pub fn hpus(&self) -> impl Iterator<Item = HpuId> + use<> {
+        let (clusters, hpus) = (self.machine.clusters, self.sizes.hpus);
+        (0..clusters).flat_map(move |cluster| (0..hpus).map(move |hpu| HpuId { cluster, hpu }))
+    }
+
+    /// Where in the region the windows of an HPU begin.
     #[must_use]
-    pub const fn windows(&self, cluster: u32) -> u32 {
-        cluster * WINDOWS * PAGE
+    pub const fn windows(&self, own: HpuId) -> u32 {
+        (own.cluster * self.sizes.hpus + own.hpu) * WINDOWS * PAGE
+    }
+
+    /// Where they all end.
+    const fn windows_end(&self) -> u32 {
+        self.windows(HpuId { cluster: self.machine.clusters, hpu: 0 })
     }
 
     /// Whether the page at `offset` is a packet window in L2.
     #[must_use]
     pub const fn is_l2_window(&self, offset: u32) -> bool {
-        offset < self.windows(self.machine.clusters) && offset / PAGE % WINDOWS == WINDOWS - 1
+        offset < self.windows_end() && offset / PAGE % WINDOWS == WINDOWS - 1
     }
 
-    /// Everything that tasks on HPU 0 of `own` see, but the packet in L2.
-    fn parts(&self, own: u32, placement: Placement) -> impl Iterator<Item = Part> {
+    /// Everything that tasks on `own` see, but the packet in L2.
+    fn parts(&self, own: HpuId, placement: Placement) -> impl Iterator<Item = Part> {
         let machine = self.machine;
+        let HpuId { cluster: home, hpu } = own;
         let part = |kind, base, len, offset| Part { kind, base, len, access: Access::Write, offset };
         let windows = self.windows(own);
         let own_windows = [
-            part(RegionKind::Packet, machine.l1_packet_base(own, 0), PACKET_WINDOW, windows + PAGE),
-            part(RegionKind::Stack, machine.stack_base(own, 0), STACK_WINDOW, windows),
+            part(RegionKind::Packet, machine.l1_packet_base(home, hpu), PACKET_WINDOW, windows + PAGE),
+            part(RegionKind::Stack, machine.stack_base(home, hpu), STACK_WINDOW, windows),
         ];
-        let (first, step) = (self.windows(machine.clusters), self.scratchpad.next_multiple_of(PAGE));
+        let (first, step) = (self.windows_end(), self.sizes.scratchpad.next_multiple_of(PAGE));
         let scratchpads = (0..machine.clusters).map(move |cluster| {
-            let (base, len) = (machine.scratchpad_base(cluster), self.scratchpad(cluster, own, placement));
+            let (base, len) = (machine.scratchpad_base(cluster), self.scratchpad(cluster, home, placement));
             part(RegionKind::Scratchpad, base, len, first + cluster * step)
         });
         let offset = first + machine.clusters * step;
-        let handler = part(RegionKind::HandlerMemory, self.handler_base, self.handler, offset);
+        let handler = part(RegionKind::HandlerMemory, self.handler_base, self.sizes.handler, offset);
         own_windows.into_iter().chain([handler]).chain(scratchpads)
     }
 
-    /// What lies at `offset` of the region, as tasks on HPU 0 of `cluster` see it: the guest address.
+    /// What lies at `offset` of the region, as tasks on `own` see it: the guest address.
     #[must_use]
-    pub fn address(&self, cluster: u32, offset: u32) -> Option<u32> {
-        let mut parts = self.parts(cluster, Placement::Any);
+    pub fn address(&self, own: HpuId, offset: u32) -> Option<u32> {
+        let mut parts = self.parts(own, Placement::Any);
         let part = parts.find(|part| offset.wrapping_sub(part.offset) < part.len.next_multiple_of(PAGE))?;
         Some(part.base + (offset - part.offset))
     }
 
-    /// The space of the context's tasks on HPU 0 of `cluster`.
+    /// The space of the context's tasks on `own`.
     ///
     /// # Errors
     /// See [`SpaceError`].
-    pub fn space(&self, image: &ImageMemory, cluster: u32, placement: Placement) -> Result<Space, SpaceError> {
+    pub fn space(&self, image: &ImageMemory, own: HpuId, placement: Placement) -> Result<Space, SpaceError> {
         let mut space = Space::new()?;
         // What changes from task to task comes first: it is looked for in this order.
-        let machine = &self.machine;
-        let l2 = self.windows(cluster) + (WINDOWS - 1) * PAGE;
-        space.map_l2_packet_in(machine.l2_packet_window(cluster, 0), &self.region, l2)?;
-        for part in self.parts(cluster, placement) {
+        let (machine, HpuId { cluster, hpu }) = (&self.machine, own);
+        let l2 = self.windows(own) + (WINDOWS - 1) * PAGE;
+        space.map_l2_packet_in(machine.l2_packet_window(cluster, hpu), &self.region, l2)?;
+        for part in self.parts(own, placement) {
             space.map(part.kind, part.base, &self.region, part.offset, part.len, part.access)?;
         }
         for part in &image.parts {
             space.map(part.kind, part.base, &image.region, part.offset, part.len, part.access)?;
         }
         space.set_l1_alias(machine.l1_base(cluster), machine.l1_size)?;
-        space.set_task_alias(machine.stack_base(cluster, 0) + STACK_WINDOW - TASK_BLOCK);
+        space.set_task_alias(machine.stack_base(cluster, hpu) + STACK_WINDOW - TASK_BLOCK);
         Ok(space)
     }
 }

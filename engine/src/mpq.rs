@@ -9,15 +9,17 @@
 //! ```
 //! The context and which handlers it has are latched from a message's first HER. The header task sees the first packet,
 //! which stays queued: the payload task runs on it too. With a completion handler the end-of-message packet stays
-//! until the completion task has seen it. Ready queues are served round-robin.
+//! until the completion task has seen it. Queues that are ready are listed by their message's owner, and an owner's are served
+//! round-robin; whose turn it is, is for [`crate::schedule`].
+//!
+//! A message that is [killed](Mpqs::kill) at any point gets no more tasks; its packets, those that are still to come too, are given
+//! up until its end, and with that its queue is Free.
 //!
 //! Where the RTL wedges, these are our rules: a HER that arrives after the end of its message was seen belongs to the next
 //! message of that queue, which starts when this one is Free; a message whose first HER is also its last has one packet.
 //!
 //! A packet is moved into a [`Task`] and back by [`Mpqs::feedback`]: one owner at any time. Nothing allocates after
-//! [`Mpqs::new`].
-
-use std::collections::VecDeque;
+//! [`Mpqs::new`] and [`Mpqs::add_owner`].
 
 use hpu_vm::Kind;
 
@@ -56,6 +58,12 @@ impl Stage {
             Self::Completion => Kind::Completion,
         }
     }
+}
+
+/// Whose messages are whose.
+pub trait Owned {
+    /// Index of the owner, which [`Mpqs::add_owner`] was told of.
+    fn owner(&self) -> u32;
 }
 
 /// What a message latches from its first HER.
@@ -113,6 +121,24 @@ enum State {
     PayloadDraining,
     Completion,
     CompletionRunning,
+    /// Killed, and tasks are in flight.
+    Dying,
+    /// Killed, and its end is still to come.
+    Dead,
+}
+
+/// Why a HER was not queued.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused<P> {
+    /// There is no [room](Mpqs::room): the inbound engine has to wait.
+    Full(P),
+    /// Its message was killed.
+    Killed {
+        /// The packet.
+        packet: P,
+        /// It was the message's last, and the queue holds nothing any more.
+        idle: bool,
+    },
 }
 
 /// Index into [`Mpqs::slots`].
@@ -138,8 +164,10 @@ struct Mpq<C> {
     in_flight: u32,
     /// The current message's last HER has arrived.
     end_seen: bool,
-    /// Listed in [`Mpqs::ready`].
+    /// Listed with its owner's ready queues.
     listed: bool,
+    /// The next of that list.
+    next_ready: Option<MpqId>,
 }
 
 impl<C> Mpq<C> {
@@ -153,6 +181,7 @@ impl<C> Mpq<C> {
             in_flight: 0,
             end_seen: false,
             listed: false,
+            next_ready: None,
         }
     }
 
@@ -165,16 +194,31 @@ impl<C> Mpq<C> {
     }
 }
 
+/// What an owner's messages have waiting.
+#[derive(Clone, Copy, Default)]
+struct Owner {
+    /// First and last of its ready queues.
+    ready: Option<(MpqId, MpqId)>,
+    /// HERs of its messages.
+    hers: u32,
+    /// Listed in [`Mpqs::backlogged`].
+    listed: bool,
+}
+
 /// All message processing queues of one home thread.
 pub struct Mpqs<C, P> {
     queues: Vec<Mpq<C>>,
     slots: Vec<Slot<C, P>>,
     free: Option<SlotIndex>,
     free_count: usize,
-    ready: VecDeque<MpqId>,
+    owners: Vec<Owner>,
+    /// All owners with ready queues, in no order, and others that had some until [`Mpqs::next_task`] is asked for one more.
+    backlogged: Vec<u32>,
+    /// See [`Mpqs::take_dead`].
+    dead: Vec<P>,
 }
 
-impl<C: Copy, P> Mpqs<C, P> {
+impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// `queues` queues that share room for `hers` HERs. `blank` fills unused slots.
     #[must_use]
     pub fn new(queues: u32, hers: u32, blank: Latch<C>) -> Self {
@@ -191,8 +235,31 @@ impl<C: Copy, P> Mpqs<C, P> {
             slots,
             free: (hers > 0).then_some(0),
             free_count: hers as usize,
-            ready: VecDeque::with_capacity(queues as usize),
+            owners: Vec::new(),
+            backlogged: Vec::new(),
+            dead: Vec::with_capacity(hers as usize),
         }
+    }
+
+    /// Makes room for the messages of an owner.
+    pub fn add_owner(&mut self, owner: u32) {
+        let owners = self.owners.len().max(owner as usize + 1);
+        self.owners.resize(owners, Owner::default());
+        self.backlogged.reserve(owners);
+    }
+
+    /// Owners that have a task to run, in no order, and some that had until their last one was taken.
+    #[must_use]
+    #[inline]
+    pub fn backlogged(&self) -> &[u32] {
+        &self.backlogged
+    }
+
+    /// HERs that the messages of an owner hold.
+    #[must_use]
+    #[inline]
+    pub fn held(&self, owner: u32) -> u32 {
+        self.owners[owner as usize].hers
     }
 
     /// How many more HERs fit: the inbound engine's credit.
@@ -204,13 +271,17 @@ impl<C: Copy, P> Mpqs<C, P> {
     /// Queues a HER.
     ///
     /// # Errors
-    /// Gives the HER back when there is no [room](Self::room): the inbound engine has to wait.
+    /// Gives the packet back: see [`Refused`].
     #[inline]
-    pub fn push(&mut self, mpq: MpqId, her: Her<C, P>) -> Result<(), Her<C, P>> {
-        let Some(index) = self.free else { return Err(her) };
+    pub fn push(&mut self, mpq: MpqId, her: Her<C, P>) -> Result<(), Refused<P>> {
+        if self.is_dead(mpq) && !self.queues[mpq.0 as usize].end_seen {
+            return Err(self.refuse(mpq, her));
+        }
+        let Some(index) = self.free else { return Err(Refused::Full(her.packet)) };
         let slot = &mut self.slots[index as usize];
         self.free = slot.next.take();
         self.free_count -= 1;
+        self.owners[her.latch.context.owner() as usize].hers += 1;
         *slot = Slot { packet: Some(her.packet), latch: her.latch, end_of_message: her.end_of_message, next: None };
 
         let queue = &mut self.queues[mpq.0 as usize];
@@ -228,12 +299,83 @@ impl<C: Copy, P> Mpqs<C, P> {
         Ok(())
     }
 
-    /// Takes the next task, round-robin among ready queues.
+    /// A packet of a message that was killed.
+    #[cold]
+    fn refuse(&mut self, mpq: MpqId, her: Her<C, P>) -> Refused<P> {
+        let queue = &mut self.queues[mpq.0 as usize];
+        queue.end_seen = her.end_of_message;
+        let over = her.end_of_message && queue.state == State::Dead;
+        if over {
+            self.end_message(mpq);
+        }
+        Refused::Killed { packet: her.packet, idle: over }
+    }
+
+    /// Gives up the current message of a queue, or the one that is about to begin there, with all its packets that are here or
+    /// still to come. `sink` gets those that
+    /// no task has; [`Mpqs::feedback`] leaves the others in [`Mpqs::take_dead`]. Returns whether the queue holds nothing any more.
+    pub fn kill(&mut self, mpq: MpqId, sink: impl FnMut(P)) -> bool {
+        if self.is_dead(mpq) {
+            return false;
+        }
+        // While it is on its owner's list it counts as ready.
+        self.unlist(mpq);
+        let queue = &mut self.queues[mpq.0 as usize];
+        let kept = matches!(queue.state, State::PayloadDraining | State::Completion)
+            && queue.latch.is_some_and(|latch| latch.completion);
+        // From here on: those that have a place in the queue.
+        queue.length += u32::from(kept);
+        queue.state = State::Dying;
+        if queue.in_flight == 0 {
+            self.bury(mpq, sink);
+        }
+        self.queues[mpq.0 as usize].state == State::Free
+    }
+
+    /// Whether the current message of a queue was killed.
+    #[must_use]
+    pub fn is_dead(&self, mpq: MpqId) -> bool {
+        matches!(self.queues[mpq.0 as usize].state, State::Dying | State::Dead)
+    }
+
+    /// Hands over the packets of a dying message that has no task in flight.
+    fn bury(&mut self, mpq: MpqId, mut sink: impl FnMut(P)) {
+        for _ in 0..std::mem::take(&mut self.queues[mpq.0 as usize].length) {
+            if let Some(packet) = self.pop(mpq) {
+                sink(packet);
+            }
+        }
+        let queue = &mut self.queues[mpq.0 as usize];
+        if queue.end_seen {
+            self.end_message(mpq);
+        } else {
+            queue.state = State::Dead;
+        }
+    }
+
+    /// The packets of messages that were killed while a task was in flight, which has come to its end.
+    pub fn take_dead(&mut self) -> Option<P> {
+        self.dead.pop()
+    }
+
+    /// What the next task of an owner is bound to.
+    #[must_use]
     #[inline]
-    pub fn next_task(&mut self) -> Option<Task<C, P>> {
-        let mpq = self.ready.pop_front()?;
+    pub fn peek(&self, owner: u32) -> Option<C> {
+        let (first, _) = self.owners[owner as usize].ready?;
+        self.context(first)
+    }
+
+    /// Takes an owner's next task, round-robin among its ready queues.
+    #[inline]
+    pub fn next_task(&mut self, owner: u32) -> Option<Task<C, P>> {
+        let Some((mpq, last)) = self.owners[owner as usize].ready else {
+            self.forget(owner);
+            return None;
+        };
         let queue = &mut self.queues[mpq.0 as usize];
         queue.listed = false;
+        self.owners[owner as usize].ready = queue.next_ready.take().map(|next| (next, last));
         let (Some(head), Some(latch)) = (queue.head, queue.latch) else {
             unreachable!("a ready queue has a message and its packet");
         };
@@ -261,6 +403,13 @@ impl<C: Copy, P> Mpqs<C, P> {
         let Some(packet) = packet else { unreachable!("a ready queue's packet is at home") };
         self.list_if_ready(mpq);
         Some(Task { mpq, stage, context: latch.context, packet, last_use })
+    }
+
+    /// The owner has no task any more.
+    pub fn forget(&mut self, owner: u32) {
+        if std::mem::take(&mut self.owners[owner as usize].listed) {
+            self.backlogged.retain(|&other| other != owner);
+        }
     }
 
     /// Reports a finished task. `packet` is the task's packet, to be kept for the message's later tasks; it is `None` if
@@ -293,6 +442,12 @@ impl<C: Copy, P> Mpqs<C, P> {
                 message_done = true;
                 self.end_message(mpq);
             }
+            (State::Dying, _) if queue.in_flight > 0 => {}
+            (State::Dying, _) => {
+                let mut dead = std::mem::take(&mut self.dead);
+                self.bury(mpq, |packet| dead.push(packet));
+                self.dead = dead;
+            }
             (state, stage) => panic!("feedback of a {stage:?} task in state {state:?}"),
         }
         self.list_if_ready(mpq);
@@ -310,10 +465,25 @@ impl<C: Copy, P> Mpqs<C, P> {
                 sink(packet);
             }
         }
-        if self.queues[mpq.0 as usize].listed {
-            self.ready.retain(|&listed| listed != mpq);
-        }
+        self.unlist(mpq);
         self.queues[mpq.0 as usize] = Mpq::new();
+    }
+
+    /// Takes a queue off its owner's list.
+    fn unlist(&mut self, mpq: MpqId) {
+        let Mpq { listed: true, latch: Some(latch), .. } = self.queues[mpq.0 as usize] else { return };
+        let owner = latch.context.owner();
+        // Round once: all others go to the end again, in order.
+        let Some((_, last)) = self.owners[owner as usize].ready else { return };
+        let mut at = self.owners[owner as usize].ready.take().map(|(first, _)| first);
+        while let Some(listed) = at {
+            let queue = &mut self.queues[listed.0 as usize];
+            at = queue.next_ready.take().filter(|_| listed != last);
+            queue.listed = false;
+            if listed != mpq {
+                self.list_if_ready(listed);
+            }
+        }
     }
 
     /// Whether the queue is between two packets of an open message: nothing queued, nothing in flight.
@@ -359,9 +529,20 @@ impl<C: Copy, P> Mpqs<C, P> {
     #[inline]
     fn list_if_ready(&mut self, mpq: MpqId) {
         let queue = &mut self.queues[mpq.0 as usize];
-        if queue.ready() && !queue.listed {
-            queue.listed = true;
-            self.ready.push_back(mpq);
+        if !queue.ready() || queue.listed {
+            return;
+        }
+        queue.listed = true;
+        let Some(owner) = queue.latch.map(|latch| latch.context.owner()) else { return };
+        let Owner { ready, listed, .. } = &mut self.owners[owner as usize];
+        if let Some((_, last)) = ready {
+            let before = std::mem::replace(last, mpq);
+            self.queues[before.0 as usize].next_ready = Some(mpq);
+            return;
+        }
+        *ready = Some((mpq, mpq));
+        if !std::mem::replace(listed, true) {
+            self.backlogged.push(owner);
         }
     }
 
@@ -378,6 +559,7 @@ impl<C: Copy, P> Mpqs<C, P> {
         }
         slot.next = self.free.replace(index);
         self.free_count += 1;
+        self.owners[slot.latch.context.owner() as usize].hers -= 1;
         packet
     }
 }

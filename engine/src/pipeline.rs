@@ -1,36 +1,36 @@
-//! The packet's way, top to bottom, on one thread: receive → match → order → run → act → feed back → send.
+//! The packet's way, top to bottom, on one thread: receive → match → order → run → act → feed back → send. The handlers' part
+//! is in [`crate::tasks`].
 
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use hpu_vm::Exit;
 use hpu_vm::jit::{Executor, TrapError};
-use spin_abi::control::Placement;
+use rtrb::Consumer;
+use spin_abi::control::{Full, Schedule};
 use spin_abi::counters::Counter;
-use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::Machine;
-use spin_matcher::{Headers, MessageKey, Table};
+use spin_matcher::MessageKey;
 use spin_nic::{Frame, NicError, Queue};
 
-use crate::check::Difference;
-use crate::commands::{Commands, Deferred, stage};
+use crate::commands::{Deferred, stage};
 use crate::config::Sizes;
-use crate::context::{Context, LINES_PRINTED, Slot};
+use crate::context::{Context, Slot};
 use crate::counts::Counts;
-use crate::hpu::Job;
+use crate::ecn;
+use crate::inbound::{Arrival, Routes};
 use crate::loader::Loader;
-use crate::memory::cluster_of;
 use crate::messages::Messages;
-use crate::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
+use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Stage, Task};
+use crate::schedule::Scheduler;
 use crate::statistics::{Latency, Statistics};
+use crate::tasks::Parked;
 use crate::translator::Translator;
 
 /// Frames taken from the NIC at once.
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 /// Queues looked at in a turn for messages that wait too long.
 const QUEUES_MONITORED: u32 = 16;
 /// How many frames ahead the next one's headers are asked for: far enough for memory to answer, near enough to be there
@@ -48,6 +48,21 @@ pub struct Binding {
     pub home: u32,
     /// Its number among all messages.
     pub message: u64,
+}
+
+impl Owned for Binding {
+    fn owner(&self) -> u32 {
+        self.slot.0
+    }
+}
+
+/// Where an engine's packets come from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// The engine's NIC: frames that were received, last ones first, and are yet to be matched.
+    Nic(Vec<Frame>),
+    /// Another thread, which receives and matches (pipeline mode).
+    Handover(Consumer<Arrival>),
 }
 
 thread_local! {
@@ -72,23 +87,29 @@ pub struct Engine {
     /// Its clusters, of the machine's.
     pub(crate) clusters: Range<u32>,
     pub(crate) nic: Box<dyn Queue>,
-    pub(crate) table: Table,
+    pub(crate) source: Source,
+    /// An arrival for which there is no room yet, and before which nothing else is taken.
+    pub(crate) waiting: Option<Arrival>,
+    /// To the contexts, in order of installation, which is the order of priority.
+    pub(crate) routes: Routes,
     /// By slot.
     pub(crate) contexts: Vec<Option<Context>>,
-    /// Occupied slots in order of installation, which is the order of priority.
-    pub(crate) order: Vec<Slot>,
     /// Id of the context installed last.
     pub(crate) next_id: u32,
     pub(crate) messages: Messages,
     pub(crate) mpqs: Mpqs<Binding, Frame>,
+    pub(crate) scheduler: Scheduler,
+    /// HERs that there is room for.
+    pub(crate) hers: u32,
+    /// Tasks that wait on their HPUs.
+    pub(crate) parked: Vec<Parked>,
     /// Contexts whose messages may time out.
     pub(crate) timeouts: u32,
     /// Frames admitted so far: each could be a message's first.
     admitted: u64,
-    executor: Rc<Executor>,
-    translator: Translator,
-    received: Vec<Frame>,
-    transmit: Vec<Frame>,
+    pub(crate) executor: Rc<Executor>,
+    pub(crate) translator: Translator,
+    pub(crate) transmit: Vec<Frame>,
     pub(crate) counts: Counts,
     latency: Latency,
     first_arrival: Option<Duration>,
@@ -108,6 +129,7 @@ impl Engine {
         loader: Arc<Loader>,
         nic: Box<dyn Queue>,
         sizes: Sizes,
+        schedule: Schedule,
         clusters: Range<u32>,
     ) -> Result<Self, TrapError> {
         assert!(!clusters.is_empty(), "a thread has a cluster at least");
@@ -116,9 +138,10 @@ impl Engine {
             machine,
             clusters,
             nic,
-            table: Table::default(),
+            source: Source::Nic(Vec::with_capacity(BATCH)),
+            waiting: None,
+            routes: Routes::default(),
             contexts: Vec::new(),
-            order: Vec::new(),
             next_id: 0,
             messages: Messages::new(sizes.queues),
             mpqs: Mpqs::new(
@@ -126,11 +149,13 @@ impl Engine {
                 sizes.hers,
                 Latch { context: Binding { slot: Slot(0), home: 0, message: 0 }, header: false, completion: false },
             ),
+            scheduler: Scheduler::new(schedule),
+            hers: sizes.hers,
+            parked: Vec::new(),
             timeouts: 0,
             admitted: 0,
             executor: executor()?,
             translator: Translator::new(loader),
-            received: Vec::with_capacity(BATCH),
             transmit: Vec::with_capacity(TRANSMIT_BACKLOG + BATCH * 4),
             counts: Counts::default(),
             latency: Latency::default(),
@@ -139,32 +164,27 @@ impl Engine {
         })
     }
 
-    /// One turn: a batch of packets from the NIC to the last of their handlers. `clock` tells the time since some fixed
-    /// moment; it is read twice a batch, never per packet. Returns how many frames arrived.
+    /// Has its packets come from another thread: `nic` takes them back, and gives frames to send.
+    #[must_use]
+    pub fn fed_by(mut self, arrivals: Consumer<Arrival>) -> Self {
+        self.source = Source::Handover(arrivals);
+        self
+    }
+
+    /// One turn: a batch of packets from the NIC to the last of their handlers, or as many tasks as fair shares between
+    /// contexts allow at a time. `clock` tells the time since some fixed moment; it is read a few times a batch, never per
+    /// packet. Returns how many frames were taken in.
     ///
     /// # Errors
     /// When the NIC is of no use any more.
     pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
         self.take_translations();
-        let arrived = self.receive();
-        if arrived > 0 {
+        let mut taken = self.receive();
+        if taken > 0 || self.is_busy() {
             let arrival = clock();
             self.first_arrival.get_or_insert(arrival);
-            let mut received = std::mem::take(&mut self.received);
-            received.iter().take(AHEAD).for_each(Frame::prefetch);
-            let mut arrived = received.drain(..);
-            while let Some(frame) = arrived.next() {
-                if let Some(later) = arrived.as_slice().get(AHEAD) {
-                    later.prefetch();
-                }
-                self.admit(frame, arrival);
-            }
-            drop(arrived);
-            self.received = received;
-            let mut released = 0;
-            while let Some(task) = self.mpqs.next_task() {
-                released += u64::from(self.run(task));
-            }
+            taken = self.admit_batch(arrival);
+            let released = self.resume_parked() + self.run_tasks(&clock, arrival);
             self.last_feedback = clock();
             self.latency.record(released, self.last_feedback.saturating_sub(arrival));
             self.end_overdue(self.last_feedback);
@@ -172,43 +192,161 @@ impl Engine {
             self.end_overdue(clock());
         }
         self.send()?;
-        Ok(arrived)
+        Ok(taken)
     }
 
-    /// Takes a batch from the NIC, as much as there is room for.
+    /// Whether there is something to do without that anything arrives.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.kept_back() > 0 || !self.parked.is_empty() || !self.mpqs.backlogged().is_empty()
+    }
+
+    /// Takes a batch from the NIC, as much as there is room for. Returns how many frames there are to admit.
     fn receive(&mut self) -> usize {
         let room = self.mpqs.room().min(BATCH);
-        if room == 0 || self.transmit.len() >= TRANSMIT_BACKLOG {
+        if room == 0 || self.waiting.is_some() || self.transmit.len() >= TRANSMIT_BACKLOG {
             self.counts.add(Counter::HerStalls, 1);
             return 0;
         }
-        let arrived = self.nic.receive(&mut self.received, room);
-        self.counts.add(Counter::RxPackets, arrived as u64);
-        arrived
+        match &mut self.source {
+            // What an arrival that waited kept back comes first.
+            Source::Nic(received) if !received.is_empty() => received.len(),
+            Source::Nic(received) => {
+                let arrived = self.nic.receive(received, room);
+                received.iter().take(AHEAD).for_each(Frame::prefetch);
+                received.reverse();
+                self.counts.add(Counter::RxPackets, arrived as u64);
+                arrived
+            }
+            Source::Handover(arrivals) => arrivals.slots().min(room),
+        }
     }
 
-    /// The NIC inbound engine: matches a frame to its context and queues it with its message.
-    fn admit(&mut self, frame: Frame, arrival: Duration) {
-        self.counts.add(Counter::RxBytes, frame.len() as u64);
-        let headers = Headers::parse(&frame);
-        let Some(found) = self.table.match_frame(&frame, &headers) else {
-            return self.drop_frame(frame, Counter::DropUnmatched);
+    /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
+    /// Returns how many there were.
+    fn admit_batch(&mut self, now: Duration) -> usize {
+        let before = self.kept_back();
+        if let Some(arrival) = self.waiting.take() {
+            self.admit(arrival, now);
+        }
+        let mut handed = 0;
+        for _ in 0..self.mpqs.room().min(BATCH) {
+            if self.waiting.is_some() {
+                break;
+            }
+            let Some(arrival) = self.next_arrival() else { break };
+            handed += usize::from(matches!(self.source, Source::Handover(_)));
+            self.admit(arrival, now);
+        }
+        before + handed - self.kept_back()
+    }
+
+    /// Frames that were received and not admitted.
+    fn kept_back(&self) -> usize {
+        let received = if let Source::Nic(received) = &self.source { received.len() } else { 0 };
+        received + usize::from(self.waiting.is_some())
+    }
+
+    /// Matches frames until one belongs to a context.
+    #[inline]
+    fn next_arrival(&mut self) -> Option<Arrival> {
+        let received = match &mut self.source {
+            Source::Nic(received) => received,
+            Source::Handover(arrivals) => return arrivals.pop().ok(),
         };
-        let slot = self.order[found.index];
-        let Some(mpq) = self.queue_for(slot, found.key, arrival) else {
+        while let Some(frame) = received.pop() {
+            if let Some(later) = received.len().checked_sub(AHEAD).and_then(|index| received.get(index)) {
+                later.prefetch();
+            }
+            self.counts.add(Counter::RxBytes, frame.len() as u64);
+            match self.routes.find(frame) {
+                Ok(arrival) => return Some(arrival),
+                Err(frame) => {
+                    self.counts.add(Counter::DropUnmatched, 1);
+                    self.nic.recycle(frame);
+                }
+            }
+        }
+        None
+    }
+
+    /// Queues an arrival with its message.
+    #[inline]
+    fn admit(&mut self, arrival: Arrival, now: Duration) {
+        let slot = arrival.slot;
+        let questioned = self.mpqs.held(slot.0) >= context(&mut self.contexts, slot).share.unquestioned;
+        let arrival = if questioned { self.question(arrival, now) } else { Some(arrival) };
+        let Some(Arrival { frame, key, end_of_message, .. }) = arrival else { return };
+        let Some(mpq) = self.queue_for(slot, key, now) else {
             return self.drop_frame(frame, Counter::DropNoMpq);
         };
         self.admitted += 1;
         let context = context(&mut self.contexts, slot);
-        context.counts.add(Counter::Matched, 1);
         let latch = Latch {
-            context: Binding { slot, home: home(&self.clusters, &found.key), message: self.admitted },
+            context: Binding { slot, home: home(&self.clusters, &key), message: self.admitted },
             header: context.handler(Stage::Header).is_some(),
             completion: context.handler(Stage::Completion).is_some(),
         };
-        let her = Her { latch, end_of_message: found.eom, packet: frame };
-        let queued = self.mpqs.push(mpq, her);
-        debug_assert!(queued.is_ok(), "a batch is never larger than the room for HERs");
+        match self.mpqs.push(mpq, Her { latch, end_of_message, packet: frame }) {
+            Ok(()) => context.counts.add(Counter::Matched, 1),
+            Err(refused) => self.refuse(mpq, slot, refused),
+        }
+    }
+
+    /// An arrival for a context that has much of its share of the packet buffer, or all of it. Returns the arrival if it is to
+    /// be queued all the same.
+    #[cold]
+    fn question(&mut self, mut arrival: Arrival, now: Duration) -> Option<Arrival> {
+        let context = context(&mut self.contexts, arrival.slot);
+        let full = self.mpqs.held(arrival.slot.0) >= context.share.hers;
+        match context.run.full {
+            Full::Wait => {
+                self.waiting = Some(arrival);
+                return None;
+            }
+            Full::Mark if !full => {
+                let marked = ecn::mark(&mut arrival.frame);
+                context.counts.add(Counter::EcnMarked, u64::from(marked));
+                return Some(arrival);
+            }
+            Full::Kill => {
+                if let Some(mpq) = self.queue_for(arrival.slot, arrival.key, now) {
+                    self.kill(mpq, arrival.slot);
+                    return Some(arrival);
+                }
+            }
+            Full::Drop | Full::Mark => {}
+        }
+        self.drop_of(arrival.slot, arrival.frame, Counter::DropShare);
+        None
+    }
+
+    /// Gives up a message, with what is still to come of it.
+    fn kill(&mut self, mpq: MpqId, slot: Slot) {
+        let (nic, counts) = (&mut self.nic, &mut context(&mut self.contexts, slot).counts);
+        counts.add(Counter::MessagesKilled, u64::from(!self.mpqs.is_dead(mpq)));
+        let idle = self.mpqs.kill(mpq, |frame| {
+            counts.add(Counter::DropKilled, 1);
+            nic.recycle(frame);
+        });
+        if idle {
+            self.messages.release(mpq);
+        }
+    }
+
+    /// A packet that its queue did not take.
+    #[cold]
+    fn refuse(&mut self, mpq: MpqId, slot: Slot, refused: Refused<Frame>) {
+        match refused {
+            // A batch is never larger than the room for HERs.
+            Refused::Full(frame) => self.drop_of(slot, frame, Counter::DropShare),
+            Refused::Killed { packet, idle } => {
+                self.drop_of(slot, packet, Counter::DropKilled);
+                if idle {
+                    self.messages.release(mpq);
+                }
+            }
+        }
     }
 
     /// The message's queue. When all are taken, an open message that has nothing queued may [give way](Messages::victim).
@@ -248,15 +386,15 @@ impl Engine {
         self.messages.release(mpq);
     }
 
-    /// Runs one task and feeds it back. Returns whether a packet buffer was given back.
-    fn run(&mut self, task: Task<Binding, Frame>) -> bool {
-        let Task { mpq, stage, context: binding, packet: mut frame, last_use } = task;
-        let deferred = self.run_handler(mpq, stage, binding, &mut frame, last_use);
+    /// Feeds a task that has ended back. Returns whether a packet buffer was given back.
+    #[inline]
+    pub(crate) fn feed_back(&mut self, task: Task<Binding, Frame>, deferred: Option<Deferred>) -> bool {
+        let Task { mpq, stage, context: binding, packet, last_use } = task;
         let feedback = if last_use {
-            self.release(frame, binding.slot, deferred);
+            self.release(packet, binding.slot, deferred);
             self.mpqs.feedback(mpq, stage, None)
         } else {
-            self.mpqs.feedback(mpq, stage, Some(frame))
+            self.mpqs.feedback(mpq, stage, Some(packet))
         };
         if feedback.message_done {
             context(&mut self.contexts, binding.slot).counts.add(Counter::Messages, 1);
@@ -265,71 +403,6 @@ impl Engine {
             self.messages.release(mpq);
         }
         last_use
-    }
-
-    /// Runs the context's handler for a stage on its home cluster, if it has one.
-    fn run_handler(
-        &mut self,
-        mpq: MpqId,
-        stage: Stage,
-        binding: Binding,
-        frame: &mut Frame,
-        last_use: bool,
-    ) -> Option<Deferred> {
-        let context = context(&mut self.contexts, binding.slot);
-        let handler = context.handler(stage)?;
-        context.counts.add(started(stage), 1);
-        let job = Job {
-            handler,
-            flow: mpq.0,
-            message: binding.message,
-            l1_bytes: context.l1_bytes,
-            image: &context.image.image,
-            translation: context.translation.as_deref(),
-            limits: context.limits,
-            isolation: context.run.isolation,
-        };
-        let mut commands =
-            Commands::new(&mut *self.nic, &mut self.transmit, context.host.as_ref(), &mut context.counts, last_use);
-        let (id, name, lines_left) = (context.id, &context.name, &mut context.lines_left);
-        let mut print = |line: &[u8]| print_line(id, name, lines_left, line);
-        let ended = context.hpus.on(binding.home).run(&self.executor, job, frame, &mut commands, &mut print);
-        let deferred = commands.deferred;
-        if let Some(fault) = ended.fault {
-            context.counts.add(Counter::Faults, 1);
-            let note = remote_l1(&self.machine, context, binding.home, fault);
-            context.record_fault(stage, fault, note);
-            self.see_to_devices(binding);
-        }
-        if let Some(difference) = ended.difference {
-            let context = self::context(&mut self.contexts, binding.slot);
-            report(context, stage, &difference);
-        }
-        deferred
-    }
-
-    /// A context whose image turned out to touch devices at addresses that its translation took for memory is interpreted
-    /// until there is another translation.
-    fn see_to_devices(&mut self, binding: Binding) {
-        let context = context(&mut self.contexts, binding.slot);
-        let touched = context.hpus.on(binding.home).device_touched();
-        if !touched || context.options.any_device {
-            return;
-        }
-        context.image.any_device.store(true, Relaxed);
-        context.options.any_device = true;
-        context.translation = None;
-        self.translator.request(context.id, context.image.clone(), context.options);
-    }
-
-    /// Hands translations that were asked for to their contexts, if these are still there.
-    fn take_translations(&mut self) {
-        while let Some(made) = self.translator.made() {
-            let mut contexts = self.contexts.iter_mut().flatten();
-            if let Some(context) = contexts.find(|context| context.id == made.context) {
-                context.translation = made.translation;
-            }
-        }
     }
 
     /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
@@ -353,6 +426,12 @@ impl Engine {
 
     fn drop_frame(&mut self, frame: Frame, cause: Counter) {
         self.counts.add(cause, 1);
+        self.nic.recycle(frame);
+    }
+
+    /// Drops a context's frame.
+    pub(crate) fn drop_of(&mut self, slot: Slot, frame: Frame, cause: Counter) {
+        context(&mut self.contexts, slot).counts.add(cause, 1);
         self.nic.recycle(frame);
     }
 
@@ -383,51 +462,8 @@ fn home(clusters: &Range<u32>, key: &MessageKey) -> u32 {
     }
 }
 
-const fn started(stage: Stage) -> Counter {
-    match stage {
-        Stage::Header => Counter::HeaderRuns,
-        Stage::Payload => Counter::PayloadRuns,
-        Stage::Completion => Counter::CompletionRuns,
-    }
-}
-
 /// A context that matched or has messages is installed: removal empties both first.
-fn context(contexts: &mut [Option<Context>], slot: Slot) -> &mut Context {
+pub(crate) fn context(contexts: &mut [Option<Context>], slot: Slot) -> &mut Context {
     let Some(context) = &mut contexts[slot.0 as usize] else { unreachable!("{slot:?} is installed") };
     context
-}
-
-/// What is to be said of a fault on another cluster's L1, which a context may have asked not to reach.
-fn remote_l1(machine: &Machine, context: &Context, home: u32, fault: Fault) -> Option<String> {
-    let refused = matches!(fault.cause, Cause::LoadAccess | Cause::StoreAccess);
-    let cluster = cluster_of(machine, fault.address).filter(|&cluster| refused && cluster != home)?;
-    let home_only = context.run.placement == Placement::Home;
-    home_only.then(|| format!("remote L1: cluster {cluster}'s, out of reach of cluster {home} with placement home"))
-}
-
-/// Interpreter and translation disagree.
-#[cold]
-fn report(context: &mut Context, stage: Stage, difference: &Difference) {
-    context.counts.add(Counter::CheckDifferences, 1);
-    let (id, name) = (context.id, &context.name);
-    let pc = match difference {
-        Difference::Exit { translated: Exit::Fault(fault), .. } => Some(fault.pc),
-        _ => context.handler(stage).map(|handler| handler.address),
-    };
-    let place = context.place(stage, pc);
-    tracing::error!(
-        "context {id} ({name}): interpreter and translation differ in {} handler, {place} (pc {:#010x}): {difference}",
-        stage.name(),
-        pc.unwrap_or(0),
-    );
-}
-
-/// What a handler prints goes to the log, as long as its context has lines left.
-fn print_line(id: u32, name: &str, lines_left: &mut u32, line: &[u8]) {
-    match lines_left {
-        0 => return,
-        1 => tracing::warn!("context {id} ({name}) has printed {LINES_PRINTED} lines; no more are shown"),
-        _ => tracing::info!("context {id} ({name}): {}", String::from_utf8_lossy(line).escape_debug()),
-    }
-    *lines_left -= 1;
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use spin_abi::control::Schedule;
 use spin_nic::{NicError, Queue};
 
 use crate::config::{Idle, Sizes};
@@ -37,6 +38,8 @@ pub struct Common {
     pub loader: Arc<Loader>,
     /// Room of each thread's engine.
     pub sizes: Sizes,
+    /// Whose tasks run next.
+    pub schedule: Schedule,
     /// What to do when idle.
     pub idle: Idle,
     /// They end soon after it is set.
@@ -133,7 +136,8 @@ fn live(
     // Whatever ends it, panics too: the control thread has to know.
     let _bell = Bell(&common.ended);
     let engine = pin(core).and_then(|()| {
-        Engine::new(common.loader.clone(), nic, common.sizes, clusters).map_err(|error| error.to_string())
+        Engine::new(common.loader.clone(), nic, common.sizes, common.schedule, clusters)
+            .map_err(|error| error.to_string())
     });
     let mut engine = match engine {
         Ok(engine) => engine,
@@ -179,7 +183,7 @@ fn run(engine: &mut Engine, common: &Common, asked: &Receiver<Request>, wake: &O
         if let Ok(request) = request {
             request(engine);
         }
-        if engine.turn(|| common.start.elapsed())? > 0 || busy {
+        if engine.turn(|| common.start.elapsed())? > 0 || busy || engine.is_busy() {
             empty_turns = 0;
             continue;
         }
@@ -201,7 +205,9 @@ fn run(engine: &mut Engine, common: &Common, asked: &Receiver<Request>, wake: &O
 fn drain(engine: &mut Engine, common: &Common) -> Result<(), NicError> {
     engine.nic.set_rules(&[])?;
     let deadline = Instant::now() + DRAIN;
-    while (engine.turn(|| common.start.elapsed())? > 0 || engine.backlog() > 0) && Instant::now() < deadline {}
+    while (engine.turn(|| common.start.elapsed())? > 0 || engine.is_busy() || engine.backlog() > 0)
+        && Instant::now() < deadline
+    {}
     match engine.backlog() {
         0 => {}
         left => tracing::warn!("{left} frames were not sent: the NIC took none for {DRAIN:?}"),

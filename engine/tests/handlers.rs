@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use common::{Kind, Lab, ROOT, payload, udp, udp_from};
+use common::{Kind, Lab, ROOT, payload, rule, udp, udp_from};
 use spin_abi::control::{Checks, Install};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Cause;
@@ -52,10 +52,6 @@ on_every_engine! {
     frames_longer_than_the_nic_takes_are_refused
     a_nic_that_keeps_old_rules_does_not_mix_up_contexts
     requests_beyond_the_machine_are_refused
-}
-
-fn rule(text: &str) -> Install {
-    Install { rules: vec![text.into()], ..Install::default() }
 }
 
 fn pingpong_answers_each_datagram_from_its_own_buffer(kind: Kind) {

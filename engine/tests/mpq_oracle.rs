@@ -3,14 +3,23 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use spin_engine::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
+use spin_engine::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Stage, Task};
 
 const QUEUES: u32 = 3;
 const HERS: u32 = 12;
+const OWNERS: u32 = 2;
 
 /// Packets are numbered in order of arrival; a packet that is lost or doubled shows as a number.
 type Packet = u32;
-type Context = u32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Context(u32);
+
+impl Owned for Context {
+    fn owner(&self) -> u32 {
+        self.0 % OWNERS
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -21,17 +30,23 @@ enum Op {
         completion: bool,
         end_of_message: bool,
     },
-    Take,
+    Take {
+        owner: u32,
+    },
+    Kill {
+        mpq: u32,
+    },
     /// Feed back the n-th task in flight (modulo their number).
     Feedback(usize),
 }
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        4 => (0..QUEUES, 0..4u32, any::<bool>(), any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+        4 => (0..QUEUES, (0..4u32).prop_map(Context), any::<bool>(), any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(mpq, context, header, completion, end_of_message)| Op::Push { mpq, context, header, completion, end_of_message }
         ),
-        4 => Just(Op::Take),
+        4 => (0..OWNERS).prop_map(|owner| Op::Take { owner }),
+        1 => (0..QUEUES).prop_map(|mpq| Op::Kill { mpq }),
         3 => any::<usize>().prop_map(Op::Feedback),
     ]
 }
@@ -52,6 +67,10 @@ struct Naive {
     payloads_sent: usize,
     payloads_done: usize,
     completion_sent: bool,
+    completion_done: bool,
+    killed: bool,
+    /// The end of the killed message came after the kill.
+    end_refused: bool,
 }
 
 impl Naive {
@@ -63,9 +82,50 @@ impl Naive {
         }
     }
 
+    fn in_flight(&self) -> usize {
+        usize::from(self.header_sent && !self.header_done)
+            + (self.payloads_sent - self.payloads_done)
+            + usize::from(self.completion_sent && !self.completion_done)
+    }
+
+    /// Packets of the first message that no task has for the last time.
+    fn queued(&self) -> Vec<Packet> {
+        let (arrived, ended) = self.message();
+        let kept = ended
+            && !self.end_refused
+            && self.payloads_sent == arrived
+            && !self.completion_sent
+            && self.arrivals.front().is_some_and(|first| first.latch.completion);
+        let from = self.payloads_sent - usize::from(kept);
+        self.arrivals.range(from..arrived).map(|arrival| arrival.packet).collect()
+    }
+
+    /// Goes on to the next message.
+    fn next(&mut self) {
+        let (arrived, _) = self.message();
+        self.arrivals.drain(..arrived);
+        *self = Self { arrivals: std::mem::take(&mut self.arrivals), ..Self::default() };
+    }
+
+    /// Gives the packets of a killed message up when none of its tasks is in flight.
+    fn bury(&mut self) -> Vec<Packet> {
+        if !self.killed || self.in_flight() > 0 {
+            return Vec::new();
+        }
+        let dropped = self.queued();
+        let ended = self.message().1 || self.end_refused;
+        self.next();
+        self.killed = !ended;
+        dropped
+    }
+
+    fn idle(&self) -> bool {
+        self.arrivals.is_empty() && !self.killed
+    }
+
     /// The task this queue may start now: stage, packet, and whether it is the packet's last.
     fn startable(&self) -> Option<(Stage, Context, Packet, bool)> {
-        let first = self.arrivals.front()?;
+        let first = self.arrivals.front().filter(|_| !self.killed)?;
         let Latch { context, header, completion } = first.latch;
         let (arrived, ended) = self.message();
         if header && !self.header_sent {
@@ -95,24 +155,23 @@ impl Naive {
         match stage {
             Stage::Header => self.header_done = true,
             Stage::Payload => self.payloads_done += 1,
-            Stage::Completion => {}
+            Stage::Completion => self.completion_done = true,
         }
         let (arrived, ended) = self.message();
         let completion = self.arrivals[0].latch.completion;
         let done = ended && self.payloads_done == arrived && (!completion || stage == Stage::Completion);
-        if done {
-            self.arrivals.drain(..arrived);
-            *self = Self { arrivals: std::mem::take(&mut self.arrivals), ..Self::default() };
+        if done && !self.killed {
+            self.next();
         }
-        done
+        done && !self.killed
     }
 }
 
 struct Run {
     mpqs: Mpqs<Context, Packet>,
     naive: Vec<Naive>,
-    /// Ready queues in the order they became ready: who must be served next.
-    round_robin: VecDeque<u32>,
+    /// By owner: ready queues in the order they became ready: who must be served next.
+    round_robin: [VecDeque<u32>; OWNERS as usize],
     in_flight: Vec<Task<Context, Packet>>,
     next_packet: Packet,
     held: usize,
@@ -121,10 +180,12 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
+        let mut mpqs = Mpqs::new(QUEUES, HERS, Latch { context: Context(0), header: false, completion: false });
+        mpqs.add_owner(OWNERS - 1);
         Self {
-            mpqs: Mpqs::new(QUEUES, HERS, Latch { context: 0, header: false, completion: false }),
+            mpqs,
             naive: (0..QUEUES).map(|_| Naive::default()).collect(),
-            round_robin: VecDeque::new(),
+            round_robin: Default::default(),
             in_flight: Vec::new(),
             next_packet: 0,
             held: 0,
@@ -134,8 +195,10 @@ impl Run {
 
     fn note_ready(&mut self) {
         for queue in 0..QUEUES {
-            if self.naive[queue as usize].startable().is_some() && !self.round_robin.contains(&queue) {
-                self.round_robin.push_back(queue);
+            let Some((_, context, ..)) = self.naive[queue as usize].startable() else { continue };
+            let ready = &mut self.round_robin[context.owner() as usize];
+            if !ready.contains(&queue) {
+                ready.push_back(queue);
             }
         }
     }
@@ -146,24 +209,57 @@ impl Run {
                 let latch = Latch { context, header, completion };
                 let packet = self.next_packet;
                 let result = self.mpqs.push(MpqId(mpq), Her { latch, end_of_message, packet });
-                assert_eq!(result.is_ok(), self.held < HERS as usize, "full exactly when {HERS} HERs are held");
-                if result.is_ok() {
+                let naive = &mut self.naive[mpq as usize];
+                if naive.killed && !naive.message().1 {
+                    naive.end_refused = end_of_message;
+                    // What comes behind it belongs to the next message.
+                    naive.arrivals.iter_mut().next_back().into_iter().for_each(|last| last.end = end_of_message);
+                    let buried = naive.bury();
+                    assert!(buried.is_empty(), "a dead message has no packets");
+                    assert_eq!(result, Err(Refused::Killed { packet, idle: naive.idle() }));
+                    self.released.push(packet);
+                    self.next_packet += 1;
+                } else if self.held < HERS as usize {
+                    assert_eq!(result, Ok(()), "there is room");
                     self.held += 1;
                     self.next_packet += 1;
-                    self.naive[mpq as usize].arrivals.push_back(Arrival { latch, end: end_of_message, packet });
+                    naive.arrivals.push_back(Arrival { latch, end: end_of_message, packet });
+                } else {
+                    assert_eq!(result, Err(Refused::Full(packet)));
                 }
             }
-            Op::Take => self.take(),
+            Op::Take { owner } => self.take(owner),
+            Op::Kill { mpq } => self.kill(mpq),
             Op::Feedback(_) if self.in_flight.is_empty() => {}
             Op::Feedback(which) => self.feed_back(which % self.in_flight.len()),
         }
         self.note_ready();
         assert_eq!(self.mpqs.room(), HERS as usize - self.held);
+        for owner in 0..OWNERS {
+            let owned = |arrival: &&Arrival| arrival.latch.context.owner() == owner;
+            let held: usize = self.naive.iter().map(|naive| naive.arrivals.iter().filter(owned).count()).sum();
+            assert!(self.mpqs.held(owner) as usize <= held, "owner {owner} holds too much");
+            assert!(self.round_robin[owner as usize].is_empty() || self.mpqs.backlogged().contains(&owner));
+        }
+        assert_eq!((0..OWNERS).map(|owner| self.mpqs.held(owner) as usize).sum::<usize>(), self.held);
     }
 
-    fn take(&mut self) {
-        let task = self.mpqs.next_task();
-        let Some(queue) = self.round_robin.pop_front() else {
+    fn kill(&mut self, mpq: u32) {
+        let mut sunk = Vec::new();
+        let idle = self.mpqs.kill(MpqId(mpq), |packet| sunk.push(packet));
+        let naive = &mut self.naive[mpq as usize];
+        naive.killed = true;
+        let buried = naive.bury();
+        assert_eq!(sunk, buried);
+        assert_eq!(idle, naive.idle());
+        self.round_robin.iter_mut().for_each(|ready| ready.retain(|&queue| queue != mpq));
+        self.held -= buried.len();
+        self.released.extend(buried);
+    }
+
+    fn take(&mut self, owner: u32) {
+        let task = self.mpqs.next_task(owner);
+        let Some(queue) = self.round_robin[owner as usize].pop_front() else {
             assert!(task.is_none(), "nothing may start, yet {task:?} did");
             return;
         };
@@ -187,22 +283,30 @@ impl Run {
         }
         let naive = &mut self.naive[task.mpq.0 as usize];
         assert_eq!(feedback.message_done, naive.finish(task.stage));
-        assert_eq!(feedback.idle, naive.arrivals.is_empty());
+        let mut buried = naive.bury();
+        assert_eq!(feedback.idle, naive.idle());
+        self.held -= buried.len();
+        self.released.extend(&buried);
+        while let Some(packet) = self.mpqs.take_dead() {
+            assert_eq!(buried.pop(), Some(packet));
+        }
+        assert!(buried.is_empty(), "all of a dead message's packets come back");
     }
 
     /// Ends every open message and runs dry: nothing may stay behind.
     fn finish(&mut self) {
         loop {
-            while !self.round_robin.is_empty() || !self.in_flight.is_empty() {
-                self.apply(&Op::Take);
+            while self.round_robin.iter().any(|ready| !ready.is_empty()) || !self.in_flight.is_empty() {
+                (0..OWNERS).for_each(|owner| self.apply(&Op::Take { owner }));
                 self.apply(&Op::Feedback(0));
             }
-            let open = (0..QUEUES).find(|&queue| !self.naive[queue as usize].arrivals.is_empty());
+            let open = (0..QUEUES).find(|&queue| !self.naive[queue as usize].idle());
             let Some(mpq) = open else { break };
-            let push = Op::Push { mpq, context: 9, header: false, completion: false, end_of_message: true };
+            let push = Op::Push { mpq, context: Context(9), header: false, completion: false, end_of_message: true };
             self.apply(&push);
         }
-        assert!(self.mpqs.next_task().is_none());
+        assert!((0..OWNERS).all(|owner| self.mpqs.next_task(owner).is_none()));
+        assert!(self.mpqs.backlogged().is_empty());
         self.released.sort_unstable();
         assert_eq!(self.released, (0..self.next_packet).collect::<Vec<_>>(), "each packet released exactly once");
     }
@@ -231,10 +335,8 @@ proptest! {
         }
         let naive = &run.naive[victim as usize];
         // Payload packets whose task was sent are gone, except the last one that waits for its completion handler.
-        let retained = naive.arrivals.front().is_some_and(|first| first.latch.completion);
-        let (arrived, ended) = naive.message();
-        let gone = naive.payloads_sent - usize::from(retained && ended && naive.payloads_sent == arrived && arrived > 0);
-        let expected: Vec<Packet> = naive.arrivals.iter().skip(gone).map(|arrival| arrival.packet).collect();
+        let mut expected = naive.queued();
+        expected.extend(naive.arrivals.range(naive.message().0..).map(|arrival| arrival.packet));
         let mut back = Vec::new();
         run.mpqs.reset(MpqId(victim), |packet| back.push(packet));
         prop_assert_eq!(back.len(), expected.len());
@@ -244,12 +346,12 @@ proptest! {
             run.mpqs.reset(MpqId(other), |_| {});
         }
         prop_assert_eq!(run.mpqs.room(), HERS as usize);
-        let latch = Latch { context: 7, header: false, completion: false };
+        let latch = Latch { context: Context(7), header: false, completion: false };
         let pushed = run.mpqs.push(MpqId(victim), Her { latch, end_of_message: true, packet: 99 });
         prop_assert!(pushed.is_ok());
         let mut seen = false;
-        while let Some(task) = run.mpqs.next_task() {
-            seen |= (task.mpq, task.context, task.packet) == (MpqId(victim), 7, 99);
+        while let Some(task) = run.mpqs.next_task(latch.context.owner()) {
+            seen |= (task.mpq, task.context, task.packet) == (MpqId(victim), latch.context, 99);
             run.mpqs.feedback(task.mpq, task.stage, (!task.last_use).then_some(task.packet));
         }
         prop_assert!(seen, "the queue serves again after a reset");

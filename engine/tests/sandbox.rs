@@ -5,16 +5,12 @@ mod common;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Kind, Lab, ROOT, image, udp};
+use common::{Kind, Lab, ROOT, image, rule, udp};
 use spin_abi::control::{Checks, Install, Isolation, Placement};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Cause;
 
 const ENGINES: [Kind; 3] = [Kind::Interp, Kind::Jit, Kind::Check];
-
-fn rule(text: &str) -> Install {
-    Install { rules: vec![text.into()], ..Install::default() }
-}
 
 #[test]
 fn the_clock_ends_a_loop_and_what_lies_between_is_answered() {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Instant;
 
-use spin_abi::control::{Engine as Kind, Install, Placement};
+use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
@@ -104,7 +104,7 @@ impl Lab {
         let Setting { case, loader, .. } = setting;
         let frames: Vec<_> = case.frames().collect();
         let nic = Rotation::new(&frames, case.size, SPARE)?;
-        let mut engine = Engine::new(loader.clone(), Box::new(nic), SIZES, cluster..cluster + 1)?;
+        let mut engine = Engine::new(loader.clone(), Box::new(nic), SIZES, Schedule::default(), cluster..cluster + 1)?;
         engine.install(part, &Limits::default())?;
         Ok(Self { case: *case, engine, packets: 0 })
     }

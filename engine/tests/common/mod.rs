@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use etherparse::PacketBuilder;
 pub use spin_abi::control::Engine as Kind;
-use spin_abi::control::{ContextInfo, FaultInfo, Install};
+use spin_abi::control::{ContextInfo, FaultInfo, Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_abi::rules::Test;
@@ -125,6 +125,10 @@ impl Lab {
     }
 
     pub fn with(kind: Kind, machine: Machine, frames: usize) -> Self {
+        Self::sized(kind, machine, frames, Sizes::default(), Schedule::default())
+    }
+
+    pub fn sized(kind: Kind, machine: Machine, frames: usize, sizes: Sizes, schedule: Schedule) -> Self {
         let (queue, far) = pair(frames).expect("a pair");
         let refuse_rules = Arc::new(AtomicBool::new(false));
         let longest = Arc::new(AtomicUsize::new(queue.max_frame()));
@@ -133,7 +137,7 @@ impl Lab {
         // Debug builds interpret slowly, on machines that do much else.
         let limits = Limits { watchdog_us: 200_000, ..Limits::default() };
         Self {
-            engine: Engine::new(loader.clone(), Box::new(nic), Sizes::default(), 0..loader.machine.clusters)
+            engine: Engine::new(loader.clone(), Box::new(nic), sizes, schedule, 0..loader.machine.clusters)
                 .expect("a timer"),
             far,
             limits,
@@ -164,8 +168,8 @@ impl Lab {
         self.try_install(&image(handler), install, ROOT).expect("a handler of ours installs")
     }
 
-    /// Lets frames arrive all at once and returns what was sent meanwhile.
-    pub fn exchange(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    /// Lets frames arrive all at once.
+    pub fn arrive(&mut self, frames: &[Vec<u8>]) {
         let mut batch = Vec::new();
         for bytes in frames {
             let mut frame = self.far.allocate().expect("the lab sends less than the pair holds");
@@ -174,8 +178,16 @@ impl Lab {
         }
         assert_eq!(self.far.send(&mut batch), frames.len());
         self.far.flush().expect("memory does not fail");
-        while self.engine.turn(|| self.now).expect("memory does not fail") > 0 || self.engine.backlog() > 0 {}
-        let mut replies = Vec::new();
+    }
+
+    /// Lets frames arrive all at once and returns what was sent meanwhile.
+    pub fn exchange(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        self.arrive(frames);
+        while self.engine.turn(|| self.now).expect("memory does not fail") > 0
+            || self.engine.is_busy()
+            || self.engine.backlog() > 0
+        {}
+        let (mut replies, mut batch) = (Vec::new(), Vec::new());
         while self.far.receive(&mut batch, 64) > 0 {
             for frame in batch.drain(..) {
                 replies.push(frame.to_vec());
@@ -185,6 +197,10 @@ impl Lab {
         replies
     }
 
+    pub fn turn(&mut self) {
+        self.engine.turn(|| self.now).expect("memory does not fail");
+    }
+
     pub fn total(&self, counter: Counter) -> u64 {
         self.engine.statistics().counts.get(counter)
     }
@@ -192,6 +208,11 @@ impl Lab {
     pub fn info(&self, id: u32) -> ContextInfo {
         let found = self.engine.context_infos().into_iter().find(|info| info.context == id);
         found.expect("installed")
+    }
+
+    pub fn count(&self, id: u32, counter: Counter) -> u64 {
+        let counters = self.info(id).counters;
+        counters.into_iter().find(|(name, _)| name == counter.name()).map_or(0, |(_, value)| value)
     }
 
     pub fn faults(&self, id: u32) -> Vec<FaultInfo> {
@@ -211,6 +232,10 @@ pub fn udp_from(source: u16, port: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     builder.write(&mut frame, payload).expect("a vector takes all");
     frame
+}
+
+pub fn rule(text: &str) -> Install {
+    Install { rules: vec![text.into()], ..Install::default() }
 }
 
 /// Payload of a UDP frame without options.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use libspin::{Checks, Isolation, Placement};
+use libspin::{Checks, Full, Isolation, Placement};
 
 /// Install, list, watch and remove sPIN execution contexts of a running spind.
 #[derive(Debug, Parser)]
@@ -112,6 +112,16 @@ pub struct InstallArgs {
     /// Where a message's tasks may run: its 'home' cluster only, with its L1 and fast atomics there, or 'any'.
     #[arg(long, value_name = "home|any", default_value_t)]
     pub placement: Placement,
+    /// Share of time and packet buffer, relative to other contexts'.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub weight: u32,
+    /// What becomes of packets when the context's share of the packet buffer is full: 'drop' them, 'wait' (nothing is lost, but
+    /// other contexts wait too), 'mark' (ECN, from half the share on), or 'kill' their message.
+    #[arg(long, value_name = "drop|wait|mark|kill", default_value_t)]
+    pub full: Full,
+    /// HPUs of each cluster that the context's tasks may hold at a time: others run while one waits.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub hpus: u32,
 }
 
 /// Parses `4096`, `64K`, `16M`, `1G`.

@@ -113,6 +113,9 @@ fn request(args: &InstallArgs) -> Install {
         checks: args.checks,
         isolation: args.isolation,
         placement: args.placement,
+        weight: Some(args.weight),
+        full: args.full,
+        hpus: Some(args.hpus),
         persistent: true,
     }
 }

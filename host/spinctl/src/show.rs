@@ -50,11 +50,14 @@ pub fn stats(out: &mut impl Write, stats: &Stats, json: bool) -> io::Result<()> 
 
 /// How a context's handlers are run, in words.
 fn how(run: &RunInfo) -> String {
-    let RunInfo { engine, checks, isolation, placement, watchdog_us, instruction_limit, message_timeout_us } = run;
+    let RunInfo { engine, checks, isolation, placement, watchdog_us, weight, full, hpus, .. } = run;
+    let RunInfo { instruction_limit, message_timeout_us, .. } = run;
     let instructions = instruction_limit.map(|limit| format!(", {limit} instructions")).unwrap_or_default();
     let timeout = message_timeout_us.map(|limit| format!("; message timeout: {limit} us")).unwrap_or_default();
     let kept = format!("checks: {checks}; isolation: {isolation}; placement: {placement}");
-    format!("engine: {engine}; {kept}; limit: {watchdog_us} us{instructions}{timeout}")
+    format!(
+        "engine: {engine}; {kept}; limit: {watchdog_us} us{instructions}{timeout}; weight: {weight}; full: {full}; HPUs: {hpus}"
+    )
 }
 
 /// `h`, `p`, `c` for the handlers an image has.

@@ -182,7 +182,8 @@ impl<D: Device> Bound<'_, D> {
         self.go_on(packet, self.entry, Begun::Now)
     }
 
-    /// Goes on with the task that is parked, for as long as its limits leave; while it was parked no time passed.
+    /// Goes on with the task that is parked, for as long as its limits leave; while it was parked no time passed. It is parked
+    /// again as soon as it is found to wait.
     pub fn resume(&mut self, packet: &mut [u8]) -> Exit {
         let state = self.slot.state_mut();
         if state.time_left == 0 {
@@ -207,8 +208,11 @@ impl<D: Device> Bound<'_, D> {
             // SAFETY: as in `run_plain`.
             unsafe {
                 let attending = Attending::new(watchdog, state);
-                if begun == Begun::Before && (*state).time_limit != u64::MAX {
-                    attending.measure();
+                if begun == Begun::Before {
+                    if (*state).time_limit != u64::MAX {
+                        attending.measure();
+                    }
+                    (*state).yield_wanted.store((*state).may_park, Relaxed);
                 }
                 execute::<D>(state, task, entry)
             }

@@ -15,7 +15,18 @@ thread_local! {
 }
 
 /// The translator with these options, and the checks that programs ask for.
-pub struct Jit(pub Options);
+pub struct Jit {
+    options: Options,
+    /// Programs that took a device for memory.
+    pub surprised: u64,
+}
+
+impl Jit {
+    /// Translates with these options.
+    pub const fn new(options: Options) -> Self {
+        Self { options, surprised: 0 }
+    }
+}
 
 /// Every way to translate.
 pub fn all() -> impl Iterator<Item = Options> {
@@ -42,11 +53,11 @@ fn counts(checks: Checks, exit: Exit) -> bool {
 
 impl Engine for Jit {
     fn counts(&self) -> bool {
-        self.0.counting
+        self.options.counting
     }
 
     fn run(&mut self, program: &Program) -> Outcome {
-        let options = Options { checks: program.checks, ..self.0 };
+        let options = Options { checks: program.checks, ..self.options };
         let taken = program.image.addresses_taken();
         let start = program.start;
         let source = Source { code: program.image.code(), entries: &[start.entry], taken: &taken };
@@ -65,6 +76,11 @@ impl Engine for Jit {
             may_park: false,
         };
         let exit = EXECUTOR.with(|executor| executor.run(&mut slot, &mut kept.frame, &task, &mut recorder));
+        if slot.device_touched() && !options.any_device {
+            // It is translated again, for any later task: that is what is compared.
+            self.surprised += 1;
+            return Self::new(Options { any_device: true, ..options }).run(program);
+        }
         let pc = match exit {
             Exit::Fault(fault) => fault.pc,
             Exit::Returned => RETURN_ADDRESS,

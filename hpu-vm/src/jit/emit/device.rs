@@ -122,18 +122,29 @@ impl Emitter<'_> {
     /// A place where a parked task goes on: this one, before the current instruction. Values from before it are not to be
     /// used after it.
     pub(super) fn resume_point(&mut self) -> Again {
+        let (here, again) = self.resume_block();
+        self.go_on_at(here);
+        again
+    }
+
+    /// The block of a resume point, to be [gone on at](Self::go_on_at).
+    fn resume_block(&mut self) -> (ir::Block, Again) {
         let here = self.builder.create_block();
+        self.resumes.push(Resume { here, live: self.live[self.index], index: self.index });
+        (here, Again(self.resumes.len()))
+    }
+
+    fn go_on_at(&mut self, here: ir::Block) {
         self.builder.ins().jump(here, &[]);
         self.builder.switch_to_block(here);
         self.registers.begin_block();
         self.vectors.forget_firsts();
-        self.resumes.push(Resume { here, live: self.live[self.index], index: self.index });
-        Again(self.resumes.len())
     }
 
-    /// Parks the task here if others want the thread.
+    /// Parks the task here if others want the thread. It goes on behind this: so it looks once more at what it waits for, even
+    /// if it is wanted away.
     pub(super) fn poll(&mut self) {
-        let again = self.resume_point();
+        let (here, again) = self.resume_block();
         let wanted = self.load_state(I32, offset_of!(State, yield_wanted));
         self.unlikely(wanted, |emitter| {
             let pc = emitter.constant(emitter.pc);
@@ -141,6 +152,7 @@ impl Emitter<'_> {
             emitter.publish_count();
             emitter.park(again);
         });
+        self.go_on_at(here);
     }
 
     /// Ends the block by leaving the function, to go on at resume point `again` when called next.

@@ -1,0 +1,194 @@
+//! Whose tasks run next, when several contexts have some: the share of HPU time that each context gets.
+//!
+//! A context's virtual time is what its tasks cost, divided by its weight; the context that is furthest behind is next.
+//! * Round robin: a task costs 1, whatever the weights.
+//! * Weighted: a task costs 1.
+//! * WLBVT, the weight limited borrowed virtual time of the OSMOSIS work: a task costs the time it takes. OSMOSIS also limits the
+//!   processing units that a context holds at a time; a thread runs one task at a time, so that is met.
+//!
+//! A context that had nothing to run borrows little from its past ([`Scheduler::borrowed`]). All of this is work-conserving, and
+//! needs no clock while a single context has work.
+
+use std::time::Duration;
+
+use spin_abi::control::Schedule;
+
+/// Tasks of a context that run in a row: the clock is read once for them.
+const QUANTUM: u32 = 8;
+/// A context's greatest weight.
+pub const MOST_WEIGHT: u32 = 1000;
+
+/// What a context has had.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    weight: u32,
+    /// Cost of its tasks, times [`MOST_WEIGHT`], divided by its weight.
+    virtual_time: u64,
+    /// The pick that was its last.
+    picked: u64,
+}
+
+/// Some tasks of a context, to be run in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pick {
+    /// Its slot.
+    pub owner: u32,
+    /// How many at most.
+    pub tasks: u32,
+}
+
+/// Shares a thread's time out between contexts.
+#[derive(Debug)]
+pub struct Scheduler {
+    policy: Schedule,
+    /// By slot.
+    accounts: Vec<Account>,
+    picks: u64,
+    /// Virtual time up to which all that had tasks had their share.
+    now: u64,
+}
+
+impl Scheduler {
+    /// No context yet.
+    #[must_use]
+    pub const fn new(policy: Schedule) -> Self {
+        Self { policy, accounts: Vec::new(), picks: 0, now: 0 }
+    }
+
+    /// Whether [`Scheduler::charge`] wants to know how long tasks took.
+    #[must_use]
+    pub const fn wants_time(&self) -> bool {
+        matches!(self.policy, Schedule::Wlbvt)
+    }
+
+    /// A context of `weight` (at least 1, at most [`MOST_WEIGHT`]) takes the slot `owner`.
+    pub fn add(&mut self, owner: u32, weight: u32) {
+        let weight = if self.policy == Schedule::RoundRobin { 1 } else { weight.clamp(1, MOST_WEIGHT) };
+        let account = Account { weight, virtual_time: self.now, picked: 0 };
+        let slots = self.accounts.len().max(owner as usize + 1);
+        self.accounts.resize(slots, account);
+        self.accounts[owner as usize] = account;
+    }
+
+    /// Who is next of those that have tasks.
+    pub fn pick(&mut self, backlogged: &[u32]) -> Option<Pick> {
+        let earliest = self.now.saturating_sub(self.borrowed());
+        let due = |owner: u32| {
+            let Account { virtual_time, picked, .. } = self.accounts[owner as usize];
+            (virtual_time.max(earliest), picked)
+        };
+        let (owner, (virtual_time, _)) =
+            backlogged.iter().map(|&owner| (owner, due(owner))).min_by_key(|&(_, due)| due)?;
+        self.now = self.now.max(virtual_time);
+        self.picks += 1;
+        let account = &mut self.accounts[owner as usize];
+        (account.picked, account.virtual_time) = (self.picks, virtual_time);
+        Some(Pick { owner, tasks: QUANTUM })
+    }
+
+    /// Virtual time by which a context that had nothing to run may be behind those that had, at weight 1: 1 ms, or 64 tasks.
+    /// Enough for queues that run empty now and then, too little to keep others waiting.
+    const fn borrowed(&self) -> u64 {
+        let cost = match self.policy {
+            Schedule::RoundRobin | Schedule::Weighted => 64,
+            Schedule::Wlbvt => 1_000_000,
+        };
+        cost * MOST_WEIGHT as u64
+    }
+
+    /// So many tasks of a pick were run, and took so long.
+    pub fn charge(&mut self, owner: u32, tasks: u32, time: Duration) {
+        let cost = match self.policy {
+            Schedule::RoundRobin | Schedule::Weighted => tasks.into(),
+            Schedule::Wlbvt => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+        };
+        let account = &mut self.accounts[owner as usize];
+        let share = cost.saturating_mul(MOST_WEIGHT.into()) / u64::from(account.weight);
+        account.virtual_time = account.virtual_time.saturating_add(share);
+    }
+}
+
+/// How evenly `shares` are shared out: Jain's index, 1 when all are equal, 1/n when one has all.
+#[must_use]
+pub fn jain(shares: &[f64]) -> f64 {
+    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), share| (sum + share, squares + share * share));
+    if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use spin_abi::control::Schedule;
+
+    use super::{MOST_WEIGHT, QUANTUM, Scheduler, jain};
+
+    /// Nanoseconds that each context got in `picks` picks, when all have tasks all the time.
+    fn shares(policy: Schedule, contexts: &[(u32, u64)], picks: u32) -> Vec<u64> {
+        let mut scheduler = Scheduler::new(policy);
+        let all: Vec<u32> = (0..contexts.len() as u32).collect();
+        all.iter().zip(contexts).for_each(|(&owner, &(weight, _))| scheduler.add(owner, weight));
+        let mut got = vec![0; contexts.len()];
+        for _ in 0..picks {
+            let pick = scheduler.pick(&all).expect("all have tasks");
+            let time = u64::from(pick.tasks) * contexts[pick.owner as usize].1;
+            got[pick.owner as usize] += time;
+            scheduler.charge(pick.owner, pick.tasks, Duration::from_nanos(time));
+        }
+        got
+    }
+
+    #[test]
+    fn round_robin_shares_tasks_and_weights_multiply_them() {
+        assert_eq!(shares(Schedule::RoundRobin, &[(4, 1), (1, 10)], 1000), [500 * 8, 500 * 80]);
+        assert_eq!(shares(Schedule::Weighted, &[(4, 1), (1, 10)], 1000), [800 * 8, 200 * 80]);
+    }
+
+    #[test]
+    fn a_context_that_slept_borrows_little() {
+        let mut scheduler = Scheduler::new(Schedule::Wlbvt);
+        (0..2).for_each(|owner| scheduler.add(owner, 1));
+        for _ in 0..1000 {
+            assert_eq!(scheduler.pick(&[0]).map(|pick| pick.owner), Some(0));
+            scheduler.charge(0, QUANTUM, Duration::from_millis(1));
+        }
+        let mut alone = Duration::ZERO;
+        while scheduler.pick(&[0, 1]).is_some_and(|pick| pick.owner == 1) {
+            scheduler.charge(1, QUANTUM, Duration::from_micros(10));
+            alone += Duration::from_micros(10);
+        }
+        let most = Duration::from_nanos(scheduler.borrowed() / u64::from(MOST_WEIGHT)) + Duration::from_millis(1);
+        assert!(alone <= most + Duration::from_micros(10), "{alone:?}");
+    }
+
+    #[test]
+    fn jain_of_equal_and_of_one() {
+        assert!((jain(&[2.0, 2.0, 2.0]) - 1.0).abs() < 1e-9);
+        assert!((jain(&[1.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-9);
+        assert!((jain(&[]) - 1.0).abs() < 1e-9);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        #[test]
+        fn wlbvt_shares_time_by_weight(contexts in proptest::collection::vec((1..20_u32, 1..1000_u64), 1..6)) {
+            let got = shares(Schedule::Wlbvt, &contexts, 20_000);
+            let (sum, weights) = (got.iter().sum::<u64>() as f64, contexts.iter().map(|&(weight, _)| weight).sum::<u32>());
+            // Each is within a quantum of what it should have had, and within what all others' quanta may have put off.
+            let slack: u64 = contexts.iter().map(|&(_, cost)| u64::from(QUANTUM) * cost).sum();
+            for (&got, &(weight, _)) in got.iter().zip(&contexts) {
+                let fair = sum * f64::from(weight) / f64::from(weights);
+                prop_assert!((got as f64 - fair).abs() <= slack as f64 * 20.0, "{got} of {fair}");
+            }
+        }
+
+        #[test]
+        fn nobody_waits_for_ever(policy in 0..3_usize, contexts in proptest::collection::vec((1..100_u32, 1..100_u64), 1..8)) {
+            let policy = [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt][policy];
+            let got = shares(policy, &contexts, 100_000);
+            prop_assert!(got.iter().all(|&got| got > 0), "{got:?}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Tasks: running handlers on their message's home cluster, leaving them where they wait, and what comes of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use hpu_vm::Exit;
+use hpu_vm::jit::Translation;
+use spin_abi::control::Placement;
+use spin_abi::counters::Counter;
+use spin_abi::fault::{Cause, Fault};
+use spin_abi::map::Machine;
+use spin_nic::Frame;
+
+use crate::check::Difference;
+use crate::commands::{Commands, Issued};
+use crate::context::{Context, LINES_PRINTED, Slot};
+use crate::hpu::Job;
+use crate::memory::{HpuId, cluster_of};
+use crate::mpq::{Stage, Task};
+use crate::pipeline::{BATCH, Binding, Engine, context};
+
+/// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
+/// their share of the time, however many packets of others arrive in between.
+const SHARED_TURN: u32 = 16;
+
+/// A task that waits on its HPU.
+pub(crate) struct Parked {
+    task: Task<Binding, Frame>,
+    hpu: HpuId,
+    issued: Issued,
+    /// The one that it was begun with: registers and place are as that keeps them.
+    translation: Option<Arc<Translation>>,
+}
+
+impl Engine {
+    /// Runs tasks, by turns of the contexts that have some. Returns how many packet buffers were given back.
+    pub(crate) fn run_tasks(&mut self, clock: &impl Fn() -> Duration, start: Duration) -> u64 {
+        let (mut released, mut last) = (0, start);
+        let mut shared = SHARED_TURN;
+        loop {
+            match *self.mpqs.backlogged() {
+                [] => break,
+                [only] => {
+                    // With nobody to share with, all there is.
+                    let most = if self.routes.slots.len() > 1 { BATCH as u32 } else { u32::MAX };
+                    released += self.run_some(only, most).released;
+                    break;
+                }
+                ref several => {
+                    let Some(pick) = self.scheduler.pick(several).filter(|_| shared > 0) else { break };
+                    let done = self.run_some(pick.owner, pick.tasks.min(shared));
+                    released += done.released;
+                    shared = shared.saturating_sub(done.tasks.max(1));
+                    let now = if self.scheduler.wants_time() { clock() } else { last };
+                    self.scheduler.charge(pick.owner, done.tasks, now.saturating_sub(last));
+                    last = now;
+                }
+            }
+        }
+        while let Some(frame) = self.mpqs.take_dead() {
+            self.counts.add(Counter::DropKilled, 1);
+            self.nic.recycle(frame);
+        }
+        released
+    }
+
+    /// Runs at most so many tasks of a context.
+    fn run_some(&mut self, owner: u32, most: u32) -> Done {
+        let mut done = Done::default();
+        while done.tasks < most {
+            let waits = if self.parked.is_empty() { None } else { self.mpqs.peek(owner) };
+            let idle = waits.map(|next| context(&mut self.contexts, next.slot).hpus.idle(next.home));
+            if idle == Some(None) {
+                break;
+            }
+            let Some(task) = self.mpqs.next_task(owner) else { break };
+            let hpu = idle.flatten().unwrap_or(HpuId { cluster: task.context.home, hpu: 0 });
+            done.tasks += 1;
+            done.released += u64::from(self.run(task, hpu));
+        }
+        done
+    }
+
+    /// Runs one task, and feeds it back unless it waits. Returns whether a packet buffer was given back.
+    #[inline]
+    fn run(&mut self, mut task: Task<Binding, Frame>, hpu: HpuId) -> bool {
+        let context = context(&mut self.contexts, task.context.slot);
+        if context.handler(task.stage).is_none() {
+            return self.feed_back(task, None);
+        }
+        context.counts.add(started(task.stage), 1);
+        let (exit, issued) = self.run_handler(&mut task, hpu, None);
+        if exit == Exit::Parked {
+            self.park(task, hpu, issued);
+            return false;
+        }
+        self.feed_back(task, issued.deferred)
+    }
+
+    #[cold]
+    fn park(&mut self, task: Task<Binding, Frame>, hpu: HpuId, issued: Issued) {
+        let context = context(&mut self.contexts, task.context.slot);
+        context.counts.add(Counter::Parked, 1);
+        self.parked.push(Parked { task, hpu, issued, translation: context.translation.clone() });
+    }
+
+    /// Goes on with each task that waits. Returns how many packet buffers were given back.
+    pub(crate) fn resume_parked(&mut self) -> u64 {
+        let (mut released, mut index) = (0, 0);
+        while index < self.parked.len() {
+            let mut parked = self.parked.swap_remove(index);
+            let begun = Begun { issued: parked.issued, translation: parked.translation.as_deref() };
+            let (exit, issued) = self.run_handler(&mut parked.task, parked.hpu, Some(begun));
+            if exit != Exit::Parked {
+                released += u64::from(self.feed_back(parked.task, issued.deferred));
+                continue;
+            }
+            self.parked.push(Parked { issued, ..parked });
+            let last = self.parked.len() - 1;
+            self.parked.swap(index, last);
+            index += 1;
+        }
+        released
+    }
+
+    /// Gives up the tasks of a context that wait.
+    pub(crate) fn abandon_parked(&mut self, slot: Slot) {
+        let (theirs, others) =
+            std::mem::take(&mut self.parked).into_iter().partition(|parked| parked.task.context.slot == slot);
+        self.parked = others;
+        let theirs: Vec<Parked> = theirs;
+        for Parked { task, hpu, .. } in theirs {
+            context(&mut self.contexts, slot).hpus.get(hpu).abandon();
+            self.feed_back(task, None);
+        }
+    }
+
+    /// Runs the context's handler for a stage, or goes on with it.
+    #[inline]
+    fn run_handler(&mut self, task: &mut Task<Binding, Frame>, hpu: HpuId, begun: Option<Begun<'_>>) -> (Exit, Issued) {
+        let Task { mpq, stage, context: binding, ref mut packet, last_use } = *task;
+        let context = context(&mut self.contexts, binding.slot);
+        let Some(handler) = context.handler(stage) else { return (Exit::Returned, Issued::NOTHING) };
+        let job = Job {
+            handler,
+            flow: mpq.0,
+            message: binding.message,
+            l1_bytes: context.l1_bytes,
+            image: &context.image.image,
+            translation: begun.map_or(context.translation.as_deref(), |begun| begun.translation),
+            limits: context.limits,
+            isolation: context.run.isolation,
+        };
+        let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
+        let before = begun.map_or(Issued::NOTHING, |begun| begun.issued);
+        let mut commands = Commands::new(nic, transmit, context.host.as_ref(), &mut context.counts, last_use, before);
+        let (id, name, lines_left) = (context.id, &context.name, &mut context.lines_left);
+        let mut print = |line: &[u8]| print_line(id, name, lines_left, line);
+        let on = context.hpus.get(hpu);
+        let ended = match begun {
+            None => on.run(&self.executor, job, packet, &mut commands, &mut print),
+            Some(_) => on.resume(&self.executor, job, packet, &mut commands, &mut print),
+        };
+        let issued = commands.issued;
+        match ended.exit {
+            Exit::Returned | Exit::Finished | Exit::Parked => {}
+            Exit::Fault(fault) => self.note_fault(stage, binding, hpu, fault),
+        }
+        if let Some(difference) = ended.difference {
+            report(self::context(&mut self.contexts, binding.slot), stage, &difference);
+        }
+        (ended.exit, issued)
+    }
+
+    #[cold]
+    fn note_fault(&mut self, stage: Stage, binding: Binding, hpu: HpuId, fault: Fault) {
+        let context = context(&mut self.contexts, binding.slot);
+        context.counts.add(Counter::Faults, 1);
+        let note = remote_l1(&self.machine, context, binding.home, fault);
+        context.record_fault(stage, fault, note);
+        self.see_to_devices(binding.slot, hpu);
+    }
+
+    /// A context whose image turned out to touch devices at addresses that its translation took for memory is interpreted
+    /// until there is another translation.
+    fn see_to_devices(&mut self, slot: Slot, hpu: HpuId) {
+        let context = context(&mut self.contexts, slot);
+        let touched = context.hpus.get(hpu).device_touched();
+        if !touched || context.options.any_device {
+            return;
+        }
+        context.image.any_device.store(true, Relaxed);
+        context.options.any_device = true;
+        context.translation = None;
+        self.translator.request(context.id, context.image.clone(), context.options);
+    }
+
+    /// Hands translations that were asked for to their contexts, if these are still there.
+    pub(crate) fn take_translations(&mut self) {
+        while let Some(made) = self.translator.made() {
+            let mut contexts = self.contexts.iter_mut().flatten();
+            if let Some(context) = contexts.find(|context| context.id == made.context) {
+                context.translation = made.translation;
+            }
+        }
+    }
+}
+
+/// How far a task that waits has come.
+#[derive(Clone, Copy)]
+struct Begun<'b> {
+    issued: Issued,
+    translation: Option<&'b Translation>,
+}
+
+/// What became of some tasks.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    /// How many were run.
+    tasks: u32,
+    /// How many packet buffers were given back.
+    released: u64,
+}
+
+const fn started(stage: Stage) -> Counter {
+    match stage {
+        Stage::Header => Counter::HeaderRuns,
+        Stage::Payload => Counter::PayloadRuns,
+        Stage::Completion => Counter::CompletionRuns,
+    }
+}
+
+/// What is to be said of a fault on another cluster's L1, which a context may have asked not to reach.
+fn remote_l1(machine: &Machine, context: &Context, home: u32, fault: Fault) -> Option<String> {
+    let refused = matches!(fault.cause, Cause::LoadAccess | Cause::StoreAccess);
+    let cluster = cluster_of(machine, fault.address).filter(|&cluster| refused && cluster != home)?;
+    let home_only = context.run.placement == Placement::Home;
+    home_only.then(|| format!("remote L1: cluster {cluster}'s, out of reach of cluster {home} with placement home"))
+}
+
+/// Interpreter and translation disagree.
+#[cold]
+fn report(context: &mut Context, stage: Stage, difference: &Difference) {
+    context.counts.add(Counter::CheckDifferences, 1);
+    let (id, name) = (context.id, &context.name);
+    let pc = match difference {
+        Difference::Exit { translated: Exit::Fault(fault), .. } => Some(fault.pc),
+        _ => context.handler(stage).map(|handler| handler.address),
+    };
+    let place = context.place(stage, pc);
+    tracing::error!(
+        "context {id} ({name}): interpreter and translation differ in {} handler, {place} (pc {:#010x}): {difference}",
+        stage.name(),
+        pc.unwrap_or(0),
+    );
+}
+
+/// What a handler prints goes to the log, as long as its context has lines left.
+fn print_line(id: u32, name: &str, lines_left: &mut u32, line: &[u8]) {
+    match lines_left {
+        0 => return,
+        1 => tracing::warn!("context {id} ({name}) has printed {LINES_PRINTED} lines; no more are shown"),
+        _ => tracing::info!("context {id} ({name}): {}", String::from_utf8_lossy(line).escape_debug()),
+    }
+    *lines_left -= 1;
+}

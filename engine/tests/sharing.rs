@@ -1,0 +1,180 @@
+//! What contexts share: time, the packet buffer, clusters.
+
+mod common;
+
+use common::{Kind, Lab, ROOT, payload, rule, udp, udp_from};
+use spin_abi::control::{Full, Install, Schedule};
+use spin_abi::counters::Counter;
+use spin_abi::map::Machine;
+use spin_engine::config::Sizes;
+
+/// Room for 64 packets.
+fn lab(schedule: Schedule) -> Lab {
+    Lab::sized(Kind::Jit, Machine::PSPIN, 512, Sizes { hers: 64, ..Sizes::default() }, schedule)
+}
+
+/// Two contexts that send each packet back: one for port 1, to be changed by `greedy`, and one for port 2.
+fn install_two(lab: &mut Lab, greedy: Install) -> [u32; 2] {
+    let (first, _) = lab.install_with("udp_pingpong", Install { rules: vec!["udp dport 1".into()], ..greedy });
+    [first, lab.install("udp_pingpong", "udp dport 2")]
+}
+
+/// Sixty packets to port 1, of as many messages, and four to port 2.
+fn many_and_few() -> Vec<Vec<u8>> {
+    let many = (0..60).map(|flow| udp_from(1000 + flow, 1, &[7; 30]));
+    many.chain((0..4).map(|flow| udp_from(1000 + flow, 2, &[7; 30]))).collect()
+}
+
+const ONE_CLUSTER: Machine = Machine { clusters: 1, ..Machine::PSPIN };
+
+/// A packet for `meet`, a message of its own.
+fn meeting(who: u8, waits_for: u8) -> Vec<u8> {
+    udp_from(who.into(), 1, &[[who, waits_for].as_slice(), &[0; 30]].concat())
+}
+
+/// How many of the frames came from a port.
+fn from(port: u16, frames: &[Vec<u8>]) -> usize {
+    frames.iter().filter(|frame| frame[34..36] == port.to_be_bytes()).count()
+}
+
+#[test]
+fn beyond_its_share_of_the_buffer_a_context_loses_and_the_other_does_not() {
+    let mut lab = lab(Schedule::RoundRobin);
+    let [greedy, modest] = install_two(&mut lab, Install::default());
+    let sent = lab.exchange(&many_and_few());
+    assert_eq!((from(1, &sent), from(2, &sent)), (32, 4));
+    assert_eq!((lab.count(greedy, Counter::DropShare), lab.count(modest, Counter::DropShare)), (28, 0));
+    assert_eq!(lab.total(Counter::RxPackets), lab.total(Counter::Released) + 28);
+}
+
+#[test]
+fn weight_is_a_share_of_the_buffer_too() {
+    let mut lab = lab(Schedule::RoundRobin);
+    let [greedy, _] = install_two(&mut lab, Install { weight: Some(3), ..Install::default() });
+    assert_eq!(from(1, &lab.exchange(&many_and_few())), 48);
+    assert_eq!(lab.count(greedy, Counter::DropShare), 12);
+}
+
+#[test]
+fn a_context_that_waits_loses_nothing() {
+    let mut lab = lab(Schedule::RoundRobin);
+    let [greedy, _] = install_two(&mut lab, Install { full: Full::Wait, ..Install::default() });
+    let sent = lab.exchange(&[many_and_few(), many_and_few()].concat());
+    assert_eq!((from(1, &sent), from(2, &sent)), (120, 8));
+    assert_eq!(lab.count(greedy, Counter::DropShare), 0);
+    assert!(lab.total(Counter::HerStalls) > 0);
+}
+
+#[test]
+fn what_waits_when_its_context_is_removed_is_counted() {
+    let mut lab = lab(Schedule::RoundRobin);
+    let install = Install { full: Full::Wait, eom: Some("never".into()), ..Install::default() };
+    let [greedy, _] = install_two(&mut lab, install);
+    lab.arrive(&many_and_few());
+    lab.turn();
+    assert!(lab.engine.is_busy());
+    lab.engine.remove(greedy, ROOT).expect("installed");
+    lab.exchange(&[]);
+    let (released, dropped) = (lab.total(Counter::Released), lab.total(Counter::DropRemoved));
+    assert!(dropped >= 1, "the one that waited");
+    assert_eq!(lab.total(Counter::RxPackets), released + dropped + lab.total(Counter::DropUnmatched));
+}
+
+#[test]
+fn congestion_is_marked_from_half_the_share_on() {
+    let mut lab = lab(Schedule::RoundRobin);
+    let [greedy, _] = install_two(&mut lab, Install { full: Full::Mark, ..Install::default() });
+    let mut frames = many_and_few();
+    // ECT(0), with the checksum made right.
+    for frame in &mut frames {
+        frame[15] |= 2;
+        let sum = u16::from_be_bytes([frame[24], frame[25]]);
+        frame[24..26].copy_from_slice(&(sum - 2).to_be_bytes());
+    }
+    let sent = lab.exchange(&frames);
+    assert_eq!((from(1, &sent), from(2, &sent)), (32, 4));
+    let marked = |port: u16| from(port, &sent.iter().filter(|frame| frame[15] & 3 == 3).cloned().collect::<Vec<_>>());
+    assert_eq!((marked(1), marked(2)), (16, 0));
+    assert_eq!((lab.count(greedy, Counter::EcnMarked), lab.count(greedy, Counter::DropShare)), (16, 28));
+    for frame in &sent {
+        let ip = etherparse::Ipv4HeaderSlice::from_slice(&frame[14..]).expect("IPv4");
+        assert_eq!(ip.header_checksum(), ip.to_header().calc_header_checksum());
+    }
+}
+
+#[test]
+fn a_message_beyond_the_share_is_given_up_and_the_next_one_is_not() {
+    let mut lab = lab(Schedule::RoundRobin);
+    let install = Install { full: Full::Kill, eom: Some("payload[0:1] = 1".into()), ..Install::default() };
+    let [greedy, _] = install_two(&mut lab, install);
+    let message = |packets: usize, flow: u16| {
+        (1..=packets).map(move |packet| udp_from(flow, 1, &[u8::from(packet == packets); 30])).collect::<Vec<_>>()
+    };
+    let sent = lab.exchange(&[message(4, 5), message(50, 6), message(3, 7)].concat());
+    let answered = |flow: u16| sent.iter().filter(|frame| frame[36..38] == flow.to_be_bytes()).count();
+    assert_eq!((answered(5), answered(6), answered(7)), (4, 0, 3));
+    assert_eq!((lab.count(greedy, Counter::MessagesKilled), lab.count(greedy, Counter::DropKilled)), (1, 50));
+    assert_eq!(lab.count(greedy, Counter::Messages), 2);
+    // Its key serves again.
+    assert_eq!(lab.exchange(&message(5, 6)).len(), 5);
+    assert_eq!(lab.total(Counter::RxPackets), lab.total(Counter::Released) + 50);
+}
+
+#[test]
+fn tasks_are_shared_by_weight() {
+    for (schedule, weight, share) in
+        [(Schedule::RoundRobin, 3, 32), (Schedule::Weighted, 3, 48), (Schedule::Weighted, 1, 32)]
+    {
+        let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 512, Sizes::default(), schedule);
+        install_two(&mut lab, Install { weight: Some(weight), ..Install::default() });
+        // As many of both, all there before the first is run.
+        let both = (0..240).map(|flow| udp_from(1000 + flow, 1 + flow % 2, &[7; 30])).collect::<Vec<_>>();
+        let sent = lab.exchange(&both);
+        assert_eq!(sent.len(), 240);
+        assert_eq!(from(1, &sent[..64]), share, "{schedule}, {weight}");
+    }
+}
+
+#[test]
+fn tasks_that_wait_for_each_other_both_end() {
+    for kind in [Kind::Jit, Kind::Interp] {
+        let mut lab = Lab::with(kind, ONE_CLUSTER, 256);
+        let install = Install { hpus: Some(2), ..rule("udp dport 1") };
+        let (id, _) = lab.install_with("meet", install);
+        let sent = lab.exchange(&[meeting(b'a', b'b'), meeting(b'b', b'a')]);
+        assert_eq!(sent.len(), 2, "{kind}: {:?}", lab.faults(id));
+        assert_eq!(payload(&sent[0])[0], b'b', "the second one did not wait");
+        assert_eq!(lab.count(id, Counter::Parked), 1);
+    }
+}
+
+#[test]
+fn others_go_on_while_a_task_waits_and_its_hpu_is_its_own() {
+    let mut lab = Lab::with(Kind::Jit, ONE_CLUSTER, 256);
+    let (id, _) = lab.install_with("meet", rule("udp dport 1"));
+    lab.install("udp_pingpong", "udp dport 2");
+    let arrive = |lab: &mut Lab, bytes: &[u8]| {
+        lab.arrive(&[bytes.to_vec()]);
+        (0..4).for_each(|_| lab.turn());
+    };
+    arrive(&mut lab, &meeting(b'a', b'b'));
+    assert!(lab.engine.is_busy() && lab.total(Counter::Released) == 0);
+    arrive(&mut lab, &udp(2, &[7; 30]));
+    assert_eq!(lab.total(Counter::TxPackets), 1, "another context's");
+    // The one that would wake it has the same home and no HPU.
+    arrive(&mut lab, &meeting(b'b', b'b'));
+    assert_eq!((lab.total(Counter::TxPackets), lab.count(id, Counter::PayloadRuns)), (1, 1));
+    lab.engine.remove(id, ROOT).expect("installed");
+    assert!(!lab.engine.is_busy());
+    let (released, dropped) = (lab.total(Counter::Released), lab.total(Counter::DropRemoved));
+    assert_eq!((released, dropped), (2, 1), "the one that waited is released, the one behind it dropped");
+}
+
+#[test]
+fn a_task_that_waits_in_vain_is_ended_by_the_clock() {
+    let mut lab = Lab::new(Kind::Jit);
+    let (id, _) = lab.install_with("meet", Install { watchdog_us: Some(2000), ..rule("udp dport 1") });
+    lab.exchange(&[meeting(b'a', b'b')]);
+    assert_eq!(lab.faults(id)[0].fault.cause, spin_abi::fault::Cause::Watchdog);
+    assert_eq!(lab.total(Counter::Released), 1);
+}

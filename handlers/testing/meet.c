@@ -1,0 +1,15 @@
+/* Tasks that wait for each other. A packet's first byte says who it is and its second one for whom it waits: the task sets its
+ * own flag, then polls the other's, then sends the packet back. */
+#include <spin.h>
+
+SPIN_HANDLER_DATA volatile uint32_t here[256];
+
+void payload_handler(handler_args_t *args) {
+    const task_t *task = args->task;
+    const uint8_t *packet = (const uint8_t *)task->pkt_mem;
+    if (task->pkt_mem_size < SPIN_ETH_HEADER + 30) return;
+    here[packet[42]] = 1;
+    while (!here[packet[43]]) {}
+    spin_cmd_t handle;
+    spin_send_packet((void *)task->l2_pkt_mem, task->pkt_mem_size, &handle);
+}
