@@ -1,10 +1,14 @@
 //! Configuration: a file, overridden by the command line, checked once into something that cannot be wrong.
 
+mod machine;
+
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use spin_abi::control::{DEFAULT_SOCKET, Engine, Install};
-use spin_abi::map::Machine;
+use spin_abi::map::{Machine, MachineError};
+
+pub use machine::MachineSizes;
 
 /// Most queues, and most packets that wait.
 const MOST: u32 = 1 << 20;
@@ -19,6 +23,8 @@ pub struct File {
     pub nic: Option<String>,
     /// Machine that handlers see: `pspin` or `fpspin`. Default `pspin`.
     pub preset: Option<Preset>,
+    /// Where that machine's sizes are to be others.
+    pub machine: MachineSizes,
     /// What runs handlers: `jit`, `interp`, or `check`, which compares the two. Default `jit`.
     pub engine: Option<Engine>,
     /// Where to listen for applications. Default [`DEFAULT_SOCKET`].
@@ -181,6 +187,9 @@ pub enum ConfigError {
     /// Not a file mode.
     #[error("socket_mode {0:?} is not an octal file mode such as \"0660\"")]
     BadMode(String),
+    /// A machine that cannot be.
+    #[error("machine.{0}")]
+    Machine(#[from] MachineError),
     /// A core twice.
     #[error("core {0} is given twice: each thread needs one of its own")]
     SameCore(usize),
@@ -259,7 +268,7 @@ impl TryFrom<File> for Config {
             (None, None) => return Err(ConfigError::NoNic),
             (Some(iface), Some(nic)) => return Err(ConfigError::TwoNics { iface, nic }),
         };
-        let machine = file.preset.unwrap_or(Preset::Pspin).machine();
+        let machine = file.machine.over(file.preset.unwrap_or(Preset::Pspin).machine())?;
         check_cores(&file.cores, &nic, &machine)?;
         for (name, size) in [("queues", file.sizes.queues), ("hers", file.sizes.hers)] {
             if !(1..=MOST).contains(&size) {
@@ -365,6 +374,7 @@ mod tests {
     fn the_sample_is_valid_and_shows_the_defaults() {
         let config = config(include_str!("../../deploy/spind.toml")).unwrap();
         assert_eq!(config.limits, Limits::default());
+        assert_eq!(config.machine, Machine::PSPIN);
         assert_eq!((config.idle, config.xdp_mode, config.socket_mode), (Idle::Sleep, XdpMode::Auto, 0o660));
         assert_eq!(config.engine, Engine::Jit);
         assert_eq!(config.contexts.len(), 2);
@@ -402,6 +412,17 @@ mod tests {
             let refused = config(&format!("nic = 'loopback'\n[sizes]\n{bad}")).unwrap_err().to_string();
             assert!(refused.contains("between 1 and"), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_machine_of_other_sizes() {
+        let text = "nic = 'loopback'\npreset = 'fpspin'\n[machine]\nclusters = 1\nl1_size = 0x8_0000";
+        assert_eq!(config(text).unwrap().machine, Machine { clusters: 1, l1_size: 0x8_0000, ..Machine::FPSPIN });
+        let refused = config("nic = 'loopback'\n[machine]\nl1_size = 5000").unwrap_err().to_string();
+        assert_eq!(refused, "machine.l1_size 0x1388: a multiple of 4096 (a page), such as 0x1000");
+        let few = config("iface = 'a'\ncores = [0, 1]\n[machine]\nclusters = 1");
+        assert!(matches!(few, Err(ConfigError::ManyCores { cores: 2, clusters: 1 })));
+        assert!(toml::from_str::<File>("[machine]\nl3_size = 1").is_err());
     }
 
     #[test]

@@ -29,6 +29,12 @@ struct Args {
     /// Machine that handlers see.
     #[arg(long, value_enum)]
     preset: Option<Preset>,
+    /// Clusters of that machine, 1 to 4; its other sizes are in the configuration file, under machine.
+    #[arg(long, value_name = "N")]
+    clusters: Option<u32>,
+    /// HPUs of each cluster, 1 to 8.
+    #[arg(long, value_name = "M")]
+    hpus_per_cluster: Option<u32>,
     /// What runs handlers: 'jit', 'interp', or 'check', which runs both and compares them, slowly.
     #[arg(long, value_name = "interp|jit|check")]
     engine: Option<Engine>,
@@ -60,6 +66,8 @@ impl Args {
             file.cores = self.cores;
         }
         file.preset = self.preset.or(file.preset);
+        file.machine.clusters = self.clusters.or(file.machine.clusters);
+        file.machine.hpus_per_cluster = self.hpus_per_cluster.or(file.machine.hpus_per_cluster);
         file.engine = self.engine.or(file.engine);
         file.socket = self.socket.or(file.socket);
         file.idle = self.idle.or(file.idle);

@@ -416,6 +416,8 @@ fn clear_errors_for_what_a_user_gets_wrong() {
     assert!(fails(&["--nic", "carrier-pigeon"]).contains("\"carrier-pigeon\" is not a NIC"));
     let missing = fails(&["--iface", "nosuch0"]);
     assert!(missing.contains("nosuch0") && missing.contains("lo"), "names those that exist: {missing}");
+    let clusters = fails(&["--nic", "loopback", "--clusters", "5"]);
+    assert!(clusters.contains("machine.clusters 5: between 1 and 4"), "{clusters}");
     assert!(fails(&["--nic", "pcap:/nonexistent,/tmp/x"]).contains("/nonexistent"));
     let bad_rule = folder.path().join("spind.toml");
     let image = image_file(&folder, "udp_pingpong");

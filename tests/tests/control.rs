@@ -1,0 +1,80 @@
+//! What spind tells of itself over the loopback NIC: its machine, its capabilities, its metrics.
+
+use std::fs;
+
+use etherparse::PacketBuilder;
+use libspin::{Client, Install};
+use spin_nic::pcap::{Packet, read_all, write_all};
+use spin_tests::Spind;
+
+const PORT: u16 = 9999;
+
+fn udp(payload: &[u8]) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .udp(1234, PORT);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, payload).expect("a vector takes all");
+    frame
+}
+
+fn image(handler: &str) -> Vec<u8> {
+    spin_handlers::build(&spin_handlers::source(handler))
+}
+
+fn install(client: &mut Client, handler: &str, name: &str) {
+    let rules = vec![format!("udp dport {PORT}")];
+    client.install(&Install { name: name.into(), rules, ..Install::default() }, &image(handler)).expect("installs");
+}
+
+/// The number of answers to `count` datagrams.
+fn answers(client: &mut Client, count: usize) -> usize {
+    let frames: Vec<_> = (0..count).map(|_| Packet::whole(0, udp(b"hello"))).collect();
+    read_all(&client.replay(&write_all(&frames)).expect("loopback replays")).expect("spind writes captures").len()
+}
+
+#[test]
+fn handlers_run_on_a_machine_of_other_sizes() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("spind.toml");
+    let sizes =
+        "[machine]\nhpus_per_cluster = 8\nl1_size = 0x1_0000\nl2_packet_base = 0x1cff_1000\nl2_packet_size = 0xf000\n";
+    fs::write(&config, format!("nic = 'loopback'\n{sizes}")).unwrap();
+    let options = ["--config", config.to_str().unwrap(), "--clusters", "3", "--hpus-per-cluster", "5"];
+    let spind = Spind::start(&options);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    install(&mut client, "udp_pingpong", "");
+    assert_eq!(answers(&mut client, 64), 64);
+    let scratchpad = Install { rules: vec!["any".into()], scratchpad: 0x6001, ..Install::default() };
+    let refused = client.install(&scratchpad, &image("udp_pingpong")).unwrap_err().to_string();
+    assert!(refused.contains("scratchpad") && refused.contains("24576"), "64 KiB less five HPUs' windows: {refused}");
+}
+
+/// The paper's 4 MiB of handler memory, used by an image that is linked for them.
+#[test]
+fn an_image_is_linked_for_a_map_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, map) = (folder.path().join("spind.toml"), folder.path().join("paper.ld"));
+    let sizes = "[machine]\nhandler_mem_size = 0x40_0000\nl2_packet_base = 0x1c70_0000\n";
+    fs::write(&config, format!("nic = 'loopback'\n{sizes}")).unwrap();
+    let preset = spin_handlers::folder().join("sdk/link/pspin.ld");
+    let paper = fs::read_to_string(preset).unwrap().replace("LENGTH = 1M", "LENGTH = 4M");
+    fs::write(&map, paper).unwrap();
+    let source = folder.path().join("large.c");
+    let text = "SPIN_HANDLER_DATA char all[3 << 20]; void payload_handler(handler_args_t *args) { (void)args; all[sizeof all - 1]++; }";
+    fs::write(&source, format!("#include <spin.h>\n{text}\n")).unwrap();
+    let image = spin_handlers::try_build(&[&source], &["--preset", map.to_str().unwrap()]).unwrap();
+
+    let spind = Spind::start(&["--config", config.to_str().unwrap()]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    let any = Install { rules: vec!["any".into()], ..Install::default() };
+    client.install(&any, &image).unwrap();
+    assert_eq!(answers(&mut client, 1), 0);
+    let context = &client.contexts().unwrap()[0];
+    assert_eq!(context.faults, [], "its last byte is there");
+    assert!(context.counters.contains(&("payload_runs".into(), 1)), "{:?}", context.counters);
+
+    let other = Spind::start(&["--nic", "loopback"]);
+    let refused = Client::connect(other.socket()).unwrap().install(&any, &image).unwrap_err().to_string();
+    assert!(refused.contains("handler memory (0x1c300000, 1048576 bytes)"), "{refused}");
+}
