@@ -12,6 +12,7 @@ use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::PcapQueue;
 use spin_nic::{NicError, Queue};
 
+use crate::capabilities;
 use crate::config::{Config, Limits, Nic, StaticContext, XdpMode};
 use crate::install::{InstallError, Prepared, User};
 use crate::loader::Loader;
@@ -95,7 +96,8 @@ impl Daemon {
             config.contexts.iter().map(|context| prepare(context, config, &loader)).collect::<Result<_, _>>()?;
         let server = Server::bind(&config.socket, config.socket_mode)?;
         let (nics, far) = open(config)?;
-        let nic = nics.iter().map(|nic| nic.describe()).collect::<Vec<_>>().join("; ");
+        let capabilities = capabilities::of(config, &nics);
+        let nic = capabilities.nic.clone();
         tracing::info!("serving {nic}");
         // Threads started from here on have no other privileges.
         privileges::drop_unneeded().map_err(DaemonError::Privileges)?;
@@ -113,7 +115,7 @@ impl Daemon {
         for (prepared, context) in contexts.into_iter().zip(&config.contexts) {
             daemon.install(prepared).map_err(|source| failed(context, source))?;
         }
-        daemon.server.start(loader, config.limits)?;
+        daemon.server.start(loader, config.limits, capabilities)?;
         tracing::info!("listening on {}", config.socket.display());
         Ok(daemon)
     }
@@ -155,6 +157,7 @@ impl Daemon {
                     return reply.answer(self.host_memory(context, user).map_err(|error| error.to_string()));
                 }
                 Request::Install(_) | Request::Replay => Err("this request needs its image or capture".to_owned()),
+                Request::Capabilities => Err("the control thread is not asked for capabilities".to_owned()),
             }
             .map(|reply| Answer::Reply(reply, Vec::new(), None)),
         };

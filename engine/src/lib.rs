@@ -14,6 +14,7 @@
 //! * [`loader`], [`translator`]: images and translations, shared between contexts.
 //! * [`install`]: checking, installing and removing contexts.
 //! * [`counts`], [`statistics`]: counters and PsPIN's statistics block.
+//! * [`capabilities`]: what applications can know before they choose handlers.
 //! * [`config`]: configuration file and its checks.
 //! * [`privileges`]: giving up what is no longer needed.
 //! * [`server`]: the control socket.
@@ -22,6 +23,7 @@
 //! * [`daemon`]: spind from start to end.
 #![forbid(unsafe_code)]
 
+pub mod capabilities;
 pub mod check;
 pub mod commands;
 pub mod config;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use spin_abi::control::{Reply, Request};
+use spin_abi::control::{Capabilities, Reply, Request};
 use spin_shm::Region;
 use spin_shm::channel as wire;
 
@@ -102,6 +102,7 @@ pub struct Server {
 struct Shared {
     loader: Arc<Loader>,
     limits: Limits,
+    capabilities: Capabilities,
     tickets: Sender<Ticket>,
     wake: Arc<OwnedFd>,
     connections: Arc<Connections>,
@@ -131,10 +132,15 @@ impl Server {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(&mut self, loader: Arc<Loader>, limits: Limits) -> Result<(), ServerError> {
+    pub fn start(
+        &mut self,
+        loader: Arc<Loader>,
+        limits: Limits,
+        capabilities: Capabilities,
+    ) -> Result<(), ServerError> {
         let Some((listener, tickets)) = self.listener.take() else { return Ok(()) };
         let wake = self.wake.clone();
-        let shared = Arc::new(Shared { loader, limits, tickets, wake, connections: Arc::default() });
+        let shared = Arc::new(Shared { loader, limits, capabilities, tickets, wake, connections: Arc::default() });
         let thread = thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared));
         thread.map(drop).map_err(|source| ServerError::Io { path: self.path.clone(), source })
     }
@@ -340,6 +346,10 @@ impl Connection {
                 }
                 let host_mem = host.as_ref().map_or(0, |region| region.len());
                 Ok((Reply::Installed { context, host_mem, host_address: HOST_ADDRESS }, Vec::new(), host))
+            }
+            // Nothing of it changes: the engine is not asked.
+            Request::Capabilities => {
+                Ok((Reply::Capabilities(Box::new(self.shared.capabilities.clone())), Vec::new(), None))
             }
             Request::Replay => self.reply_to(Work::Replay(blob)),
             other => self.reply_to(Work::Request(other, user)),

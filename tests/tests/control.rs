@@ -78,3 +78,31 @@ fn an_image_is_linked_for_a_map_of_its_own() {
     let refused = Client::connect(other.socket()).unwrap().install(&any, &image).unwrap_err().to_string();
     assert!(refused.contains("handler memory (0x1c300000, 1048576 bytes)"), "{refused}");
 }
+
+#[test]
+fn capabilities_are_those_of_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("spind.toml");
+    let sizes = "[sizes]\nqueues = 99\n[limits]\ncontexts = 7\nwatchdog_us = 3000\n";
+    fs::write(&config, format!("nic = 'loopback'\npreset = 'fpspin'\n{sizes}")).unwrap();
+    let spind = Spind::start(&["--config", config.to_str().unwrap(), "--clusters", "1", "--engine", "interp"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    let all = client.capabilities().unwrap();
+    assert_eq!((all.machine.clusters, all.machine.hpus_per_cluster, all.threads), (1, 8, 1));
+    assert_eq!((all.machine.l1, all.machine.scratchpad), (256 << 10, 192 << 10));
+    assert_eq!((all.limits.queues, all.limits.contexts, all.limits.watchdog_us), (99, 7, 3000));
+    assert_eq!((all.engine.as_str(), all.protocol), ("interp", spin_abi::control::VERSION));
+    assert_eq!(all.max_payload + 14, all.max_frame);
+    assert!(all.guarantees.header_first && !all.guarantees.unmatched_to_kernel, "there is no kernel below loopback");
+    // What is said is what is held to.
+    for (scratchpad, fits) in [(all.machine.scratchpad, true), (all.machine.scratchpad + 1, false)] {
+        let install = Install { rules: vec!["any".into()], scratchpad, ..Install::default() };
+        assert_eq!(client.install(&install, &image("udp_pingpong")).is_ok(), fits);
+    }
+    let shown = spind.ctl_ok(&["capabilities"]);
+    for row in ["machine                1 clusters x 8 HPUs, on 1 thread(s)", "checks                 page, exact"] {
+        assert!(shown.contains(row), "{row:?} in\n{shown}");
+    }
+    let json = spind.ctl_ok(&["capabilities", "--json"]);
+    assert!(json.contains("\"max_frame\": "), "{json}");
+}
