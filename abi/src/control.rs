@@ -491,8 +491,36 @@ pub struct Stats {
     pub engine: Vec<(String, u64)>,
     /// Counters of the NIC backend: what the kernel passed and dropped.
     pub nic_counters: Vec<(String, u64)>,
+    /// How long packets and handlers took: `total`, `queueing`, `handler`.
+    #[serde(default)]
+    pub latencies: Vec<LatencyInfo>,
     /// Each context.
     pub contexts: Vec<ContextInfo>,
+}
+
+/// Times of one kind, in nanoseconds, since the start; all threads together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LatencyInfo {
+    /// What took them: `total`, a packet from arrival to release; `queueing`, a task until its handler started; `handler`, a
+    /// handler.
+    pub name: String,
+    /// How many were recorded: every packet of `total`, samples of the others.
+    pub count: u64,
+    /// All of them together.
+    pub sum_ns: u64,
+    /// Shortest.
+    pub min_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+    /// Half took at most this; less than 1 % too high, as the other two.
+    pub p50_ns: u64,
+    /// 99 % took at most this.
+    pub p99_ns: u64,
+    /// 99.9 % took at most this.
+    pub p999_ns: u64,
+    /// How many took at most how long: ascending times, with all that took up to 1 % longer.
+    pub ranges: Vec<(u64, u64)>,
 }
 
 #[cfg(test)]

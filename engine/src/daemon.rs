@@ -250,6 +250,7 @@ impl Daemon {
             nic: self.nic.clone(),
             engine: statistics.counts.named().collect(),
             nic_counters,
+            latencies: statistics.latencies.infos().into(),
             contexts: self.context_infos(),
         }
     }

@@ -13,7 +13,7 @@
 //! * [`memory`]: what of an image and a context lies where, and the spaces that show it.
 //! * [`loader`], [`translator`]: images and translations, shared between contexts.
 //! * [`install`]: checking, installing and removing contexts.
-//! * [`counts`], [`statistics`]: counters and PsPIN's statistics block.
+//! * [`counts`], [`latency`], [`statistics`]: counters, histograms of times, and PsPIN's statistics block.
 //! * [`capabilities`]: what applications can know before they choose handlers.
 //! * [`config`]: configuration file and its checks.
 //! * [`privileges`]: giving up what is no longer needed.
@@ -33,6 +33,7 @@ pub mod daemon;
 pub mod driver;
 pub mod hpu;
 pub mod install;
+pub mod latency;
 pub mod loader;
 pub mod memory;
 pub mod messages;

@@ -22,11 +22,12 @@ use crate::config::Sizes;
 use crate::context::{Context, LINES_PRINTED, Slot};
 use crate::counts::Counts;
 use crate::hpu::Job;
+use crate::latency::Latencies;
 use crate::loader::Loader;
 use crate::memory::cluster_of;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
-use crate::statistics::{Latency, Statistics};
+use crate::statistics::Statistics;
 use crate::translator::Translator;
 
 /// Frames taken from the NIC at once.
@@ -90,7 +91,7 @@ pub struct Engine {
     received: Vec<Frame>,
     transmit: Vec<Frame>,
     pub(crate) counts: Counts,
-    latency: Latency,
+    latencies: Latencies,
     first_arrival: Option<Duration>,
     last_feedback: Duration,
 }
@@ -133,7 +134,7 @@ impl Engine {
             received: Vec::with_capacity(BATCH),
             transmit: Vec::with_capacity(TRANSMIT_BACKLOG + BATCH * 4),
             counts: Counts::default(),
-            latency: Latency::default(),
+            latencies: Latencies::default(),
             first_arrival: None,
             last_feedback: Duration::ZERO,
         })
@@ -166,7 +167,7 @@ impl Engine {
                 released += u64::from(self.run(task));
             }
             self.last_feedback = clock();
-            self.latency.record(released, self.last_feedback.saturating_sub(arrival));
+            self.latencies.record_total(released, self.last_feedback.saturating_sub(arrival));
             self.end_overdue(self.last_feedback);
         } else if self.timeouts > 0 {
             self.end_overdue(clock());
@@ -370,7 +371,7 @@ impl Engine {
             counts.merge(&context.counts);
         }
         let active = self.last_feedback.saturating_sub(self.first_arrival.unwrap_or_default());
-        Statistics { counts, latency: self.latency, active }
+        Statistics { counts, latencies: self.latencies.clone(), active }
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 
 use etherparse::PacketBuilder;
 use libspin::{Client, Install};
+use rustix::process::Signal;
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_tests::Spind;
 
@@ -105,4 +106,25 @@ fn capabilities_are_those_of_the_configuration() {
     }
     let json = spind.ctl_ok(&["capabilities", "--json"]);
     assert!(json.contains("\"max_frame\": "), "{json}");
+}
+
+#[test]
+fn latencies_are_told_while_it_runs_and_at_its_end() {
+    let mut spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    assert!(!spind.ctl_ok(&["stats"]).contains("latency"), "nothing was measured");
+    install(&mut client, "udp_pingpong", "");
+    assert_eq!(answers(&mut client, 100), 100);
+    let stats = client.stats().unwrap();
+    let total = stats.latencies.iter().find(|latency| latency.name == "total").unwrap();
+    assert_eq!(total.count, 100);
+    assert!(total.min_ns > 0 && total.min_ns <= total.p50_ns && total.p50_ns <= total.p99_ns);
+    assert!(total.p99_ns <= total.p999_ns && total.p999_ns <= total.max_ns);
+    let shown = spind.ctl_ok(&["stats"]);
+    assert!(shown.contains("p99.9") && shown.contains("\n  total                  100 "), "{shown}");
+    spind.signal(Signal::TERM);
+    let (_, printed) = spind.wait();
+    let line =
+        format!("\tPacket latency: p50: {} ns; p99: {} ns; p99.9: {} ns", total.p50_ns, total.p99_ns, total.p999_ns);
+    assert!(printed.contains(&line), "{line:?} in\n{printed}");
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use libspin::{Capabilities, ContextInfo, Guarantees, RunInfo, Stats};
+use libspin::{Capabilities, ContextInfo, Guarantees, LatencyInfo, RunInfo, Stats};
 
 /// Prints `list`.
 pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> io::Result<()> {
@@ -35,6 +35,7 @@ pub fn stats(out: &mut impl Write, stats: &Stats, json: bool) -> io::Result<()> 
     counters(out, &stats.nic_counters)?;
     writeln!(out, "engine:")?;
     counters(out, &stats.engine)?;
+    latencies(out, &stats.latencies)?;
     for context in &stats.contexts {
         writeln!(out, "context {} ({}): {}", context.context, context.name, context.rules.join(" or "))?;
         writeln!(out, "  {}", how(&context.run))?;
@@ -124,6 +125,18 @@ fn handlers(present: [bool; 3]) -> String {
 fn counters(out: &mut impl Write, counters: &[(String, u64)]) -> io::Result<()> {
     for (name, value) in counters.iter().filter(|(_, value)| *value > 0) {
         writeln!(out, "  {name:<24} {value:>16}")?;
+    }
+    Ok(())
+}
+
+fn latencies(out: &mut impl Write, latencies: &[LatencyInfo]) -> io::Result<()> {
+    let mut measured = latencies.iter().filter(|latency| latency.count > 0).peekable();
+    if measured.peek().is_none() {
+        return Ok(());
+    }
+    writeln!(out, "latency in ns:  {:>12} {:>12} {:>12} {:>12} {:>12}", "count", "p50", "p99", "p99.9", "max")?;
+    for LatencyInfo { name, count, p50_ns, p99_ns, p999_ns, max_ns, .. } in measured {
+        writeln!(out, "  {name:<13} {count:>12} {p50_ns:>12} {p99_ns:>12} {p999_ns:>12} {max_ns:>12}")?;
     }
     Ok(())
 }
