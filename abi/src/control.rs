@@ -489,6 +489,9 @@ pub struct Stats {
     pub nic: String,
     /// Counters of the whole engine, zeros included.
     pub engine: Vec<(String, u64)>,
+    /// The same by thread.
+    #[serde(default)]
+    pub threads: Vec<ThreadInfo>,
     /// Counters of the NIC backend: what the kernel passed and dropped.
     pub nic_counters: Vec<(String, u64)>,
     /// How long packets and handlers took: `total`, `queueing`, `handler`.
@@ -496,6 +499,16 @@ pub struct Stats {
     pub latencies: Vec<LatencyInfo>,
     /// Each context.
     pub contexts: Vec<ContextInfo>,
+}
+
+/// One thread's part of the engine's counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThreadInfo {
+    /// First and last of its clusters.
+    pub clusters: (u32, u32),
+    /// Its counters, zeros included.
+    pub counters: Vec<(String, u64)>,
 }
 
 /// Times of one kind, in nanoseconds, since the start; all threads together.

@@ -8,6 +8,8 @@ use serde::Deserialize;
 use spin_abi::control::{DEFAULT_SOCKET, Engine, Install};
 use spin_abi::map::{Machine, MachineError};
 
+use crate::metrics::endpoint::{BadEndpoint, Endpoint};
+
 pub use machine::MachineSizes;
 
 /// Most queues, and most packets that wait.
@@ -32,6 +34,9 @@ pub struct File {
     /// Who may connect there, as an octal file mode. Default `"0660"`: spind's user and group. Whoever may connect can
     /// take any packet of the interface.
     pub socket_mode: Option<String>,
+    /// Where to serve metrics for Prometheus: `ADDRESS:PORT` or `unix:PATH`. Default: nowhere. Nobody is asked who they are:
+    /// an address that others reach shows them all counters, and names of contexts.
+    pub metrics: Option<String>,
     /// What to do when there is nothing to do. Default `sleep`.
     pub idle: Option<Idle>,
     /// Attach the XDP program in this mode. Default `auto`.
@@ -190,6 +195,9 @@ pub enum ConfigError {
     /// A machine that cannot be.
     #[error("machine.{0}")]
     Machine(#[from] MachineError),
+    /// Nothing can listen there.
+    #[error(transparent)]
+    Metrics(#[from] BadEndpoint),
     /// A core twice.
     #[error("core {0} is given twice: each thread needs one of its own")]
     SameCore(usize),
@@ -244,6 +252,8 @@ pub struct Config {
     pub socket: PathBuf,
     /// Its file mode.
     pub socket_mode: u32,
+    /// Where to serve metrics.
+    pub metrics: Option<Endpoint>,
     /// What to do when idle.
     pub idle: Idle,
     /// XDP attachment.
@@ -287,6 +297,7 @@ impl TryFrom<File> for Config {
             engine: file.engine.unwrap_or_default(),
             socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
             socket_mode: file.socket_mode.map_or(Ok(0o660), |text| octal(&text))?,
+            metrics: file.metrics.map(|text| text.parse()).transpose()?,
             idle: file.idle.unwrap_or(Idle::Sleep),
             xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
             cores: file.cores,
@@ -336,6 +347,7 @@ impl std::str::FromStr for Nic {
 #[cfg(test)]
 mod tests {
     use super::{Config, ConfigError, File, Idle, Limits, Nic, XdpMode};
+    use crate::metrics::Endpoint;
     use spin_abi::control::{Engine, Placement};
     use spin_abi::map::Machine;
 
@@ -388,6 +400,14 @@ mod tests {
         for bad in ["pcap:", "pcap:a", "pcap:a,", "pcap:,b", "eth0", ""] {
             assert!(bad.parse::<Nic>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn metrics_are_served_where_it_says() {
+        assert_eq!(config("nic = 'loopback'").unwrap().metrics, None);
+        let unix = config("nic = 'loopback'\nmetrics = 'unix:/run/m'").unwrap().metrics;
+        assert_eq!(unix, Some(Endpoint::Unix("/run/m".into())));
+        assert!(matches!(config("nic = 'loopback'\nmetrics = 'lo:1'"), Err(ConfigError::Metrics(_))));
     }
 
     #[test]

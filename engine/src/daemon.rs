@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use spin_abi::control::{ContextInfo, Reply, Request, Stats};
+use spin_abi::control::{ContextInfo, Reply, Request, Stats, ThreadInfo};
 use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::PcapQueue;
@@ -94,7 +94,7 @@ impl Daemon {
         let loader = Arc::new(Loader::new(config.machine, config.engine));
         let contexts: Vec<_> =
             config.contexts.iter().map(|context| prepare(context, config, &loader)).collect::<Result<_, _>>()?;
-        let server = Server::bind(&config.socket, config.socket_mode)?;
+        let server = Server::bind(&config.socket, config.socket_mode, config.metrics.as_ref())?;
         let (nics, far) = open(config)?;
         let capabilities = capabilities::of(config, &nics);
         let nic = capabilities.nic.clone();
@@ -241,7 +241,11 @@ impl Daemon {
         let mut statistics = Statistics::default();
         let mut nic_counters: Vec<(String, u64)> = Vec::new();
         let read = |engine: &mut Engine| (engine.statistics(), engine.nic.counters());
-        for (part, counters) in self.workers.iter().filter_map(|worker| worker.ask(read)) {
+        let mut threads = Vec::new();
+        for worker in &self.workers {
+            let Some((part, counters)) = worker.ask(read) else { continue };
+            let clusters = (worker.clusters().start, worker.clusters().end - 1);
+            threads.push(ThreadInfo { clusters, counters: part.counts.named().collect() });
             statistics.merge(&part);
             let named = counters.into_iter().map(|(name, value)| (name.to_owned(), value));
             spin_abi::counters::add_named(&mut nic_counters, named);
@@ -249,6 +253,7 @@ impl Daemon {
         Stats {
             nic: self.nic.clone(),
             engine: statistics.counts.named().collect(),
+            threads,
             nic_counters,
             latencies: statistics.latencies.infos().into(),
             contexts: self.context_infos(),

@@ -17,7 +17,8 @@
 //! * [`capabilities`]: what applications can know before they choose handlers.
 //! * [`config`]: configuration file and its checks.
 //! * [`privileges`]: giving up what is no longer needed.
-//! * [`server`]: the control socket.
+//! * [`server`], [`socket_file`]: the control socket.
+//! * [`metrics`]: all counters for Prometheus.
 //! * [`threads`]: the engine's threads, each with its clusters and its NIC queue.
 //! * [`replay`]: a capture through the loopback NIC.
 //! * [`daemon`]: spind from start to end.
@@ -37,11 +38,13 @@ pub mod latency;
 pub mod loader;
 pub mod memory;
 pub mod messages;
+pub mod metrics;
 pub mod mpq;
 pub mod pipeline;
 pub mod privileges;
 pub mod replay;
 pub mod server;
+pub mod socket_file;
 pub mod statistics;
 pub mod threads;
 pub mod translator;

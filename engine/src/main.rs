@@ -47,6 +47,9 @@ struct Args {
     /// Where to listen for applications.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Serve metrics for Prometheus (GET /metrics) there. Nobody is asked who they are: 127.0.0.1:9464 is for users of this host.
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
+    metrics: Option<String>,
     /// What to do when no packet waits.
     #[arg(long, value_enum)]
     idle: Option<Idle>,
@@ -70,6 +73,7 @@ impl Args {
         file.machine.hpus_per_cluster = self.hpus_per_cluster.or(file.machine.hpus_per_cluster);
         file.engine = self.engine.or(file.engine);
         file.socket = self.socket.or(file.socket);
+        file.metrics = self.metrics.or(file.metrics);
         file.idle = self.idle.or(file.idle);
         file.xdp_mode = self.xdp_mode.or(file.xdp_mode);
         Ok(Config::try_from(file)?)
