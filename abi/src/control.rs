@@ -4,6 +4,7 @@
 //! blob; replies may carry a descriptor (host memory) as ancillary data. Every preamble carries the protocol
 //! version, and a peer of another version is refused by name.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,11 @@ macro_rules! choices {
                 $($(#[$meaning])* $variant,)*
             }
 
+            impl $name {
+                /// The words for all of them.
+                pub const ALL: &'static [&'static str] = &[$($text),*];
+            }
+
             impl core::fmt::Display for $name {
                 fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                     f.write_str(match self { $(Self::$variant => $text,)* })
@@ -43,7 +49,7 @@ macro_rules! choices {
                 fn from_str(text: &str) -> Result<Self, BadChoice> {
                     match text {
                         $($text => Ok(Self::$variant),)*
-                        _ => Err(BadChoice(&[$($text),*])),
+                        _ => Err(BadChoice(Self::ALL)),
                     }
                 }
             }
@@ -211,6 +217,8 @@ pub enum Request {
     List,
     /// All counters.
     Stats,
+    /// What spind and its machine offer.
+    Capabilities,
     /// Tell spind where the application mapped its host memory: handlers name it by these addresses.
     MapHost {
         /// The context's id.
@@ -314,6 +322,8 @@ pub enum Reply {
     },
     /// Counters of the engine, the NIC and each context.
     Stats(Stats),
+    /// What there is to be had.
+    Capabilities(Box<Capabilities>),
     /// Refused.
     Error {
         /// What was wrong, where, and what to do.
@@ -415,6 +425,103 @@ impl core::fmt::Display for SourceLine {
     }
 }
 
+/// What an application can know before it chooses handlers and sizes: sPIN's NIC limits, and what its NIC guarantees.
+/// Nothing of it changes while spind runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Capabilities {
+    /// spind's version.
+    pub version: String,
+    /// [`VERSION`] of the control protocol.
+    pub protocol: u16,
+    /// NIC in words: interface, mode, queues.
+    pub nic: String,
+    /// Clusters, HPUs and memories.
+    pub machine: MachineInfo,
+    /// Threads that share the clusters out between them.
+    pub threads: u32,
+    /// Bytes of the longest frame that handlers are given and may send, from the Ethernet header on, without FCS.
+    pub max_frame: u32,
+    /// Bytes of the longest packet behind an Ethernet header: the MTU.
+    pub max_payload: u32,
+    /// Limits on contexts.
+    pub limits: LimitsInfo,
+    /// What runs handlers.
+    pub engine: String,
+    /// How exact memory checks can be, best first; a context chooses.
+    pub checks: Vec<String>,
+    /// What isolation of messages there is to choose from.
+    pub isolation: Vec<String>,
+    /// Where tasks can be placed.
+    pub placement: Vec<String>,
+    /// What holds for packets and handlers.
+    pub guarantees: Guarantees,
+}
+
+/// Clusters, HPUs and memories of a machine, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MachineInfo {
+    /// Clusters.
+    pub clusters: u32,
+    /// HPUs of each.
+    pub hpus_per_cluster: u32,
+    /// L1 of each cluster.
+    pub l1: u32,
+    /// Of that: most scratchpad a context can have.
+    pub scratchpad: u32,
+    /// L2 for an image's data.
+    pub l2_data: u32,
+    /// Handler memory of an image and a context.
+    pub handler_mem: u32,
+    /// L2 packet buffer.
+    pub l2_packet: u32,
+    /// Code and constants of an image.
+    pub program: u32,
+    /// Stack of a task.
+    pub stack: u32,
+}
+
+/// What contexts may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LimitsInfo {
+    /// Contexts at a time, of all users.
+    pub contexts: u64,
+    /// Message queues: messages open at a time, of all contexts and threads.
+    pub queues: u64,
+    /// Packets that wait for their handlers at a time.
+    pub hers: u64,
+    /// Bytes of host memory of one context.
+    pub host_mem: u64,
+    /// Microseconds a handler may run.
+    pub watchdog_us: u64,
+    /// Instructions a handler may run, if they are counted for all.
+    pub instruction_limit: Option<u64>,
+    /// Bytes of an image's file.
+    pub image: u64,
+    /// Control connections of one user at a time.
+    pub connections: u64,
+}
+
+/// What holds for packets and handlers (PsPIN paper §II: the network's guarantees decide which handlers are possible).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Guarantees {
+    /// A message's header handler has ended before its payload handlers start, and these before its completion handler.
+    pub header_first: bool,
+    /// Payload handlers of a message start in the order in which its packets arrived at the NIC's queue.
+    pub in_order: bool,
+    /// Lost packets are sent again.
+    pub reliable: bool,
+    /// Packets that no context's rules match go to the kernel as if spind were not there.
+    pub unmatched_to_kernel: bool,
+    /// A handler can pass its packet to the kernel.
+    pub matched_to_kernel: bool,
+    /// Ticks per second of the handlers' cycle counter; `None`: it counts instructions.
+    pub clock_hz: Option<u64>,
+}
+
 /// All counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
@@ -422,10 +529,51 @@ pub struct Stats {
     pub nic: String,
     /// Counters of the whole engine, zeros included.
     pub engine: Vec<(String, u64)>,
+    /// The same by thread.
+    #[serde(default)]
+    pub threads: Vec<ThreadInfo>,
     /// Counters of the NIC backend: what the kernel passed and dropped.
     pub nic_counters: Vec<(String, u64)>,
+    /// How long packets and handlers took: `total`, `queueing`, `handler`.
+    #[serde(default)]
+    pub latencies: Vec<LatencyInfo>,
     /// Each context.
     pub contexts: Vec<ContextInfo>,
+}
+
+/// One thread's part of the engine's counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThreadInfo {
+    /// First and last of its clusters.
+    pub clusters: (u32, u32),
+    /// Its counters, zeros included.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// Times of one kind, in nanoseconds, since the start; all threads together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LatencyInfo {
+    /// What took them: `total`, a packet from arrival to release; `queueing`, a task until its handler started; `handler`, a
+    /// handler.
+    pub name: String,
+    /// How many were recorded: every packet of `total`, samples of the others.
+    pub count: u64,
+    /// All of them together.
+    pub sum_ns: u64,
+    /// Shortest.
+    pub min_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+    /// Half took at most this; less than 1 % too high, as the other two.
+    pub p50_ns: u64,
+    /// 99 % took at most this.
+    pub p99_ns: u64,
+    /// 99.9 % took at most this.
+    pub p999_ns: u64,
+    /// How many took at most how long: ascending times, with all that took up to 1 % longer.
+    pub ranges: Vec<(u64, u64)>,
 }
 
 #[cfg(test)]
@@ -446,6 +594,7 @@ mod tests {
             assert_eq!(alloc::string::ToString::to_string(&placement).parse(), Ok(placement));
         }
         assert_eq!("near".parse::<Placement>(), Err(BadChoice(&["home", "any"])));
+        assert_eq!(Checks::ALL, ["page", "exact"]);
     }
 
     #[test]

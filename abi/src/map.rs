@@ -4,6 +4,10 @@
 //! machine. Handlers learn the addresses of packet, scratchpads and stack from their arguments and `sp`; those
 //! windows are page-aligned inside their region so that a later engine can map them one by one.
 
+mod check;
+
+pub use check::MachineError;
+
 /// Granularity at which windows are laid out: a host page.
 pub const PAGE: u32 = 4096;
 
@@ -13,6 +17,8 @@ pub const L1_BASE: u32 = 0x1000_0000;
 pub const L1_STRIDE: u32 = 0x0040_0000;
 /// Where a handler sees the L1 of the cluster it runs on, whichever that is.
 pub const L1_ALIAS: u32 = 0x1b00_0000;
+/// First address of the devices of a cluster.
+pub const PERIPHERALS: u32 = 0x1b20_0000;
 /// HPU driver page, see [`crate::regs`].
 pub const DRIVER_BASE: u32 = 0x1b20_5000;
 /// A byte stored here is a character printed.
@@ -23,6 +29,8 @@ pub const STDOUT_SIZE: u32 = 0x1000;
 pub const L2_BASE: u32 = 0x1c00_0000;
 /// Program memory: `.text` and `.rodata`.
 pub const PROGRAM_BASE: u32 = 0x1d00_0000;
+/// Most bytes of program memory: what translating an image may cost grows with them.
+pub const PROGRAM_MOST: u32 = 1 << 20;
 /// A return to this address ends the handler: `ra` holds it when a handler starts. Nothing is ever mapped here.
 pub const RETURN_ADDRESS: u32 = 0xffff_fffc;
 
@@ -38,7 +46,7 @@ pub const HANDLER_ARGS: u32 = 16;
 /// Offset in L1 of HPU 0's stack window.
 pub const L1_STACKS: u32 = 0;
 
-/// Sizes and addresses that differ between machines.
+/// Sizes and addresses that differ between machines. Those of a machine that was made up have to be [checked](Machine::check).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Clusters of the machine, 1 to [`Machine::MAX_CLUSTERS`].

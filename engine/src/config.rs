@@ -1,10 +1,16 @@
 //! Configuration: a file, overridden by the command line, checked once into something that cannot be wrong.
 
+mod machine;
+
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use spin_abi::control::{DEFAULT_SOCKET, Engine, Install, Schedule};
-use spin_abi::map::Machine;
+use spin_abi::map::{Machine, MachineError};
+
+use crate::metrics::endpoint::{BadEndpoint, Endpoint};
+
+pub use machine::MachineSizes;
 
 /// Most queues, and most packets that wait.
 const MOST: u32 = 1 << 20;
@@ -19,6 +25,8 @@ pub struct File {
     pub nic: Option<String>,
     /// Machine that handlers see: `pspin` or `fpspin`. Default `pspin`.
     pub preset: Option<Preset>,
+    /// Where that machine's sizes are to be others.
+    pub machine: MachineSizes,
     /// What runs handlers: `jit`, `interp`, or `check`, which compares the two. Default `jit`.
     pub engine: Option<Engine>,
     /// Where to listen for applications. Default [`DEFAULT_SOCKET`].
@@ -26,6 +34,9 @@ pub struct File {
     /// Who may connect there, as an octal file mode. Default `"0660"`: spind's user and group. Whoever may connect can
     /// take any packet of the interface.
     pub socket_mode: Option<String>,
+    /// Where to serve metrics for Prometheus: `ADDRESS:PORT` or `unix:PATH`. Default: nowhere. Nobody is asked who they are:
+    /// an address that others reach shows them all counters, and names of contexts.
+    pub metrics: Option<String>,
     /// What to do when there is nothing to do. Default `sleep`.
     pub idle: Option<Idle>,
     /// Attach the XDP program in this mode. Default `auto`.
@@ -183,6 +194,12 @@ pub enum ConfigError {
     /// Not a file mode.
     #[error("socket_mode {0:?} is not an octal file mode such as \"0660\"")]
     BadMode(String),
+    /// A machine that cannot be.
+    #[error("machine.{0}")]
+    Machine(#[from] MachineError),
+    /// Nothing can listen there.
+    #[error(transparent)]
+    Metrics(#[from] BadEndpoint),
     /// A core twice.
     #[error("core {0} is given twice: each thread needs one of its own")]
     SameCore(usize),
@@ -237,6 +254,8 @@ pub struct Config {
     pub socket: PathBuf,
     /// Its file mode.
     pub socket_mode: u32,
+    /// Where to serve metrics.
+    pub metrics: Option<Endpoint>,
     /// What to do when idle.
     pub idle: Idle,
     /// XDP attachment.
@@ -263,7 +282,7 @@ impl TryFrom<File> for Config {
             (None, None) => return Err(ConfigError::NoNic),
             (Some(iface), Some(nic)) => return Err(ConfigError::TwoNics { iface, nic }),
         };
-        let machine = file.preset.unwrap_or(Preset::Pspin).machine();
+        let machine = file.machine.over(file.preset.unwrap_or(Preset::Pspin).machine())?;
         check_cores(&file.cores, &nic, &machine)?;
         for (name, size) in [("queues", file.sizes.queues), ("hers", file.sizes.hers)] {
             if !(1..=MOST).contains(&size) {
@@ -282,6 +301,7 @@ impl TryFrom<File> for Config {
             engine: file.engine.unwrap_or_default(),
             socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
             socket_mode: file.socket_mode.map_or(Ok(0o660), |text| octal(&text))?,
+            metrics: file.metrics.map(|text| text.parse()).transpose()?,
             idle: file.idle.unwrap_or(Idle::Sleep),
             xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
             cores: file.cores,
@@ -332,6 +352,7 @@ impl std::str::FromStr for Nic {
 #[cfg(test)]
 mod tests {
     use super::{Config, ConfigError, File, Idle, Limits, Nic, XdpMode};
+    use crate::metrics::Endpoint;
     use spin_abi::control::{Engine, Placement};
     use spin_abi::map::Machine;
 
@@ -370,6 +391,7 @@ mod tests {
     fn the_sample_is_valid_and_shows_the_defaults() {
         let config = config(include_str!("../../deploy/spind.toml")).unwrap();
         assert_eq!(config.limits, Limits::default());
+        assert_eq!(config.machine, Machine::PSPIN);
         assert_eq!((config.idle, config.xdp_mode, config.socket_mode), (Idle::Sleep, XdpMode::Auto, 0o660));
         assert_eq!(config.engine, Engine::Jit);
         assert_eq!(config.contexts.len(), 2);
@@ -383,6 +405,14 @@ mod tests {
         for bad in ["pcap:", "pcap:a", "pcap:a,", "pcap:,b", "eth0", ""] {
             assert!(bad.parse::<Nic>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn metrics_are_served_where_it_says() {
+        assert_eq!(config("nic = 'loopback'").unwrap().metrics, None);
+        let unix = config("nic = 'loopback'\nmetrics = 'unix:/run/m'").unwrap().metrics;
+        assert_eq!(unix, Some(Endpoint::Unix("/run/m".into())));
+        assert!(matches!(config("nic = 'loopback'\nmetrics = 'lo:1'"), Err(ConfigError::Metrics(_))));
     }
 
     #[test]
@@ -407,6 +437,17 @@ mod tests {
             let refused = config(&format!("nic = 'loopback'\n[sizes]\n{bad}")).unwrap_err().to_string();
             assert!(refused.contains("between 1 and"), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_machine_of_other_sizes() {
+        let text = "nic = 'loopback'\npreset = 'fpspin'\n[machine]\nclusters = 1\nl1_size = 0x8_0000";
+        assert_eq!(config(text).unwrap().machine, Machine { clusters: 1, l1_size: 0x8_0000, ..Machine::FPSPIN });
+        let refused = config("nic = 'loopback'\n[machine]\nl1_size = 5000").unwrap_err().to_string();
+        assert_eq!(refused, "machine.l1_size 0x1388: a multiple of 4096 (a page), such as 0x1000");
+        let few = config("iface = 'a'\ncores = [0, 1]\n[machine]\nclusters = 1");
+        assert!(matches!(few, Err(ConfigError::ManyCores { cores: 2, clusters: 1 })));
+        assert!(toml::from_str::<File>("[machine]\nl3_size = 1").is_err());
     }
 
     #[test]

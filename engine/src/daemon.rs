@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use spin_abi::control::{ContextInfo, Reply, Request, Stats};
+use spin_abi::control::{ContextInfo, Reply, Request, Stats, ThreadInfo};
 use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::PcapQueue;
 use spin_nic::{NicError, Queue};
 
+use crate::capabilities;
 use crate::config::{Config, Limits, Nic, StaticContext, XdpMode};
 use crate::install::{InstallError, Prepared, User};
 use crate::loader::Loader;
@@ -93,9 +94,10 @@ impl Daemon {
         let loader = Arc::new(Loader::new(config.machine, config.engine));
         let contexts: Vec<_> =
             config.contexts.iter().map(|context| prepare(context, config, &loader)).collect::<Result<_, _>>()?;
-        let server = Server::bind(&config.socket, config.socket_mode)?;
+        let server = Server::bind(&config.socket, config.socket_mode, config.metrics.as_ref())?;
         let (nics, far) = open(config)?;
-        let nic = nics.iter().map(|nic| nic.describe()).collect::<Vec<_>>().join("; ");
+        let capabilities = capabilities::of(config, &nics);
+        let nic = capabilities.nic.clone();
         tracing::info!("serving {nic}");
         // Threads started from here on have no other privileges.
         privileges::drop_unneeded().map_err(DaemonError::Privileges)?;
@@ -114,7 +116,7 @@ impl Daemon {
         for (prepared, context) in contexts.into_iter().zip(&config.contexts) {
             daemon.install(prepared).map_err(|source| failed(context, source))?;
         }
-        daemon.server.start(loader, config.limits)?;
+        daemon.server.start(loader, config.limits, capabilities)?;
         tracing::info!("listening on {}", config.socket.display());
         Ok(daemon)
     }
@@ -157,6 +159,7 @@ impl Daemon {
                     return reply.answer(self.host_memory(context, user).map_err(|error| error.to_string()));
                 }
                 Request::Install(_) | Request::Replay => Err("this request needs its image or capture".to_owned()),
+                Request::Capabilities => Err("the control thread is not asked for capabilities".to_owned()),
             }
             .map(|reply| Answer::Reply(reply, Vec::new(), None)),
         };
@@ -240,7 +243,11 @@ impl Daemon {
         let mut statistics = Statistics::default();
         let mut nic_counters: Vec<(String, u64)> = Vec::new();
         let read = |engine: &mut Engine| (engine.statistics(), engine.nic.counters());
-        for (part, counters) in self.workers.iter().filter_map(|worker| worker.ask(read)) {
+        let mut threads = Vec::new();
+        for worker in &self.workers {
+            let Some((part, counters)) = worker.ask(read) else { continue };
+            let clusters = (worker.clusters().start, worker.clusters().end - 1);
+            threads.push(ThreadInfo { clusters, counters: part.counts.named().collect() });
             statistics.merge(&part);
             let named = counters.into_iter().map(|(name, value)| (name.to_owned(), value));
             spin_abi::counters::add_named(&mut nic_counters, named);
@@ -248,7 +255,9 @@ impl Daemon {
         Stats {
             nic: self.nic.clone(),
             engine: statistics.counts.named().collect(),
+            threads,
             nic_counters,
+            latencies: statistics.latencies.infos().into(),
             contexts: self.context_infos(),
         }
     }

@@ -17,15 +17,18 @@
 //! * [`memory`]: what of an image and a context lies where, and the spaces that show it.
 //! * [`loader`], [`translator`]: images and translations, shared between contexts.
 //! * [`install`]: checking, installing and removing contexts.
-//! * [`counts`], [`statistics`]: counters and PsPIN's statistics block.
+//! * [`counts`], [`latency`], [`statistics`]: counters, histograms of times, and PsPIN's statistics block.
+//! * [`capabilities`]: what applications can know before they choose handlers.
 //! * [`config`]: configuration file and its checks.
 //! * [`privileges`]: giving up what is no longer needed.
-//! * [`server`]: the control socket.
+//! * [`server`], [`socket_file`]: the control socket.
+//! * [`metrics`]: all counters for Prometheus.
 //! * [`threads`]: the engine's threads, each with its clusters and its NIC queue.
 //! * [`replay`]: a capture through the loopback NIC.
 //! * [`daemon`]: spind from start to end.
 #![forbid(unsafe_code)]
 
+pub mod capabilities;
 pub mod check;
 pub mod commands;
 pub mod config;
@@ -37,15 +40,18 @@ pub mod ecn;
 pub mod hpu;
 pub mod inbound;
 pub mod install;
+pub mod latency;
 pub mod loader;
 pub mod memory;
 pub mod messages;
+pub mod metrics;
 pub mod mpq;
 pub mod pipeline;
 pub mod privileges;
 pub mod replay;
 pub mod schedule;
 pub mod server;
+pub mod socket_file;
 pub mod statistics;
 pub mod tasks;
 pub mod threads;

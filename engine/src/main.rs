@@ -29,6 +29,12 @@ struct Args {
     /// Machine that handlers see.
     #[arg(long, value_enum)]
     preset: Option<Preset>,
+    /// Clusters of that machine, 1 to 4; its other sizes are in the configuration file, under machine.
+    #[arg(long, value_name = "N")]
+    clusters: Option<u32>,
+    /// HPUs of each cluster, 1 to 8.
+    #[arg(long, value_name = "M")]
+    hpus_per_cluster: Option<u32>,
     /// What runs handlers: 'jit', 'interp', or 'check', which runs both and compares them, slowly.
     #[arg(long, value_name = "interp|jit|check")]
     engine: Option<Engine>,
@@ -44,6 +50,9 @@ struct Args {
     /// Where to listen for applications.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Serve metrics for Prometheus (GET /metrics) there. Nobody is asked who they are: 127.0.0.1:9464 is for users of this host.
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
+    metrics: Option<String>,
     /// What to do when no packet waits.
     #[arg(long, value_enum)]
     idle: Option<Idle>,
@@ -63,9 +72,12 @@ impl Args {
             file.cores = self.cores;
         }
         file.preset = self.preset.or(file.preset);
+        file.machine.clusters = self.clusters.or(file.machine.clusters);
+        file.machine.hpus_per_cluster = self.hpus_per_cluster.or(file.machine.hpus_per_cluster);
         file.engine = self.engine.or(file.engine);
         file.schedule = self.schedule.or(file.schedule);
         file.socket = self.socket.or(file.socket);
+        file.metrics = self.metrics.or(file.metrics);
         file.idle = self.idle.or(file.idle);
         file.xdp_mode = self.xdp_mode.or(file.xdp_mode);
         Ok(Config::try_from(file)?)

@@ -21,11 +21,12 @@ use crate::context::{Context, Slot};
 use crate::counts::Counts;
 use crate::ecn;
 use crate::inbound::{Arrival, Routes};
+use crate::latency::Latencies;
 use crate::loader::Loader;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Stage, Task};
 use crate::schedule::Scheduler;
-use crate::statistics::{Latency, Statistics};
+use crate::statistics::Statistics;
 use crate::tasks::Parked;
 use crate::translator::Translator;
 
@@ -111,7 +112,7 @@ pub struct Engine {
     pub(crate) translator: Translator,
     pub(crate) transmit: Vec<Frame>,
     pub(crate) counts: Counts,
-    latency: Latency,
+    latencies: Latencies,
     first_arrival: Option<Duration>,
     last_feedback: Duration,
 }
@@ -158,7 +159,7 @@ impl Engine {
             translator: Translator::new(loader),
             transmit: Vec::with_capacity(TRANSMIT_BACKLOG + BATCH * 4),
             counts: Counts::default(),
-            latency: Latency::default(),
+            latencies: Latencies::default(),
             first_arrival: None,
             last_feedback: Duration::ZERO,
         })
@@ -186,7 +187,7 @@ impl Engine {
             taken = self.admit_batch(arrival);
             let released = self.resume_parked() + self.run_tasks(&clock, arrival);
             self.last_feedback = clock();
-            self.latency.record(released, self.last_feedback.saturating_sub(arrival));
+            self.latencies.record_total(released, self.last_feedback.saturating_sub(arrival));
             self.end_overdue(self.last_feedback);
         } else if self.timeouts > 0 {
             self.end_overdue(clock());
@@ -449,7 +450,7 @@ impl Engine {
             counts.merge(&context.counts);
         }
         let active = self.last_feedback.saturating_sub(self.first_arrival.unwrap_or_default());
-        Statistics { counts, latency: self.latency, active }
+        Statistics { counts, latencies: self.latencies.clone(), active }
     }
 }
 

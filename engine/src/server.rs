@@ -1,13 +1,11 @@
-//! The control socket: applications' requests, checked on threads of their own, carried out by the engine between two
-//! batches.
+//! The control socket, and the way to the control thread: applications' requests, checked on threads of their own, carried
+//! out by the engine between two batches.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -16,13 +14,15 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use spin_abi::control::{Reply, Request};
+use spin_abi::control::{Capabilities, Reply, Request, Stats};
 use spin_shm::Region;
 use spin_shm::channel as wire;
 
 use crate::config::Limits;
 use crate::install::{HOST_ADDRESS, Prepared, User};
 use crate::loader::Loader;
+use crate::metrics::{self, Endpoint, EndpointError, Listener};
+use crate::socket_file::{SocketError, SocketFile};
 
 /// Longest pause of a peer that is being sent an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -68,75 +68,106 @@ impl Responder {
     }
 }
 
-/// Why the control socket cannot be served.
+/// Why spind cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// Another spind is there.
-    #[error("another spind listens on {}: stop it, or choose another --socket", .0.display())]
-    Taken(PathBuf),
-    /// Something else is at that path.
-    #[error("{} exists and is no socket: choose another --socket", .0.display())]
-    NotASocket(PathBuf),
-    /// The system refused.
-    #[error("control socket {}: {source}; --socket PATH chooses another place", path.display())]
-    Io {
-        /// The socket.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// The control socket.
+    #[error("control socket: {0}; --socket PATH names one")]
+    Socket(#[from] SocketError),
+    /// Metrics.
+    #[error("metrics: {0}; --metrics ADDRESS:PORT or unix:PATH says where")]
+    Metrics(#[from] EndpointError),
+    /// There is no thread or no eventfd to be had.
+    #[error("cannot serve requests: {0}")]
+    Io(#[from] io::Error),
 }
 
-/// The listening socket, removed when dropped.
-pub struct Server {
-    path: PathBuf,
-    /// Which file it is: another one at the same path is not ours to remove.
-    file: Option<(u64, u64)>,
-    /// Until it serves.
-    listener: Option<(UnixListener, Sender<Ticket>)>,
-    tickets: Receiver<Ticket>,
+/// The way to the control thread, for any thread.
+#[derive(Clone)]
+pub struct Control {
+    tickets: Sender<Ticket>,
     wake: Arc<OwnedFd>,
+}
+
+impl Control {
+    /// Has the engine do something, and waits until it has.
+    ///
+    /// # Errors
+    /// The engine's refusal, or that spind is stopping.
+    pub fn ask(&self, work: Work) -> Result<Answer, String> {
+        let stopping = || "spind is stopping".to_owned();
+        let (reply, answer) = sync_channel(1);
+        self.tickets.send(Ticket { work, reply: Responder(reply) }).map_err(|_| stopping())?;
+        // The counter of an eventfd overflows after 2^64 - 1 wake-ups; otherwise this cannot fail.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        answer.recv().map_err(|_| stopping())?
+    }
+
+    /// All counters.
+    ///
+    /// # Errors
+    /// That spind is stopping.
+    pub fn stats(&self) -> Result<Stats, String> {
+        match self.ask(Work::Request(Request::Stats, User(0)))? {
+            Answer::Reply(Reply::Stats(stats), ..) => Ok(stats),
+            _ => Err("the engine gave an unexpected answer".to_owned()),
+        }
+    }
+}
+
+/// The listening sockets, removed when dropped.
+pub struct Server {
+    /// Until they are served.
+    listeners: Option<(UnixListener, Option<Listener>)>,
+    control: Control,
+    tickets: Receiver<Ticket>,
+    /// For their ends.
+    _files: (SocketFile, Option<SocketFile>),
 }
 
 /// What connection threads share.
 struct Shared {
     loader: Arc<Loader>,
     limits: Limits,
-    tickets: Sender<Ticket>,
-    wake: Arc<OwnedFd>,
+    capabilities: Capabilities,
+    control: Control,
     connections: Arc<Connections>,
 }
 
 impl Server {
-    /// Binds `path`, in a folder that is made if need be; those whom its file mode `mode` lets write may connect. Nobody is
-    /// served before [`Server::start`].
+    /// Binds the control socket to `path`, in a folder that is made if need be, and listens for those who want `metrics`;
+    /// whom the file mode `mode` lets write may connect. Nobody is served before [`Server::start`].
     ///
     /// # Errors
     /// See [`ServerError`].
-    pub fn bind(path: &Path, mode: u32) -> Result<Self, ServerError> {
-        let fail = |source| ServerError::Io { path: path.to_path_buf(), source };
-        remove_stale(path)?;
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
-            fs::create_dir(folder).map_err(fail)?;
-        }
-        let listener = UnixListener::bind(path).map_err(fail)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(fail)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| fail(errno.into()))?;
+    pub fn bind(path: &Path, mode: u32, metrics: Option<&Endpoint>) -> Result<Self, ServerError> {
+        let (listener, file) = SocketFile::listen(path, mode)?;
+        let (metrics, metrics_file) = metrics.map(|endpoint| endpoint.listen(mode)).transpose()?.unzip();
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let (sender, tickets) = channel();
-        let (path, file) = (path.to_path_buf(), file_at(path));
-        Ok(Self { path, file, listener: Some((listener, sender)), tickets, wake: Arc::new(wake) })
+        let control = Control { tickets: sender, wake: Arc::new(wake) };
+        let _files = (file, metrics_file.flatten());
+        Ok(Self { listeners: Some((listener, metrics)), control, tickets, _files })
     }
 
     /// Starts serving, with threads that have the privileges of this one.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(&mut self, loader: Arc<Loader>, limits: Limits) -> Result<(), ServerError> {
-        let Some((listener, tickets)) = self.listener.take() else { return Ok(()) };
-        let wake = self.wake.clone();
-        let shared = Arc::new(Shared { loader, limits, tickets, wake, connections: Arc::default() });
-        let thread = thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared));
-        thread.map(drop).map_err(|source| ServerError::Io { path: self.path.clone(), source })
+    pub fn start(
+        &mut self,
+        loader: Arc<Loader>,
+        limits: Limits,
+        capabilities: Capabilities,
+    ) -> Result<(), ServerError> {
+        let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
+        let control = self.control.clone();
+        let shared = Arc::new(Shared { loader, limits, capabilities, control, connections: Arc::default() });
+        thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared))?;
+        if let Some(listener) = metrics {
+            metrics::start(listener, self.control.clone())?;
+        }
+        Ok(())
     }
 
     /// The next request, if one waits.
@@ -152,50 +183,19 @@ impl Server {
     pub fn wait(&self, longest: Duration) -> rustix::io::Result<()> {
         // What is too long for the kernel is for ever.
         let timeout = Timespec::try_from(longest).ok();
-        match poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], timeout.as_ref()) {
+        match poll(&mut [PollFd::new(&self.control.wake, PollFlags::IN)], timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
         // EAGAIN when nothing was pending: as wanted.
-        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        let _ = rustix::io::read(&self.control.wake, &mut [0; 8]);
         Ok(())
     }
 
     /// An eventfd that ends [`Server::wait`].
     #[must_use]
     pub fn waker(&self) -> Arc<OwnedFd> {
-        self.wake.clone()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if self.file.is_some() && file_at(&self.path) == self.file {
-            // The folder may be another user's, and spind has given up the right to write there.
-            if let Err(error) = fs::remove_file(&self.path) {
-                tracing::warn!("control socket {} stays behind: {error}", self.path.display());
-            }
-        }
-    }
-}
-
-/// Device and inode of a file.
-fn file_at(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
-}
-
-/// Removes a socket that a killed spind left behind; nothing but a socket that nobody listens on.
-fn remove_stale(path: &Path) -> Result<(), ServerError> {
-    let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !file.file_type().is_socket() {
-        return Err(ServerError::NotASocket(path.to_path_buf()));
-    }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(ServerError::Taken(path.to_path_buf())),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|source| ServerError::Io { path: path.to_path_buf(), source })
-        }
-        Err(_) => Ok(()),
+        self.control.wake.clone()
     }
 }
 
@@ -293,7 +293,7 @@ impl Connection {
         }
         for context in std::mem::take(&mut self.owned) {
             // It may have been removed by request.
-            let _ = self.ask(Work::Request(Request::Remove { context }, User(0)));
+            let _ = self.shared.control.ask(Work::Request(Request::Remove { context }, User(0)));
         }
     }
 
@@ -333,7 +333,7 @@ impl Connection {
                 let prepared = Prepared::new(install, &blob, user.0, &self.shared.loader, &self.shared.limits)
                     .map_err(|error| error.to_string())?;
                 let host = prepared.host();
-                let Answer::Installed(context) = self.ask(Work::Install(Box::new(prepared)))? else {
+                let Answer::Installed(context) = self.shared.control.ask(Work::Install(Box::new(prepared)))? else {
                     return Err("the engine gave an unexpected answer".into());
                 };
                 if !persistent {
@@ -342,26 +342,20 @@ impl Connection {
                 let host_mem = host.as_ref().map_or(0, |region| region.len());
                 Ok((Reply::Installed { context, host_mem, host_address: HOST_ADDRESS }, Vec::new(), host))
             }
+            // Nothing of it changes: the engine is not asked.
+            Request::Capabilities => {
+                Ok((Reply::Capabilities(Box::new(self.shared.capabilities.clone())), Vec::new(), None))
+            }
             Request::Replay => self.reply_to(Work::Replay(blob)),
             other => self.reply_to(Work::Request(other, user)),
         }
     }
 
     fn reply_to(&self, work: Work) -> Result<Handled, String> {
-        match self.ask(work)? {
+        match self.shared.control.ask(work)? {
             Answer::Reply(reply, blob, host) => Ok((reply, blob, host)),
             Answer::Installed(_) => Err("the engine gave an unexpected answer".into()),
         }
-    }
-
-    /// Has the engine do something, and waits until it has.
-    fn ask(&self, work: Work) -> Result<Answer, String> {
-        let stopping = || "spind is stopping".to_owned();
-        let (reply, answer) = sync_channel(1);
-        self.shared.tickets.send(Ticket { work, reply: Responder(reply) }).map_err(|_| stopping())?;
-        // The counter of an eventfd overflows after 2^64 - 1 wake-ups; otherwise this cannot fail.
-        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
-        answer.recv().map_err(|_| stopping())?
     }
 }
 

@@ -3,55 +3,19 @@
 use std::fmt;
 use std::time::Duration;
 
+use spin_abi::control::LatencyInfo;
 use spin_abi::counters::Counter;
 
 use crate::counts::Counts;
-
-/// Time of packets in the engine. Times are taken once per batch: a packet's latency runs from the batch it arrived in
-/// to the batch end at which its buffer was given back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Latency {
-    packets: u64,
-    total: Duration,
-    min: Duration,
-    max: Duration,
-}
-
-impl Latency {
-    /// Records `packets` packets that all took `elapsed`.
-    pub fn record(&mut self, packets: u64, elapsed: Duration) {
-        if packets == 0 {
-            return;
-        }
-        self.min = if self.packets == 0 { elapsed } else { self.min.min(elapsed) };
-        self.max = self.max.max(elapsed);
-        self.total += elapsed.saturating_mul(u32::try_from(packets).unwrap_or(u32::MAX));
-        self.packets += packets;
-    }
-
-    /// Adds the packets of another thread.
-    fn merge(&mut self, other: &Self) {
-        if other.packets == 0 {
-            return;
-        }
-        self.min = if self.packets == 0 { other.min } else { self.min.min(other.min) };
-        self.max = self.max.max(other.max);
-        self.total += other.total;
-        self.packets += other.packets;
-    }
-
-    fn average_ns(&self) -> f64 {
-        ratio(self.total.as_nanos() as f64, self.packets)
-    }
-}
+use crate::latency::Latencies;
 
 /// What [`fmt::Display`] prints.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
     /// All counters of engine and contexts.
     pub counts: Counts,
-    /// Packet latency.
-    pub latency: Latency,
+    /// Times of packets and handlers.
+    pub latencies: Latencies,
     /// From the first batch received to the last one finished.
     pub active: Duration,
 }
@@ -60,7 +24,7 @@ impl Statistics {
     /// Adds those of another thread that worked at the same time.
     pub fn merge(&mut self, other: &Self) {
         self.counts.merge(&other.counts);
-        self.latency.merge(&other.latency);
+        self.latencies.merge(&other.latencies);
         self.active = self.active.max(other.active);
     }
 }
@@ -73,6 +37,15 @@ fn gbit_per_s(bytes: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { bytes as f64 * 8.0 / time.as_nanos() as f64 }
 }
 
+/// Nothing is said of what was never measured.
+fn quantiles(f: &mut fmt::Formatter<'_>, name: &str, latency: &LatencyInfo) -> fmt::Result {
+    let LatencyInfo { count, p50_ns, p99_ns, p999_ns, .. } = latency;
+    if *count == 0 {
+        return Ok(());
+    }
+    writeln!(f, "\t{name}: p50: {p50_ns} ns; p99: {p99_ns} ns; p99.9: {p999_ns} ns")
+}
+
 const LINE: &str = "----------------------------------------";
 
 impl fmt::Display for Statistics {
@@ -80,7 +53,7 @@ impl fmt::Display for Statistics {
         let count = |counter| self.counts.get(counter);
         let (rx, rx_bytes) = (count(Counter::RxPackets), count(Counter::RxBytes));
         let (tx, tx_bytes) = (count(Counter::TxPackets), count(Counter::TxBytes));
-        let latency = &self.latency;
+        let [total, queueing, handler] = self.latencies.infos();
         writeln!(f, "###### Statistics ######")?;
         writeln!(f, "NIC inbound engine:")?;
         writeln!(f, "\tPackets: {rx}; Bytes: {rx_bytes}")?;
@@ -89,10 +62,13 @@ impl fmt::Display for Statistics {
         writeln!(
             f,
             "\tPacket latency: avg: {:.3} ns; min: {} ns; max: {} ns (per batch)",
-            latency.average_ns(),
-            latency.min.as_nanos(),
-            latency.max.as_nanos()
+            ratio(total.sum_ns as f64, total.count),
+            total.min_ns,
+            total.max_ns
         )?;
+        quantiles(f, "Packet latency", &total)?;
+        quantiles(f, "Queueing (sampled)", &queueing)?;
+        quantiles(f, "Handlers (sampled)", &handler)?;
         writeln!(f, "\tHER stalls: {}", count(Counter::HerStalls))?;
         writeln!(f, "{LINE}")?;
         writeln!(f, "NIC outbound engine:")?;
@@ -117,24 +93,31 @@ impl fmt::Display for Statistics {
 
 #[cfg(test)]
 mod tests {
-    use super::{Latency, Statistics};
+    use super::Statistics;
     use crate::counts::Counts;
+    use crate::latency::Latencies;
     use spin_abi::counters::Counter;
     use std::time::Duration;
 
     #[test]
     fn prints_averages_and_survives_zeros() {
         let mut counts = Counts::default();
-        let empty = Statistics { counts: counts.clone(), latency: Latency::default(), active: Duration::ZERO };
+        let empty = Statistics { counts: counts.clone(), latencies: Latencies::default(), active: Duration::ZERO };
         assert!(empty.to_string().contains("Packets: 0; Bytes: 0"));
         counts.add(Counter::RxPackets, 2);
         counts.add(Counter::RxBytes, 300);
-        let mut latency = Latency::default();
-        latency.record(1, Duration::from_nanos(10));
-        latency.record(1, Duration::from_nanos(20));
-        let text = Statistics { counts, latency, active: Duration::from_nanos(2400) }.to_string();
+        assert!(!empty.to_string().contains("p50"), "{empty}");
+        let mut latencies = Latencies::default();
+        latencies.record_total(1, Duration::from_nanos(10));
+        latencies.record_total(1, Duration::from_nanos(20));
+        latencies.sample_handler(Duration::from_nanos(7));
+        let text = Statistics { counts, latencies, active: Duration::from_nanos(2400) }.to_string();
         assert!(text.contains("Avg packet length: 150.000 B"), "{text}");
         assert!(text.contains("Feedback throughput: 1.000 Gbit/s"), "{text}");
         assert!(text.contains("avg: 15.000 ns; min: 10 ns; max: 20 ns"), "{text}");
+        assert!(
+            text.contains("\tPacket latency: p50: 10 ns; p99: 20 ns; p99.9: 20 ns\n\tHandlers (sampled): p50: 7 ns"),
+            "{text}"
+        );
     }
 }

@@ -138,12 +138,13 @@ fn says_what_is_wrong_with_a_source() {
 fn says_what_is_wrong_with_a_call() {
     let handler = source("counter");
     let handler = handler.to_str().unwrap();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["-o", "/nowhere/x.elf"], "no source file"),
         (&[handler], "no output given"),
         (&["/nowhere/x.c", "-o", "x.elf"], "cannot read /nowhere/x.c"),
         (&[handler, "-o"], "-o needs a value"),
-        (&[handler, "-o", "x.elf", "--preset", "huge"], "pspin or fpspin"),
+        (&[handler, "-o", "x.elf", "--preset", "huge"], "pspin, fpspin or a FILE.ld"),
+        (&[handler, "-o", "x.elf", "--preset", "/nowhere/x.ld"], "cannot read /nowhere/x.ld"),
         (&[handler, "-o", "x.elf", "--frob"], "unknown option --frob"),
     ];
     for (arguments, expected) in cases {

@@ -188,6 +188,16 @@ fn nonsense_on_the_control_socket_harms_nobody() {
     let spind = Spind::start(&["--nic", "loopback"]);
     let mut client = Client::connect(spind.socket()).unwrap();
     client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
+    for json in [r#"{"request":"capabilities","of":[[[]]]}"#, r#"{"request":"capability"}"#, r#""capabilities""#, "[]"]
+    {
+        let mut stream = UnixStream::connect(spind.socket()).unwrap();
+        let length = u32::try_from(json.len()).unwrap();
+        for _ in 0..2 {
+            let blob = spin_abi::control::Preamble { json: length, blob: 3 }.encode();
+            // spind may have hung up after the first.
+            let _ = stream.write_all(&[&blob, json.as_bytes(), b"???"].concat());
+        }
+    }
     let preamble = spin_abi::control::Preamble { json: 20, blob: u32::from(u16::MAX) }.encode();
     let mut seed = 1u32;
     for round in 0..300 {
@@ -416,6 +426,8 @@ fn clear_errors_for_what_a_user_gets_wrong() {
     assert!(fails(&["--nic", "carrier-pigeon"]).contains("\"carrier-pigeon\" is not a NIC"));
     let missing = fails(&["--iface", "nosuch0"]);
     assert!(missing.contains("nosuch0") && missing.contains("lo"), "names those that exist: {missing}");
+    let clusters = fails(&["--nic", "loopback", "--clusters", "5"]);
+    assert!(clusters.contains("machine.clusters 5: between 1 and 4"), "{clusters}");
     assert!(fails(&["--nic", "pcap:/nonexistent,/tmp/x"]).contains("/nonexistent"));
     let bad_rule = folder.path().join("spind.toml");
     let image = image_file(&folder, "udp_pingpong");

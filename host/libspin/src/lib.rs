@@ -21,8 +21,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+pub use spin_abi::control::{Capabilities, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
 pub use spin_abi::control::{Checks, Engine, Full, Isolation, Placement, RunInfo};
-pub use spin_abi::control::{ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, SourceLine, Stats};
+pub use spin_abi::control::{ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, SourceLine, Stats, ThreadInfo};
 use spin_abi::control::{Reply, Request};
 use spin_shm::channel::{self, ChannelError};
 pub use spin_shm::{OutOfBounds, Region};
@@ -136,6 +137,18 @@ impl Client {
     pub fn contexts(&mut self) -> Result<Vec<ContextInfo>, Error> {
         match self.call(&Request::List, &[])?.0 {
             Reply::Contexts { contexts } => Ok(contexts),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Asks what spind and its machine offer: sizes of memories, longest packet, limits, what holds for packets. Nothing of it
+    /// changes while spind runs.
+    ///
+    /// # Errors
+    /// When the connection breaks; [`Error::Refused`] by a spind that does not know the request.
+    pub fn capabilities(&mut self) -> Result<Capabilities, Error> {
+        match self.call(&Request::Capabilities, &[])?.0 {
+            Reply::Capabilities(capabilities) => Ok(*capabilities),
             other => Err(unexpected(&other)),
         }
     }

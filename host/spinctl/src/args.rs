@@ -32,6 +32,12 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show what spind offers: machine, sizes of its memories, longest packet, limits, guarantees.
+    Capabilities {
+        /// Machine-readable.
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove a context.
     Rm {
         /// Its id or name.

@@ -54,6 +54,9 @@ fn run(args: &Args) -> Result<(), Error> {
         }
         Command::List { json } => show::contexts(&mut stdout().lock(), &spind.contexts()?, *json)?,
         Command::Stats { json } => show::stats(&mut stdout().lock(), &spind.stats()?, *json)?,
+        Command::Capabilities { json } => {
+            show::capabilities(&mut stdout().lock(), &spind.capabilities()?, *json)?;
+        }
         Command::Rm { context } => {
             let id = find(&mut spind, context)?;
             spind.remove(id)?;

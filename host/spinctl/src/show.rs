@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use libspin::{ContextInfo, RunInfo, Stats};
+use libspin::{Capabilities, ContextInfo, Guarantees, LatencyInfo, RunInfo, Stats};
 
 /// Prints `list`.
 pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> io::Result<()> {
@@ -35,6 +35,7 @@ pub fn stats(out: &mut impl Write, stats: &Stats, json: bool) -> io::Result<()> 
     counters(out, &stats.nic_counters)?;
     writeln!(out, "engine:")?;
     counters(out, &stats.engine)?;
+    latencies(out, &stats.latencies)?;
     for context in &stats.contexts {
         writeln!(out, "context {} ({}): {}", context.context, context.name, context.rules.join(" or "))?;
         writeln!(out, "  {}", how(&context.run))?;
@@ -46,6 +47,65 @@ pub fn stats(out: &mut impl Write, stats: &Stats, json: bool) -> io::Result<()> 
         }
     }
     Ok(())
+}
+
+/// Prints `capabilities`.
+pub fn capabilities(out: &mut impl Write, all: &Capabilities, json: bool) -> io::Result<()> {
+    if json {
+        return writeln!(out, "{}", serde_json::to_string_pretty(all)?);
+    }
+    let (machine, limits) = (&all.machine, &all.limits);
+    let (clusters, hpus) = (machine.clusters, machine.hpus_per_cluster);
+    let hpus = format!("{clusters} clusters x {hpus} HPUs, on {} thread(s)", all.threads);
+    let l1 = format!("{} per cluster, up to {} of it scratchpad", bytes(machine.l1), bytes(machine.scratchpad));
+    let instructions = limits.instruction_limit.map(|limit| format!(", {limit} instructions")).unwrap_or_default();
+    let rows = [
+        ("spind", format!("{}, control protocol {}", all.version, all.protocol)),
+        ("nic", all.nic.clone()),
+        ("machine", hpus),
+        ("L1", l1),
+        ("L2 data", bytes(machine.l2_data)),
+        ("handler memory", bytes(machine.handler_mem)),
+        ("L2 packet buffer", bytes(machine.l2_packet)),
+        ("program memory", bytes(machine.program)),
+        ("stack", format!("{} per task", bytes(machine.stack))),
+        ("longest frame", format!("{} B, {} B behind the Ethernet header", all.max_frame, all.max_payload)),
+        ("contexts", format!("at most {}", limits.contexts)),
+        ("message queues", format!("{}, {} packets waiting", limits.queues, limits.hers)),
+        ("host memory", format!("at most {} per context", bytes(limits.host_mem))),
+        ("handler's time", format!("at most {} us{instructions}", limits.watchdog_us)),
+        ("image file", format!("at most {}", bytes(limits.image))),
+        ("connections", format!("at most {} per user", limits.connections)),
+        ("engine", all.engine.clone()),
+        ("checks", all.checks.join(", ")),
+        ("isolation", all.isolation.join(", ")),
+        ("placement", all.placement.join(", ")),
+    ];
+    rows.iter().try_for_each(|(name, value)| writeln!(out, "{name:<22} {value}"))?;
+    guarantees(out, &all.guarantees)
+}
+
+fn guarantees(out: &mut impl Write, all: &Guarantees) -> io::Result<()> {
+    let rows = [
+        ("header first", all.header_first),
+        ("in order", all.in_order),
+        ("reliable", all.reliable),
+        ("unmatched to kernel", all.unmatched_to_kernel),
+        ("matched to kernel", all.matched_to_kernel),
+    ];
+    for (name, holds) in rows {
+        writeln!(out, "{name:<22} {}", if holds { "yes" } else { "no" })?;
+    }
+    let clock = all.clock_hz.map_or("counts instructions".to_owned(), |hz| format!("{hz} Hz"));
+    writeln!(out, "{:<22} {clock}", "cycle counter")
+}
+
+/// A size in the largest unit of which it is a whole number.
+fn bytes(size: impl Into<u64>) -> String {
+    let size = size.into();
+    let whole =
+        [("GiB", 30), ("MiB", 20), ("KiB", 10)].into_iter().find(|(_, shift)| size != 0 && size % (1 << shift) == 0);
+    whole.map_or_else(|| format!("{size} B"), |(unit, shift)| format!("{} {unit}", size >> shift))
 }
 
 /// How a context's handlers are run, in words.
@@ -72,10 +132,38 @@ fn counters(out: &mut impl Write, counters: &[(String, u64)]) -> io::Result<()> 
     Ok(())
 }
 
+fn latencies(out: &mut impl Write, latencies: &[LatencyInfo]) -> io::Result<()> {
+    let mut measured = latencies.iter().filter(|latency| latency.count > 0).peekable();
+    if measured.peek().is_none() {
+        return Ok(());
+    }
+    writeln!(out, "latency in ns:  {:>12} {:>12} {:>12} {:>12} {:>12}", "count", "p50", "p99", "p99.9", "max")?;
+    for LatencyInfo { name, count, p50_ns, p99_ns, p999_ns, max_ns, .. } in measured {
+        writeln!(out, "  {name:<13} {count:>12} {p50_ns:>12} {p99_ns:>12} {p999_ns:>12} {max_ns:>12}")?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::stats;
+    use super::{bytes, capabilities, stats};
     use libspin::{ContextInfo, FaultInfo, RunInfo, SourceLine, Stats};
+
+    #[test]
+    fn sizes_are_shown_in_whole_units() {
+        let shown = [0, 1000, 1 << 10, 960 << 10, 3 << 20, 1 << 30].map(|size: u64| bytes(size));
+        assert_eq!(shown, ["0 B", "1000 B", "1 KiB", "960 KiB", "3 MiB", "1 GiB"]);
+    }
+
+    #[test]
+    fn capabilities_of_another_version_are_shown_as_far_as_they_are_known() {
+        let text = r#"{"nic": "veth1", "max_frame": 1514, "shiny": [1], "engine": "steam", "checks": ["page", "bit"]}"#;
+        let known = serde_json::from_str(text).unwrap();
+        let mut out = Vec::new();
+        capabilities(&mut out, &known, false).unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        assert!(shown.contains("longest frame          1514 B") && shown.contains("page, bit"), "{shown}");
+    }
 
     /// A fault as a spind says it that knows nothing of source lines.
     const FAULT: &str = r#"{"handler": "payload", "symbol": "dig+0x4",

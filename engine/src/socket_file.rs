@@ -1,0 +1,83 @@
+//! Unix sockets in the file system: bound over nothing but a stale socket, removed at the end.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Why a socket cannot be had at some path.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// Another spind is there.
+    #[error("another spind listens on {}: stop it, or choose another path", .0.display())]
+    Taken(PathBuf),
+    /// Something else is at that path.
+    #[error("{} exists and is no socket: choose another path", .0.display())]
+    NotASocket(PathBuf),
+    /// The system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The file of a listening socket, removed when dropped.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Which file it is: another one at the same path is not ours to remove.
+    file: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    /// Listens at `path`, in a folder that is made if need be; those whom its file mode `mode` lets write may connect.
+    ///
+    /// # Errors
+    /// See [`SocketError`].
+    pub fn listen(path: &Path, mode: u32) -> Result<(UnixListener, Self), SocketError> {
+        let fail = |source| SocketError::Io { path: path.to_path_buf(), source };
+        remove_stale(path)?;
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
+            fs::create_dir(folder).map_err(fail)?;
+        }
+        let listener = UnixListener::bind(path).map_err(fail)?;
+        let bound = Self { path: path.to_path_buf(), file: file_at(path) };
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(fail)?;
+        Ok((listener, bound))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.file.is_some() && file_at(&self.path) == self.file {
+            // The folder may be another user's, and spind has given up the right to write there.
+            if let Err(error) = fs::remove_file(&self.path) {
+                tracing::warn!("socket {} stays behind: {error}", self.path.display());
+            }
+        }
+    }
+}
+
+/// Device and inode of a file.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// Removes a socket that a killed spind left behind; nothing but a socket that nobody listens on.
+fn remove_stale(path: &Path) -> Result<(), SocketError> {
+    let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !file.file_type().is_socket() {
+        return Err(SocketError::NotASocket(path.to_path_buf()));
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(SocketError::Taken(path.to_path_buf())),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|source| SocketError::Io { path: path.to_path_buf(), source })
+        }
+        Err(_) => Ok(()),
+    }
+}

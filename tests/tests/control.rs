@@ -1,0 +1,130 @@
+//! What spind tells of itself over the loopback NIC: its machine, its capabilities, its metrics.
+
+use std::fs;
+
+use etherparse::PacketBuilder;
+use libspin::{Client, Install};
+use rustix::process::Signal;
+use spin_nic::pcap::{Packet, read_all, write_all};
+use spin_tests::Spind;
+
+const PORT: u16 = 9999;
+
+fn udp(payload: &[u8]) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .udp(1234, PORT);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, payload).expect("a vector takes all");
+    frame
+}
+
+fn image(handler: &str) -> Vec<u8> {
+    spin_handlers::build(&spin_handlers::source(handler))
+}
+
+fn install(client: &mut Client, handler: &str, name: &str) {
+    let rules = vec![format!("udp dport {PORT}")];
+    client.install(&Install { name: name.into(), rules, ..Install::default() }, &image(handler)).expect("installs");
+}
+
+/// The number of answers to `count` datagrams.
+fn answers(client: &mut Client, count: usize) -> usize {
+    let frames: Vec<_> = (0..count).map(|_| Packet::whole(0, udp(b"hello"))).collect();
+    read_all(&client.replay(&write_all(&frames)).expect("loopback replays")).expect("spind writes captures").len()
+}
+
+#[test]
+fn handlers_run_on_a_machine_of_other_sizes() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("spind.toml");
+    let sizes =
+        "[machine]\nhpus_per_cluster = 8\nl1_size = 0x1_0000\nl2_packet_base = 0x1cff_1000\nl2_packet_size = 0xf000\n";
+    fs::write(&config, format!("nic = 'loopback'\n{sizes}")).unwrap();
+    let options = ["--config", config.to_str().unwrap(), "--clusters", "3", "--hpus-per-cluster", "5"];
+    let spind = Spind::start(&options);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    install(&mut client, "udp_pingpong", "");
+    assert_eq!(answers(&mut client, 64), 64);
+    let scratchpad = Install { rules: vec!["any".into()], scratchpad: 0x6001, ..Install::default() };
+    let refused = client.install(&scratchpad, &image("udp_pingpong")).unwrap_err().to_string();
+    assert!(refused.contains("scratchpad") && refused.contains("24576"), "64 KiB less five HPUs' windows: {refused}");
+}
+
+/// The paper's 4 MiB of handler memory, used by an image that is linked for them.
+#[test]
+fn an_image_is_linked_for_a_map_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, map) = (folder.path().join("spind.toml"), folder.path().join("paper.ld"));
+    let sizes = "[machine]\nhandler_mem_size = 0x40_0000\nl2_packet_base = 0x1c70_0000\n";
+    fs::write(&config, format!("nic = 'loopback'\n{sizes}")).unwrap();
+    let preset = spin_handlers::folder().join("sdk/link/pspin.ld");
+    let paper = fs::read_to_string(preset).unwrap().replace("LENGTH = 1M", "LENGTH = 4M");
+    fs::write(&map, paper).unwrap();
+    let source = folder.path().join("large.c");
+    let text = "SPIN_HANDLER_DATA char all[3 << 20]; void payload_handler(handler_args_t *args) { (void)args; all[sizeof all - 1]++; }";
+    fs::write(&source, format!("#include <spin.h>\n{text}\n")).unwrap();
+    let image = spin_handlers::try_build(&[&source], &["--preset", map.to_str().unwrap()]).unwrap();
+
+    let spind = Spind::start(&["--config", config.to_str().unwrap()]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    let any = Install { rules: vec!["any".into()], ..Install::default() };
+    client.install(&any, &image).unwrap();
+    assert_eq!(answers(&mut client, 1), 0);
+    let context = &client.contexts().unwrap()[0];
+    assert_eq!(context.faults, [], "its last byte is there");
+    assert!(context.counters.contains(&("payload_runs".into(), 1)), "{:?}", context.counters);
+
+    let other = Spind::start(&["--nic", "loopback"]);
+    let refused = Client::connect(other.socket()).unwrap().install(&any, &image).unwrap_err().to_string();
+    assert!(refused.contains("handler memory (0x1c300000, 1048576 bytes)"), "{refused}");
+}
+
+#[test]
+fn capabilities_are_those_of_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("spind.toml");
+    let sizes = "[sizes]\nqueues = 99\n[limits]\ncontexts = 7\nwatchdog_us = 3000\n";
+    fs::write(&config, format!("nic = 'loopback'\npreset = 'fpspin'\n{sizes}")).unwrap();
+    let spind = Spind::start(&["--config", config.to_str().unwrap(), "--clusters", "1", "--engine", "interp"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    let all = client.capabilities().unwrap();
+    assert_eq!((all.machine.clusters, all.machine.hpus_per_cluster, all.threads), (1, 8, 1));
+    assert_eq!((all.machine.l1, all.machine.scratchpad), (256 << 10, 192 << 10));
+    assert_eq!((all.limits.queues, all.limits.contexts, all.limits.watchdog_us), (99, 7, 3000));
+    assert_eq!((all.engine.as_str(), all.protocol), ("interp", spin_abi::control::VERSION));
+    assert_eq!(all.max_payload + 14, all.max_frame);
+    assert!(all.guarantees.header_first && !all.guarantees.unmatched_to_kernel, "there is no kernel below loopback");
+    // What is said is what is held to.
+    for (scratchpad, fits) in [(all.machine.scratchpad, true), (all.machine.scratchpad + 1, false)] {
+        let install = Install { rules: vec!["any".into()], scratchpad, ..Install::default() };
+        assert_eq!(client.install(&install, &image("udp_pingpong")).is_ok(), fits);
+    }
+    let shown = spind.ctl_ok(&["capabilities"]);
+    for row in ["machine                1 clusters x 8 HPUs, on 1 thread(s)", "checks                 page, exact"] {
+        assert!(shown.contains(row), "{row:?} in\n{shown}");
+    }
+    let json = spind.ctl_ok(&["capabilities", "--json"]);
+    assert!(json.contains("\"max_frame\": "), "{json}");
+}
+
+#[test]
+fn latencies_are_told_while_it_runs_and_at_its_end() {
+    let mut spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    assert!(!spind.ctl_ok(&["stats"]).contains("latency"), "nothing was measured");
+    install(&mut client, "udp_pingpong", "");
+    assert_eq!(answers(&mut client, 100), 100);
+    let stats = client.stats().unwrap();
+    let total = stats.latencies.iter().find(|latency| latency.name == "total").unwrap();
+    assert_eq!(total.count, 100);
+    assert!(total.min_ns > 0 && total.min_ns <= total.p50_ns && total.p50_ns <= total.p99_ns);
+    assert!(total.p99_ns <= total.p999_ns && total.p999_ns <= total.max_ns);
+    let shown = spind.ctl_ok(&["stats"]);
+    assert!(shown.contains("p99.9") && shown.contains("\n  total                  100 "), "{shown}");
+    spind.signal(Signal::TERM);
+    let (_, printed) = spind.wait();
+    let line =
+        format!("\tPacket latency: p50: {} ns; p99: {} ns; p99.9: {} ns", total.p50_ns, total.p99_ns, total.p999_ns);
+    assert!(printed.contains(&line), "{line:?} in\n{printed}");
+}
