@@ -284,6 +284,9 @@ pub struct Install {
     /// HPUs of each cluster that its tasks may hold at a time: `None` = 1. A task holds one while it waits, for memory to change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hpus: Option<u32>,
+    /// What its handlers return decides what becomes of packets: see [`crate::verdict`].
+    #[serde(skip_serializing_if = "is_default")]
+    pub verdicts: bool,
     /// Stay after this connection closes.
     pub persistent: bool,
 }
@@ -391,6 +394,8 @@ pub struct RunInfo {
     pub full: Full,
     /// HPUs of each cluster that its tasks may hold at a time.
     pub hpus: u32,
+    /// Its handlers return verdicts.
+    pub verdicts: bool,
 }
 
 /// A fault with the names that the image gives its addresses.

@@ -65,6 +65,10 @@ counters! {
     EcnMarked "ecn_marked" "frames marked as having met congestion, since much of their context's share of the packet buffer was taken"
     Parked "parked" "times a handler was left where it waits, for others to run"
     DropNoMpq "drop_no_mpq" "frames of a new message while every message queue was taken by open messages"
+    Passed "passed_verdict" "frames that a handler's verdict left to the kernel; the NIC queue counts which got there"
+    DropVerdict "drop_verdict" "frames discarded because a handler's verdict said so"
+    DropVerdictBytes "drop_verdict_bytes" "bytes of those frames"
+    BadVerdicts "bad_verdicts" "handlers that returned no verdict where one was asked for"
 }
 
 /// Adds the values of counters to those of the same names, and appends the others.

@@ -7,6 +7,7 @@
 //! * [`regs`]: the HPU driver page (task registers, command issue, doorbell).
 //! * [`command`]: the words a handler writes to issue a command, decoded.
 //! * [`fault`]: why a handler was ended.
+//! * [`verdict`]: what a handler's return value decides.
 //! * [`rules`]: compiled matching rules, evaluated by the XDP program and by the matcher alike.
 //! * [`counters`]: one counter per cause, with its name and meaning.
 //! * [`control`]: the messages between applications and spind.
@@ -22,3 +23,4 @@ pub mod fault;
 pub mod map;
 pub mod regs;
 pub mod rules;
+pub mod verdict;

@@ -106,6 +106,7 @@ impl Daemon {
             sizes: config.sizes,
             schedule: config.schedule,
             idle: config.idle,
+            go: Arc::default(),
             stop: stop.clone(),
             start: Instant::now(),
             ended: server.waker(),
@@ -116,6 +117,7 @@ impl Daemon {
         for (prepared, context) in contexts.into_iter().zip(&config.contexts) {
             daemon.install(prepared).map_err(|source| failed(context, source))?;
         }
+        daemon.common.go.store(true, Relaxed);
         daemon.server.start(loader, config.limits, capabilities)?;
         tracing::info!("listening on {}", config.socket.display());
         Ok(daemon)

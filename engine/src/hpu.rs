@@ -113,6 +113,12 @@ impl Hpu {
         self.station.slot.device_touched()
     }
 
+    /// What the handler returned that has returned last, for contexts whose handlers return something.
+    #[must_use]
+    pub fn result(&self) -> u32 {
+        self.station.slot.result()
+    }
+
     /// Runs one handler to its end, or to where it waits. `packet` is the one in L2, the frame itself.
     pub fn run(
         &mut self,

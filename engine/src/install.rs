@@ -257,6 +257,7 @@ const fn options(run: &RunInfo, any_device: bool) -> Options {
         counting: run.instruction_limit.is_some(),
         observe: matches!(run.engine, Kinds::Check),
         any_device,
+        result: run.verdicts,
     }
 }
 
@@ -283,7 +284,7 @@ fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunIn
     };
     let weight = limit("weight", Some(install.weight.unwrap_or(1).into()), MOST_WEIGHT.into())?;
     let hpus = limit("HPUs", Some(install.hpus.unwrap_or(1).into()), loader.machine.hpus_per_cluster.into())?;
-    let Install { checks, isolation, placement, message_timeout_us, full, .. } = *install;
+    let Install { checks, isolation, placement, message_timeout_us, full, verdicts, .. } = *install;
     if message_timeout_us.is_some() {
         limit("message timeout in microseconds", message_timeout_us, u64::MAX)?;
     }
@@ -298,6 +299,7 @@ fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunIn
         weight: saturate(weight),
         full,
         hpus: saturate(hpus),
+        verdicts,
     })
 }
 
@@ -426,9 +428,9 @@ impl Engine {
         let held: Vec<_> = self.messages.of_context(slot).collect();
         for mpq in held {
             let (nic, counts) = (&mut self.nic, &mut self.counts);
-            self.mpqs.reset(mpq, |frame| {
+            self.mpqs.reset(mpq, |packet| {
                 counts.add(Counter::DropRemoved, 1);
-                nic.recycle(frame);
+                nic.recycle(packet.frame);
             });
             self.messages.release(mpq);
         }

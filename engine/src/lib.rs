@@ -17,6 +17,7 @@
 //! * [`memory`]: what of an image and a context lies where, and the spaces that show it.
 //! * [`loader`], [`translator`]: images and translations, shared between contexts.
 //! * [`install`]: checking, installing and removing contexts.
+//! * [`stamp`]: when a packet arrived.
 //! * [`counts`], [`latency`], [`statistics`]: counters, histograms of times, and PsPIN's statistics block.
 //! * [`capabilities`]: what applications can know before they choose handlers.
 //! * [`config`]: configuration file and its checks.
@@ -52,6 +53,7 @@ pub mod replay;
 pub mod schedule;
 pub mod server;
 pub mod socket_file;
+pub mod stamp;
 pub mod statistics;
 pub mod tasks;
 pub mod threads;

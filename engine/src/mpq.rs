@@ -312,9 +312,9 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     }
 
     /// Gives up the current message of a queue, or the one that is about to begin there, with all its packets that are here or
-    /// still to come. `sink` gets those that
-    /// no task has; [`Mpqs::feedback`] leaves the others in [`Mpqs::take_dead`]. Returns whether the queue holds nothing any more.
-    pub fn kill(&mut self, mpq: MpqId, sink: impl FnMut(P)) -> bool {
+    /// still to come. Those that are here are in [`Mpqs::take_dead`] as soon as no task of the message is in flight. Returns
+    /// whether the queue holds nothing any more.
+    pub fn kill(&mut self, mpq: MpqId) -> bool {
         if self.is_dead(mpq) {
             return false;
         }
@@ -327,7 +327,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         queue.length += u32::from(kept);
         queue.state = State::Dying;
         if queue.in_flight == 0 {
-            self.bury(mpq, sink);
+            self.bury(mpq);
         }
         self.queues[mpq.0 as usize].state == State::Free
     }
@@ -339,10 +339,10 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     }
 
     /// Hands over the packets of a dying message that has no task in flight.
-    fn bury(&mut self, mpq: MpqId, mut sink: impl FnMut(P)) {
+    fn bury(&mut self, mpq: MpqId) {
         for _ in 0..std::mem::take(&mut self.queues[mpq.0 as usize].length) {
             if let Some(packet) = self.pop(mpq) {
-                sink(packet);
+                self.dead.push(packet);
             }
         }
         let queue = &mut self.queues[mpq.0 as usize];
@@ -353,7 +353,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         }
     }
 
-    /// The packets of messages that were killed while a task was in flight, which has come to its end.
+    /// A packet of a message that was killed.
     pub fn take_dead(&mut self) -> Option<P> {
         self.dead.pop()
     }
@@ -443,11 +443,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
                 self.end_message(mpq);
             }
             (State::Dying, _) if queue.in_flight > 0 => {}
-            (State::Dying, _) => {
-                let mut dead = std::mem::take(&mut self.dead);
-                self.bury(mpq, |packet| dead.push(packet));
-                self.dead = dead;
-            }
+            (State::Dying, _) => self.bury(mpq),
             (state, stage) => panic!("feedback of a {stage:?} task in state {state:?}"),
         }
         self.list_if_ready(mpq);

@@ -26,6 +26,7 @@ use crate::loader::Loader;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Stage, Task};
 use crate::schedule::Scheduler;
+use crate::stamp::Stamp;
 use crate::statistics::Statistics;
 use crate::tasks::Parked;
 use crate::translator::Translator;
@@ -49,6 +50,28 @@ pub struct Binding {
     pub home: u32,
     /// Its number among all messages.
     pub message: u64,
+}
+
+/// A frame that is queued with its message.
+#[derive(Debug)]
+pub struct Packet {
+    /// The frame.
+    pub frame: Frame,
+    /// When it arrived.
+    pub arrived: Stamp,
+    /// A handler wants the kernel to have it.
+    pub passes: bool,
+}
+
+/// Where the packets of a message go that is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// There was no room for it.
+    Killed,
+    /// A handler did not want it.
+    Dropped,
+    /// A handler left it to the kernel.
+    Passed,
 }
 
 impl Owned for Binding {
@@ -98,7 +121,9 @@ pub struct Engine {
     /// Id of the context installed last.
     pub(crate) next_id: u32,
     pub(crate) messages: Messages,
-    pub(crate) mpqs: Mpqs<Binding, Frame>,
+    pub(crate) mpqs: Mpqs<Binding, Packet>,
+    /// By queue: why its message was given up, if it was.
+    pub(crate) gone: Box<[Gone]>,
     pub(crate) scheduler: Scheduler,
     /// HERs that there is room for.
     pub(crate) hers: u32,
@@ -111,8 +136,12 @@ pub struct Engine {
     pub(crate) executor: Rc<Executor>,
     pub(crate) translator: Translator,
     pub(crate) transmit: Vec<Frame>,
+    /// Frames for the kernel.
+    passing: Vec<Frame>,
     pub(crate) counts: Counts,
-    latencies: Latencies,
+    pub(crate) latencies: Latencies,
+    /// When the packet arrived whose buffer was given back last.
+    released: Stamp,
     first_arrival: Option<Duration>,
     last_feedback: Duration,
 }
@@ -150,6 +179,7 @@ impl Engine {
                 sizes.hers,
                 Latch { context: Binding { slot: Slot(0), home: 0, message: 0 }, header: false, completion: false },
             ),
+            gone: vec![Gone::Killed; sizes.queues as usize].into(),
             scheduler: Scheduler::new(schedule),
             hers: sizes.hers,
             parked: Vec::new(),
@@ -158,8 +188,10 @@ impl Engine {
             executor: executor()?,
             translator: Translator::new(loader),
             transmit: Vec::with_capacity(TRANSMIT_BACKLOG + BATCH * 4),
+            passing: Vec::with_capacity(BATCH),
             counts: Counts::default(),
             latencies: Latencies::default(),
+            released: Stamp::at(Duration::ZERO),
             first_arrival: None,
             last_feedback: Duration::ZERO,
         })
@@ -187,7 +219,8 @@ impl Engine {
             taken = self.admit_batch(arrival);
             let released = self.resume_parked() + self.run_tasks(&clock, arrival);
             self.last_feedback = clock();
-            self.latencies.record_total(released, self.last_feedback.saturating_sub(arrival));
+            // As if all of the batch had waited as long as its last one.
+            self.latencies.record_total(released, self.released.before(self.last_feedback));
             self.end_overdue(self.last_feedback);
         } else if self.timeouts > 0 {
             self.end_overdue(clock());
@@ -288,7 +321,8 @@ impl Engine {
             header: context.handler(Stage::Header).is_some(),
             completion: context.handler(Stage::Completion).is_some(),
         };
-        match self.mpqs.push(mpq, Her { latch, end_of_message, packet: frame }) {
+        let packet = Packet { frame, arrived: Stamp::at(now), passes: false };
+        match self.mpqs.push(mpq, Her { latch, end_of_message, packet }) {
             Ok(()) => context.counts.add(Counter::Matched, 1),
             Err(refused) => self.refuse(mpq, slot, refused),
         }
@@ -312,7 +346,7 @@ impl Engine {
             }
             Full::Kill => {
                 if let Some(mpq) = self.queue_for(arrival.slot, arrival.key, now) {
-                    self.kill(mpq, arrival.slot);
+                    self.kill(mpq, arrival.slot, Gone::Killed);
                     return Some(arrival);
                 }
             }
@@ -323,26 +357,52 @@ impl Engine {
     }
 
     /// Gives up a message, with what is still to come of it.
-    fn kill(&mut self, mpq: MpqId, slot: Slot) {
-        let (nic, counts) = (&mut self.nic, &mut context(&mut self.contexts, slot).counts);
-        counts.add(Counter::MessagesKilled, u64::from(!self.mpqs.is_dead(mpq)));
-        let idle = self.mpqs.kill(mpq, |frame| {
-            counts.add(Counter::DropKilled, 1);
-            nic.recycle(frame);
-        });
-        if idle {
+    pub(crate) fn kill(&mut self, mpq: MpqId, slot: Slot, why: Gone) {
+        if self.mpqs.is_dead(mpq) {
+            return;
+        }
+        if why == Gone::Killed {
+            context(&mut self.contexts, slot).counts.add(Counter::MessagesKilled, 1);
+        }
+        self.gone[mpq.0 as usize] = why;
+        if self.mpqs.kill(mpq) {
             self.messages.release(mpq);
         }
+        self.bury(slot, why);
+    }
+
+    /// What becomes of the packets of a message that was given up.
+    fn bury(&mut self, slot: Slot, why: Gone) {
+        while let Some(packet) = self.mpqs.take_dead() {
+            self.dispose(slot, packet, why);
+        }
+    }
+
+    /// What becomes of a packet of a message that was given up.
+    fn dispose(&mut self, slot: Slot, packet: Packet, why: Gone) {
+        let counts = &mut context(&mut self.contexts, slot).counts;
+        match why {
+            Gone::Killed => counts.add(Counter::DropKilled, 1),
+            Gone::Dropped => {
+                counts.add(Counter::DropVerdict, 1);
+                counts.add(Counter::DropVerdictBytes, packet.frame.len() as u64);
+            }
+            Gone::Passed => {
+                counts.add(Counter::Passed, 1);
+                return self.passing.push(packet.frame);
+            }
+        }
+        self.nic.recycle(packet.frame);
     }
 
     /// A packet that its queue did not take.
     #[cold]
-    fn refuse(&mut self, mpq: MpqId, slot: Slot, refused: Refused<Frame>) {
+    fn refuse(&mut self, mpq: MpqId, slot: Slot, refused: Refused<Packet>) {
         match refused {
             // A batch is never larger than the room for HERs.
-            Refused::Full(frame) => self.drop_of(slot, frame, Counter::DropShare),
+            Refused::Full(packet) => self.drop_of(slot, packet.frame, Counter::DropShare),
             Refused::Killed { packet, idle } => {
-                self.drop_of(slot, packet, Counter::DropKilled);
+                self.dispose(slot, packet, self.gone[mpq.0 as usize]);
                 if idle {
                     self.messages.release(mpq);
                 }
@@ -389,8 +449,9 @@ impl Engine {
 
     /// Feeds a task that has ended back. Returns whether a packet buffer was given back.
     #[inline]
-    pub(crate) fn feed_back(&mut self, task: Task<Binding, Frame>, deferred: Option<Deferred>) -> bool {
+    pub(crate) fn feed_back(&mut self, task: Task<Binding, Packet>, deferred: Option<Deferred>) -> bool {
         let Task { mpq, stage, context: binding, packet, last_use } = task;
+        let dying = self.mpqs.is_dead(mpq);
         let feedback = if last_use {
             self.release(packet, binding.slot, deferred);
             self.mpqs.feedback(mpq, stage, None)
@@ -403,12 +464,21 @@ impl Engine {
         if feedback.idle {
             self.messages.release(mpq);
         }
+        if dying {
+            self.bury(binding.slot, self.gone[mpq.0 as usize]);
+        }
         last_use
     }
 
     /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
-    fn release(&mut self, mut frame: Frame, slot: Slot, deferred: Option<Deferred>) {
+    fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<Deferred>) {
+        let Packet { mut frame, arrived, passes } = packet;
+        self.released = arrived;
         let counts = &mut context(&mut self.contexts, slot).counts;
+        if passes {
+            counts.add(Counter::Passed, 1);
+            return self.passing.push(frame);
+        }
         counts.add(Counter::Released, 1);
         match deferred {
             Some(send) if frame.trim(send.offset as usize, send.length as usize).is_ok() => {
@@ -421,6 +491,9 @@ impl Engine {
 
     /// The NIC outbound engine: hands staged frames over; what the NIC has no room for stays staged.
     fn send(&mut self) -> Result<(), NicError> {
+        if !self.passing.is_empty() {
+            self.nic.pass(&mut self.passing);
+        }
         self.nic.send(&mut self.transmit);
         self.nic.flush()
     }

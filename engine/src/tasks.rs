@@ -10,7 +10,7 @@ use spin_abi::control::Placement;
 use spin_abi::counters::Counter;
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::Machine;
-use spin_nic::Frame;
+use spin_abi::verdict::{Fate, Verdict};
 
 use crate::check::Difference;
 use crate::commands::{Commands, Issued};
@@ -18,7 +18,7 @@ use crate::context::{Context, LINES_PRINTED, Slot};
 use crate::hpu::Job;
 use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{Stage, Task};
-use crate::pipeline::{BATCH, Binding, Engine, context};
+use crate::pipeline::{BATCH, Binding, Engine, Gone, Packet, context};
 
 /// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
 /// their share of the time, however many packets of others arrive in between.
@@ -26,7 +26,7 @@ const SHARED_TURN: u32 = 16;
 
 /// A task that waits on its HPU.
 pub(crate) struct Parked {
-    task: Task<Binding, Frame>,
+    task: Task<Binding, Packet>,
     hpu: HpuId,
     issued: Issued,
     /// The one that it was begun with: registers and place are as that keeps them.
@@ -36,7 +36,7 @@ pub(crate) struct Parked {
 impl Engine {
     /// Runs tasks, by turns of the contexts that have some. Returns how many packet buffers were given back.
     pub(crate) fn run_tasks(&mut self, clock: &impl Fn() -> Duration, start: Duration) -> u64 {
-        let (mut released, mut last) = (0, start);
+        let (mut released, mut last, mut sampled) = (0, start, false);
         let mut shared = SHARED_TURN;
         loop {
             match *self.mpqs.backlogged() {
@@ -44,12 +44,12 @@ impl Engine {
                 [only] => {
                     // With nobody to share with, all there is.
                     let most = if self.routes.slots.len() > 1 { BATCH as u32 } else { u32::MAX };
-                    released += self.run_some(only, most).released;
+                    released += self.run_some(only, most, clock, &mut sampled).released;
                     break;
                 }
                 ref several => {
                     let Some(pick) = self.scheduler.pick(several).filter(|_| shared > 0) else { break };
-                    let done = self.run_some(pick.owner, pick.tasks.min(shared));
+                    let done = self.run_some(pick.owner, pick.tasks.min(shared), clock, &mut sampled);
                     released += done.released;
                     shared = shared.saturating_sub(done.tasks.max(1));
                     let now = if self.scheduler.wants_time() { clock() } else { last };
@@ -58,15 +58,11 @@ impl Engine {
                 }
             }
         }
-        while let Some(frame) = self.mpqs.take_dead() {
-            self.counts.add(Counter::DropKilled, 1);
-            self.nic.recycle(frame);
-        }
         released
     }
 
-    /// Runs at most so many tasks of a context.
-    fn run_some(&mut self, owner: u32, most: u32) -> Done {
+    /// Runs at most so many tasks of a context. The time of one is taken, unless one was `sampled` before.
+    fn run_some(&mut self, owner: u32, most: u32, clock: &impl Fn() -> Duration, sampled: &mut bool) -> Done {
         let mut done = Done::default();
         while done.tasks < most {
             let waits = if self.parked.is_empty() { None } else { self.mpqs.peek(owner) };
@@ -77,14 +73,26 @@ impl Engine {
             let Some(task) = self.mpqs.next_task(owner) else { break };
             let hpu = idle.flatten().unwrap_or(HpuId { cluster: task.context.home, hpu: 0 });
             done.tasks += 1;
-            done.released += u64::from(self.run(task, hpu));
+            let released =
+                if std::mem::replace(sampled, true) { self.run(task, hpu) } else { self.sample(task, hpu, clock) };
+            done.released += u64::from(released);
         }
         done
     }
 
+    /// Runs one task as [`Engine::run`] does, and takes its time.
+    #[inline(never)]
+    fn sample(&mut self, task: Task<Binding, Packet>, hpu: HpuId, clock: &impl Fn() -> Duration) -> bool {
+        let start = clock();
+        self.latencies.sample_queueing(task.packet.arrived.before(start));
+        let released = self.run(task, hpu);
+        self.latencies.sample_handler(clock().saturating_sub(start));
+        released
+    }
+
     /// Runs one task, and feeds it back unless it waits. Returns whether a packet buffer was given back.
     #[inline]
-    fn run(&mut self, mut task: Task<Binding, Frame>, hpu: HpuId) -> bool {
+    fn run(&mut self, mut task: Task<Binding, Packet>, hpu: HpuId) -> bool {
         let context = context(&mut self.contexts, task.context.slot);
         if context.handler(task.stage).is_none() {
             return self.feed_back(task, None);
@@ -99,7 +107,7 @@ impl Engine {
     }
 
     #[cold]
-    fn park(&mut self, task: Task<Binding, Frame>, hpu: HpuId, issued: Issued) {
+    fn park(&mut self, task: Task<Binding, Packet>, hpu: HpuId, issued: Issued) {
         let context = context(&mut self.contexts, task.context.slot);
         context.counts.add(Counter::Parked, 1);
         self.parked.push(Parked { task, hpu, issued, translation: context.translation.clone() });
@@ -138,8 +146,14 @@ impl Engine {
 
     /// Runs the context's handler for a stage, or goes on with it.
     #[inline]
-    fn run_handler(&mut self, task: &mut Task<Binding, Frame>, hpu: HpuId, begun: Option<Begun<'_>>) -> (Exit, Issued) {
+    fn run_handler(
+        &mut self,
+        task: &mut Task<Binding, Packet>,
+        hpu: HpuId,
+        begun: Option<Begun<'_>>,
+    ) -> (Exit, Issued) {
         let Task { mpq, stage, context: binding, ref mut packet, last_use } = *task;
+        let packet = &mut *packet.frame;
         let context = context(&mut self.contexts, binding.slot);
         let Some(handler) = context.handler(stage) else { return (Exit::Returned, Issued::NOTHING) };
         let job = Job {
@@ -152,6 +166,7 @@ impl Engine {
             limits: context.limits,
             isolation: context.run.isolation,
         };
+        let verdicts = context.run.verdicts;
         let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
         let before = begun.map_or(Issued::NOTHING, |begun| begun.issued);
         let mut commands = Commands::new(nic, transmit, context.host.as_ref(), &mut context.counts, last_use, before);
@@ -164,6 +179,7 @@ impl Engine {
         };
         let issued = commands.issued;
         match ended.exit {
+            Exit::Returned if verdicts => self.heed(task, hpu),
             Exit::Returned | Exit::Finished | Exit::Parked => {}
             Exit::Fault(fault) => self.note_fault(stage, binding, hpu, fault),
         }
@@ -171,6 +187,21 @@ impl Engine {
             report(self::context(&mut self.contexts, binding.slot), stage, &difference);
         }
         (ended.exit, issued)
+    }
+
+    /// Does what a handler's verdict says. Of the packet that the handler had, feedback sees to it.
+    fn heed(&mut self, task: &mut Task<Binding, Packet>, hpu: HpuId) {
+        let slot = task.context.slot;
+        let context = context(&mut self.contexts, slot);
+        let Some(verdict) = Verdict::from_code(context.hpus.get(hpu).result()) else {
+            return context.counts.add(Counter::BadVerdicts, 1);
+        };
+        match (task.stage, verdict.fate()) {
+            (_, Fate::Process) | (Stage::Completion, _) => {}
+            (Stage::Payload, Fate::Pass) => task.packet.passes = true,
+            (Stage::Header, Fate::Pass) => self.kill(task.mpq, slot, Gone::Passed),
+            (Stage::Header | Stage::Payload, Fate::Discard) => self.kill(task.mpq, slot, Gone::Dropped),
+        }
     }
 
     #[cold]

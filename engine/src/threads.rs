@@ -42,6 +42,8 @@ pub struct Common {
     pub schedule: Schedule,
     /// What to do when idle.
     pub idle: Idle,
+    /// They take no packets until it is set: all contexts that there are from the start are installed first.
+    pub go: Arc<AtomicBool>,
     /// They end soon after it is set.
     pub stop: Arc<AtomicBool>,
     /// The moment that times are counted from.
@@ -182,6 +184,10 @@ fn run(engine: &mut Engine, common: &Common, asked: &Receiver<Request>, wake: &O
         let busy = request.is_ok();
         if let Ok(request) = request {
             request(engine);
+        }
+        if !common.go.load(Relaxed) {
+            thread::park_timeout(Duration::from_millis(1));
+            continue;
         }
         if engine.turn(|| common.start.elapsed())? > 0 || busy || engine.is_busy() {
             empty_turns = 0;

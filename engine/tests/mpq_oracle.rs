@@ -245,11 +245,12 @@ impl Run {
     }
 
     fn kill(&mut self, mpq: u32) {
-        let mut sunk = Vec::new();
-        let idle = self.mpqs.kill(MpqId(mpq), |packet| sunk.push(packet));
+        let idle = self.mpqs.kill(MpqId(mpq));
+        let sunk: Vec<Packet> = std::iter::from_fn(|| self.mpqs.take_dead()).collect();
         let naive = &mut self.naive[mpq as usize];
         naive.killed = true;
-        let buried = naive.bury();
+        let mut buried = naive.bury();
+        buried.reverse();
         assert_eq!(sunk, buried);
         assert_eq!(idle, naive.idle());
         self.round_robin.iter_mut().for_each(|ready| ready.retain(|&queue| queue != mpq));

@@ -1,7 +1,7 @@
 //! The C headers and linker scripts of the SDK say what `spin-abi` says.
 
 use object::{Object, ObjectSymbol};
-use spin_abi::{command::Status, map, map::Machine, regs};
+use spin_abi::{command::Status, map, map::Machine, regs, verdict::Verdict};
 use spin_handlers::{source, try_build};
 use std::fmt::Write;
 
@@ -90,6 +90,40 @@ fn statuses() {
         ("SPIN_STATUS_UNSUPPORTED", Status::Unsupported as u32),
     ];
     compiles(&assertions(&pairs)).unwrap();
+}
+
+#[test]
+fn verdicts() {
+    let code = |verdict: Verdict| verdict.code();
+    let pairs = [
+        ("SPIN_VERDICT_SUCCESS", code(Verdict::Success)),
+        ("SPIN_VERDICT_PROCEED", code(Verdict::Proceed)),
+        ("SPIN_VERDICT_PROCESS_DATA", code(Verdict::ProcessData)),
+        ("SPIN_VERDICT_PROCESS_DATA_PENDING", code(Verdict::ProcessDataPending)),
+        ("SPIN_VERDICT_DROP", code(Verdict::Drop)),
+        ("SPIN_VERDICT_DROP_PENDING", code(Verdict::DropPending)),
+        ("SPIN_VERDICT_SUCCESS_PENDING", code(Verdict::SuccessPending)),
+        ("sizeof(spin_verdict_t)", 4),
+    ];
+    assert_eq!(pairs.len(), Verdict::ALL.len() + 1);
+    compiles(&assertions(&pairs)).unwrap();
+}
+
+/// Handlers return nothing, or a verdict in files that say so.
+#[test]
+fn handlers_return_what_their_file_says() {
+    let handler = |first: &str, kind: &str, body: &str| {
+        let text = format!(
+            "{first}\n#include <spin.h>\n{kind} header_handler(handler_args_t *args) {{ (void)args; {body} }}\n"
+        );
+        compiles(&text).is_ok()
+    };
+    let proceed = "return SPIN_VERDICT_PROCEED;";
+    assert!(handler("#define SPIN_VERDICTS", "spin_verdict_t", proceed));
+    assert!(handler("#define SPIN_VERDICTS", "spin_result_t", proceed));
+    assert!(handler("", "void", ""));
+    assert!(!handler("", "spin_verdict_t", proceed));
+    assert!(!handler("#define SPIN_VERDICTS", "void", ""));
 }
 
 #[test]

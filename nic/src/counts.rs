@@ -6,6 +6,7 @@ pub(crate) struct Counts {
     pub(crate) received: u64,
     pub(crate) sent: u64,
     pub(crate) tx_invalid: u64,
+    pub(crate) passed: u64,
     pub(crate) foreign_frames: u64,
 }
 
@@ -16,6 +17,7 @@ impl Counts {
             ("rx_frames", self.received),
             ("tx_frames", self.sent),
             ("tx_invalid", self.tx_invalid),
+            ("passed", self.passed),
             ("foreign_frames", self.foreign_frames),
         ]
     }

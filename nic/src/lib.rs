@@ -1,7 +1,7 @@
 //! Queues of frames: one trait, and what stands behind it.
 //!
 //! * [`frame`]: the move-only [`Frame`], which owns its bytes.
-//! * [`queue`]: the trait [`Queue`]: receive, allocate, send, recycle, flush, wait.
+//! * [`queue`]: the trait [`Queue`]: receive, allocate, send, pass, recycle, flush, wait.
 //! * [`error`]: why a queue could not be opened or used.
 //! * [`memory`]: a pair of connected ends in plain memory.
 //! * [`rotation`]: the same frames over and over, to measure with.

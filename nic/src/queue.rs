@@ -13,7 +13,7 @@ use crate::frame::Frame;
 /// `receive`, `allocate`, `send` and `recycle` neither allocate, lock, read a clock nor enter the kernel; `flush` does
 /// the kernel's part for a whole batch. A turn of a loop is: receive, process, send, recycle, flush.
 ///
-/// Every frame that came from `receive` or `allocate` goes back by `send` or `recycle`, to the queue it came from. A
+/// Every frame that came from `receive` or `allocate` goes back by `send`, `pass` or `recycle`, to the queue it came from. A
 /// frame of another queue is dropped and counted (`foreign_frames`). One shorter than an Ethernet header
 /// ([`crate::frame::MIN_SEND`]) or longer than [`Queue::max_frame`] is not sent but recycled and counted (`tx_invalid`,
 /// `tx_oversize`); the others of its batch are sent.
@@ -38,6 +38,13 @@ pub trait Queue: Send {
     /// now. 0 when there is no kernel between sending and the other side. `flush` makes it fall, so who waits for 0
     /// flushes meanwhile, with a bound in time: a device that is down keeps it above 0 for as long as it is.
     fn pending(&self) -> usize;
+
+    /// Hands frames on to the kernel's stack as if nobody had taken them, and returns how many it took (`passed`); the others
+    /// are lost and counted (`pass_failed`). Recycles all: `batch` is empty afterwards. For few frames: unlike the others of
+    /// this trait it enters the kernel, once for each.
+    ///
+    /// Backends without a kernel below them count and recycle.
+    fn pass(&mut self, batch: &mut Vec<Frame>) -> usize;
 
     /// Gives a frame back.
     fn recycle(&mut self, frame: Frame);

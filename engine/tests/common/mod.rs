@@ -65,6 +65,10 @@ impl Queue for Nic {
         self.queue.pending()
     }
 
+    fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.queue.pass(batch)
+    }
+
     fn recycle(&mut self, frame: Frame) {
         self.queue.recycle(frame);
     }

@@ -3,6 +3,7 @@
  * The view of a packet is the wire's: Ethernet header first, fields in network order.
  *
  *   spin_task.h      what a handler is given
+ *   spin_verdict.h   what handlers may return
  *   spin_packet.h    checked views of packets
  *   spin_reply.h     turning a packet into its answer
  *   spin_command.h   sending, DMA, writes to host memory
@@ -24,6 +25,7 @@
 #include "spin_regs.h"
 #include "spin_reply.h"
 #include "spin_task.h"
+#include "spin_verdict.h"
 
 /* Provided by the SDK, linked in when used. */
 void *memcpy(void *restrict to, const void *restrict from, size_t length);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "spin_regs.h"
+#include "spin_verdict.h"
 
 /* The task: plain memory, written anew for each one. */
 typedef struct task {
@@ -35,10 +36,11 @@ typedef struct handler_args {
 /* The entry points. Each is optional, one at least must be defined; they are found by these names.
  * header: once per message, on its first packet, before any payload handler of the message.
  * payload: once per packet, the first included.
- * completion: once per message, after all its payload handlers have ended; sees the last packet. */
-void header_handler(handler_args_t *args);
-void payload_handler(handler_args_t *args);
-void completion_handler(handler_args_t *args);
+ * completion: once per message, after all its payload handlers have ended; sees the last packet.
+ * They return nothing, or a verdict: see spin_verdict.h. */
+spin_result_t header_handler(handler_args_t *args);
+spin_result_t payload_handler(handler_args_t *args);
+spin_result_t completion_handler(handler_args_t *args);
 
 /* Puts a variable into handler memory, where all packets of all contexts of the image find it. */
 #define SPIN_HANDLER_DATA __attribute__((section(".l2_handler_data")))

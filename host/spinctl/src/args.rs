@@ -128,6 +128,9 @@ pub struct InstallArgs {
     /// HPUs of each cluster that the context's tasks may hold at a time: others run while one waits.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub hpus: u32,
+    /// The handlers return verdicts (SPIN_VERDICTS): they may hand packets on to the kernel, or discard the rest of a message.
+    #[arg(long)]
+    pub verdicts: bool,
 }
 
 /// Parses `4096`, `64K`, `16M`, `1G`.

@@ -119,6 +119,7 @@ fn request(args: &InstallArgs) -> Install {
         weight: Some(args.weight),
         full: args.full,
         hpus: Some(args.hpus),
+        verdicts: args.verdicts,
         persistent: true,
     }
 }

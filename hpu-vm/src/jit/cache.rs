@@ -83,6 +83,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &get(&code(1), Options::default())));
         assert!(!Arc::ptr_eq(&first, &get(&code(2), Options::default())));
         assert!(!Arc::ptr_eq(&first, &get(&code(1), Options { counting: true, ..Options::default() })));
+        assert!(!Arc::ptr_eq(&first, &get(&code(1), Options { result: true, ..Options::default() })));
         let gone = Arc::downgrade(&first);
         drop(first);
         get(&code(2), Options::default());

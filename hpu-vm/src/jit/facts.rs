@@ -249,16 +249,19 @@ pub(crate) struct Facts {
     known: Vec<Option<Known>>,
     /// Registers that may be read from the start of each block on.
     live: Vec<Regs>,
+    /// Registers that are read when the handler has returned.
+    pub(crate) results: Regs,
     /// The address of a device is stored to memory somewhere, so any loaded value may be one.
     pub(crate) device_escapes: bool,
 }
 
 impl Facts {
-    /// Looks at every block. Computed jumps whose address turns out to be a constant become plain ones in `plan`.
-    pub(crate) fn new(plan: &mut Plan) -> Self {
+    /// Looks at every block. Computed jumps whose address turns out to be a constant become plain ones in `plan`. `results`
+    /// are read when the handler has returned.
+    pub(crate) fn new(plan: &mut Plan, results: Regs) -> Self {
         let known = constants(plan);
         resolve_jumps(plan, &known);
-        let live = liveness(plan);
+        let live = liveness(plan, results);
         let device_escapes = plan.blocks.iter().zip(&known).any(|(block, known)| {
             let Some(mut known) = known.clone() else { return false };
             block.body.iter().any(|(pc, decoded)| {
@@ -267,7 +270,7 @@ impl Facts {
                 escapes
             })
         });
-        Self { known, live, device_escapes }
+        Self { known, live, results, device_escapes }
     }
 
     /// What is known at the start of a block.
@@ -279,7 +282,7 @@ impl Facts {
     /// first for its start.
     pub(crate) fn live_within(&self, plan: &Plan, id: BlockId) -> Vec<Regs> {
         let block = &plan.blocks[id];
-        let mut live = live_out(block, &self.live);
+        let mut live = live_out(block, &self.live, self.results);
         let mut all = vec![live];
         for (_, decoded) in block.body.iter().rev() {
             live = before(&decoded.inst, live);
@@ -334,7 +337,7 @@ fn resolve_jumps(plan: &mut Plan, known: &[Option<Known>]) {
     }
 }
 
-fn liveness(plan: &Plan) -> Vec<Regs> {
+fn liveness(plan: &Plan, results: Regs) -> Vec<Regs> {
     let mut predecessors: Vec<Vec<BlockId>> = vec![Vec::new(); plan.blocks.len()];
     for id in 0..plan.blocks.len() {
         plan.successors(id).for_each(|next| predecessors[next].push(id));
@@ -345,7 +348,7 @@ fn liveness(plan: &Plan) -> Vec<Regs> {
     while let Some(id) = work.pop() {
         queued[id] = false;
         let block = &plan.blocks[id];
-        let out = live_out(block, &live);
+        let out = live_out(block, &live, results);
         let now = block.body.iter().rev().fold(out, |live, (_, decoded)| before(&decoded.inst, live));
         if now != live[id] {
             live[id] = now;
@@ -360,16 +363,17 @@ fn liveness(plan: &Plan) -> Vec<Regs> {
 }
 
 /// Live after the block's last instruction. The interpreter, which takes over where nothing is planned, may read all.
-fn live_out(block: &Block, live: &[Regs]) -> Regs {
+fn live_out(block: &Block, live: &[Regs], results: Regs) -> Regs {
     let to = |target: &Target| match target.block {
         Some(id) => live[id],
-        None if target.pc == RETURN_ADDRESS => Regs(0),
+        None if target.pc == RETURN_ADDRESS => results,
         None => Regs::ALL,
     };
     match &block.end {
         End::Goto(target) => to(target),
         End::Branch { taken, not } => to(taken).or(to(not)),
         End::Jump { .. } => Regs::ALL,
+        End::Fetch(RETURN_ADDRESS) => results,
         End::Fetch(_) => Regs(0),
     }
 }

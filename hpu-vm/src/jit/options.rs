@@ -26,4 +26,6 @@ pub struct Options {
     pub observe: bool,
     /// Takes any address for one that may be a device's.
     pub any_device: bool,
+    /// Keeps what a0 holds when the handler returns: see [`super::Slot::result`].
+    pub result: bool,
 }

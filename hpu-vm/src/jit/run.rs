@@ -139,6 +139,13 @@ impl<D: Device> Bound<'_, D> {
         self.slot.describe(block, other);
     }
 
+    /// What the last task's handler returned: see [`Slot::result`].
+    #[must_use]
+    #[inline]
+    pub const fn result(&self) -> u32 {
+        self.slot.result()
+    }
+
     /// Runs a task until it ends or is parked. In the latter case [`Bound::resume`] goes on with it, before any other task
     /// runs in the slot. `packet` is what the L2 window shows, see [`crate::memory::Space::offer_l2`].
     #[inline]

@@ -10,6 +10,7 @@ use super::bounds::Bounds;
 use super::code_memory::lookup;
 use super::state::State;
 use crate::hart::Hart;
+use crate::inst::Reg;
 use crate::memory::{Space, SpaceError};
 use crate::view::{RegionKind, View};
 
@@ -156,6 +157,14 @@ impl Slot {
     /// Does something with the view while `packet` is in the L2 window: see [`Space::offer_l2`].
     pub fn offer_l2<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&mut View<'static>) -> R) -> R {
         self.with_packet(packet, |_, view| task(view))
+    }
+
+    /// What the handler returned, in a0: after a task that ended with [`crate::Exit::Returned`], of the interpreter or of a
+    /// translation that keeps it ([`super::Options::result`]). Else it means nothing.
+    #[must_use]
+    #[inline]
+    pub const fn result(&self) -> u32 {
+        self.state.hart.get(Reg::A0)
     }
 
     /// Its registers, as the last task left them: all of them only after a task of the interpreter or of a translation

@@ -12,11 +12,12 @@ use spin_abi::map::PAGE;
 use super::code_memory::{CodeMemory, CodeMemoryError};
 use super::emit;
 use super::enter::{Begins, Entry};
-use super::facts::Facts;
+use super::facts::{Facts, Regs};
 use super::options::Options;
 use super::plan::Plan;
 use super::sites::Sites;
 use crate::code::{Code, CodeSegment};
+use crate::inst::Reg;
 
 /// Most instructions of Cranelift's intermediate representation for a handler, and most blocks: what hostile code may cost,
 /// less than a second on the machines this was measured on. Handlers of a thousand instructions have a tenth of it.
@@ -172,7 +173,8 @@ impl<'i> Compiler<'i> {
             return Err(refused(reason.to_owned()));
         }
         let mut plan = Plan::new(source.code, entry, source.taken);
-        let facts = Facts::new(&mut plan);
+        let results = if options.result { Regs(0).with(Reg::A0) } else { Regs(0) };
+        let facts = Facts::new(&mut plan, results);
         self.context.clear();
         self.context.set_disasm(self.words);
         // Images are hostile input to a large library; a mistake in it must not take others down.

@@ -94,7 +94,14 @@ fn the_worst_images_are_translated_in_bounds() {
     let executor = Executor::new().expect("a timer");
     let (least, most) = (
         Options { checks: Checks::Page, atomics: Atomics::Shared, ..Options::default() },
-        Options { checks: Checks::Exact, atomics: Atomics::Home, counting: true, observe: false, any_device: true },
+        Options {
+            checks: Checks::Exact,
+            atomics: Atomics::Home,
+            counting: true,
+            observe: false,
+            any_device: true,
+            result: true,
+        },
     );
     let mut beyond = Vec::new();
     for (name, image) in worst::images() {

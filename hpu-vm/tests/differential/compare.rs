@@ -179,6 +179,11 @@ fn compare_state(expected: &Outcome, actual: &Outcome, text: &mut String) {
             let _ = writeln!(text, "  x{number}: expected {value:#010x}, got {other:#010x}");
         }
     }
+    if let (Some(value), Some(other)) = (expected.result, actual.result)
+        && value != other
+    {
+        let _ = writeln!(text, "  result: expected {value:#010x}, got {other:#010x}");
+    }
     if let (Some(count), Some(other)) = (expected.retired, actual.retired)
         && count != other
     {

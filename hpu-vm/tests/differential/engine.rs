@@ -3,7 +3,7 @@
 //! Another engine is an [`Engine`] and a test that has it [compared](crate::compare::fuzz);
 //! [`map`](crate::space::map) gives it memory.
 
-use hpu_vm::{Exit, Hart, run};
+use hpu_vm::{Exit, Hart, Reg, run};
 use spin_abi::fault::Cause;
 
 use crate::device::{Access, Recorder};
@@ -16,6 +16,8 @@ pub struct Outcome {
     pub exit: Exit,
     /// The hart's `pc` and registers at the end, if the engine exposes them.
     pub state: Option<(u32, [u32; 32])>,
+    /// What a handler that returned has as its result, if the engine keeps it.
+    pub result: Option<u32>,
     /// Instructions completed, if the engine counts them.
     pub retired: Option<u64>,
     /// The memory at the end.
@@ -95,5 +97,12 @@ pub fn begin(program: &Program) -> Hart {
 
 /// What can be seen of a hart that ended so.
 pub fn outcome(exit: Exit, hart: &Hart, blocks: Vec<Block>, recorder: Recorder) -> Outcome {
-    Outcome { exit, state: Some((hart.pc, hart.x)), retired: Some(hart.retired()), blocks, log: recorder.log }
+    Outcome {
+        exit,
+        state: Some((hart.pc, hart.x)),
+        result: (exit == Exit::Returned).then(|| hart.get(Reg::A0)),
+        retired: Some(hart.retired()),
+        blocks,
+        log: recorder.log,
+    }
 }

@@ -28,12 +28,20 @@ impl Jit {
     }
 }
 
-/// Every way to translate.
+/// Every way to translate; results are kept in half of them, with and without anything else.
 pub fn all() -> impl Iterator<Item = Options> {
     let ways = [(false, false), (true, false), (false, true), (true, true)];
     let atomics = [Atomics::Shared, Atomics::Home].into_iter();
     atomics.flat_map(move |atomics| {
-        ways.map(|(observe, any_device)| Options { atomics, observe, any_device, counting: true, ..Options::default() })
+        let result = atomics == Atomics::Home;
+        ways.map(|(observe, any_device)| Options {
+            checks: Checks::Page,
+            atomics,
+            counting: true,
+            observe,
+            any_device,
+            result,
+        })
     })
 }
 
@@ -88,6 +96,7 @@ impl Engine for Jit {
         };
         let state = options.observe.then(|| (pc, slot.hart().x));
         let retired = (options.counting && counts(program.checks, exit)).then(|| slot.hart().retired());
-        Outcome { exit, state, retired, blocks: kept.blocks(program), log: recorder.log }
+        let result = (options.result && exit == Exit::Returned).then(|| slot.result());
+        Outcome { exit, state, result, retired, blocks: kept.blocks(program), log: recorder.log }
     }
 }

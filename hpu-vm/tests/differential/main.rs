@@ -150,6 +150,14 @@ fn linux_programs_end_as_under_qemu() {
     assert!(compared >= 280, "{compared} programs only were compared");
 }
 
+/// An atomic on a task register, at an address that was not seen in the code.
+#[test]
+fn programs_that_once_differed() {
+    for options in jit::all() {
+        compared(&format!("{options:?}"), || jit::Jit::new(options), 13711..13712);
+    }
+}
+
 #[test]
 fn translated_code() {
     for options in jit::all() {

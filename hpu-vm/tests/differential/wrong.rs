@@ -24,7 +24,7 @@ impl Engine for WrongInstruction {
             }
         };
         // An engine need not expose more than this.
-        Outcome { state: None, retired: None, ..Steps { step: 1, observe }.run(program) }
+        Outcome { state: None, result: None, retired: None, ..Steps { step: 1, observe }.run(program) }
     }
 }
 
@@ -90,7 +90,12 @@ pub const INSTRUCTIONS: [(&str, Harm); 5] = [
 ];
 
 /// Errors of a whole run by name.
-pub const OUTCOMES: [(&str, Lie); 4] = [
+pub const OUTCOMES: [(&str, Lie); 5] = [
+    ("a result is off by one", |outcome| {
+        if let Some(result) = &mut outcome.result {
+            *result = result.wrapping_add(1);
+        }
+    }),
     ("a stack overflow names another address", |outcome| {
         if let Exit::Fault(fault) = &mut outcome.exit
             && fault.cause == Cause::StackOverflow

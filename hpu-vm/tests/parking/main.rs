@@ -101,7 +101,8 @@ fn translated_code_is_parked_where_the_interpreter_is() {
     for atomics in [Atomics::Shared, Atomics::Home] {
         for observe in [true, false] {
             for any_device in [false, true] {
-                let options = Options { atomics, observe, any_device, counting: true, ..Options::default() };
+                let result = atomics == Atomics::Home;
+                let options = Options { atomics, observe, any_device, result, counting: true, ..Options::default() };
                 check(
                     &format!("{atomics:?}, observed {observe}, any device {any_device}"),
                     &mut Parker::new(Some(options)),

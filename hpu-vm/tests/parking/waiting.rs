@@ -173,9 +173,11 @@ impl Parker {
             _ => slot.hart().pc,
         };
         let state = whole.then(|| (pc, slot.hart().x));
+        let keeps = options.is_none_or(|options| options.result);
+        let result = (keeps && exit == Exit::Returned).then(|| slot.result());
         let retired = options.is_none().then(|| slot.hart().retired());
         Parks {
-            outcome: Outcome { exit, state, retired, blocks: kept.blocks(program), log: device.recorder.log },
+            outcome: Outcome { exit, state, result, retired, blocks: kept.blocks(program), log: device.recorder.log },
             parks,
         }
     }

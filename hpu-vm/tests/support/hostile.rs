@@ -21,6 +21,7 @@ pub fn options(bits: u8) -> Options {
         counting: true,
         observe: bit(2),
         any_device: bit(3),
+        result: bit(4),
     }
 }
 
@@ -44,13 +45,14 @@ pub fn check(executor: &Executor, options: Options, bytes: &[u8]) -> Result<(), 
         let limits = Limits { time: None, instructions: Some(LIMIT) };
         let task = Task { limits, ..task(OWN, &code, translation) };
         let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut NoDevice);
-        (exit, guest.memory())
+        let result = (options.result && exit == Exit::Returned).then(|| guest.slot.result());
+        (exit, (guest.memory(), result))
     };
     let (expected, actual) = (run(None), run(Some(&translation)));
     if !same(expected.0, actual.0) {
         return Err(format!("{:x?}, not {:x?}", actual.0, expected.0));
     }
-    if expected.1 != actual.1 && expected.0 == actual.0 { Err("memory differs".to_owned()) } else { Ok(()) }
+    if expected.1 != actual.1 && expected.0 == actual.0 { Err("memory or result differs".to_owned()) } else { Ok(()) }
 }
 
 /// The same, or: the address of a fault over the end of a page; a device that was taken for memory, whose access

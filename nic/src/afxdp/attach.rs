@@ -11,6 +11,7 @@ use libbpf_rs::{Xdp, XdpFlags};
 use rustix::io::Errno;
 
 use super::config::Mode;
+use super::filter::Filter;
 use super::interface::Interface;
 use crate::error::NicError;
 
@@ -24,10 +25,10 @@ pub(super) struct Attached {
     pub(super) native: bool,
 }
 
-/// Attaches `program` to `interface`.
-pub(super) fn attach(program: BorrowedFd<'_>, interface: &Interface, mode: Mode) -> Result<Attached, NicError> {
+/// Attaches `filter` to `interface`.
+pub(super) fn attach(filter: &Filter, interface: &Interface, mode: Mode) -> Result<Attached, NicError> {
     if mode != Mode::Generic {
-        match attach_as(program, interface, XdpFlags::DRV_MODE, "native") {
+        match attach_as(filter.program(), interface, XdpFlags::DRV_MODE, "native") {
             Err(NicError::Attach { source, .. }) if mode == Mode::Auto => {
                 tracing::info!(interface = interface.name, reason = %source, "no native XDP here, using generic mode");
             }
@@ -38,7 +39,7 @@ pub(super) fn attach(program: BorrowedFd<'_>, interface: &Interface, mode: Mode)
             }
         }
     }
-    let link = attach_as(program, interface, XdpFlags::SKB_MODE, "generic")?;
+    let link = attach_as(filter.generic(), interface, XdpFlags::SKB_MODE, "generic")?;
     tracing::info!(interface = interface.name, "XDP program attached in generic mode");
     Ok(Attached { _link: link, native: false })
 }

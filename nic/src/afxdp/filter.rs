@@ -39,6 +39,8 @@ pub struct FilterCounters {
 /// The XDP program in the kernel, attached to nothing; see [`crate::AfXdp`] for the rest. Begins with an empty table.
 pub struct Filter {
     program: OwnedFd,
+    generic: OwnedFd,
+    pass: OwnedFd,
     decide: OwnedFd,
     rules: MapHandle,
     sockets: MapHandle,
@@ -60,6 +62,8 @@ impl Filter {
         let parts = || {
             Ok(Self {
                 program: program(&object, "spin_filter")?,
+                generic: program(&object, "spin_filter_generic")?,
+                pass: program(&object, "spin_pass")?,
                 decide: program(&object, "spin_decide")?,
                 rules: map(&object, "rules")?,
                 sockets: map(&object, "sockets")?,
@@ -69,9 +73,19 @@ impl Filter {
         parts().map_err(|error: libbpf_rs::Error| refused(&error))
     }
 
-    /// The program to attach.
+    /// The program to attach to a driver.
     pub(super) fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
+    }
+
+    /// The one to attach in generic mode.
+    pub(super) fn generic(&self) -> BorrowedFd<'_> {
+        self.generic.as_fd()
+    }
+
+    /// The one that lets all frames pass: see [`super::pass`].
+    pub(super) fn pass(&self) -> BorrowedFd<'_> {
+        self.pass.as_fd()
     }
 
     /// Matched frames of `queue` go to `socket` from now on.

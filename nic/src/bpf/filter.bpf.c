@@ -17,6 +17,9 @@
 #define type_field(name, type) type *name
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
+static long (*map_update)(void *map, const void *key, const void *value, __u64 flags) = (void *)BPF_FUNC_map_update_elem;
+static long (*map_delete)(void *map, const void *key) = (void *)BPF_FUNC_map_delete_elem;
+static long (*adjust_meta)(struct xdp_md *ctx, int delta) = (void *)BPF_FUNC_xdp_adjust_meta;
 static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)BPF_FUNC_redirect_map;
 
 // abi/src/rules.rs
@@ -78,6 +81,15 @@ struct {
 	type_field(key, __u32);
 	type_field(value, struct counters);
 } counters SEC(".maps");
+
+// Tags of frames that user space hands back to the stack. There a generic program sees them once more, and lets each pass
+// once: a tag that is left in a buffer used again is good for nothing. Entries of frames lost on the way give way to others.
+struct {
+	uint_field(type, BPF_MAP_TYPE_LRU_HASH);
+	uint_field(max_entries, 1024);
+	type_field(key, __u64);
+	type_field(value, __u8);
+} returning SEC(".maps");
 
 // Offsets above this are never in a frame that parsed; the verifier wants packet offsets below 65536.
 #define MAX_OFFSET 0xff00u
@@ -309,7 +321,30 @@ VERIFIED_ALONE int matches(struct xdp_md *ctx)
 	return 0;
 }
 
-SEC("xdp") int spin_filter(struct xdp_md *ctx)
+// The tag in the 8 bytes before the frame, if there is room for one.
+INLINE int tag_of(const struct xdp_md *ctx, __u64 *tag)
+{
+	const __u64 *meta = (const __u64 *)(long)ctx->data_meta;
+
+	if ((const void *)(meta + 1) > (const void *)(long)ctx->data)
+		return 0;
+	*tag = *meta;
+	return 1;
+}
+
+// Whether user space handed the frame back. The tag is metadata no more, but still lies before the frame.
+VERIFIED_ALONE int returns(struct xdp_md *ctx)
+{
+	__u64 tag = 0;
+
+	if (adjust_meta(ctx, -(int)sizeof(tag)))
+		return 0;
+	tag_of(ctx, &tag);
+	adjust_meta(ctx, sizeof(tag));
+	return map_delete(&returning, &tag) == 0;
+}
+
+INLINE int filter(struct xdp_md *ctx, int generic)
 {
 	__u64 length = ctx->data_end - ctx->data;
 	__u32 zero = 0;
@@ -318,6 +353,8 @@ SEC("xdp") int spin_filter(struct xdp_md *ctx)
 	if (!count)
 		return XDP_PASS;
 	if (matches(ctx)) {
+		if (generic && returns(ctx))
+			return XDP_PASS;
 		long action = redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 
 		if (action == XDP_REDIRECT) {
@@ -329,6 +366,28 @@ SEC("xdp") int spin_filter(struct xdp_md *ctx)
 	}
 	count->passed++;
 	count->passed_bytes += length;
+	return XDP_PASS;
+}
+
+SEC("xdp") int spin_filter(struct xdp_md *ctx)
+{
+	return filter(ctx, 0);
+}
+
+// The same for generic mode.
+SEC("xdp") int spin_filter_generic(struct xdp_md *ctx)
+{
+	return filter(ctx, 1);
+}
+
+// For BPF_PROG_TEST_RUN on live frames: lets all pass, and keeps their tags.
+SEC("xdp") int spin_pass(struct xdp_md *ctx)
+{
+	__u8 there = 1;
+	__u64 tag;
+
+	if (tag_of(ctx, &tag))
+		map_update(&returning, &tag, &there, BPF_ANY);
 	return XDP_PASS;
 }
 

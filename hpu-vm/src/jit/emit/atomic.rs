@@ -3,10 +3,11 @@
 use std::mem::offset_of;
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{I8, I32};
+use cranelift_codegen::ir::types::{I8, I32, I64};
 use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, Value};
 use spin_abi::fault::Cause;
-use spin_abi::map::{L1_ALIAS, L2_BASE};
+use spin_abi::map::{DRIVER_BASE, L1_ALIAS, L2_BASE};
+use spin_abi::regs::{TASK_END, TASK_FIRST};
 
 use super::memory::Host;
 use super::{Emitter, TRUSTED};
@@ -152,10 +153,28 @@ impl Emitter<'_> {
             self.fault_if(low, misaligned, guest);
         }
         let constant = self.known.constant(inst.rs1);
-        match constant.and_then(|address| self.task_register(address, 4)) {
-            Some(host) => (guest, host),
-            None => (guest, self.memory(inst)),
+        if let Some(host) = constant.and_then(|address| self.task_register(address, 4)) {
+            return (guest, host);
         }
+        let anything = constant.is_none() && (self.any_device || self.known.may_be_device(inst.rs1));
+        // With exact checks the interpreter sees to them.
+        if anything && !self.exact() {
+            return (guest, self.memory_or_task_register(guest));
+        }
+        (guest, self.memory(inst))
+    }
+
+    /// The word at `guest`, which may be a task register.
+    fn memory_or_task_register(&mut self, guest: Value) -> Host {
+        let first = self.constant((DRIVER_BASE + TASK_FIRST).wrapping_neg());
+        let at = self.builder.ins().iadd(guest, first);
+        let end = self.constant(TASK_END - TASK_FIRST - 3);
+        let register = self.builder.ins().icmp(IntCC::UnsignedLessThan, at, end);
+        let task = self.load_state(I32, offset_of!(State, task_base));
+        let there = self.builder.ins().iadd(task, at);
+        let address = self.builder.ins().select(register, there, guest);
+        let address = self.builder.ins().uextend(I64, address);
+        Host(self.builder.ins().iadd(self.base, address), 0)
     }
 
     /// An address in the own cluster's alias window stands for that in its L1.

@@ -42,6 +42,7 @@ impl Emitter<'_> {
     fn fetch(&mut self, pc: u32) {
         if pc == RETURN_ADDRESS {
             self.publish_count();
+            self.save(self.facts.results);
             self.builder.ins().jump(self.returned, &[]);
         } else {
             let (cause, address) = self.code.why_not(pc);

@@ -1,0 +1,71 @@
+//! What handlers return decides what becomes of packets.
+
+mod common;
+
+use common::{Kind, Lab, rule, udp_from};
+use spin_abi::control::Install;
+use spin_abi::counters::Counter;
+use spin_abi::verdict::Verdict;
+
+const SUCCESS: u8 = Verdict::Success as u8;
+const PROCEED: u8 = Verdict::Proceed as u8;
+const DROP: u8 = Verdict::Drop as u8;
+
+/// A packet of a message; the verdicts that it asks for.
+fn packet(flow: u16, header: u8, payload: u8, last: bool) -> Vec<u8> {
+    udp_from(flow, 1, &[&[header, payload, u8::from(last)][..], &[0; 30]].concat())
+}
+
+/// What came of some packets: payload runs, completions, and packets released, passed and dropped.
+fn outcome(kind: Kind, packets: &[Vec<u8>]) -> [u64; 5] {
+    let mut lab = Lab::new(kind);
+    let install = Install { verdicts: true, eom: Some("payload[2:1] = 1".into()), ..rule("udp dport 1") };
+    let (id, _) = lab.install_with("verdicts", install);
+    // One by one, and all at once: it makes no difference which packets wait while a handler decides.
+    for packet in packets {
+        lab.exchange(std::slice::from_ref(packet));
+    }
+    let names =
+        [Counter::PayloadRuns, Counter::CompletionRuns, Counter::Released, Counter::Passed, Counter::DropVerdict];
+    let once = names.map(|counter| lab.total(counter));
+    lab.exchange(packets);
+    assert_eq!(names.map(|counter| lab.total(counter)), once.map(|count| count * 2), "{packets:?}");
+    assert_eq!(lab.total(Counter::RxPackets), packets.len() as u64 * 2);
+    assert_eq!(lab.count(id, Counter::BadVerdicts), 0);
+    once
+}
+
+#[test]
+fn verdicts_decide() {
+    for kind in [Kind::Jit, Kind::Interp, Kind::Check] {
+        let message = |header, payload| [0, 1, 2].map(|number| packet(7, header, payload, number == 2));
+        assert_eq!(outcome(kind, &message(SUCCESS, SUCCESS)), [3, 1, 3, 0, 0]);
+        assert_eq!(outcome(kind, &message(PROCEED, SUCCESS)), [0, 0, 0, 3, 0]);
+        assert_eq!(outcome(kind, &message(DROP, SUCCESS)), [0, 0, 0, 0, 3]);
+        // The last packet is the completion handler's too, and goes on behind it.
+        assert_eq!(outcome(kind, &message(SUCCESS, PROCEED)), [3, 1, 0, 3, 0]);
+        // The packet whose handler decides has been processed.
+        assert_eq!(outcome(kind, &message(SUCCESS, DROP)), [1, 0, 1, 0, 2]);
+        let one_of_two =
+            [packet(7, SUCCESS, SUCCESS, false), packet(7, SUCCESS, PROCEED, false), packet(7, 0, 0, true)];
+        assert_eq!(outcome(kind, &one_of_two), [3, 1, 2, 1, 0]);
+        assert_eq!(outcome(kind, &[packet(7, DROP, 0, true), packet(8, SUCCESS, 0, true)]), [1, 1, 1, 0, 1]);
+    }
+}
+
+#[test]
+fn what_is_no_verdict_is_counted_and_means_success() {
+    let mut lab = Lab::new(Kind::Jit);
+    let (id, _) = lab.install_with("verdicts", Install { verdicts: true, ..rule("udp dport 1") });
+    lab.exchange(&[packet(7, 99, 0, true)]);
+    assert_eq!((lab.count(id, Counter::BadVerdicts), lab.count(id, Counter::PayloadRuns)), (1, 1));
+}
+
+#[test]
+fn what_void_handlers_leave_is_no_verdict() {
+    let mut lab = Lab::new(Kind::Jit);
+    let (id, _) = lab.install_with("verdicts", rule("udp dport 1"));
+    lab.exchange(&[packet(7, DROP, PROCEED, true)]);
+    assert_eq!((lab.count(id, Counter::Passed), lab.count(id, Counter::DropVerdict)), (0, 0));
+    assert_eq!(lab.count(id, Counter::Messages), 1);
+}

@@ -1,0 +1,17 @@
+/* Returns the verdict that the packet asks for: of the header handler in the first byte behind 42 bytes of headers, of the
+ * payload handler in the second. The completion handler sends a frame, so that it is seen to run. */
+#define SPIN_VERDICTS
+#include <spin.h>
+
+static spin_verdict_t asked(const handler_args_t *args, uint32_t at) {
+    const task_t *task = args->task;
+    return task->pkt_mem_size <= at ? SPIN_VERDICT_SUCCESS : (spin_verdict_t)((const uint8_t *)task->pkt_mem)[at];
+}
+
+spin_verdict_t header_handler(handler_args_t *args) { return asked(args, 42); }
+spin_verdict_t payload_handler(handler_args_t *args) { return asked(args, 43); }
+spin_verdict_t completion_handler(handler_args_t *args) {
+    spin_cmd_t handle;
+    spin_send_packet((void *)args->task->l2_pkt_mem, args->task->pkt_mem_size, &handle);
+    return SPIN_VERDICT_SUCCESS;
+}
