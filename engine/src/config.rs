@@ -44,6 +44,8 @@ pub struct File {
     /// Cores for the engine's threads, one each, which share the machine's clusters and the interface's queues. Default: one
     /// thread, on any core.
     pub cores: Vec<usize>,
+    /// How these threads share the work: `run-to-completion` or `pipeline`. Default `run-to-completion`.
+    pub mode: Mode,
     /// Whose tasks run next when several contexts have some: `round-robin`, `weighted` or `wlbvt`. Default `wlbvt`.
     pub schedule: Option<Schedule>,
     /// How much each thread has room for.
@@ -83,6 +85,17 @@ pub enum Idle {
     Sleep,
     /// Keep polling: lowest latency, one core busy.
     Spin,
+}
+
+/// How the engine's threads share the work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Each receives from queues of its own, and runs the handlers: a message has to arrive on one queue.
+    #[default]
+    RunToCompletion,
+    /// The first receives and matches; the others run handlers, each those of the messages that are at home there.
+    Pipeline,
 }
 
 /// How the XDP program is attached.
@@ -204,13 +217,16 @@ pub enum ConfigError {
     #[error("core {0} is given twice: each thread needs one of its own")]
     SameCore(usize),
     /// More threads than clusters.
-    #[error("{cores} cores for {clusters} clusters: at most one each")]
+    #[error("{cores} cores to run handlers of {clusters} clusters: at most one each")]
     ManyCores {
         /// Cores given.
         cores: usize,
         /// Clusters of the machine.
         clusters: u32,
     },
+    /// A pipeline of one.
+    #[error("{0} cores in pipeline mode: at least 2, one to receive and one to run handlers")]
+    FewCores(usize),
     /// A NIC that only one thread can serve.
     #[error("{0} cores: only an interface can be served by more than one")]
     OneQueue(usize),
@@ -262,6 +278,8 @@ pub struct Config {
     pub xdp_mode: XdpMode,
     /// Cores of the engine's threads; none: one thread on any.
     pub cores: Vec<usize>,
+    /// How they share the work.
+    pub mode: Mode,
     /// Whose tasks run next.
     pub schedule: Schedule,
     /// Room for messages and packets.
@@ -283,7 +301,7 @@ impl TryFrom<File> for Config {
             (Some(iface), Some(nic)) => return Err(ConfigError::TwoNics { iface, nic }),
         };
         let machine = file.machine.over(file.preset.unwrap_or(Preset::Pspin).machine())?;
-        check_cores(&file.cores, &nic, &machine)?;
+        check_cores(&file.cores, file.mode, &nic, &machine)?;
         for (name, size) in [("queues", file.sizes.queues), ("hers", file.sizes.hers)] {
             if !(1..=MOST).contains(&size) {
                 return Err(ConfigError::Size { name, size });
@@ -305,6 +323,7 @@ impl TryFrom<File> for Config {
             idle: file.idle.unwrap_or(Idle::Sleep),
             xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
             cores: file.cores,
+            mode: file.mode,
             schedule: file.schedule.unwrap_or_default(),
             sizes: file.sizes,
             limits: file.limits,
@@ -313,13 +332,17 @@ impl TryFrom<File> for Config {
     }
 }
 
-fn check_cores(cores: &[usize], nic: &Nic, machine: &Machine) -> Result<(), ConfigError> {
+fn check_cores(cores: &[usize], mode: Mode, nic: &Nic, machine: &Machine) -> Result<(), ConfigError> {
     let again = cores.iter().enumerate().find(|(index, core)| cores[..*index].contains(core));
     if let Some((_, &core)) = again {
         return Err(ConfigError::SameCore(core));
     }
-    if cores.len() > machine.clusters as usize {
-        return Err(ConfigError::ManyCores { cores: cores.len(), clusters: machine.clusters });
+    let receiving = usize::from(mode == Mode::Pipeline);
+    if receiving > 0 && cores.len() < 2 {
+        return Err(ConfigError::FewCores(cores.len()));
+    }
+    if cores.len() - receiving.min(cores.len()) > machine.clusters as usize {
+        return Err(ConfigError::ManyCores { cores: cores.len() - receiving, clusters: machine.clusters });
     }
     if cores.len() > 1 && !matches!(nic, Nic::Interface(_)) {
         return Err(ConfigError::OneQueue(cores.len()));
@@ -351,7 +374,7 @@ impl std::str::FromStr for Nic {
 
 #[cfg(test)]
 mod tests {
-    use super::{Config, ConfigError, File, Idle, Limits, Nic, XdpMode};
+    use super::{Config, ConfigError, File, Idle, Limits, Mode, Nic, XdpMode};
     use crate::metrics::Endpoint;
     use spin_abi::control::{Engine, Placement};
     use spin_abi::map::Machine;
@@ -428,6 +451,10 @@ mod tests {
         assert!(matches!(config("iface = 'a'\ncores = [1, 1]"), Err(ConfigError::SameCore(1))));
         assert!(matches!(config("iface = 'a'\ncores = [0, 1, 2, 3, 4]"), Err(ConfigError::ManyCores { .. })));
         assert!(matches!(config("nic = 'loopback'\ncores = [0, 1]"), Err(ConfigError::OneQueue(2))));
+        let pipeline = |cores: &str| config(&format!("iface = 'a'\nmode = 'pipeline'\ncores = {cores}"));
+        assert!(matches!(pipeline("[0]"), Err(ConfigError::FewCores(1))));
+        assert_eq!(pipeline("[0, 1, 2, 3, 4]").unwrap().mode, Mode::Pipeline);
+        assert!(matches!(pipeline("[0, 1, 2, 3, 4, 5]"), Err(ConfigError::ManyCores { cores: 5, .. })));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! spind: opens the NIC, starts the engine's threads, and carries out applications' requests until the end.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,19 +11,22 @@ use spin_abi::control::{ContextInfo, Reply, Request, Stats, ThreadInfo};
 use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::PcapQueue;
-use spin_nic::{NicError, Queue};
+use spin_nic::{Bell, NicError, Queue};
 
 use crate::capabilities;
-use crate::config::{Config, Limits, Nic, StaticContext, XdpMode};
+use crate::config::{Config, Limits, Mode as Threads, Nic, StaticContext, XdpMode};
+use crate::handover::{Arrivals, LaneQueue};
+use crate::inbound::Routes;
 use crate::install::{InstallError, Prepared, User};
 use crate::loader::Loader;
 use crate::memory::saturate;
 use crate::pipeline::Engine;
 use crate::privileges;
+use crate::receiver::Receiver;
 use crate::replay::replay;
 use crate::server::{Answer, Server, ServerError, Ticket, Work};
 use crate::statistics::Statistics;
-use crate::threads::{Common, Worker};
+use crate::threads::{Common, Part, Worker};
 
 /// Frames in flight between the two ends of the loopback NIC.
 const LOOPBACK_FRAMES: usize = 1024;
@@ -68,10 +72,19 @@ pub enum DaemonError {
     },
 }
 
+/// A thread that runs handlers.
+struct ClusterThread {
+    /// Its part of the machine's clusters.
+    clusters: Range<u32>,
+    worker: Worker<Engine>,
+}
+
 /// The daemon, ready to run.
 pub struct Daemon {
-    /// At least one; the first speaks for the NIC.
-    workers: Vec<Worker>,
+    /// At least one. Without a receiver the first speaks for the NIC.
+    workers: Vec<ClusterThread>,
+    /// Who receives for all of them, in pipeline mode.
+    receiver: Option<Worker<Receiver>>,
     /// The far end of the loopback NIC.
     far: Option<MemoryQueue>,
     server: Server,
@@ -111,9 +124,9 @@ impl Daemon {
             start: Instant::now(),
             ended: server.waker(),
         };
-        let workers = start_workers(config, &common, nics)?;
+        let (workers, receiver) = start_workers(config, &common, nics)?;
         let ends = matches!(config.nic, Nic::Pcap { .. });
-        let mut daemon = Self { workers, far, server, limits: config.limits, ends, nic, common };
+        let mut daemon = Self { workers, receiver, far, server, limits: config.limits, ends, nic, common };
         for (prepared, context) in contexts.into_iter().zip(&config.contexts) {
             daemon.install(prepared).map_err(|source| failed(context, source))?;
         }
@@ -128,7 +141,7 @@ impl Daemon {
     /// # Errors
     /// When the NIC fails.
     pub fn run(mut self) -> Result<Statistics, DaemonError> {
-        while !self.common.stop.load(Relaxed) && !self.workers.iter().any(Worker::ended) {
+        while !self.common.stop.load(Relaxed) && !self.has_ended() {
             // One request at a time: however many wait, the end is not missed.
             match self.server.next() {
                 Some(ticket) => self.serve(ticket),
@@ -137,10 +150,18 @@ impl Daemon {
         }
         let told = self.common.stop.swap(true, Relaxed);
         let mut statistics = Statistics::default();
-        for worker in self.workers {
-            statistics.merge(&worker.join()?);
+        for thread in self.workers {
+            statistics.merge(&thread.worker.join()?);
+        }
+        if let Some(receiver) = self.receiver {
+            statistics.merge(&receiver.join()?);
         }
         if told || self.ends { Ok(statistics) } else { Err(DaemonError::Gone(self.nic)) }
+    }
+
+    /// Whether one of the threads has come to its end.
+    fn has_ended(&self) -> bool {
+        self.receiver.as_ref().is_some_and(Worker::ended) || self.workers.iter().any(|thread| thread.worker.ended())
     }
 
     fn serve(&mut self, ticket: Ticket) {
@@ -174,10 +195,10 @@ impl Daemon {
         let limits = self.limits;
         let mut rest = Some(prepared);
         let mut linked = Err(InstallError::Stopped);
-        for (index, worker) in self.workers.iter().enumerate() {
+        for (index, thread) in self.workers.iter().enumerate() {
             let Some(mut part) = rest.take() else { break };
-            rest = self.workers.get(index + 1).map(|next| part.split_off(next.clusters().start));
-            linked = worker.ask(move |engine| engine.link(part, &limits)).unwrap_or(Err(InstallError::Stopped));
+            rest = self.workers.get(index + 1).map(|next| part.split_off(next.clusters.start));
+            linked = thread.worker.ask(move |engine| engine.link(part, &limits)).unwrap_or(Err(InstallError::Stopped));
             // What the first thread has room for, the others have too.
             if linked.is_err() {
                 break;
@@ -192,7 +213,10 @@ impl Daemon {
     }
 
     fn announce(&self) -> Result<(), InstallError> {
-        self.first(Engine::announce)
+        match &self.receiver {
+            None => self.first(Engine::announce),
+            Some(receiver) => set_routes(receiver, self.first(|engine| Ok(engine.routes()))?),
+        }
     }
 
     fn unlink(&self, id: u32) -> Result<(), InstallError> {
@@ -201,7 +225,16 @@ impl Daemon {
 
     /// The NIC forgets a context's rules before its threads do: else its frames would be taken and dropped.
     fn remove(&self, id: u32, user: User) -> Result<(), InstallError> {
-        self.first(move |engine| engine.retire(id, user))?;
+        match &self.receiver {
+            None => self.first(move |engine| engine.retire(id, user))?,
+            Some(receiver) => {
+                let routes = self.first(move |engine| engine.routes_for(id, user))?;
+                if let Err(error) = set_routes(receiver, routes) {
+                    // As in `Engine::retire`.
+                    tracing::warn!("the NIC keeps the rules of removed context {id}: {error}");
+                }
+            }
+        }
         self.unlink(id)
     }
 
@@ -210,7 +243,7 @@ impl Daemon {
         &self,
         what: impl FnOnce(&mut Engine) -> Result<R, InstallError> + Send + 'static,
     ) -> Result<R, InstallError> {
-        self.workers.first().and_then(|worker| worker.ask(what)).unwrap_or(Err(InstallError::Stopped))
+        self.workers.first().and_then(|thread| thread.worker.ask(what)).unwrap_or(Err(InstallError::Stopped))
     }
 
     /// Has every thread do something, one after the other, up to the first that fails.
@@ -218,7 +251,7 @@ impl Daemon {
         &self,
         what: impl Fn(&mut Engine) -> Result<(), InstallError> + Clone + Send + 'static,
     ) -> Result<(), InstallError> {
-        self.workers.iter().try_for_each(|worker| worker.ask(what.clone()).unwrap_or(Err(InstallError::Stopped)))
+        self.workers.iter().try_for_each(|thread| thread.worker.ask(what.clone()).unwrap_or(Err(InstallError::Stopped)))
     }
 
     fn host_memory(&self, context: u32, user: User) -> Result<Answer, InstallError> {
@@ -226,10 +259,18 @@ impl Daemon {
         Ok(Answer::Reply(Reply::HostMemory { len: region.len(), address }, Vec::new(), Some(region)))
     }
 
+    /// What every thread says.
+    fn asked<R: Send + 'static>(
+        &self,
+        what: impl Fn(&mut Engine) -> R + Copy + Send + 'static,
+    ) -> impl Iterator<Item = R> {
+        self.workers.iter().filter_map(move |thread| thread.worker.ask(what))
+    }
+
     /// Contexts as all threads together have them.
     fn context_infos(&self) -> Vec<ContextInfo> {
         let mut all: Vec<ContextInfo> = Vec::new();
-        for infos in self.workers.iter().filter_map(|worker| worker.ask(|engine| engine.context_infos())) {
+        for infos in self.asked(|engine: &mut Engine| engine.context_infos()) {
             if all.is_empty() {
                 all = infos;
                 continue;
@@ -244,15 +285,20 @@ impl Daemon {
     fn stats(&self) -> Stats {
         let mut statistics = Statistics::default();
         let mut nic_counters: Vec<(String, u64)> = Vec::new();
-        let read = |engine: &mut Engine| (engine.statistics(), engine.nic.counters());
         let mut threads = Vec::new();
-        for worker in &self.workers {
-            let Some((part, counters)) = worker.ask(read) else { continue };
-            let clusters = (worker.clusters().start, worker.clusters().end - 1);
-            threads.push(ThreadInfo { clusters, counters: part.counts.named().collect() });
+        let mut add = |(part, counters): Read| {
             statistics.merge(&part);
             let named = counters.into_iter().map(|(name, value)| (name.to_owned(), value));
             spin_abi::counters::add_named(&mut nic_counters, named);
+        };
+        for ClusterThread { clusters, worker } in &self.workers {
+            let Some(part) = worker.ask(read) else { continue };
+            let counters = part.0.counts.named().collect();
+            threads.push(ThreadInfo { clusters: (clusters.start, clusters.end - 1), counters });
+            add(part);
+        }
+        if let Some(part) = self.receiver.as_ref().and_then(|receiver| receiver.ask(read)) {
+            add(part);
         }
         Stats {
             nic: self.nic.clone(),
@@ -268,23 +314,76 @@ impl Daemon {
     fn replay(&mut self, capture: Vec<u8>) -> Result<Vec<u8>, String> {
         let mut far = self.far.take().ok_or("only a spind with --nic loopback can replay a capture")?;
         let start = self.common.start;
-        let worker = self.workers.first().ok_or("spind is stopping")?;
-        let replayed = worker.ask(move |engine| (replay(engine, &mut far, &capture, start), far));
+        let thread = self.workers.first().ok_or("spind is stopping")?;
+        let replayed = thread.worker.ask(move |engine| (replay(engine, &mut far, &capture, start), far));
         let (sent, far) = replayed.ok_or("spind is stopping")?;
         self.far = Some(far);
         sent
     }
 }
 
-/// A thread for each part of the NIC, with its share of the clusters.
-fn start_workers(config: &Config, common: &Common, nics: Vec<Box<dyn Queue>>) -> Result<Vec<Worker>, DaemonError> {
-    let (clusters, threads) = (config.machine.clusters, saturate(nics.len() as u64));
-    let share = |thread: u32| clusters * thread / threads;
-    let start = |(thread, nic)| {
-        let core = config.cores.get(thread as usize).copied();
-        Worker::start(common.clone(), nic, share(thread)..share(thread + 1), core)
+/// Statistics of a thread's part, and what its NIC counts.
+type Read = (Statistics, Vec<(&'static str, u64)>);
+
+fn read(part: &mut impl Part) -> Read {
+    (part.statistics(), part.nic().counters())
+}
+
+fn set_routes(receiver: &Worker<Receiver>, routes: Routes) -> Result<(), InstallError> {
+    let set = receiver.ask(move |receiver| receiver.set_routes(routes));
+    Ok(set.ok_or(InstallError::Stopped)??)
+}
+
+/// A thread for each part of the NIC, with its share of the clusters; in pipeline mode one for the NIC, and others for the
+/// clusters.
+fn start_workers(
+    config: &Config,
+    common: &Common,
+    nics: Vec<Box<dyn Queue>>,
+) -> Result<(Vec<ClusterThread>, Option<Worker<Receiver>>), DaemonError> {
+    if config.mode == Threads::RunToCompletion {
+        let parts = nics.into_iter().map(|nic| Ok((Bell::new()?, nic, None))).collect::<Result<_, NicError>>()?;
+        return Ok((start_clusters(config, common, &config.cores, parts)?, None));
+    }
+    let nic = nics.into_iter().next().ok_or_else(|| DaemonError::Thread("there is no queue to receive from".into()))?;
+    let (own, cores) = config.cores.split_first().map_or((None, &[][..]), |(own, cores)| (Some(*own), cores));
+    let (receiver, ends) = Receiver::new(nic, cores.len())?;
+    let part = |(arrivals, queue): (Arrivals, LaneQueue)| {
+        (arrivals.bell().clone(), Box::new(queue) as Box<dyn Queue>, Some(arrivals))
     };
-    (0..threads).zip(nics).map(start).collect()
+    let clusters = start_clusters(config, common, cores, ends.into_iter().map(part).collect())?;
+    let bell = receiver.bell().clone();
+    let receiver = Worker::start(common.clone(), "receiver".to_owned(), own, bell, move || Ok(receiver))?;
+    Ok((clusters, Some(receiver)))
+}
+
+/// What a thread that runs handlers sleeps on, its NIC, and where its packets come from if not from there.
+type Feed = (Arc<Bell>, Box<dyn Queue>, Option<Arrivals>);
+
+fn start_clusters(
+    config: &Config,
+    common: &Common,
+    cores: &[usize],
+    feeds: Vec<Feed>,
+) -> Result<Vec<ClusterThread>, DaemonError> {
+    let (clusters, threads) = (config.machine.clusters, saturate(feeds.len() as u64));
+    let share = |thread: u32| clusters * thread / threads;
+    let start = |(thread, (bell, nic, arrivals)): (u32, Feed)| {
+        let clusters = share(thread)..share(thread + 1);
+        let (own, with) = (clusters.clone(), common.clone());
+        let make = move || {
+            let engine =
+                Engine::new(with.loader, nic, with.sizes, with.schedule, own).map_err(|error| error.to_string())?;
+            Ok(match arrivals {
+                Some(arrivals) => engine.fed_by(arrivals),
+                None => engine,
+            })
+        };
+        let core = cores.get(thread as usize).copied();
+        let worker = Worker::start(common.clone(), format!("cluster-{}", clusters.start), core, bell, make)?;
+        Ok(ClusterThread { clusters, worker })
+    };
+    (0..threads).zip(feeds).map(start).collect()
 }
 
 /// A context's memory takes a few descriptors: as many are allowed as may be.
@@ -311,7 +410,8 @@ fn open(config: &Config) -> Result<Nics, NicError> {
                 XdpMode::Generic => Mode::Generic,
             };
             let settings = AfXdpConfig { mode, ..AfXdpConfig::new(interface) };
-            let parts = AfXdp::open_parts(&settings, config.cores.len())?;
+            let parts = if config.mode == Threads::Pipeline { 1 } else { config.cores.len() };
+            let parts = AfXdp::open_parts(&settings, parts)?;
             (parts.into_iter().map(|part| Box::new(part) as Box<dyn Queue>).collect(), None)
         }
         Nic::Loopback => {

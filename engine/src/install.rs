@@ -23,7 +23,7 @@ use crate::hpu::{Hpu, Hpus};
 use crate::inbound::{Arrival, Routes};
 use crate::loader::Loader;
 use crate::memory::{ContextMemory, ContextSizes, saturate};
-use crate::pipeline::Engine;
+use crate::pipeline::{Engine, Source};
 use crate::schedule::MOST_WEIGHT;
 
 /// Address by which handlers name host memory until the application says where it mapped it (PsPIN's
@@ -384,6 +384,12 @@ impl Engine {
         }
     }
 
+    /// Where frames of all contexts go.
+    #[must_use]
+    pub fn routes(&self) -> Routes {
+        self.routes.clone()
+    }
+
     /// Has the NIC hand over the frames of all contexts.
     ///
     /// # Errors
@@ -406,8 +412,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::remove`].
     pub fn retire(&mut self, id: u32, user: User) -> Result<(), InstallError> {
-        self.find(id, user)?;
-        let routes = self.routes_without(id)?;
+        let routes = self.routes_for(id, user)?;
         if let Err(error) = self.nic.set_rules(routes.table.tests()) {
             // The NIC goes on handing over this context's frames, which match nothing here any more and are counted as
             // dropped, until the next change of rules; the context itself is gone all the same.
@@ -445,8 +450,9 @@ impl Engine {
 
     /// Drops arrivals that were matched and not queued.
     fn drop_arrivals(&mut self, slot: Slot) {
-        let waiting = self.waiting.take_if(|arrival| arrival.slot == slot);
-        if let Some(Arrival { frame, .. }) = waiting {
+        let gone = |arrival: &Arrival| arrival.slot == slot;
+        let handed = if let Source::Handover(arrivals) = &mut self.source { arrivals.take(gone) } else { Vec::new() };
+        for Arrival { frame, .. } in self.waiting.take_if(|arrival| gone(arrival)).into_iter().chain(handed) {
             self.counts.add(Counter::DropRemoved, 1);
             self.nic.recycle(frame);
         }
@@ -490,6 +496,15 @@ impl Engine {
 
     fn entries(&self) -> Vec<TableEntry> {
         self.installed().map(|context| context.entry.clone()).collect()
+    }
+
+    /// Where frames go without a context that is about to be [unlinked](Engine::unlink).
+    ///
+    /// # Errors
+    /// As [`Engine::remove`].
+    pub fn routes_for(&self, id: u32, user: User) -> Result<Routes, InstallError> {
+        self.find(id, user)?;
+        self.routes_without(id)
     }
 
     fn routes_without(&self, id: u32) -> Result<Routes, InstallError> {

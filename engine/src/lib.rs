@@ -25,6 +25,7 @@
 //! * [`server`], [`socket_file`]: the control socket.
 //! * [`metrics`]: all counters for Prometheus.
 //! * [`threads`]: the engine's threads, each with its clusters and its NIC queue.
+//! * [`receiver`], [`handover`]: pipeline mode, where one thread receives and others run handlers.
 //! * [`replay`]: a capture through the loopback NIC.
 //! * [`daemon`]: spind from start to end.
 #![forbid(unsafe_code)]
@@ -38,6 +39,7 @@ pub mod counts;
 pub mod daemon;
 pub mod driver;
 pub mod ecn;
+pub mod handover;
 pub mod hpu;
 pub mod inbound;
 pub mod install;
@@ -49,6 +51,7 @@ pub mod metrics;
 pub mod mpq;
 pub mod pipeline;
 pub mod privileges;
+pub mod receiver;
 pub mod replay;
 pub mod schedule;
 pub mod server;

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use spin_abi::control::{Engine, Schedule};
-use spin_engine::config::{Config, File, Idle, Preset, XdpMode};
+use spin_engine::config::{Config, File, Idle, Mode, Preset, XdpMode};
 use spin_engine::daemon::Daemon;
 use tracing_subscriber::EnvFilter;
 
@@ -41,6 +41,9 @@ struct Args {
     /// Cores for the engine's threads, one each, e.g. 2,3: they share the machine's clusters and the interface's queues.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cores: Vec<usize>,
+    /// How these threads share the work: each receives and runs handlers, or the first receives for all others.
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
     /// Whose tasks run next when several contexts have some: as many of each, by weight, or by time and weight.
     #[arg(long, value_name = "round-robin|weighted|wlbvt")]
     schedule: Option<Schedule>,
@@ -75,6 +78,7 @@ impl Args {
         file.machine.clusters = self.clusters.or(file.machine.clusters);
         file.machine.hpus_per_cluster = self.hpus_per_cluster.or(file.machine.hpus_per_cluster);
         file.engine = self.engine.or(file.engine);
+        file.mode = self.mode.unwrap_or(file.mode);
         file.schedule = self.schedule.or(file.schedule);
         file.socket = self.socket.or(file.socket);
         file.metrics = self.metrics.or(file.metrics);

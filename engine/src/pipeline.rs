@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hpu_vm::jit::{Executor, TrapError};
-use rtrb::Consumer;
 use spin_abi::control::{Full, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
@@ -20,6 +19,7 @@ use crate::config::Sizes;
 use crate::context::{Context, Slot};
 use crate::counts::Counts;
 use crate::ecn;
+use crate::handover::Arrivals;
 use crate::inbound::{Arrival, Routes};
 use crate::latency::Latencies;
 use crate::loader::Loader;
@@ -37,9 +37,9 @@ pub(crate) const BATCH: usize = 64;
 const QUEUES_MONITORED: u32 = 16;
 /// How many frames ahead the next one's headers are asked for: far enough for memory to answer, near enough to be there
 /// still.
-const AHEAD: usize = 8;
+pub(crate) const AHEAD: usize = 8;
 /// Frames staged for sending above which nothing more is received: the NIC has to catch up first.
-const TRANSMIT_BACKLOG: usize = 256;
+pub(crate) const TRANSMIT_BACKLOG: usize = 256;
 
 /// What a message is bound to from its first packet to its last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(crate) enum Source {
     /// The engine's NIC: frames that were received, last ones first, and are yet to be matched.
     Nic(Vec<Frame>),
     /// Another thread, which receives and matches (pipeline mode).
-    Handover(Consumer<Arrival>),
+    Handover(Arrivals),
 }
 
 thread_local! {
@@ -199,7 +199,7 @@ impl Engine {
 
     /// Has its packets come from another thread: `nic` takes them back, and gives frames to send.
     #[must_use]
-    pub fn fed_by(mut self, arrivals: Consumer<Arrival>) -> Self {
+    pub fn fed_by(mut self, arrivals: Arrivals) -> Self {
         self.source = Source::Handover(arrivals);
         self
     }
@@ -213,7 +213,7 @@ impl Engine {
     pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
         self.take_translations();
         let mut taken = self.receive();
-        if taken > 0 || self.is_busy() {
+        if taken > 0 || self.has_tasks() {
             let arrival = clock();
             self.first_arrival.get_or_insert(arrival);
             taken = self.admit_batch(arrival);
@@ -231,7 +231,7 @@ impl Engine {
 
     /// Whether there is something to do without that anything arrives.
     #[must_use]
-    pub fn is_busy(&self) -> bool {
+    pub fn has_tasks(&self) -> bool {
         self.kept_back() > 0 || !self.parked.is_empty() || !self.mpqs.backlogged().is_empty()
     }
 
@@ -252,7 +252,7 @@ impl Engine {
                 self.counts.add(Counter::RxPackets, arrived as u64);
                 arrived
             }
-            Source::Handover(arrivals) => arrivals.slots().min(room),
+            Source::Handover(arrivals) => arrivals.len().min(room),
         }
     }
 
@@ -286,7 +286,7 @@ impl Engine {
     fn next_arrival(&mut self) -> Option<Arrival> {
         let received = match &mut self.source {
             Source::Nic(received) => received,
-            Source::Handover(arrivals) => return arrivals.pop().ok(),
+            Source::Handover(arrivals) => return arrivals.pop(),
         };
         while let Some(frame) = received.pop() {
             if let Some(later) = received.len().checked_sub(AHEAD).and_then(|index| received.get(index)) {

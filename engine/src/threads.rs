@@ -1,24 +1,23 @@
 //! The engine's threads: each takes the turns of some of the machine's clusters, on a core of its own, with a NIC queue of its
-//! own (run to completion). They share no state that packets touch; what the control thread wants of them is done between
-//! two turns.
+//! own (run to completion) or fed by one that receives (pipeline). They share no state that packets touch but the rings of
+//! [`crate::handover`]; what the control thread wants of them is done between two turns.
 
-use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver as Receiving, RecvError, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use spin_abi::control::Schedule;
-use spin_nic::{NicError, Queue};
+use spin_nic::{Bell, NicError, Queue};
 
 use crate::config::{Idle, Sizes};
 use crate::daemon::DaemonError;
 use crate::loader::Loader;
-use crate::pipeline::Engine;
+use crate::pipeline::{Engine, Source};
+use crate::receiver::Receiver;
 use crate::statistics::Statistics;
 
 /// Turns without a packet before a thread sleeps: a burst's next packet is usually closer than a wake-up.
@@ -28,8 +27,88 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// How long frames that handlers sent may take to leave after the last one was received.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// What a thread is asked to do with its engine.
-type Request = Box<dyn FnOnce(&mut Engine) + Send>;
+/// What a thread takes turns of: an engine, or a receiver that feeds engines.
+pub trait Part {
+    /// One turn. Returns whether there was something to do.
+    ///
+    /// # Errors
+    /// When the NIC is of no use any more.
+    fn turn(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError>;
+
+    /// Whether something is under way that should not be cut short: it may take some more turns.
+    fn is_busy(&self) -> bool;
+
+    /// Whether something came from another thread.
+    fn has_news(&self) -> bool;
+
+    /// Whether nothing will ever come any more.
+    fn is_over(&self) -> bool;
+
+    /// What it waits for packets of.
+    fn nic(&mut self) -> &mut dyn Queue;
+
+    /// The statistics block so far.
+    fn statistics(&self) -> Statistics;
+}
+
+impl Part for Engine {
+    fn turn(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
+        Ok(Self::turn(self, clock)? > 0 || self.has_tasks())
+    }
+
+    fn is_busy(&self) -> bool {
+        let fed = matches!(&self.source, Source::Handover(arrivals) if !arrivals.is_over());
+        fed || self.has_tasks() || self.backlog() > 0
+    }
+
+    fn has_news(&self) -> bool {
+        matches!(&self.source, Source::Handover(arrivals) if !arrivals.is_empty() || arrivals.is_over())
+    }
+
+    fn is_over(&self) -> bool {
+        match &self.source {
+            Source::Nic(_) => self.nic.exhausted(),
+            Source::Handover(arrivals) => arrivals.is_over(),
+        }
+    }
+
+    fn nic(&mut self) -> &mut dyn Queue {
+        &mut *self.nic
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.statistics()
+    }
+}
+
+impl Part for Receiver {
+    fn turn(&mut self, _: &dyn Fn() -> Duration) -> Result<bool, NicError> {
+        Ok(Self::turn(self)? > 0)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.backlog() > 0
+    }
+
+    fn has_news(&self) -> bool {
+        self.has_news()
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_exhausted()
+    }
+
+    fn nic(&mut self) -> &mut dyn Queue {
+        self.nic()
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.statistics()
+    }
+}
+
+/// What a thread is asked to do with its part.
+type Request<P> = Box<dyn FnOnce(&mut P) + Send>;
 
 /// What all threads of an engine have in common.
 #[derive(Clone)]
@@ -53,57 +132,47 @@ pub struct Common {
 }
 
 /// A running thread.
-pub struct Worker {
-    clusters: Range<u32>,
-    requests: Sender<Request>,
+pub struct Worker<P> {
+    requests: Sender<Request<P>>,
     /// Wakes it when it sleeps.
-    wake: Arc<OwnedFd>,
+    bell: Arc<Bell>,
     thread: JoinHandle<Result<Statistics, NicError>>,
 }
 
-impl Worker {
-    /// Starts a thread for `clusters` on `core`, or wherever the system puts it.
+impl<P: Part + 'static> Worker<P> {
+    /// Starts a thread on `core`, or wherever the system puts it, for what `make` makes there. `bell` is what it sleeps on.
     ///
     /// # Errors
     /// When there is no thread to be had, or it cannot run handlers or not on that core.
     pub fn start(
         common: Common,
-        nic: Box<dyn Queue>,
-        clusters: Range<u32>,
+        name: String,
         core: Option<usize>,
+        bell: Arc<Bell>,
+        make: impl FnOnce() -> Result<P, String> + Send + 'static,
     ) -> Result<Self, DaemonError> {
         let fail = |error: &dyn std::fmt::Display| DaemonError::Thread(error.to_string());
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| fail(&errno))?;
-        let wake = Arc::new(wake);
         let (requests, asked) = channel();
         let (ready, begun) = sync_channel(1);
-        let (own, bell) = (clusters.clone(), wake.clone());
-        let life = move || live(&common, nic, own, core, &asked, &bell, &ready);
-        let name = format!("cluster-{}", clusters.start);
+        let own = bell.clone();
+        let life = move || live(&common, core, &asked, &own, &ready, make);
         let thread = thread::Builder::new().name(name).spawn(life).map_err(|error| fail(&error))?;
         match begun.recv() {
-            Ok(Ok(())) => Ok(Self { clusters, requests, wake, thread }),
+            Ok(Ok(())) => Ok(Self { requests, bell, thread }),
             Ok(Err(error)) => Err(DaemonError::Thread(error)),
             Err(RecvError) => Err(DaemonError::Thread("a thread ended before it began".to_owned())),
         }
     }
 
-    /// The clusters it runs.
-    #[must_use]
-    pub const fn clusters(&self) -> &Range<u32> {
-        &self.clusters
-    }
-
     /// Has the thread do something between two turns, and waits until it has; `None` when it has ended.
-    pub fn ask<R: Send + 'static>(&self, what: impl FnOnce(&mut Engine) -> R + Send + 'static) -> Option<R> {
+    pub fn ask<R: Send + 'static>(&self, what: impl FnOnce(&mut P) -> R + Send + 'static) -> Option<R> {
         let (reply, answer) = sync_channel(1);
-        let request = move |engine: &mut Engine| {
+        let request = move |part: &mut P| {
             // Whoever asked waits for it.
-            let _ = reply.send(what(engine));
+            let _ = reply.send(what(part));
         };
         self.requests.send(Box::new(request)).ok()?;
-        // The counter of an eventfd overflows after 2^64 - 1 wake-ups; otherwise this cannot fail.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        self.bell.wake();
         answer.recv().ok()
     }
 
@@ -126,23 +195,18 @@ impl Worker {
 }
 
 /// A thread from its beginning to its end.
-fn live(
+fn live<P: Part>(
     common: &Common,
-    nic: Box<dyn Queue>,
-    clusters: Range<u32>,
     core: Option<usize>,
-    asked: &Receiver<Request>,
-    wake: &OwnedFd,
+    asked: &Receiving<Request<P>>,
+    bell: &Bell,
     ready: &SyncSender<Result<(), String>>,
+    make: impl FnOnce() -> Result<P, String>,
 ) -> Result<Statistics, NicError> {
     // Whatever ends it, panics too: the control thread has to know.
-    let _bell = Bell(&common.ended);
-    let engine = pin(core).and_then(|()| {
-        Engine::new(common.loader.clone(), nic, common.sizes, common.schedule, clusters)
-            .map_err(|error| error.to_string())
-    });
-    let mut engine = match engine {
-        Ok(engine) => engine,
+    let _bell = Knell(&common.ended);
+    let mut part = match pin(core).and_then(|()| make()) {
+        Ok(part) => part,
         Err(error) => {
             // Whoever starts it waits for this.
             let _ = ready.send(Err(error));
@@ -150,17 +214,17 @@ fn live(
         }
     };
     let _ = ready.send(Ok(()));
-    run(&mut engine, common, asked, wake)?;
-    drain(&mut engine, common)?;
-    Ok(engine.statistics())
+    run(&mut part, common, asked, bell)?;
+    drain(&mut part, common)?;
+    Ok(part.statistics())
 }
 
 /// Rings when dropped.
-struct Bell<'b>(&'b OwnedFd);
+struct Knell<'b>(&'b OwnedFd);
 
-impl Drop for Bell<'_> {
+impl Drop for Knell<'_> {
     fn drop(&mut self) {
-        // As in `Worker::ask`.
+        // The counter of an eventfd overflows after 2^64 - 1 wake-ups; otherwise this cannot fail.
         let _ = rustix::io::write(self.0, &1_u64.to_ne_bytes());
     }
 }
@@ -175,48 +239,44 @@ fn pin(core: Option<usize>) -> Result<(), String> {
     sched_setaffinity(None, &only).map_err(|errno| format!("cannot run on core {core}: {errno}"))
 }
 
-/// Turns, with requests and sleep in between, until it is told to stop or its NIC has come to its end.
-fn run(engine: &mut Engine, common: &Common, asked: &Receiver<Request>, wake: &OwnedFd) -> Result<(), NicError> {
+/// Turns, with requests and sleep in between, until it is told to stop or nothing comes any more.
+fn run<P: Part>(part: &mut P, common: &Common, asked: &Receiving<Request<P>>, bell: &Bell) -> Result<(), NicError> {
+    let clock = || common.start.elapsed();
     let mut empty_turns = 0;
     while !common.stop.load(Relaxed) {
         // One request a turn: however many wait, packets are seen to in between.
         let request = asked.try_recv();
         let busy = request.is_ok();
         if let Ok(request) = request {
-            request(engine);
+            request(part);
         }
         if !common.go.load(Relaxed) {
             thread::park_timeout(Duration::from_millis(1));
             continue;
         }
-        if engine.turn(|| common.start.elapsed())? > 0 || busy || engine.is_busy() {
+        if part.turn(&clock)? || busy {
             empty_turns = 0;
             continue;
         }
-        if engine.nic.exhausted() {
+        if part.is_over() {
             return Ok(());
         }
         empty_turns += 1;
         if common.idle == Idle::Sleep && empty_turns >= TURNS_BEFORE_SLEEP {
-            engine.nic.wait(Some(wake.as_fd()), LONGEST_SLEEP)?;
-            // EAGAIN when nobody woke it.
-            let _ = rustix::io::read(wake, &mut [0; 8]);
+            bell.sleep(|bell| if part.has_news() { Ok(()) } else { part.nic().wait(Some(bell), LONGEST_SLEEP) })?;
             empty_turns = 0;
         }
     }
     Ok(())
 }
 
-/// No new frames are matched; those already received are processed, and all that was sent leaves.
-fn drain(engine: &mut Engine, common: &Common) -> Result<(), NicError> {
-    engine.nic.set_rules(&[])?;
+/// No new frames are taken; those already received are processed, and all that was sent leaves.
+fn drain<P: Part>(part: &mut P, common: &Common) -> Result<(), NicError> {
+    part.nic().set_rules(&[])?;
     let deadline = Instant::now() + DRAIN;
-    while (engine.turn(|| common.start.elapsed())? > 0 || engine.is_busy() || engine.backlog() > 0)
-        && Instant::now() < deadline
-    {}
-    match engine.backlog() {
-        0 => {}
-        left => tracing::warn!("{left} frames were not sent: the NIC took none for {DRAIN:?}"),
+    while (part.turn(&|| common.start.elapsed())? || part.is_busy()) && Instant::now() < deadline {}
+    if part.is_busy() {
+        tracing::warn!("frames were left: the NIC took none, or handlers did not end, for {DRAIN:?}");
     }
     Ok(())
 }

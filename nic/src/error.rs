@@ -170,7 +170,7 @@ pub enum NicError {
 
 impl NicError {
     /// Wraps a refusal of the kernel, naming missing privileges as such.
-    pub(crate) fn system(action: &'static str, source: impl Into<io::Error>) -> Self {
+    pub fn system(action: &'static str, source: impl Into<io::Error>) -> Self {
         let source = source.into();
         if source.kind() == io::ErrorKind::PermissionDenied {
             return Self::Privileges { action };

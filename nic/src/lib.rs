@@ -2,6 +2,7 @@
 //!
 //! * [`frame`]: the move-only [`Frame`], which owns its bytes.
 //! * [`queue`]: the trait [`Queue`]: receive, allocate, send, pass, recycle, flush, wait.
+//! * [`bell`]: waking a thread that waits for a ring.
 //! * [`error`]: why a queue could not be opened or used.
 //! * [`memory`]: a pair of connected ends in plain memory.
 //! * [`rotation`]: the same frames over and over, to measure with.
@@ -12,6 +13,7 @@
 //! calls); nothing else needs it.
 
 pub mod afxdp;
+pub mod bell;
 mod counts;
 pub mod error;
 pub mod frame;
@@ -23,6 +25,7 @@ pub mod rotation;
 mod wait;
 
 pub use afxdp::{AfXdp, AfXdpConfig, Filter};
+pub use bell::Bell;
 pub use error::NicError;
 pub use frame::Frame;
 pub use memory::MemoryQueue;

@@ -4,15 +4,15 @@
 //! one single-producer ring and comes home through another, so the frames of an end never run out because traffic
 //! goes one way only.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::event::{PollFd, PollFlags};
 use spin_abi::rules::Test;
 
+use crate::bell::Bell;
 use crate::counts::Counts;
 use crate::error::NicError;
 use crate::frame::{CAPACITY, Frame, MIN_SEND, PoolId};
@@ -34,33 +34,6 @@ pub struct MemoryQueue {
     counts: Counts,
     /// Last, so that the peer is woken when the rings are already abandoned.
     peer_bell: PeerBell,
-}
-
-/// What a sleeping end waits on.
-struct Bell {
-    sleeping: AtomicBool,
-    event: OwnedFd,
-}
-
-impl Bell {
-    fn new() -> Result<Arc<Self>, NicError> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| NicError::system("make an eventfd", errno))?;
-        Ok(Arc::new(Self { sleeping: AtomicBool::new(false), event }))
-    }
-
-    /// Wakes the owner if it sleeps. Called after frames were pushed.
-    ///
-    /// Pairs with [`MemoryQueue::wait`]: there `sleeping` is stored, then the ring read; here the ring was written, then
-    /// `sleeping` is read, each with a sequentially consistent fence between. So at least one of both sees the other's
-    /// write, and no frame is slept through.
-    fn ring(&self) {
-        fence(Ordering::SeqCst);
-        if self.sleeping.load(Ordering::Relaxed) {
-            // A full counter wakes as well as one more, so a refused write changes nothing.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-        }
-    }
 }
 
 /// The peer's bell; rings a last time when dropped.
@@ -210,20 +183,14 @@ impl Queue for MemoryQueue {
     }
 
     fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError> {
-        self.bell.sleeping.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        let result = if self.incoming.is_empty() && !self.incoming.is_abandoned() {
-            let own = PollFd::from_borrowed_fd(self.bell.event.as_fd(), PollFlags::IN);
-            let mut fds = vec![own];
-            fds.extend(wake.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        self.bell.sleep(|bell| {
+            if !self.incoming.is_empty() || self.incoming.is_abandoned() {
+                return Ok(());
+            }
+            let fds = [Some(bell), wake].into_iter().flatten();
+            let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
             poll(&mut fds, &timespec(timeout))
-        } else {
-            Ok(())
-        };
-        self.bell.sleeping.store(false, Ordering::Relaxed);
-        // Empties the counter; nothing to empty is fine.
-        let _ = rustix::io::read(&self.bell.event, &mut [0; 8]);
-        result
+        })
     }
 
     fn exhausted(&self) -> bool {

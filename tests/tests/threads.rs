@@ -1,4 +1,5 @@
-//! spind on two cores: each thread serves a queue of the interface, and together they are one machine.
+//! spind on two cores: its threads together are one machine, whether each serves a queue of the interface or one receives for
+//! the other.
 
 #[path = "../../nic/tests/common/mod.rs"]
 mod common;
@@ -47,19 +48,30 @@ fn cores(spind: &Spind) -> HashMap<String, String> {
     };
     tasks
         .filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok().and_then(of))
-        .filter(|(name, _)| name.starts_with("cluster-"))
+        .filter(|(name, _)| name.starts_with("cluster-") || name == "receiver")
         .collect()
 }
 
 #[test]
 fn two_threads_serve_two_queues_as_one_machine() {
+    are_one_machine(2, &[], [("cluster-0", "0"), ("cluster-2", "1")]);
+}
+
+#[test]
+fn a_thread_receives_and_another_runs_handlers_as_one_machine() {
+    are_one_machine(1, &["--mode", "pipeline"], [("receiver", "0"), ("cluster-0", "1")]);
+}
+
+/// Two threads of these names on these cores process each of many datagrams once, in order, and forget the context when it goes.
+fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: network namespaces need root");
         return;
     }
-    let link = Link::new(2);
-    let spind = within(&link.near, || Spind::start(&["--iface", common::LINK, "--cores", "0,1"]));
-    let expected = [("cluster-0".to_owned(), "0".to_owned()), ("cluster-2".to_owned(), "1".to_owned())];
+    let link = Link::new(queues);
+    let arguments = [&["--iface", common::LINK, "--cores", "0,1"], how].concat();
+    let spind = within(&link.near, || Spind::start(&arguments));
+    let expected = threads.map(|(name, core)| (name.to_owned(), core.to_owned()));
     assert_eq!(cores(&spind), HashMap::from(expected));
 
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -91,12 +103,13 @@ fn two_threads_serve_two_queues_as_one_machine() {
         thread::sleep(Duration::from_millis(20));
     };
     assert_eq!(all.len(), 3 * DATAGRAMS, "each handler once for each datagram");
-    // Queues are a thread's own, and a thread's HPUs are those of its clusters (of 8 each, two to a thread).
+    // Queues are a thread's own, and a message has one home (clusters are of 8 HPUs each, two to a thread).
     let mut runs: HashMap<(bool, u16), Vec<Record>> = HashMap::new();
     for record in &all {
         runs.entry((record.hpu >= 16, record.queue)).or_default().push(*record);
     }
-    assert!(runs.keys().any(|(second, _)| *second) && runs.keys().any(|(second, _)| !second), "both threads had some");
+    // All clusters had some, whichever thread they are on.
+    assert!(runs.keys().any(|(second, _)| *second) && runs.keys().any(|(second, _)| !second), "both halves had some");
     for run in runs.values() {
         // Space for a record is taken in the order of the handlers.
         for message in run.chunks(3) {

@@ -188,7 +188,7 @@ impl Lab {
     pub fn exchange(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         self.arrive(frames);
         while self.engine.turn(|| self.now).expect("memory does not fail") > 0
-            || self.engine.is_busy()
+            || self.engine.has_tasks()
             || self.engine.backlog() > 0
         {}
         let (mut replies, mut batch) = (Vec::new(), Vec::new());

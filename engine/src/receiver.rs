@@ -1,0 +1,177 @@
+//! Pipeline mode's first stage: a thread that receives, matches, and hands frames over to the threads of their messages' home
+//! clusters; and takes them back, to the NIC.
+
+use std::sync::Arc;
+
+use spin_abi::counters::Counter;
+use spin_matcher::MessageKey;
+use spin_nic::{Bell, Frame, NicError, Queue};
+
+use crate::counts::Counts;
+use crate::handover::{Arrivals, Back, Lane, LaneQueue, lane};
+use crate::inbound::Routes;
+use crate::pipeline::{AHEAD, BATCH, TRANSMIT_BACKLOG};
+use crate::statistics::Statistics;
+
+/// Frames on each lane at a time: enough for batches on their way in both directions, few enough to stay in the caches.
+const LANE: usize = 1024;
+
+/// The receiving thread's part.
+pub struct Receiver {
+    nic: Box<dyn Queue>,
+    routes: Routes,
+    lanes: Vec<Lane>,
+    bell: Arc<Bell>,
+    received: Vec<Frame>,
+    transmit: Vec<Frame>,
+    passing: Vec<Frame>,
+    counts: Counts,
+}
+
+impl Receiver {
+    /// Feeds `threads` threads. Returns also what each of them needs.
+    ///
+    /// # Errors
+    /// When the kernel gives no eventfd.
+    pub fn new(nic: Box<dyn Queue>, threads: usize) -> Result<(Self, Vec<(Arrivals, LaneQueue)>), NicError> {
+        let bell = Bell::new()?;
+        let (mut lanes, mut ends) = (Vec::new(), Vec::new());
+        for _ in 0..threads {
+            let (own, arrivals, queue) = lane(LANE, nic.max_frame(), bell.clone())?;
+            lanes.push(own);
+            ends.push((arrivals, queue));
+        }
+        let receiver = Self {
+            nic,
+            routes: Routes::default(),
+            lanes,
+            bell,
+            received: Vec::with_capacity(BATCH),
+            transmit: Vec::with_capacity(LANE * threads),
+            passing: Vec::with_capacity(BATCH),
+            counts: Counts::default(),
+        };
+        Ok((receiver, ends))
+    }
+
+    /// One turn: what came back goes to the NIC, what arrived to its lane. Returns how many frames there were of both.
+    ///
+    /// # Errors
+    /// When the NIC is of no use any more.
+    pub fn turn(&mut self) -> Result<usize, NicError> {
+        let returned = self.take_back();
+        let arrived = self.receive();
+        for lane in &mut self.lanes {
+            lane.hand_over(|| self.nic.allocate());
+        }
+        if !self.passing.is_empty() {
+            self.nic.pass(&mut self.passing);
+        }
+        self.nic.send(&mut self.transmit);
+        self.nic.flush()?;
+        Ok(arrived + returned)
+    }
+
+    fn take_back(&mut self) -> usize {
+        let Self { nic, lanes, transmit, passing, .. } = self;
+        let mut returned = 0;
+        for lane in lanes {
+            lane.take_back(|back| {
+                returned += 1;
+                match back {
+                    Back::Spent(frame) => nic.recycle(frame),
+                    Back::Outgoing(frame) => transmit.push(frame),
+                    Back::Passing(frame) => passing.push(frame),
+                }
+            });
+        }
+        returned
+    }
+
+    /// Receives a batch, if every lane could take all of it.
+    fn receive(&mut self) -> usize {
+        let room = self.lanes.iter().map(Lane::credit).min().unwrap_or(0).min(BATCH);
+        if room == 0 || self.transmit.len() >= TRANSMIT_BACKLOG {
+            self.counts.add(Counter::HerStalls, 1);
+            return 0;
+        }
+        let arrived = self.nic.receive(&mut self.received, room);
+        self.counts.add(Counter::RxPackets, arrived as u64);
+        self.received.iter().take(AHEAD).for_each(Frame::prefetch);
+        self.received.reverse();
+        while let Some(frame) = self.received.pop() {
+            if let Some(later) = self.received.len().checked_sub(AHEAD).and_then(|index| self.received.get(index)) {
+                later.prefetch();
+            }
+            self.counts.add(Counter::RxBytes, frame.len() as u64);
+            match self.routes.find(frame) {
+                Ok(arrival) => {
+                    let lane = home(&arrival.key, self.lanes.len());
+                    self.lanes[lane].staged.push(arrival);
+                }
+                Err(frame) => {
+                    self.counts.add(Counter::DropUnmatched, 1);
+                    self.nic.recycle(frame);
+                }
+            }
+        }
+        arrived
+    }
+
+    /// Where frames go from here on. The NIC is told.
+    ///
+    /// # Errors
+    /// When the NIC refuses: it goes on with the rules it has, and frames that match nothing are dropped.
+    pub fn set_routes(&mut self, routes: Routes) -> Result<(), NicError> {
+        for lane in &mut self.lanes {
+            let known = |slot| routes.slots.contains(&slot);
+            for arrival in lane.staged.extract_if(.., |arrival| !known(arrival.slot)) {
+                self.counts.add(Counter::DropRemoved, 1);
+                self.nic.recycle(arrival.frame);
+            }
+        }
+        self.routes = routes;
+        self.nic.set_rules(self.routes.table.tests())
+    }
+
+    /// Frames that are on lanes, or that have not left.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        let out: usize = self.lanes.iter().map(|lane| LANE - lane.credit()).sum();
+        out + self.transmit.len() + self.nic.pending()
+    }
+
+    /// What rings when frames came back.
+    #[must_use]
+    pub const fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    /// Whether frames came back.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.lanes.iter().any(Lane::has_news)
+    }
+
+    /// Whether no frame will ever come any more, and none is out.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.nic.exhausted() && self.backlog() == 0
+    }
+
+    /// The NIC.
+    pub fn nic(&mut self) -> &mut dyn Queue {
+        &mut *self.nic
+    }
+
+    /// The statistics block so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        Statistics { counts: self.counts.clone(), ..Statistics::default() }
+    }
+}
+
+/// The lane of a message. By other bits of the hash than the home cluster among those of a thread.
+fn home(key: &MessageKey, lanes: usize) -> usize {
+    ((key.hash() >> 16) as usize * lanes) >> 16
+}

@@ -1,0 +1,216 @@
+//! One thread receives and matches, others run handlers.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver as Answers, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use common::{ROOT, image, rule, udp_from};
+use spin_abi::control::{Engine as Kind, Schedule};
+use spin_abi::counters::Counter;
+use spin_abi::map::Machine;
+use spin_engine::config::{Limits, Sizes};
+use spin_engine::inbound::Routes;
+use spin_engine::install::Prepared;
+use spin_engine::loader::Loader;
+use spin_engine::pipeline::Engine;
+use spin_engine::receiver::Receiver;
+use spin_engine::statistics::Statistics;
+use spin_engine::threads::Part;
+use spin_nic::Queue;
+use spin_nic::memory::{MemoryQueue, pair};
+
+/// Threads that run handlers, of two clusters each.
+const THREADS: u32 = 2;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+type Request = Box<dyn FnOnce(&mut Engine) + Send>;
+
+struct Lab {
+    far: MemoryQueue,
+    receiver: Receiver,
+    threads: Vec<(Sender<Request>, JoinHandle<Statistics>)>,
+    loader: Arc<Loader>,
+}
+
+impl Lab {
+    fn new(frames: usize) -> Self {
+        let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
+        let (near, far) = pair(frames).expect("a pair");
+        let (receiver, ends) = Receiver::new(Box::new(near), THREADS as usize).expect("lanes");
+        let thread = |(number, (arrivals, queue)): (u32, (_, _))| {
+            let (requests, asked) = channel::<Request>();
+            let loader = loader.clone();
+            let life = move || {
+                let clusters = number * 2..number * 2 + 2;
+                let engine = Engine::new(loader, Box::new(queue), Sizes::default(), Schedule::default(), clusters);
+                let mut engine = engine.expect("a timer").fed_by(arrivals);
+                let start = Instant::now();
+                while !engine.is_over() || engine.has_tasks() {
+                    asked.try_iter().for_each(|request| request(&mut engine));
+                    engine.turn(|| start.elapsed()).expect("a lane does not fail");
+                }
+                engine.statistics()
+            };
+            (requests, thread::spawn(life))
+        };
+        let threads = (0..THREADS).zip(ends).map(thread).collect();
+        Self { far, receiver, threads, loader }
+    }
+
+    /// What each thread says to a question.
+    fn ask<R: Send + 'static>(&self, what: impl Fn(&mut Engine) -> R + Clone + Send + 'static) -> Vec<R> {
+        let asked: Vec<Answers<R>> = self.threads.iter().map(|(requests, _)| request(requests, what.clone())).collect();
+        asked.into_iter().map(|answer| answer.recv().expect("the thread lives")).collect()
+    }
+
+    fn install(&mut self, handler: &str, matching: &str) -> u32 {
+        let limits = Limits::default();
+        let mut rest =
+            Some(Prepared::new(rule(matching), &image(handler), 0, &self.loader, &limits).expect("installs"));
+        let mut id = 0;
+        for (number, (requests, _)) in self.threads.iter().enumerate() {
+            let mut part = rest.take().expect("one for each");
+            if number + 1 < self.threads.len() {
+                rest = Some(part.split_off(number as u32 * 2 + 2));
+            }
+            let linked = request(requests, move |engine: &mut Engine| engine.link(part, &limits));
+            id = linked.recv().expect("the thread lives").expect("there is room");
+        }
+        let routes: Routes = self.ask(|engine| engine.routes()).swap_remove(0);
+        self.receiver.set_routes(routes).expect("memory takes all rules");
+        id
+    }
+
+    fn remove(&mut self, id: u32) {
+        let routes = self.ask(move |engine| engine.routes_for(id, ROOT).expect("installed")).swap_remove(0);
+        self.receiver.set_routes(routes).expect("memory takes all rules");
+        self.ask(move |engine| engine.unlink(id, ROOT).expect("installed"));
+    }
+
+    fn arrive(&mut self, bytes: &[u8]) {
+        let mut frame = self.far.allocate().expect("the pair has as many");
+        frame.fill(bytes).expect("short");
+        self.far.send(&mut vec![frame]);
+    }
+
+    /// Turns of the receiver until nothing is under way; what was sent.
+    fn settle(&mut self) -> Vec<Vec<u8>> {
+        let (mut sent, mut batch, deadline) = (Vec::new(), Vec::new(), Instant::now() + PATIENCE);
+        let mut quiet = 0;
+        while quiet < 3 {
+            assert!(Instant::now() < deadline, "frames stay away");
+            let busy = self.receiver.turn().expect("memory does not fail") > 0;
+            self.far.receive(&mut batch, 1024);
+            quiet = if busy || !batch.is_empty() || !self.all_home() { 0 } else { quiet + 1 };
+            for frame in batch.drain(..) {
+                sent.push(frame.to_vec());
+                self.far.recycle(frame);
+            }
+            self.far.flush().expect("memory does not fail");
+        }
+        sent
+    }
+
+    /// Whether each frame that was handed over is accounted for.
+    fn all_home(&self) -> bool {
+        let received = self.receiver.statistics().counts;
+        let handed = received.get(Counter::RxPackets)
+            - received.get(Counter::DropUnmatched)
+            - received.get(Counter::DropRemoved);
+        let done: u64 = self.ask(|engine| settled(&engine.statistics())).iter().sum();
+        handed == done
+    }
+
+    /// Ends it; the sum of what all have counted.
+    fn end(self) -> Statistics {
+        let mut sum = self.receiver.statistics();
+        drop(self.receiver);
+        for (requests, thread) in self.threads {
+            drop(requests);
+            sum.merge(&thread.join().expect("no thread panics"));
+        }
+        sum
+    }
+}
+
+/// Has a thread do something between two turns.
+fn request<R: Send + 'static>(
+    requests: &Sender<Request>,
+    what: impl FnOnce(&mut Engine) -> R + Send + 'static,
+) -> Answers<R> {
+    let (reply, answer) = channel();
+    let asked = requests.send(Box::new(move |engine| drop(reply.send(what(engine)))));
+    asked.expect("the thread lives");
+    answer
+}
+
+/// Frames that an engine was handed and is done with.
+fn settled(statistics: &Statistics) -> u64 {
+    let causes = [Counter::Released, Counter::DropRemoved, Counter::DropNoMpq, Counter::DropShare];
+    causes.into_iter().map(|counter| statistics.counts.get(counter)).sum()
+}
+
+#[test]
+fn each_packet_is_answered_once_by_the_thread_that_is_its_home() {
+    let mut lab = Lab::new(2048);
+    lab.install("udp_pingpong", "udp dport 1");
+    let mut expected = Vec::new();
+    for round in 0..5_u8 {
+        for flow in 0..400 {
+            lab.arrive(&udp_from(1000 + flow, 1, &[round; 30]));
+            expected.push((1000 + flow, round));
+        }
+        lab.arrive(&udp_from(5, 2, b"for nobody"));
+        if round % 2 == 0 {
+            let sent = lab.settle();
+            let source = |frame: &Vec<u8>| (u16::from_be_bytes([frame[36], frame[37]]), frame[42]);
+            let mut found: Vec<_> = sent.iter().map(source).collect();
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(found, std::mem::take(&mut expected));
+        }
+    }
+    let runs = lab.ask(|engine| engine.statistics().counts.get(Counter::PayloadRuns));
+    assert_eq!(runs.iter().sum::<u64>(), 2000);
+    assert!(runs.iter().all(|&runs| runs > 400), "both have a good part: {runs:?}");
+    let sum = lab.end().counts;
+    assert_eq!((sum.get(Counter::RxPackets), sum.get(Counter::DropUnmatched)), (2005, 5));
+    assert_eq!((sum.get(Counter::Released), sum.get(Counter::TxPackets)), (2000, 2000));
+}
+
+#[test]
+fn copies_are_sent_from_fresh_frames() {
+    let mut lab = Lab::new(512);
+    lab.install("double_send", "udp dport 1");
+    for flow in 0..100 {
+        lab.arrive(&udp_from(1000 + flow, 1, &[7; 60]));
+    }
+    assert_eq!(lab.settle().len(), 200);
+    let sum = lab.end().counts;
+    let counts = [Counter::TxPackets, Counter::TxMoved, Counter::CommandErrors].map(|counter| sum.get(counter));
+    assert_eq!(counts, [200, 0, 0], "all of them are copies: the handler waits for both");
+}
+
+#[test]
+fn what_is_on_its_way_to_a_removed_context_is_counted() {
+    let mut lab = Lab::new(512);
+    let first = lab.install("udp_pingpong", "udp dport 1");
+    lab.install("udp_pingpong", "udp dport 2");
+    for flow in 0..100 {
+        lab.arrive(&udp_from(1000 + flow, 1 + flow % 2, &[7; 30]));
+    }
+    lab.receiver.turn().expect("memory does not fail");
+    lab.remove(first);
+    let third = lab.install("udp_pingpong", "udp dport 3");
+    assert_ne!(first, third);
+    lab.arrive(&udp_from(7, 3, &[9; 30]));
+    lab.settle();
+    let sum = lab.end().counts;
+    let lost = sum.get(Counter::DropRemoved) + sum.get(Counter::DropUnmatched);
+    assert_eq!(sum.get(Counter::RxPackets), 101);
+    assert_eq!(sum.get(Counter::Released) + lost, 101);
+    assert!(sum.get(Counter::TxPackets) >= 51, "those of the others are answered");
+}
