@@ -1,6 +1,6 @@
 //! Translated code on a [`Space`](hpu_vm::memory::Space), in every way it can be translated.
 
-use hpu_vm::jit::{Atomics, Executor, Limits, Options, Slot, Source, Task, Translation};
+use hpu_vm::jit::{Atomics, Executor, Limits, Options, Slot, Source, Task, TranslateError, Translation};
 use hpu_vm::{Checks, Exit};
 use spin_abi::fault::Cause;
 use spin_abi::map::RETURN_ADDRESS;
@@ -19,12 +19,14 @@ pub struct Jit {
     options: Options,
     /// Programs that took a device for memory.
     pub surprised: u64,
+    /// Programs that were too much to translate.
+    pub refused: u64,
 }
 
 impl Jit {
     /// Translates with these options.
     pub const fn new(options: Options) -> Self {
-        Self { options, surprised: 0 }
+        Self { options, surprised: 0, refused: 0 }
     }
 }
 
@@ -69,13 +71,18 @@ impl Engine for Jit {
         let taken = program.image.addresses_taken();
         let start = program.start;
         let source = Source { code: program.image.code(), entries: &[start.entry], taken: &taken };
-        let translation =
-            Translation::new(source, options).unwrap_or_else(|error| panic!("seed {}: {error}", program.seed));
+        let translation = match Translation::new(source, options) {
+            Ok(translation) => Some(translation),
+            // It is interpreted.
+            Err(TranslateError::Code { .. }) => None,
+            Err(error) => panic!("seed {}: {error}", program.seed),
+        };
+        self.refused += u64::from(translation.is_none());
         let (space, mut kept) = map(program).unwrap_or_else(|error| panic!("seed {}: {error}", program.seed));
         let (mut slot, mut recorder) = (Slot::new(HART_ID, space), Recorder::default());
         let task = Task {
             code: program.image.code(),
-            translation: Some(&translation),
+            translation: translation.as_ref(),
             entry: start.entry,
             sp: start.sp,
             argument: start.argument,
@@ -87,7 +94,10 @@ impl Engine for Jit {
         if slot.device_touched() && !options.any_device {
             // It is translated again, for any later task: that is what is compared.
             self.surprised += 1;
-            return Self::new(Options { any_device: true, ..options }).run(program);
+            let mut again = Self::new(Options { any_device: true, ..options });
+            let outcome = again.run(program);
+            self.refused += again.refused;
+            return outcome;
         }
         let pc = match exit {
             Exit::Fault(fault) => fault.pc,
