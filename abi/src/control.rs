@@ -226,6 +226,11 @@ pub enum Request {
         /// Address of the region's first byte in the application.
         address: u64,
     },
+    /// Share the descriptor of a context: see [`crate::events`].
+    Events {
+        /// The context's id.
+        context: u32,
+    },
     /// Share the host memory of a context with another process of its user.
     HostMemory {
         /// The context's id.
@@ -308,6 +313,11 @@ pub enum Reply {
         host_mem: u64,
         /// Address by which handlers name it until [`Request::MapHost`] changes that.
         host_address: u64,
+    },
+    /// The context's descriptor; the file's descriptor comes along.
+    Events {
+        /// Bytes.
+        len: u64,
     },
     /// Host memory, whose descriptor comes along.
     HostMemory {

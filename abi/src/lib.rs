@@ -19,6 +19,7 @@ extern crate alloc;
 pub mod command;
 pub mod control;
 pub mod counters;
+pub mod events;
 pub mod fault;
 pub mod map;
 pub mod regs;

@@ -14,6 +14,7 @@ use spin_matcher::TableEntry;
 use spin_shm::Region;
 
 use crate::counts::Counts;
+use crate::descriptor::Descriptor;
 use crate::hpu::Hpus;
 use crate::memory::ImageMemory;
 use crate::mpq::Stage;
@@ -152,6 +153,8 @@ pub struct Context {
     pub run: RunInfo,
     /// Its counters.
     pub counts: Counts,
+    /// Where its application is told of errors.
+    pub descriptor: Descriptor,
     /// Latest faults, oldest first.
     pub faults: VecDeque<FaultInfo>,
     /// Lines its handlers may still print.

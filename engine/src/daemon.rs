@@ -178,6 +178,9 @@ impl Daemon {
                 }
                 Request::List => Ok(Reply::Contexts { contexts: self.context_infos() }),
                 Request::Stats => Ok(Reply::Stats(self.stats())),
+                Request::Events { context } => {
+                    return reply.answer(self.events(context, user).map_err(|error| error.to_string()));
+                }
                 Request::HostMemory { context } => {
                     return reply.answer(self.host_memory(context, user).map_err(|error| error.to_string()));
                 }
@@ -252,6 +255,11 @@ impl Daemon {
         what: impl Fn(&mut Engine) -> Result<(), InstallError> + Clone + Send + 'static,
     ) -> Result<(), InstallError> {
         self.workers.iter().try_for_each(|thread| thread.worker.ask(what.clone()).unwrap_or(Err(InstallError::Stopped)))
+    }
+
+    fn events(&self, context: u32, user: User) -> Result<Answer, InstallError> {
+        let region = self.first(move |engine| engine.descriptor(context, user))?;
+        Ok(Answer::Reply(Reply::Events { len: region.len() }, Vec::new(), Some(region)))
     }
 
     fn host_memory(&self, context: u32, user: User) -> Result<Answer, InstallError> {

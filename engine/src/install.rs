@@ -19,6 +19,7 @@ use crate::check::{Twin, TwinMemory};
 use crate::config::Limits;
 use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, LoadedImage, Share, Slot, Texts};
 use crate::counts::Counts;
+use crate::descriptor::Descriptor;
 use crate::hpu::{Hpu, Hpus};
 use crate::inbound::{Arrival, Routes};
 use crate::loader::Loader;
@@ -129,6 +130,7 @@ pub struct Prepared {
     eom: Eom,
     key: KeySpec,
     host: Option<Arc<Region>>,
+    descriptor: Arc<Region>,
     limits: jit::Limits,
     run: RunInfo,
 }
@@ -159,10 +161,11 @@ impl Prepared {
         let memory = context_memory(&install, run.hpus, &image.image, &loader.machine)?;
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
         let host = host_memory(&install, limits)?;
+        let descriptor = Descriptor::create(loader.machine.clusters)?;
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image.image, &run, options, &install.name);
         let limits = jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit };
-        Ok(Self { install, uid, image, translation, options, hpus, rules, eom, key, host, limits, run })
+        Ok(Self { install, uid, image, translation, options, hpus, rules, eom, key, host, descriptor, limits, run })
     }
 
     /// The part of it for clusters from `cluster` on; those before stay.
@@ -180,6 +183,7 @@ impl Prepared {
             eom: self.eom.clone(),
             key: self.key.clone(),
             host: self.host.clone(),
+            descriptor: self.descriptor.clone(),
             limits: self.limits,
             run: self.run,
         }
@@ -370,7 +374,7 @@ impl Engine {
         self.mpqs.add_owner(slot.0);
         self.scheduler.add(slot.0, prepared.run.weight);
         self.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
-        self.contexts[slot.0 as usize] = Some(link(prepared, entry));
+        self.contexts[slot.0 as usize] = Some(link(prepared, entry, self.clusters.start));
         self.routes.slots.push(slot);
         self.share_buffer();
         Ok(id)
@@ -473,6 +477,16 @@ impl Engine {
         Ok(())
     }
 
+    /// A context's descriptor.
+    ///
+    /// # Errors
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`].
+    pub fn descriptor(&self, id: u32, user: User) -> Result<Arc<Region>, InstallError> {
+        let slot = self.find(id, user)?;
+        let context = self.contexts[slot.0 as usize].as_ref().ok_or(InstallError::NoSuchContext(id))?;
+        Ok(context.descriptor.region().clone())
+    }
+
     /// A context's host memory and the address handlers know it by.
     ///
     /// # Errors
@@ -532,7 +546,7 @@ impl Engine {
     }
 }
 
-fn link(prepared: Prepared, entry: TableEntry) -> Context {
+fn link(prepared: Prepared, entry: TableEntry, cluster: u32) -> Context {
     let handlers = Kind::ALL.map(|kind| handler(&prepared.image.image, kind));
     let Install { name, l1_bytes, .. } = prepared.install;
     let mut context = Context {
@@ -558,6 +572,7 @@ fn link(prepared: Prepared, entry: TableEntry) -> Context {
         share: Share { hers: 0, unquestioned: 0 },
         run: prepared.run,
         counts: Counts::default(),
+        descriptor: Descriptor::new(prepared.descriptor, cluster),
         faults: VecDeque::new(),
         lines_left: LINES_PRINTED,
     };

@@ -13,6 +13,7 @@
 //! * [`driver`]: the device page a handler issues commands through.
 //! * [`commands`]: the command unit.
 //! * [`ecn`]: marking packets that met congestion.
+//! * [`descriptor`]: what applications are told of errors.
 //! * [`context`]: an installed execution context.
 //! * [`memory`]: what of an image and a context lies where, and the spaces that show it.
 //! * [`loader`], [`translator`]: images and translations, shared between contexts.
@@ -37,6 +38,7 @@ pub mod config;
 pub mod context;
 pub mod counts;
 pub mod daemon;
+pub mod descriptor;
 pub mod driver;
 pub mod ecn;
 pub mod handover;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use hpu_vm::jit::{Executor, TrapError};
 use spin_abi::control::{Full, Schedule};
 use spin_abi::counters::Counter;
+use spin_abi::events::{Event, What};
 use spin_abi::map::Machine;
 use spin_matcher::MessageKey;
 use spin_nic::{Frame, NicError, Queue};
@@ -362,13 +363,20 @@ impl Engine {
             return;
         }
         if why == Gone::Killed {
-            context(&mut self.contexts, slot).counts.add(Counter::MessagesKilled, 1);
+            self.tell(slot, mpq, Counter::MessagesKilled, What::Killed);
         }
         self.gone[mpq.0 as usize] = why;
         if self.mpqs.kill(mpq) {
             self.messages.release(mpq);
         }
         self.bury(slot, why);
+    }
+
+    /// Counts what happens to a message, and tells its application.
+    fn tell(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
+        let context = context(&mut self.contexts, slot);
+        context.counts.add(counter, 1);
+        context.descriptor.tell(Event { flow: mpq.0, what });
     }
 
     /// What becomes of the packets of a message that was given up.
@@ -417,7 +425,7 @@ impl Engine {
         }
         let victim = self.messages.victim(slot, now, |mpq| self.mpqs.is_quiescent(mpq))?;
         if let Some(binding) = self.mpqs.context(victim) {
-            context(&mut self.contexts, binding.slot).counts.add(Counter::MessagesEvicted, 1);
+            self.tell(binding.slot, victim, Counter::MessagesEvicted, What::Evicted);
         }
         self.end(victim);
         self.messages.queue(slot, &key, now)
@@ -435,7 +443,7 @@ impl Engine {
             let overdue = self.messages.overdue(now, timeout).filter(|&mpq| self.mpqs.is_quiescent(mpq));
             let Some(mpq) = overdue else { continue };
             if let Some(binding) = self.mpqs.context(mpq) {
-                context(&mut self.contexts, binding.slot).counts.add(Counter::MessagesTimedOut, 1);
+                self.tell(binding.slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
             }
             self.end(mpq);
         }

@@ -8,6 +8,7 @@ use hpu_vm::Exit;
 use hpu_vm::jit::Translation;
 use spin_abi::control::Placement;
 use spin_abi::counters::Counter;
+use spin_abi::events::{Event, What};
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::Machine;
 use spin_abi::verdict::{Fate, Verdict};
@@ -17,7 +18,7 @@ use crate::commands::{Commands, Issued};
 use crate::context::{Context, LINES_PRINTED, Slot};
 use crate::hpu::Job;
 use crate::memory::{HpuId, cluster_of};
-use crate::mpq::{Stage, Task};
+use crate::mpq::{MpqId, Stage, Task};
 use crate::pipeline::{BATCH, Binding, Engine, Gone, Packet, context};
 
 /// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
@@ -181,7 +182,7 @@ impl Engine {
         match ended.exit {
             Exit::Returned if verdicts => self.heed(task, hpu),
             Exit::Returned | Exit::Finished | Exit::Parked => {}
-            Exit::Fault(fault) => self.note_fault(stage, binding, hpu, fault),
+            Exit::Fault(fault) => self.note_fault(mpq, stage, binding, hpu, fault),
         }
         if let Some(difference) = ended.difference {
             report(self::context(&mut self.contexts, binding.slot), stage, &difference);
@@ -205,11 +206,12 @@ impl Engine {
     }
 
     #[cold]
-    fn note_fault(&mut self, stage: Stage, binding: Binding, hpu: HpuId, fault: Fault) {
+    fn note_fault(&mut self, mpq: MpqId, stage: Stage, binding: Binding, hpu: HpuId, fault: Fault) {
         let context = context(&mut self.contexts, binding.slot);
         context.counts.add(Counter::Faults, 1);
         let note = remote_l1(&self.machine, context, binding.home, fault);
         context.record_fault(stage, fault, note);
+        context.descriptor.tell(Event { flow: mpq.0, what: What::Fault { stage: stage as u32, fault } });
         self.see_to_devices(binding.slot, hpu);
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use common::{Kind, Lab, ROOT, payload, rule, udp, udp_from};
 use spin_abi::control::{Checks, Install};
 use spin_abi::counters::Counter;
+use spin_abi::events::What;
 use spin_abi::fault::Cause;
 use spin_engine::install::{HOST_ADDRESS, InstallError, User};
 
@@ -339,6 +340,7 @@ fn messages_that_wait_too_long_end(kind: Kind) {
     lab.now = Duration::from_micros(1100);
     idle(&mut lab);
     assert_eq!(named(&lab, hasty, "messages_timed_out"), 99, "all but the one with a packet 200 us ago");
+    assert_eq!(lab.events(hasty), [What::TimedOut; 99]);
     assert_eq!((named(&lab, patient, "messages_timed_out"), lab.total(Counter::CompletionRuns)), (0, 0));
     // Its next packet begins another message; the one that went on ends as it should.
     let headers = lab.total(Counter::HeaderRuns);

@@ -5,6 +5,7 @@ mod common;
 use common::{Kind, Lab, ROOT, payload, rule, udp, udp_from};
 use spin_abi::control::{Full, Install, Schedule};
 use spin_abi::counters::Counter;
+use spin_abi::events::What;
 use spin_abi::map::Machine;
 use spin_engine::config::Sizes;
 
@@ -114,6 +115,7 @@ fn a_message_beyond_the_share_is_given_up_and_the_next_one_is_not() {
     let answered = |flow: u16| sent.iter().filter(|frame| frame[36..38] == flow.to_be_bytes()).count();
     assert_eq!((answered(5), answered(6), answered(7)), (4, 0, 3));
     assert_eq!((lab.count(greedy, Counter::MessagesKilled), lab.count(greedy, Counter::DropKilled)), (1, 50));
+    assert_eq!(lab.events(greedy), [What::Killed]);
     assert_eq!(lab.count(greedy, Counter::Messages), 2);
     // Its key serves again.
     assert_eq!(lab.exchange(&message(5, 6)).len(), 5);
@@ -175,6 +177,8 @@ fn a_task_that_waits_in_vain_is_ended_by_the_clock() {
     let mut lab = Lab::new(Kind::Jit);
     let (id, _) = lab.install_with("meet", Install { watchdog_us: Some(2000), ..rule("udp dport 1") });
     lab.exchange(&[meeting(b'a', b'b')]);
-    assert_eq!(lab.faults(id)[0].fault.cause, spin_abi::fault::Cause::Watchdog);
+    let fault = lab.faults(id)[0].fault;
+    assert_eq!(fault.cause, spin_abi::fault::Cause::Watchdog);
     assert_eq!(lab.total(Counter::Released), 1);
+    assert_eq!(lab.events(id), [What::Fault { stage: 1, fault }], "its application is told");
 }

@@ -12,6 +12,7 @@ use etherparse::PacketBuilder;
 pub use spin_abi::control::Engine as Kind;
 use spin_abi::control::{ContextInfo, FaultInfo, Install, Schedule};
 use spin_abi::counters::Counter;
+use spin_abi::events::{Event, RECORD, What};
 use spin_abi::map::Machine;
 use spin_abi::rules::Test;
 use spin_engine::config::{Limits, Sizes};
@@ -217,6 +218,17 @@ impl Lab {
     pub fn count(&self, id: u32, counter: Counter) -> u64 {
         let counters = self.info(id).counters;
         counters.into_iter().find(|(name, _)| name == counter.name()).map_or(0, |(_, value)| value)
+    }
+
+    /// What its application was told.
+    pub fn events(&self, id: u32) -> Vec<What> {
+        let region = self.engine.descriptor(id, ROOT).expect("installed");
+        let mut record = [0; RECORD];
+        let mut read = |number| {
+            region.read(Event::place(number), &mut record).expect("inside");
+            Event::decode(&record, number)
+        };
+        (0..).map_while(|number| read(number)).map(|event| event.what).collect()
     }
 
     pub fn faults(&self, id: u32) -> Vec<FaultInfo> {

@@ -25,8 +25,13 @@ pub use spin_abi::control::{Capabilities, Guarantees, LatencyInfo, LimitsInfo, M
 pub use spin_abi::control::{Checks, Engine, Full, Isolation, Placement, RunInfo};
 pub use spin_abi::control::{ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, SourceLine, Stats, ThreadInfo};
 use spin_abi::control::{Reply, Request};
+pub use spin_abi::events::{Event, What};
 use spin_shm::channel::{self, ChannelError};
 pub use spin_shm::{OutOfBounds, Region};
+
+mod events;
+
+pub use events::Events;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -118,6 +123,17 @@ impl Client {
     pub fn host_memory(&mut self, context: u32) -> Result<(Region, u64), Error> {
         match self.call(&Request::HostMemory { context }, &[])? {
             (Reply::HostMemory { len, address }, _, Some(fd)) => Ok((Region::from_fd(fd, len)?, address)),
+            (other, ..) => Err(unexpected(&other)),
+        }
+    }
+
+    /// What a context's application is told of errors, from the oldest event that is still known on.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when there is no such context, or it belongs to another user.
+    pub fn events(&mut self, context: u32) -> Result<Events, Error> {
+        match self.call(&Request::Events { context }, &[])? {
+            (Reply::Events { len }, _, Some(fd)) => Ok(Events::new(Region::from_fd(fd, len)?)),
             (other, ..) => Err(unexpected(&other)),
         }
     }

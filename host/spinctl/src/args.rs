@@ -44,6 +44,15 @@ pub enum Command {
         #[arg(value_name = "ID|NAME")]
         context: String,
     },
+    /// Show handlers that were ended and messages that were, of one context, as its application is told.
+    Events {
+        /// Its id or name.
+        #[arg(value_name = "ID|NAME")]
+        context: String,
+        /// Go on showing what happens until interrupted.
+        #[arg(long, short)]
+        follow: bool,
+    },
     /// Write the host memory that a context's handlers share with applications to standard output.
     Dump {
         /// Its id or name.

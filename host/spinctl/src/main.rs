@@ -8,10 +8,12 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
 
 use args::{Args, Command, InstallArgs};
 use clap::Parser;
-use libspin::{Client, Install, MAX_BLOB};
+use libspin::{Client, Events, Install, MAX_BLOB};
 
 /// What went wrong, for people.
 #[derive(Debug, thiserror::Error)]
@@ -67,12 +69,36 @@ fn run(args: &Args) -> Result<(), Error> {
             let (host, _) = spind.host_memory(id)?;
             dump(&host, *offset, *length)?;
         }
+        Command::Events { context, follow } => {
+            let id = find(&mut spind, context)?;
+            events(&mut spind.events(id)?, *follow)?;
+        }
         Command::Replay { input, output } => {
             let sent = spind.replay(&read(input)?)?;
             fs::write(output, sent).map_err(|source| Error::File { path: output.clone(), source })?;
         }
     }
     Ok(())
+}
+
+/// How often events are looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Shows the events that are there, and those that come.
+fn events(events: &mut Events, follow: bool) -> Result<(), Error> {
+    loop {
+        let lost = events.lost();
+        for event in &mut *events {
+            writeln!(stdout(), "{event}")?;
+        }
+        if events.lost() > lost {
+            writeln!(stdout(), "{} events were overwritten before they were read", events.lost() - lost)?;
+        }
+        if !follow {
+            return Ok(());
+        }
+        sleep(LOOK);
+    }
 }
 
 /// Writes a piece of host memory to standard output.

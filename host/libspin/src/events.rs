@@ -1,0 +1,110 @@
+//! Reading a context's descriptor.
+
+use spin_abi::events::{Event, PAGE, RECORD, RECORDS};
+use spin_shm::Region;
+
+/// Events of a page that can be read: spind may be about to write over the oldest one.
+const KEPT: u64 = RECORDS - 1;
+
+/// A context's descriptor in host memory: spind writes to it, this reads along without asking spind.
+#[derive(Debug)]
+pub struct Events {
+    region: Region,
+    /// By page: events read so far.
+    read: Vec<u64>,
+    lost: u64,
+}
+
+impl Events {
+    pub(crate) fn new(region: Region) -> Self {
+        let pages = usize::try_from(region.len() / PAGE).unwrap_or(0);
+        Self { region, read: vec![0; pages], lost: 0 }
+    }
+
+    /// Events that were overwritten before they were read.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Brings the count of events up to date, and returns the next one of a page.
+    fn next_of(&mut self, page: usize) -> Option<Event> {
+        let start = page as u64 * PAGE;
+        loop {
+            let written = self.written(start)?;
+            let number = self.read[page].max(written.saturating_sub(KEPT));
+            if number >= written {
+                return None;
+            }
+            self.lost += number - self.read[page];
+            self.read[page] = number + 1;
+            let mut record = [0; RECORD];
+            self.region.read(start + Event::place(number), &mut record).ok()?;
+            // It may have been written over meanwhile: then it is another event's, or half of each.
+            let known = self.written(start)?.saturating_sub(KEPT) <= number;
+            match Event::decode(&record, number).filter(|_| known) {
+                Some(event) => return Some(event),
+                None => self.lost += 1,
+            }
+        }
+    }
+
+    fn written(&self, start: u64) -> Option<u64> {
+        let mut count = [0; 8];
+        self.region.read(start, &mut count).ok()?;
+        Some(u64::from_le_bytes(count))
+    }
+}
+
+/// The events that are there and were not read yet; more may come after the last of them.
+impl Iterator for Events {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        (0..self.read.len()).find_map(|page| self.next_of(page))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Events, KEPT};
+    use spin_abi::events::{Event, PAGE, What};
+    use spin_shm::Region;
+
+    fn write(region: &Region, page: u64, number: u64) {
+        let event = Event { flow: u32::try_from(number).expect("small"), what: What::TimedOut };
+        region.write(page * PAGE + Event::place(number), &event.encode(number)).expect("inside");
+        region.write(page * PAGE, &(number + 1).to_le_bytes()).expect("inside");
+    }
+
+    fn flows(events: &mut Events) -> Vec<u32> {
+        events.map(|event| event.flow).collect()
+    }
+
+    #[test]
+    fn events_of_all_pages_are_read_once() {
+        let region = Region::create(2 * PAGE).expect("memory");
+        let fd = region.fd().try_clone_to_owned().expect("a descriptor");
+        let mut events = Events::new(Region::from_fd(fd, 2 * PAGE).expect("the same memory"));
+        assert!(flows(&mut events).is_empty());
+        (0..3).for_each(|number| write(&region, 0, number));
+        (0..2).for_each(|number| write(&region, 1, number));
+        assert_eq!(flows(&mut events), [0, 1, 2, 0, 1]);
+        write(&region, 1, 2);
+        assert_eq!((flows(&mut events), events.lost()), (vec![2], 0));
+    }
+
+    #[test]
+    fn what_was_overwritten_is_counted() {
+        let region = Region::create(PAGE).expect("memory");
+        (0..KEPT + 10).for_each(|number| write(&region, 0, number));
+        let fd = region.fd().try_clone_to_owned().expect("a descriptor");
+        let mut events = Events::new(Region::from_fd(fd, PAGE).expect("the same memory"));
+        let kept = u32::try_from(KEPT).expect("small");
+        assert_eq!(flows(&mut events), (10..kept + 10).collect::<Vec<_>>());
+        assert_eq!(events.lost(), 10);
+        // A count that nobody would write: nothing is made up.
+        region.write(0, &u64::MAX.to_le_bytes()).expect("inside");
+        assert!(flows(&mut events).is_empty());
+    }
+}
