@@ -101,6 +101,38 @@ impl Setting {
     }
 }
 
+impl Setting {
+    /// Sends `packets` packets or a few more through an engine on this thread, after `warm_up` others, and tells by how much
+    /// `watched` went up meanwhile.
+    ///
+    /// # Errors
+    /// As [`Setting::round`].
+    pub fn watched(&self, warm_up: u64, packets: u64, watched: impl Fn() -> u64) -> Result<Passed, Failure> {
+        let mut lab = Lab::new(self, self.prepare(1)?.remove(0), 0)?;
+        lab.round(warm_up)?;
+        let (start, warm, before) = (Instant::now(), lab.packets, watched());
+        let mut turns = 0;
+        while lab.packets - warm < packets {
+            lab.turn(start)?;
+            turns += 1;
+        }
+        let passed = Passed { packets: lab.packets - warm, turns, watched: watched() - before };
+        lab.verify()?;
+        Ok(passed)
+    }
+}
+
+/// What went through an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Passed {
+    /// Packets.
+    pub packets: u64,
+    /// Turns of the engine that it took.
+    pub turns: u64,
+    /// By how much the figure that was watched went up.
+    pub watched: u64,
+}
+
 /// An engine and its NIC.
 pub(super) struct Lab {
     case: Case,
