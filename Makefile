@@ -6,13 +6,13 @@ CARGO ?= cargo
 BIN := target/release
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: help demo-possible deps-build deps-demo deps-test build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog fuzz-long clean
+.PHONY: help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-proofs fuzz-long clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 	@echo "demo takes NIC=veth (default, as root) or NIC=loopback (without root)"
 
-deps-build deps-demo deps-test: deps-%:
+deps-build deps-demo deps-test deps-bench: deps-%:
 	@deploy/install-deps.sh $*
 
 build: deps-build ## build spind, spinctl and the tools, optimised
@@ -59,8 +59,8 @@ lint: deps-build ## formatting, clippy, dependency licences
 
 bench: bench-engine bench-handlers bench-watchdog ## all figures
 
-bench-engine: build handlers ## nanoseconds per packet through the engine, in memory
-	for name in empty empty_three; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
+bench-engine: build handlers ## the engine in memory: time per packet and stage, latency, shares of tenants
+	for name in empty empty_three spin; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	$(BIN)/spin-bench-engine
 
 bench-handlers: build handlers ## nanoseconds per packet of the paper's handlers, beside the same work in native code
@@ -71,6 +71,10 @@ bench-handlers: build handlers ## nanoseconds per packet of the paper's handlers
 
 bench-watchdog: build ## how late the watchdog ends handlers that never end
 	$(BIN)/spin-bench-watchdog
+
+bench-proofs: deps-bench build handlers ## nothing is allocated, locked, asked of the kernel or of the clock per packet
+	for name in empty empty_three; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
+	bench/proofs.sh
 
 clean: ## remove everything built
 	$(CARGO) clean

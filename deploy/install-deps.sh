@@ -2,7 +2,7 @@
 # Installs, as root, the Debian packages that building, the demo or the tests need and that are missing; without root,
 # names them and fails.
 #
-#   deploy/install-deps.sh build|demo|test
+#   deploy/install-deps.sh build|demo|test|bench
 set -euo pipefail
 
 purpose=${1:-}
@@ -27,12 +27,14 @@ if [ "$(id -u)" = 0 ] && [ "${NIC:-veth}" = veth ]; then
     )
 fi
 test=("${demo[@]}" "command:qemu-riscv32 qemu-user")
+bench=("${build[@]}" "command:strace strace")
 
 case $purpose in
     build) needs=("${build[@]}") ;;
     demo) needs=("${demo[@]}") ;;
     test) needs=("${test[@]}") ;;
-    *) echo "usage: $0 build|demo|test" >&2; exit 2 ;;
+    bench) needs=("${bench[@]}") ;;
+    *) echo "usage: $0 build|demo|test|bench" >&2; exit 2 ;;
 esac
 
 PATH=$PATH:/usr/sbin:/sbin

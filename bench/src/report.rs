@@ -35,18 +35,19 @@ impl Row {
     /// # Panics
     /// There were none.
     #[must_use]
-    pub fn new(case: impl Display, variant: &'static str, mut times: Vec<f64>) -> Self {
-        times.sort_by(f64::total_cmp);
-        let (rounds, median) = (times.len(), times[times.len() / 2]);
-        Self {
-            case: case.to_string(),
-            variant,
-            unit: "ns/packet",
-            median,
-            min: times[0],
-            max: times[rounds - 1],
-            rounds,
-        }
+    pub fn new(case: impl Display, variant: &'static str, times: Vec<f64>) -> Self {
+        Self::of(case, variant, "ns/packet", times)
+    }
+
+    /// Sums rounds up whose figures are in `unit`.
+    ///
+    /// # Panics
+    /// There were none.
+    #[must_use]
+    pub fn of(case: impl Display, variant: &'static str, unit: &'static str, mut figures: Vec<f64>) -> Self {
+        figures.sort_by(f64::total_cmp);
+        let (rounds, median) = (figures.len(), figures[figures.len() / 2]);
+        Self { case: case.to_string(), variant, unit, median, min: figures[0], max: figures[rounds - 1], rounds }
     }
 }
 

@@ -1,41 +1,61 @@
-//! Nanoseconds per packet through the engine in memory: receive, match, order, run, feed back, free. Medians of
-//! interleaved rounds; quote ratios, machines differ and are noisy.
+//! What the engine costs in memory: nanoseconds per packet (receive, match, order, run, feed back, free), latency of a packet
+//! that is alone, cost of each stage, and what tenants get of a thread that they share. Medians of interleaved rounds;
+//! quote ratios, machines differ and are noisy.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::Parser;
-use serde::Serialize;
+use clap::{Parser, ValueEnum};
 use spin_abi::control::Engine as Kind;
-use spin_bench::engine::case::CASES;
-use spin_bench::engine::lab::{Failure, Setting};
-use spin_bench::report::{Row, write};
-
-/// Numbers of clusters, each on a thread of its own.
-const THREADS: [u32; 2] = [1, 2];
+use spin_bench::engine::lab::Failure;
+use spin_bench::engine::measured::{Breakdown, Latency, Measured, Tenants, Throughput};
+use spin_bench::report::write;
 
 /// Measure the engine on packets in memory.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only cases whose NAME/SIZE contains this.
+    /// Only this.
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// Only nanoseconds per packet of cases whose NAME/SIZE contains this.
     #[arg(long)]
     filter: Option<String>,
     /// What runs the handlers.
     #[arg(long, default_value_t, value_name = "interp|jit|check")]
     engine: Kind,
-    /// Rounds, interleaved over cases.
+    /// Rounds, interleaved over all that is measured.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Packets in a round.
-    #[arg(long, default_value_t = 200_000)]
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     packets: u64,
+    /// Packets in a round of those that are alone.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    lone_packets: u64,
+    /// Milliseconds that tenants share a thread for in a round.
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..))]
+    share_ms: u64,
     /// Folder of the handlers' images.
     #[arg(long, default_value = "target/handlers")]
     images: PathBuf,
-    /// Where to write the rows as JSON.
+    /// Where to write the rows as JSON, if all of them are measured.
     #[arg(long, default_value = "bench/results/engine.json")]
     json: PathBuf,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Nanoseconds per packet.
+    Throughput,
+    /// Latency of a packet that is alone.
+    Latency,
+    /// What each stage costs.
+    Stages,
+    /// What tenants get of a thread.
+    Shares,
 }
 
 fn main() -> ExitCode {
@@ -49,38 +69,37 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Failure> {
-    let chosen = CASES.iter().filter(|case| args.filter.as_ref().is_none_or(|part| case.to_string().contains(part)));
-    let mut measured = Vec::new();
-    for case in chosen {
-        measured.push((case, Setting::new(*case, &args.images, args.engine)?, THREADS.map(|_| Vec::new())));
-    }
+    let mut all = chosen(args)?;
     for _ in 0..args.rounds {
-        for (case, setting, times) in &mut measured {
-            for (clusters, times) in THREADS.into_iter().zip(times) {
-                let round = setting.round(clusters, args.packets);
-                times.push(round.map_err(|error| format!("{case}, clusters {clusters}: {error}"))?);
-            }
-        }
+        all.iter_mut().try_for_each(|measured| measured.round())?;
     }
-    println!("{:<18}{:>10}{:>12}{:>12}{:>12}  ns/packet", "case", "clusters", "median", "min", "max");
     let mut rows = Vec::new();
-    for (case, _, times) in measured {
-        for (clusters, times) in THREADS.into_iter().zip(times) {
-            let row = Row::new(case, "run-to-completion", times);
-            println!("{:<18}{clusters:>10}{:>12.1}{:>12.1}{:>12.1}", row.case, row.median, row.min, row.max);
-            rows.push(OfClusters { row, clusters });
-        }
+    for measured in all {
+        let (table, figures) = measured.sum_up();
+        println!("{table}");
+        rows.extend(figures);
     }
-    if args.filter.is_none() {
+    if args.only.is_none() && args.filter.is_none() {
         write(&args.json, &rows)?;
     }
     Ok(())
 }
 
-/// The figures of so many clusters together.
-#[derive(Serialize)]
-struct OfClusters {
-    #[serde(flatten)]
-    row: Row,
-    clusters: u32,
+fn chosen(args: &Args) -> Result<Vec<Box<dyn Measured>>, Failure> {
+    let Args { images, engine, packets, lone_packets, .. } = args;
+    let wanted = |part| args.only.map_or(args.filter.is_none() || part == Part::Throughput, |only| only == part);
+    let mut all: Vec<Box<dyn Measured>> = Vec::new();
+    if wanted(Part::Throughput) {
+        all.push(Box::new(Throughput::new(images, *engine, *packets, args.filter.as_deref())?));
+    }
+    if wanted(Part::Latency) {
+        all.push(Box::new(Latency::new(images, *engine, *lone_packets)?));
+    }
+    if wanted(Part::Stages) {
+        all.push(Box::new(Breakdown::new(images, *engine, *packets)?));
+    }
+    if wanted(Part::Shares) {
+        all.push(Box::new(Tenants::new(images, *engine, Duration::from_millis(args.share_ms))?));
+    }
+    Ok(all)
 }

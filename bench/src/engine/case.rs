@@ -55,6 +55,12 @@ const LIVE: Case = Case { packets: None, per_message: &[], ..EMPTY };
 const DATAGRAMS: Case = Case { name: "datagrams", packets: Some(1), ..EMPTY };
 const PINGPONG: Case = Case { name: "pingpong", image: "udp_pingpong", per_packet: SENT, ..DATAGRAMS };
 
+/// The cases of unloaded latency: an empty handler on a message of one packet, of the sizes that the PsPIN paper gives a latency
+/// for.
+pub const UNLOADED: [Case; 2] = [DATAGRAMS, Case { size: 1024, ..DATAGRAMS }];
+/// The case that is taken apart into stages.
+pub const BREAKDOWN: Case = EMPTY;
+
 /// All of them.
 pub const CASES: [Case; 8] = [
     EMPTY,

@@ -13,7 +13,7 @@ use spin_engine::config::{Limits, Sizes};
 use spin_engine::install::Prepared;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
-use spin_nic::Rotation;
+use spin_nic::{Queue, Rotation};
 
 use super::case::Case;
 
@@ -21,15 +21,21 @@ use super::case::Case;
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// Open messages, and packets that wait, at a time.
-const SIZES: Sizes = Sizes { queues: 1 << 14, hers: 1024 };
+pub(super) const SIZES: Sizes = Sizes { queues: 1 << 14, hers: 1024 };
 /// Spare frames, for handlers that send copies.
 const SPARE: usize = 512;
 
+/// The image of a handler in a folder.
+pub(super) fn read(images: &Path, name: &str) -> Result<Vec<u8>, Failure> {
+    let path = images.join(name).with_extension("elf");
+    std::fs::read(&path).map_err(|error| format!("{}: {error}; `make bench-engine` builds it", path.display()).into())
+}
+
 /// What all threads of a case's engine have in common.
 pub struct Setting {
-    case: Case,
-    loader: Arc<Loader>,
-    image: Vec<u8>,
+    pub(super) case: Case,
+    pub(super) loader: Arc<Loader>,
+    pub(super) image: Vec<u8>,
 }
 
 impl Setting {
@@ -38,14 +44,17 @@ impl Setting {
     /// # Errors
     /// The image cannot be read.
     pub fn new(case: Case, images: &Path, kind: Kind) -> Result<Self, Failure> {
-        let path = images.join(case.image).with_extension("elf");
-        let image = std::fs::read(&path)
-            .map_err(|error| format!("{}: {error}; `make bench-engine` builds it", path.display()))?;
-        Ok(Self { case, loader: Arc::new(Loader::new(Machine::PSPIN, kind)), image })
+        Ok(Self { case, loader: Arc::new(Loader::new(Machine::PSPIN, kind)), image: read(images, case.image)? })
+    }
+
+    /// The case's frames, in rotation.
+    pub(super) fn rotation(&self) -> Result<Rotation, Failure> {
+        let frames: Vec<_> = self.case.frames().collect();
+        Ok(Rotation::new(&frames, self.case.size, SPARE)?)
     }
 
     /// The case's context, for `threads` threads with a cluster each.
-    fn prepare(&self, threads: u32) -> Result<Vec<Prepared>, Failure> {
+    pub(super) fn prepare(&self, threads: u32) -> Result<Vec<Prepared>, Failure> {
         let install = Install {
             rules: vec![Case::rule()],
             eom: Some(self.case.eom().to_owned()),
@@ -92,8 +101,40 @@ impl Setting {
     }
 }
 
+impl Setting {
+    /// Sends `packets` packets or a few more through an engine on this thread, after `warm_up` others, and tells by how much
+    /// `watched` went up meanwhile.
+    ///
+    /// # Errors
+    /// As [`Setting::round`].
+    pub fn watched(&self, warm_up: u64, packets: u64, watched: impl Fn() -> u64) -> Result<Passed, Failure> {
+        let mut lab = Lab::new(self, self.prepare(1)?.remove(0), 0)?;
+        lab.round(warm_up)?;
+        let (start, warm, before) = (Instant::now(), lab.packets, watched());
+        let mut turns = 0;
+        while lab.packets - warm < packets {
+            lab.turn(start)?;
+            turns += 1;
+        }
+        let passed = Passed { packets: lab.packets - warm, turns, watched: watched() - before };
+        lab.verify()?;
+        Ok(passed)
+    }
+}
+
+/// What went through an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Passed {
+    /// Packets.
+    pub packets: u64,
+    /// Turns of the engine that it took.
+    pub turns: u64,
+    /// By how much the figure that was watched went up.
+    pub watched: u64,
+}
+
 /// An engine and its NIC.
-struct Lab {
+pub(super) struct Lab {
     case: Case,
     engine: Engine,
     packets: u64,
@@ -101,26 +142,42 @@ struct Lab {
 
 impl Lab {
     fn new(setting: &Setting, part: Prepared, cluster: u32) -> Result<Self, Failure> {
+        Self::with(setting, part, cluster, |nic| Box::new(nic))
+    }
+
+    /// With a NIC made of the rotation of the case's frames.
+    pub(super) fn with(
+        setting: &Setting,
+        part: Prepared,
+        cluster: u32,
+        nic: impl FnOnce(Rotation) -> Box<dyn Queue>,
+    ) -> Result<Self, Failure> {
         let Setting { case, loader, .. } = setting;
-        let frames: Vec<_> = case.frames().collect();
-        let nic = Rotation::new(&frames, case.size, SPARE)?;
-        let mut engine = Engine::new(loader.clone(), Box::new(nic), SIZES, Schedule::default(), cluster..cluster + 1)?;
+        let nic = nic(setting.rotation()?);
+        let mut engine = Engine::new(loader.clone(), nic, SIZES, Schedule::default(), cluster..cluster + 1)?;
         engine.install(part, &Limits::default())?;
         Ok(Self { case: *case, engine, packets: 0 })
     }
 
     /// Turns until `packets` packets or a few more have been through. Nanoseconds per packet.
-    fn round(&mut self, packets: u64) -> Result<f64, Failure> {
+    pub(super) fn round(&mut self, packets: u64) -> Result<f64, Failure> {
         let before = self.packets;
         let start = Instant::now();
         while self.packets - before < packets {
-            self.packets += self.engine.turn(|| start.elapsed())? as u64;
+            self.turn(start)?;
         }
         Ok(start.elapsed().as_nanos() as f64 / (self.packets - before) as f64)
     }
 
+    /// A turn of the engine, whose clock began at `start`. How many packets it took in.
+    pub(super) fn turn(&mut self, start: Instant) -> Result<usize, Failure> {
+        let taken = self.engine.turn(|| start.elapsed())?;
+        self.packets += taken as u64;
+        Ok(taken)
+    }
+
     /// Whether every packet was processed by what the case has for it, and none was lost; else which counter says otherwise.
-    fn verify(&self) -> Result<(), String> {
+    pub(super) fn verify(&self) -> Result<(), String> {
         let counts = self.engine.statistics().counts;
         let expect = |counter: Counter, expected: u64, slack: u64| {
             let found = counts.get(counter);

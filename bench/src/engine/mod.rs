@@ -2,6 +2,19 @@
 //!
 //! * [`case`]: which handlers on which frames.
 //! * [`lab`]: engines with one case's context, and rounds of them.
+//! * [`latency`]: one packet at a time.
+//! * [`stages`]: what each stage of a turn costs.
+//! * [`shares`]: what tenants get of a thread that they share.
+//! * [`clock`]: what reading the clock costs.
+//! * [`measured`]: all of these in rounds, their tables and rows.
 
 pub mod case;
+pub mod clock;
 pub mod lab;
+pub mod latency;
+pub mod measured;
+pub mod shares;
+pub mod stages;
+
+#[cfg(test)]
+mod tests;

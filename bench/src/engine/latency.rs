@@ -1,0 +1,132 @@
+//! Unloaded latency: one packet at a time through an engine that has nothing else to do.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use spin_abi::rules::Test;
+use spin_nic::{Frame, NicError, Queue, Rotation};
+
+use super::clock;
+use super::lab::{Failure, Lab, Setting};
+
+/// Packets that are not counted, for each that is: caches and branch predictors learn.
+const WARM_UP: u64 = 4;
+
+/// Latencies of a round, in nanoseconds, without the cost of the clock that took them. What the engine itself reads of its
+/// clock is in them.
+#[derive(Clone, Copy, Debug)]
+pub struct Unloaded {
+    /// Half of the packets took no longer.
+    pub median: f64,
+    /// All but a hundredth took no longer.
+    pub p99: f64,
+    /// What was subtracted: two readings of the clock less one.
+    pub clock: f64,
+}
+
+impl Setting {
+    /// Sends `packets` packets through an idle engine, each when the one before has left it.
+    ///
+    /// # Errors
+    /// As [`Setting::round`].
+    pub fn unloaded(&self, packets: u64) -> Result<Unloaded, Failure> {
+        // On a thread of its own: a thread has one executor.
+        thread::scope(|scope| scope.spawn(|| self.one_by_one(packets)).join())
+            .unwrap_or_else(|_| Err("a thread panicked".into()))
+    }
+
+    fn one_by_one(&self, packets: u64) -> Result<Unloaded, Failure> {
+        let spent = Arc::new(AtomicU64::new(0));
+        let part = self.prepare(1)?.remove(0);
+        let timed = |rotation| Box::new(Timed { rotation, handed: Instant::now(), spent: spent.clone() }) as Box<_>;
+        let mut lab = Lab::with(self, part, 0, timed)?;
+        let start = Instant::now();
+        for _ in 0..packets / WARM_UP {
+            lab.turn(start)?;
+        }
+        let mut times = Vec::with_capacity(usize::try_from(packets)?);
+        for _ in 0..packets {
+            if lab.turn(start)? != 1 {
+                return Err("a packet was not taken in by the turn it arrived in".into());
+            }
+            times.push(spent.swap(u64::MAX, Relaxed));
+        }
+        lab.verify()?;
+        if times.contains(&u64::MAX) {
+            return Err("a packet was not released by the turn it arrived in".into());
+        }
+        times.sort_unstable();
+        let clock = clock::cost().as_nanos() as f64;
+        let quantile = |permille: usize| times[(times.len() - 1) * permille / 1000] as f64 - clock;
+        Ok(Unloaded { median: quantile(500), p99: quantile(990), clock })
+    }
+}
+
+/// A NIC on which one frame at a time arrives. Takes the time from handing it to the engine to having it back.
+struct Timed {
+    rotation: Rotation,
+    handed: Instant,
+    /// Of the last frame, in nanoseconds.
+    spent: Arc<AtomicU64>,
+}
+
+impl Queue for Timed {
+    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
+        let count = self.rotation.receive(out, max.min(1));
+        self.handed = Instant::now();
+        count
+    }
+
+    fn recycle(&mut self, frame: Frame) {
+        self.rotation.recycle(frame);
+        let spent = self.handed.elapsed();
+        self.spent.store(u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    fn allocate(&mut self) -> Option<Frame> {
+        self.rotation.allocate()
+    }
+
+    fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.rotation.send(batch)
+    }
+
+    fn max_frame(&self) -> usize {
+        self.rotation.max_frame()
+    }
+
+    fn pending(&self) -> usize {
+        self.rotation.pending()
+    }
+
+    fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.rotation.pass(batch)
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        self.rotation.flush()
+    }
+
+    fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError> {
+        self.rotation.wait(wake, timeout)
+    }
+
+    fn exhausted(&self) -> bool {
+        self.rotation.exhausted()
+    }
+
+    fn set_rules(&mut self, tests: &[Test]) -> Result<(), NicError> {
+        self.rotation.set_rules(tests)
+    }
+
+    fn counters(&mut self) -> Vec<(&'static str, u64)> {
+        self.rotation.counters()
+    }
+
+    fn describe(&self) -> String {
+        self.rotation.describe()
+    }
+}

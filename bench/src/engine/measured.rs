@@ -1,0 +1,249 @@
+//! What is measured of the engine in rounds, and the tables and rows that come of it.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use spin_abi::control::Engine as Kind;
+
+use super::case::{BREAKDOWN, CASES, Case, UNLOADED};
+use super::lab::{Failure, Setting};
+use super::latency::Unloaded;
+use super::shares::{Arena, Contest, Greed, Shares};
+use super::stages::{OTHER, STAGES};
+use crate::report::Row;
+
+/// Numbers of clusters, each on a thread of its own.
+const THREADS: [u32; 2] = [1, 2];
+/// HER to completion of an empty handler on an idle accelerator, in nanoseconds, for each of the [`UNLOADED`] cases: PsPIN
+/// paper, simulated at 1 GHz.
+const PSPIN: [f64; 2] = [26.0, 40.0];
+
+/// Rounds of one kind, to be interleaved with others.
+pub trait Measured {
+    /// One more round.
+    ///
+    /// # Errors
+    /// What is measured does not do what it should.
+    fn round(&mut self) -> Result<(), Failure>;
+
+    /// The table for people and the rows for programs.
+    fn sum_up(self: Box<Self>) -> (String, Vec<OfClusters>);
+}
+
+/// The figures of so many clusters together.
+#[derive(Debug, Serialize)]
+pub struct OfClusters {
+    #[serde(flatten)]
+    row: Row,
+    clusters: u32,
+}
+
+/// Of one cluster.
+const fn single(row: Row) -> OfClusters {
+    OfClusters { row, clusters: 1 }
+}
+
+/// Nanoseconds per packet of cases, with one cluster and with several.
+pub struct Throughput {
+    packets: u64,
+    cases: Vec<(Setting, [Vec<f64>; THREADS.len()])>,
+}
+
+impl Throughput {
+    /// Of the cases whose name contains `filter`, in rounds of `packets`.
+    ///
+    /// # Errors
+    /// An image cannot be read.
+    pub fn new(images: &Path, kind: Kind, packets: u64, filter: Option<&str>) -> Result<Self, Failure> {
+        let chosen = CASES.iter().filter(|case| filter.is_none_or(|part| case.to_string().contains(part)));
+        let setting = |case: &Case| Ok::<_, Failure>((Setting::new(*case, images, kind)?, THREADS.map(|_| Vec::new())));
+        Ok(Self { packets, cases: chosen.map(setting).collect::<Result<_, _>>()? })
+    }
+}
+
+impl Measured for Throughput {
+    fn round(&mut self) -> Result<(), Failure> {
+        for (setting, times) in &mut self.cases {
+            for (clusters, times) in THREADS.into_iter().zip(times) {
+                let round = setting.round(clusters, self.packets);
+                times.push(round.map_err(|error| format!("{}, clusters {clusters}: {error}", setting.case))?);
+            }
+        }
+        Ok(())
+    }
+
+    fn sum_up(self: Box<Self>) -> (String, Vec<OfClusters>) {
+        let mut table =
+            format!("{:<18}{:>10}{:>12}{:>12}{:>12}  ns/packet\n", "case", "clusters", "median", "min", "max");
+        let mut rows = Vec::new();
+        for (setting, times) in self.cases {
+            for (clusters, times) in THREADS.into_iter().zip(times) {
+                let row = Row::new(setting.case, "run-to-completion", times);
+                let Row { case, median, min, max, .. } = &row;
+                let _ = writeln!(table, "{case:<18}{clusters:>10}{median:>12.1}{min:>12.1}{max:>12.1}");
+                rows.push(OfClusters { row, clusters });
+            }
+        }
+        (table, rows)
+    }
+}
+
+/// Latency of packets that are alone.
+pub struct Latency {
+    packets: u64,
+    cases: Vec<(Setting, Vec<Unloaded>)>,
+}
+
+impl Latency {
+    /// In rounds of `packets`.
+    ///
+    /// # Errors
+    /// An image cannot be read.
+    pub fn new(images: &Path, kind: Kind, packets: u64) -> Result<Self, Failure> {
+        let setting = |case| Ok::<_, Failure>((Setting::new(case, images, kind)?, Vec::new()));
+        Ok(Self { packets, cases: UNLOADED.into_iter().map(setting).collect::<Result<_, _>>()? })
+    }
+}
+
+impl Measured for Latency {
+    fn round(&mut self) -> Result<(), Failure> {
+        for (setting, rounds) in &mut self.cases {
+            let round = setting.unloaded(self.packets);
+            rounds.push(round.map_err(|error| format!("{}, unloaded: {error}", setting.case))?);
+        }
+        Ok(())
+    }
+
+    fn sum_up(self: Box<Self>) -> (String, Vec<OfClusters>) {
+        let mut table = format!(
+            "{:<18}{:>12}{:>12}{:>12}{:>16}  ns from receive to release, unloaded\n",
+            "case", "median", "p99", "PsPIN", "median/PsPIN"
+        );
+        let (mut rows, mut clocks) = (Vec::new(), Vec::new());
+        for ((setting, rounds), pspin) in self.cases.into_iter().zip(PSPIN) {
+            let row = |variant, figure: fn(&Unloaded) -> f64| {
+                Row::of(setting.case, variant, "ns", rounds.iter().map(figure).collect())
+            };
+            let (median, p99) = (row("latency-median", |round| round.median), row("latency-p99", |round| round.p99));
+            let ratio = median.median / pspin;
+            let Row { case, median: half, .. } = &median;
+            let _ = writeln!(table, "{case:<18}{half:>12.1}{:>12.1}{pspin:>12.1}{ratio:>16.2}", p99.median);
+            clocks.extend(rounds.iter().map(|round| round.clock));
+            rows.extend([single(median), single(p99)]);
+        }
+        let clock = Row::of("clock", "clock", "ns", clocks).median;
+        let _ = writeln!(table, "subtracted: {clock:.0} ns, what taking a time costs");
+        (table, rows)
+    }
+}
+
+/// What each stage of a turn costs, beside the whole turn.
+pub struct Breakdown {
+    packets: u64,
+    setting: Setting,
+    whole: Vec<f64>,
+    stages: [Vec<f64>; STAGES.len()],
+    other: Vec<f64>,
+}
+
+impl Breakdown {
+    /// In rounds of `packets`.
+    ///
+    /// # Errors
+    /// The image cannot be read.
+    pub fn new(images: &Path, kind: Kind, packets: u64) -> Result<Self, Failure> {
+        let setting = Setting::new(BREAKDOWN, images, kind)?;
+        Ok(Self { packets, setting, whole: Vec::new(), stages: STAGES.map(|_| Vec::new()), other: Vec::new() })
+    }
+}
+
+impl Measured for Breakdown {
+    fn round(&mut self) -> Result<(), Failure> {
+        let whole = self.setting.round(1, self.packets)?;
+        let stages = self.setting.stages(self.packets).map_err(|error| format!("stages: {error}"))?;
+        self.whole.push(whole);
+        self.other.push(whole - stages.iter().sum::<f64>());
+        self.stages.iter_mut().zip(stages).for_each(|(rounds, stage)| rounds.push(stage));
+        Ok(())
+    }
+
+    fn sum_up(self: Box<Self>) -> (String, Vec<OfClusters>) {
+        let case = self.setting.case;
+        let whole = Row::new(case, "stage:turn", self.whole);
+        let turn = whole.median;
+        let stages = STAGES.into_iter().zip(self.stages).chain([(OTHER, self.other)]);
+        let rows: Vec<_> =
+            stages.map(|(stage, times)| Row::new(case, stage, times)).chain([whole]).map(single).collect();
+        let mut table = format!(
+            "{:<18}{:<18}{:>12}{:>12}{:>12}{:>10}  ns/packet\n",
+            "case", "stage", "median", "min", "max", "of turn"
+        );
+        for OfClusters { row: Row { case, variant, median, min, max, .. }, .. } in &rows {
+            let of_turn = median / turn;
+            let _ = writeln!(table, "{case:<18}{variant:<18}{median:>12.1}{min:>12.1}{max:>12.1}{of_turn:>10.2}");
+        }
+        (table, rows)
+    }
+}
+
+/// A figure of [`Shares`], by its name in rows.
+type Figure = (&'static str, fn(&Shares) -> f64);
+
+const FIGURES: [Figure; 7] = [
+    ("time:first", |shares| shares.time[0]),
+    ("time:second", |shares| shares.time[1]),
+    ("packets:first", |shares| shares.packets[0]),
+    ("packets:second", |shares| shares.packets[1]),
+    ("jain", |shares| shares.jain),
+    ("throughput:first", |shares| shares.throughput[0]),
+    ("throughput:second", |shares| shares.throughput[1]),
+];
+
+/// What tenants get of a thread that they share.
+pub struct Tenants {
+    arena: Arena,
+    contests: Vec<(Contest, Vec<Shares>)>,
+}
+
+impl Tenants {
+    /// For `time` each, in each round.
+    ///
+    /// # Errors
+    /// The image cannot be read.
+    pub fn new(images: &Path, kind: Kind, time: Duration) -> Result<Self, Failure> {
+        let contests = Contest::all().map(|contest| (contest, Vec::new())).collect();
+        Ok(Self { arena: Arena::new(images, kind, time)?, contests })
+    }
+}
+
+impl Measured for Tenants {
+    fn round(&mut self) -> Result<(), Failure> {
+        // What each has alone is measured next to what it is compared with: machines have other things to do.
+        for contests in self.contests.chunks_mut(Greed::ALL.len()) {
+            let alone @ [modest, _, _] = self.arena.alone()?;
+            for (contest, rounds) in contests {
+                let round = self.arena.contest(*contest, [modest, alone[contest.greed as usize]]);
+                rounds.push(round.map_err(|error| format!("{contest}: {error}"))?);
+            }
+        }
+        Ok(())
+    }
+
+    fn sum_up(self: Box<Self>) -> (String, Vec<OfClusters>) {
+        let heads: String = FIGURES.iter().map(|(name, _)| format!("{name:>19}")).collect();
+        let mut table = format!("{:<28}{heads}\n", "scheduler/weights/second");
+        let mut rows = Vec::new();
+        for (contest, rounds) in self.contests {
+            let _ = write!(table, "{:<28}", contest.to_string());
+            for (name, figure) in FIGURES {
+                let row = Row::of(contest, name, "share", rounds.iter().map(figure).collect());
+                let _ = write!(table, "{:>19.3}", row.median);
+                rows.push(single(row));
+            }
+            table.push('\n');
+        }
+        (table, rows)
+    }
+}

@@ -1,0 +1,232 @@
+//! What each stage of a turn costs: the engine's own parts, called as the turn calls them, but a whole batch at a time from one
+//! stage to the next. So the clock is read once per batch and stage, and never per packet. What the turn costs beyond the
+//! sum of these is counters, the scheduler, clocks and latencies; or it is less, where processors overlap what the turn
+//! interleaves.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hpu_vm::Exit;
+use hpu_vm::jit::{self, Executor, Options, Translation};
+use spin_abi::control::{Isolation, Placement};
+use spin_abi::map::PACKET_WINDOW;
+use spin_engine::commands::{Commands, Issued};
+use spin_engine::config::Limits;
+use spin_engine::context::{Handler, LoadedImage, Slot};
+use spin_engine::counts::Counts;
+use spin_engine::hpu::{Hpu, Job};
+use spin_engine::inbound::{Arrival, Routes};
+use spin_engine::memory::{ContextMemory, ContextSizes, HpuId};
+use spin_engine::messages::Messages;
+use spin_engine::mpq::{Her, Latch, Mpqs, Stage, Task};
+use spin_engine::pipeline::{Binding, Packet};
+use spin_engine::stamp::Stamp;
+use spin_matcher::{Table, TableEntry};
+use spin_nic::{Frame, Queue};
+
+use super::case::Case;
+use super::clock;
+use super::lab::{Failure, SIZES, Setting};
+
+/// The stages, in order, as rows name them.
+pub const STAGES: [&str; 7] =
+    ["stage:receive", "stage:match", "stage:queue", "stage:next-task", "stage:run", "stage:feedback", "stage:send"];
+/// The variant of what the whole turn costs beyond the stages.
+pub const OTHER: &str = "stage:other";
+/// Frames of a batch, as the engine takes them.
+const BATCH: usize = 64;
+/// How many frames ahead headers are asked for, as the engine does it.
+const AHEAD: usize = 8;
+const HOME: HpuId = HpuId { cluster: 0, hpu: 0 };
+const SLOT: Slot = Slot(0);
+
+impl Setting {
+    /// Nanoseconds per packet of each of the [`STAGES`], of `packets` packets or a few more after as many that are not counted.
+    /// For cases with nothing but a payload handler, which sends nothing.
+    ///
+    /// # Errors
+    /// The context cannot be made, or a packet is not processed as the case says.
+    pub fn stages(&self, packets: u64) -> Result<[f64; STAGES.len()], Failure> {
+        // On a thread of its own: a thread has one executor.
+        let round = || {
+            let mut bench = Bench::new(self)?;
+            bench.round(packets)?;
+            bench.round(packets)
+        };
+        thread::scope(|scope| scope.spawn(round).join()).unwrap_or_else(|_| Err("a thread panicked".into()))
+    }
+}
+
+/// The parts of an engine with one context that has a payload handler.
+struct Bench {
+    nic: Box<dyn Queue>,
+    routes: Routes,
+    messages: Messages,
+    mpqs: Mpqs<Binding, Packet>,
+    hpu: Hpu,
+    executor: Executor,
+    image: Arc<LoadedImage>,
+    translation: Option<Arc<Translation>>,
+    handler: Handler,
+    limits: jit::Limits,
+    counts: Counts,
+    admitted: u64,
+    received: Vec<Frame>,
+    arrivals: Vec<Arrival>,
+    tasks: Vec<Task<Binding, Packet>>,
+    transmit: Vec<Frame>,
+}
+
+impl Bench {
+    fn new(setting: &Setting) -> Result<Self, Failure> {
+        let Setting { case, loader, image, .. } = setting;
+        let machine = &loader.machine;
+        let image = loader.load(image, 0)?;
+        let address = image.image.handler(Stage::Payload.kind()).ok_or("there is no payload handler")?;
+        let handler = Handler { address, size: image.image.symbol_size(Stage::Payload.kind().symbol()).unwrap_or(0) };
+        let sizes = ContextSizes { hpus: 1, handler: 0, scratchpad: 64 << 10 };
+        let memory = ContextMemory::new(machine, image.image.handler_mem_end(), sizes)?;
+        let (placement, checks) = (Placement::Home, hpu_vm::Checks::Page);
+        let options = Options { checks, atomics: jit::Atomics::Home, ..Options::default() };
+        let mut messages = Messages::new(SIZES.queues);
+        messages.add_context(SLOT);
+        let blank = Latch { context: Binding { slot: SLOT, home: 0, message: 0 }, header: false, completion: false };
+        let mut mpqs = Mpqs::new(SIZES.queues, SIZES.hers, blank);
+        mpqs.add_owner(SLOT.0);
+        Ok(Self {
+            nic: Box::new(setting.rotation()?),
+            routes: routes(case)?,
+            messages,
+            mpqs,
+            hpu: Hpu::new(machine, HOME, &image.memory, &memory, placement, checks)?,
+            executor: Executor::new()?,
+            translation: loader.translate(&image.image, options).ok(),
+            image,
+            handler,
+            limits: jit::Limits { time: Some(Limits::default().watchdog_us), instructions: None },
+            counts: Counts::default(),
+            admitted: 0,
+            received: Vec::with_capacity(BATCH),
+            arrivals: Vec::with_capacity(BATCH),
+            tasks: Vec::with_capacity(BATCH),
+            transmit: Vec::with_capacity(BATCH),
+        })
+    }
+
+    fn round(&mut self, packets: u64) -> Result<[f64; STAGES.len()], Failure> {
+        let mut spent = [Duration::ZERO; STAGES.len()];
+        let (mut done, mut batches) = (0, 0);
+        while done < packets {
+            done += self.batch(&mut spent)? as u64;
+            batches += 1;
+        }
+        let clock = clock::cost() * batches;
+        Ok(spent.map(|spent| spent.saturating_sub(clock).as_nanos() as f64 / done as f64))
+    }
+
+    /// A batch, through all stages. How many packets it had.
+    fn batch(&mut self, spent: &mut [Duration; STAGES.len()]) -> Result<usize, Failure> {
+        let start = Instant::now();
+        let mut last = start;
+        let mut lap = |stage: usize| {
+            let now = Instant::now();
+            spent[stage] += now - last;
+            last = now;
+        };
+        let count = self.receive();
+        lap(0);
+        self.find();
+        lap(1);
+        self.queue(Duration::from_nanos(self.admitted));
+        lap(2);
+        self.next_tasks();
+        lap(3);
+        let returned = self.run();
+        lap(4);
+        self.feed_back();
+        lap(5);
+        self.nic.send(&mut self.transmit);
+        self.nic.flush()?;
+        lap(6);
+        if count == 0 || returned != count {
+            return Err(format!("{returned} handlers returned of {count} packets of a batch").into());
+        }
+        Ok(count)
+    }
+
+    fn receive(&mut self) -> usize {
+        let count = self.nic.receive(&mut self.received, BATCH);
+        self.received.iter().take(AHEAD).for_each(Frame::prefetch);
+        self.received.reverse();
+        count
+    }
+
+    fn find(&mut self) {
+        while let Some(frame) = self.received.pop() {
+            if let Some(later) = self.received.len().checked_sub(AHEAD).and_then(|index| self.received.get(index)) {
+                later.prefetch();
+            }
+            match self.routes.find(frame) {
+                Ok(arrival) => self.arrivals.push(arrival),
+                Err(frame) => self.nic.recycle(frame),
+            }
+        }
+    }
+
+    fn queue(&mut self, now: Duration) {
+        for Arrival { frame, slot, key, end_of_message } in self.arrivals.drain(..) {
+            let Some(mpq) = self.messages.queue(slot, &key, now) else { return self.nic.recycle(frame) };
+            self.admitted += 1;
+            let context = Binding { slot, home: HOME.cluster, message: self.admitted };
+            let latch = Latch { context, header: false, completion: false };
+            let packet = Packet { frame, arrived: Stamp::at(now), passes: false };
+            if self.mpqs.push(mpq, Her { latch, end_of_message, packet }).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn next_tasks(&mut self) {
+        while let Some(task) = self.mpqs.next_task(SLOT.0) {
+            self.tasks.push(task);
+        }
+    }
+
+    /// How many handlers returned.
+    fn run(&mut self) -> usize {
+        let mut returned = 0;
+        for task in &mut self.tasks {
+            let job = Job {
+                handler: self.handler,
+                flow: task.mpq.0,
+                message: task.context.message,
+                l1_bytes: PACKET_WINDOW as usize,
+                image: &self.image.image,
+                translation: self.translation.as_deref(),
+                limits: self.limits,
+                isolation: Isolation::Context,
+            };
+            let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
+            let mut commands = Commands::new(nic, transmit, None, &mut self.counts, task.last_use, Issued::NOTHING);
+            let packet = &mut *task.packet.frame;
+            let ended = self.hpu.run(&self.executor, job, packet, &mut commands, &mut |_| {});
+            returned += usize::from(ended.exit == Exit::Returned);
+        }
+        returned
+    }
+
+    fn feed_back(&mut self) {
+        for Task { mpq, stage, packet, .. } in self.tasks.drain(..) {
+            self.nic.recycle(packet.frame);
+            if self.mpqs.feedback(mpq, stage, None).idle {
+                self.messages.release(mpq);
+            }
+        }
+    }
+}
+
+fn routes(case: &Case) -> Result<Routes, Failure> {
+    let entry = TableEntry { rules: Case::rule().parse()?, eom: case.eom().parse()?, ..TableEntry::default() };
+    Ok(Routes { table: Table::new(&[entry])?, slots: vec![SLOT] })
+}

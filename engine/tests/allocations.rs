@@ -1,0 +1,68 @@
+//! A packet takes no memory, from the NIC's queue and back. A program of its own, since it counts all that a thread allocates.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Kind, image, rule, udp_from};
+use spin_abi::control::Schedule;
+use spin_abi::counters::Counter;
+use spin_abi::map::Machine;
+use spin_engine::config::{Limits, Sizes};
+use spin_engine::install::Prepared;
+use spin_engine::loader::Loader;
+use spin_engine::pipeline::Engine;
+use spin_nic::Rotation;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: all is left to the system's allocator; counting allocates nothing, for the counter is initialised statically.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn packets_take_no_memory() {
+    for (handler, sent) in [("empty_three", false), ("udp_pingpong", true)] {
+        // Of the same ports, so that it matches even when the handler has turned it round.
+        let frames: Vec<_> = (0..256).map(|_| udp_from(9, 9, &[7; 22])).collect();
+        let nic = Rotation::new(&frames, 64, 16).expect("short frames");
+        let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
+        let (schedule, limits) = (Schedule::default(), Limits::default());
+        let mut engine = Engine::new(loader.clone(), Box::new(nic), Sizes::default(), schedule, 0..1).expect("a timer");
+        let prepared = Prepared::new(rule("udp dport 9"), &image(handler), 0, &loader, &limits).expect("ours");
+        engine.install(prepared, &limits).expect("there is room");
+        let mut turns = |count: u32| {
+            for _ in 0..count {
+                engine.turn(|| Duration::ZERO).expect("memory does not fail");
+            }
+        };
+        turns(100);
+        let before = ALLOCATIONS.get();
+        assert!(before > 0, "allocations are counted");
+        turns(200);
+        assert_eq!(ALLOCATIONS.get(), before, "{handler}");
+        let counts = engine.statistics().counts;
+        assert_eq!(counts.get(Counter::Released), 300 * 64, "{handler}: every turn had its batch");
+        assert_eq!(counts.get(Counter::TxPackets), if sent { 300 * 64 } else { 0 });
+    }
+}
