@@ -15,7 +15,7 @@ use spin_abi::map::Machine;
 use spin_matcher::MessageKey;
 use spin_nic::{Frame, NicError, Queue};
 
-use crate::commands::{Deferred, stage};
+use crate::commands::{Commands, Deferred, Issued, stage};
 use crate::config::Sizes;
 use crate::context::{Context, Slot};
 use crate::counts::Counts;
@@ -477,6 +477,10 @@ impl Engine {
         let counts = &mut context(&mut self.contexts, slot).counts;
         if passes {
             counts.add(Counter::Passed, 1);
+            if let Some(send) = deferred {
+                let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
+                Commands::new(nic, transmit, None, counts, false, Issued::NOTHING).copy_deferred(send, &frame);
+            }
             return self.passing.push(frame);
         }
         counts.add(Counter::Released, 1);
