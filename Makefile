@@ -6,7 +6,7 @@ CARGO ?= cargo
 BIN := target/release
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-proofs fuzz-long clean
+.PHONY: help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-proofs fuzz-long check-long clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,6 +49,10 @@ fuzz-long: deps-test ## a million random programs, compared between engines (SPI
 	SPIN_FUZZ_PROGRAMS=$${SPIN_FUZZ_PROGRAMS:-1000000} \
 		$(CARGO) test --release --locked -p hpu-vm --test differential -- --nocapture --test-threads=1
 
+check-long: deps-test ## 100 million packets, the order of handlers and all sums checked (SPIN_CHECK_PACKETS, SPIN_CHECK_SEED)
+	SPIN_CHECK_PACKETS=$${SPIN_CHECK_PACKETS:-100000000} \
+		$(CARGO) test --release --locked -p spin-engine --test checker -- --nocapture
+
 test-aarch64: ## the tests that need no NIC as aarch64 programs, emulated
 	deploy/test-aarch64.sh
 
@@ -57,7 +61,7 @@ lint: deps-build ## formatting, clippy, dependency licences
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	.ci/deny
 
-bench: bench-engine bench-handlers bench-watchdog ## all figures
+bench: bench-engine bench-handlers bench-watchdog bench-installs ## all figures
 
 bench-engine: build handlers ## the engine in memory: time per packet and stage, latency, shares of tenants
 	for name in empty empty_three spin; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
@@ -71,6 +75,10 @@ bench-handlers: build handlers ## nanoseconds per packet of the paper's handlers
 
 bench-watchdog: build ## how late the watchdog ends handlers that never end
 	$(BIN)/spin-bench-watchdog
+
+bench-installs: build handlers ## contexts installed and removed a second while two threads are under load, and what others lose
+	for name in empty new_code; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
+	$(BIN)/spin-bench-installs
 
 bench-proofs: deps-bench build handlers ## nothing is allocated, locked, asked of the kernel or of the clock per packet
 	for name in empty empty_three; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done

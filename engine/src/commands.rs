@@ -133,6 +133,20 @@ impl<'t> Commands<'t> {
         Some(copied.unwrap_or_else(|status| self.refuse(status)))
     }
 
+    /// Carries out a send that was put off by copying from its packet, which itself goes elsewhere.
+    pub fn copy_deferred(&mut self, send: Deferred, packet: &[u8]) {
+        let range = send.offset as usize..(send.offset + send.length) as usize;
+        let copied = packet.get(range).ok_or(Status::BadNicAddress).and_then(|bytes| {
+            let mut frame = self.frame_of(bytes.len())?;
+            frame.copy_from_slice(bytes);
+            stage(self.transmit, self.counts, frame);
+            Ok(())
+        });
+        if let Err(status) = copied {
+            self.refuse(status);
+        }
+    }
+
     /// The handle of the send that is put off.
     #[must_use]
     pub fn deferred_handle(&self) -> Option<u32> {

@@ -11,11 +11,10 @@ use spin_abi::control::{ContextInfo, Reply, Request, Stats, ThreadInfo};
 use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::PcapQueue;
-use spin_nic::{Bell, NicError, Queue};
+use spin_nic::{NicError, Queue};
 
 use crate::capabilities;
 use crate::config::{Config, Limits, Mode as Threads, Nic, StaticContext, XdpMode};
-use crate::handover::{Arrivals, LaneQueue};
 use crate::inbound::Routes;
 use crate::install::{InstallError, Prepared, User};
 use crate::loader::Loader;
@@ -26,7 +25,7 @@ use crate::receiver::Receiver;
 use crate::replay::replay;
 use crate::server::{Answer, Server, ServerError, Ticket, Work};
 use crate::statistics::Statistics;
-use crate::threads::{Common, Part, Worker};
+use crate::threads::{Common, Feed, Part, Worker};
 
 /// Frames in flight between the two ends of the loopback NIC.
 const LOOPBACK_FRAMES: usize = 1024;
@@ -350,23 +349,18 @@ fn start_workers(
     nics: Vec<Box<dyn Queue>>,
 ) -> Result<(Vec<ClusterThread>, Option<Worker<Receiver>>), DaemonError> {
     if config.mode == Threads::RunToCompletion {
-        let parts = nics.into_iter().map(|nic| Ok((Bell::new()?, nic, None))).collect::<Result<_, NicError>>()?;
-        return Ok((start_clusters(config, common, &config.cores, parts)?, None));
+        let feeds = nics.into_iter().map(Feed::of_nic).collect::<Result<_, _>>()?;
+        return Ok((start_clusters(config, common, &config.cores, feeds)?, None));
     }
     let nic = nics.into_iter().next().ok_or_else(|| DaemonError::Thread("there is no queue to receive from".into()))?;
     let (own, cores) = config.cores.split_first().map_or((None, &[][..]), |(own, cores)| (Some(*own), cores));
     let (receiver, ends) = Receiver::new(nic, cores.len())?;
-    let part = |(arrivals, queue): (Arrivals, LaneQueue)| {
-        (arrivals.bell().clone(), Box::new(queue) as Box<dyn Queue>, Some(arrivals))
-    };
-    let clusters = start_clusters(config, common, cores, ends.into_iter().map(part).collect())?;
+    let feeds = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue)).collect();
+    let clusters = start_clusters(config, common, cores, feeds)?;
     let bell = receiver.bell().clone();
     let receiver = Worker::start(common.clone(), "receiver".to_owned(), own, bell, move || Ok(receiver))?;
     Ok((clusters, Some(receiver)))
 }
-
-/// What a thread that runs handlers sleeps on, its NIC, and where its packets come from if not from there.
-type Feed = (Arc<Bell>, Box<dyn Queue>, Option<Arrivals>);
 
 fn start_clusters(
     config: &Config,
@@ -376,20 +370,13 @@ fn start_clusters(
 ) -> Result<Vec<ClusterThread>, DaemonError> {
     let (clusters, threads) = (config.machine.clusters, saturate(feeds.len() as u64));
     let share = |thread: u32| clusters * thread / threads;
-    let start = |(thread, (bell, nic, arrivals)): (u32, Feed)| {
+    let start = |(thread, feed): (u32, Feed)| {
         let clusters = share(thread)..share(thread + 1);
-        let (own, with) = (clusters.clone(), common.clone());
-        let make = move || {
-            let engine =
-                Engine::new(with.loader, nic, with.sizes, with.schedule, own).map_err(|error| error.to_string())?;
-            Ok(match arrivals {
-                Some(arrivals) => engine.fed_by(arrivals),
-                None => engine,
-            })
-        };
         let core = cores.get(thread as usize).copied();
-        let worker = Worker::start(common.clone(), format!("cluster-{}", clusters.start), core, bell, make)?;
-        Ok(ClusterThread { clusters, worker })
+        Ok(ClusterThread {
+            clusters: clusters.clone(),
+            worker: Worker::start_engine(common.clone(), feed, clusters, core)?,
+        })
     };
     (0..threads).zip(feeds).map(start).collect()
 }

@@ -96,6 +96,13 @@ impl Lane {
         self.credit.saturating_sub(self.staged.len())
     }
 
+    /// Frames that the cluster's thread has, but for fresh ones that it did not take.
+    #[must_use]
+    pub fn out(&self) -> usize {
+        let capacity = self.arrivals.buffer().capacity();
+        capacity - self.credit - (FRESH - self.fresh.slots())
+    }
+
     /// Hands over what is staged, as far as there is credit, and fresh frames.
     pub fn hand_over(&mut self, mut allocate: impl FnMut() -> Option<Frame>) {
         let before = self.credit;

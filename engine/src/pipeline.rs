@@ -15,7 +15,7 @@ use spin_abi::map::Machine;
 use spin_matcher::MessageKey;
 use spin_nic::{Frame, NicError, Queue};
 
-use crate::commands::{Deferred, stage};
+use crate::commands::{Commands, Deferred, Issued, stage};
 use crate::config::Sizes;
 use crate::context::{Context, Slot};
 use crate::counts::Counts;
@@ -34,6 +34,8 @@ use crate::translator::Translator;
 
 /// Frames taken from the NIC at once.
 pub(crate) const BATCH: usize = 64;
+/// Frames taken at least, while there is room: some may be for contexts that have nothing to do.
+const FEW: usize = 8;
 /// Queues looked at in a turn for messages that wait too long.
 const QUEUES_MONITORED: u32 = 16;
 /// How many frames ahead the next one's headers are asked for: far enough for memory to answer, near enough to be there
@@ -113,6 +115,8 @@ pub struct Engine {
     pub(crate) clusters: Range<u32>,
     pub(crate) nic: Box<dyn Queue>,
     pub(crate) source: Source,
+    /// Nothing is taken from the NIC any more.
+    pub(crate) closed: bool,
     /// An arrival for which there is no room yet, and before which nothing else is taken.
     pub(crate) waiting: Option<Arrival>,
     /// To the contexts, in order of installation, which is the order of priority.
@@ -170,6 +174,7 @@ impl Engine {
             clusters,
             nic,
             source: Source::Nic(Vec::with_capacity(BATCH)),
+            closed: false,
             waiting: None,
             routes: Routes::default(),
             contexts: Vec::new(),
@@ -218,7 +223,7 @@ impl Engine {
             let arrival = clock();
             self.first_arrival.get_or_insert(arrival);
             taken = self.admit_batch(arrival);
-            let released = self.resume_parked() + self.run_tasks(&clock, arrival);
+            let released = self.resume_parked() + self.run_tasks(&clock);
             self.last_feedback = clock();
             // As if all of the batch had waited as long as its last one.
             self.latencies.record_total(released, self.released.before(self.last_feedback));
@@ -238,14 +243,14 @@ impl Engine {
 
     /// Takes a batch from the NIC, as much as there is room for. Returns how many frames there are to admit.
     fn receive(&mut self) -> usize {
-        let room = self.mpqs.room().min(BATCH);
+        let room = self.mpqs.room().min(self.wanted());
         if room == 0 || self.waiting.is_some() || self.transmit.len() >= TRANSMIT_BACKLOG {
             self.counts.add(Counter::HerStalls, 1);
             return 0;
         }
         match &mut self.source {
             // What an arrival that waited kept back comes first.
-            Source::Nic(received) if !received.is_empty() => received.len(),
+            Source::Nic(received) if !received.is_empty() || self.closed => received.len(),
             Source::Nic(received) => {
                 let arrived = self.nic.receive(received, room);
                 received.iter().take(AHEAD).for_each(Frame::prefetch);
@@ -254,6 +259,15 @@ impl Engine {
                 arrived
             }
             Source::Handover(arrivals) => arrivals.len().min(room),
+        }
+    }
+
+    /// How many frames are worth taking. While one context alone has tasks, few more than there is work for: what it could not
+    /// hold would be lost, where the NIC can keep it. While several have, as many as possible, so that none runs out.
+    fn wanted(&self) -> usize {
+        match self.mpqs.backlogged() {
+            [] | [_] => BATCH.saturating_sub(self.hers as usize - self.mpqs.room()).max(FEW),
+            _ => BATCH,
         }
     }
 
@@ -485,6 +499,10 @@ impl Engine {
         let counts = &mut context(&mut self.contexts, slot).counts;
         if passes {
             counts.add(Counter::Passed, 1);
+            if let Some(send) = deferred {
+                let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
+                Commands::new(nic, transmit, None, counts, false, Issued::NOTHING).copy_deferred(send, &frame);
+            }
             return self.passing.push(frame);
         }
         counts.add(Counter::Released, 1);

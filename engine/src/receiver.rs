@@ -26,6 +26,8 @@ pub struct Receiver {
     transmit: Vec<Frame>,
     passing: Vec<Frame>,
     counts: Counts,
+    /// Nothing is taken from the NIC any more.
+    closed: bool,
 }
 
 impl Receiver {
@@ -50,6 +52,7 @@ impl Receiver {
             transmit: Vec::with_capacity(LANE * threads),
             passing: Vec::with_capacity(BATCH),
             counts: Counts::default(),
+            closed: false,
         };
         Ok((receiver, ends))
     }
@@ -91,7 +94,7 @@ impl Receiver {
     /// Receives a batch, if every lane could take all of it.
     fn receive(&mut self) -> usize {
         let room = self.lanes.iter().map(Lane::credit).min().unwrap_or(0).min(BATCH);
-        if room == 0 || self.transmit.len() >= TRANSMIT_BACKLOG {
+        if room == 0 || self.closed || self.transmit.len() >= TRANSMIT_BACKLOG {
             self.counts.add(Counter::HerStalls, 1);
             return 0;
         }
@@ -134,10 +137,15 @@ impl Receiver {
         self.nic.set_rules(self.routes.table.tests())
     }
 
+    /// Takes nothing from the NIC any more.
+    pub const fn close(&mut self) {
+        self.closed = true;
+    }
+
     /// Frames that are on lanes, or that have not left.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        let out: usize = self.lanes.iter().map(|lane| LANE - lane.credit()).sum();
+        let out: usize = self.lanes.iter().map(|lane| lane.out() + lane.staged.len()).sum();
         out + self.transmit.len() + self.nic.pending()
     }
 

@@ -24,6 +24,8 @@ use crate::pipeline::{BATCH, Binding, Engine, Gone, Packet, context};
 /// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
 /// their share of the time, however many packets of others arrive in between.
 const SHARED_TURN: u32 = 16;
+/// Time of such a turn after which no more of them are begun.
+const SHARED_TIME: Duration = Duration::from_micros(100);
 
 /// A task that waits on its HPU.
 pub(crate) struct Parked {
@@ -36,30 +38,38 @@ pub(crate) struct Parked {
 
 impl Engine {
     /// Runs tasks, by turns of the contexts that have some. Returns how many packet buffers were given back.
-    pub(crate) fn run_tasks(&mut self, clock: &impl Fn() -> Duration, start: Duration) -> u64 {
-        let (mut released, mut last, mut sampled) = (0, start, false);
-        let mut shared = SHARED_TURN;
-        loop {
-            match *self.mpqs.backlogged() {
-                [] => break,
-                [only] => {
-                    // With nobody to share with, all there is.
-                    let most = if self.routes.slots.len() > 1 { BATCH as u32 } else { u32::MAX };
-                    released += self.run_some(only, most, clock, &mut sampled).released;
-                    break;
-                }
-                ref several => {
-                    let Some(pick) = self.scheduler.pick(several).filter(|_| shared > 0) else { break };
-                    let done = self.run_some(pick.owner, pick.tasks.min(shared), clock, &mut sampled);
-                    released += done.released;
-                    shared = shared.saturating_sub(done.tasks.max(1));
-                    let now = if self.scheduler.wants_time() { clock() } else { last };
-                    self.scheduler.charge(pick.owner, done.tasks, now.saturating_sub(last));
-                    last = now;
-                }
-            }
+    pub(crate) fn run_tasks(&mut self, clock: &impl Fn() -> Duration) -> u64 {
+        let mut sampled = false;
+        if self.routes.slots.len() > 1 {
+            return self.run_shared(clock, &mut sampled);
         }
-        released
+        // With nobody to share with, all there is.
+        let only = self.mpqs.backlogged().first().copied();
+        only.map_or(0, |only| self.run_some(only, u32::MAX, clock, &mut sampled).released)
+    }
+
+    /// Runs some tasks of contexts that share the time, and charges them for theirs.
+    fn run_shared(&mut self, clock: &impl Fn() -> Duration, sampled: &mut bool) -> u64 {
+        let timed = self.scheduler.wants_time();
+        let moment = || if timed { clock() } else { Duration::ZERO };
+        let start = moment();
+        let (mut last, mut all) = (start, Done::default());
+        loop {
+            let backlogged = self.mpqs.backlogged();
+            let most = if backlogged.len() > 1 { SHARED_TURN } else { BATCH as u32 };
+            if all.tasks >= most || last.saturating_sub(start) > SHARED_TIME {
+                break;
+            }
+            let Some(pick) = self.scheduler.pick(backlogged) else { break };
+            let done = self.run_some(pick.owner, pick.tasks.min(most - all.tasks), clock, sampled);
+            let now = moment();
+            self.scheduler.charge(pick.owner, done.tasks, now.saturating_sub(last));
+            last = now;
+            all.released += done.released;
+            // One whose HPUs are all taken runs none.
+            all.tasks += done.tasks.max(1);
+        }
+        all.released
     }
 
     /// Runs at most so many tasks of a context. The time of one is taken, unless one was `sampled` before.

@@ -2,6 +2,7 @@
 //! own (run to completion) or fed by one that receives (pipeline). They share no state that packets touch but the rings of
 //! [`crate::handover`]; what the control thread wants of them is done between two turns.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,6 +16,7 @@ use spin_nic::{Bell, NicError, Queue};
 
 use crate::config::{Idle, Sizes};
 use crate::daemon::DaemonError;
+use crate::handover::{Arrivals, LaneQueue};
 use crate::loader::Loader;
 use crate::pipeline::{Engine, Source};
 use crate::receiver::Receiver;
@@ -25,7 +27,7 @@ const TURNS_BEFORE_SLEEP: u32 = 2_000;
 /// Longest sleep: how late a stop that comes just before it can be noticed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// How long frames that handlers sent may take to leave after the last one was received.
-const DRAIN: Duration = Duration::from_millis(500);
+const DRAIN: Duration = Duration::from_millis(250);
 
 /// What a thread takes turns of: an engine, or a receiver that feeds engines.
 pub trait Part {
@@ -37,6 +39,9 @@ pub trait Part {
 
     /// Whether something is under way that should not be cut short: it may take some more turns.
     fn is_busy(&self) -> bool;
+
+    /// Takes no more frames from the NIC.
+    fn close(&mut self);
 
     /// Whether something came from another thread.
     fn has_news(&self) -> bool;
@@ -59,6 +64,10 @@ impl Part for Engine {
     fn is_busy(&self) -> bool {
         let fed = matches!(&self.source, Source::Handover(arrivals) if !arrivals.is_over());
         fed || self.has_tasks() || self.backlog() > 0
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
     }
 
     fn has_news(&self) -> bool {
@@ -88,6 +97,10 @@ impl Part for Receiver {
 
     fn is_busy(&self) -> bool {
         self.backlog() > 0
+    }
+
+    fn close(&mut self) {
+        self.close();
     }
 
     fn has_news(&self) -> bool {
@@ -194,6 +207,57 @@ impl<P: Part + 'static> Worker<P> {
     }
 }
 
+/// Where an engine's packets come from.
+pub struct Feed {
+    /// What its thread sleeps on.
+    bell: Arc<Bell>,
+    nic: Box<dyn Queue>,
+    /// From another thread, not from the NIC.
+    arrivals: Option<Arrivals>,
+}
+
+impl Feed {
+    /// From a NIC of its own.
+    ///
+    /// # Errors
+    /// When the kernel gives no eventfd.
+    pub fn of_nic(nic: Box<dyn Queue>) -> Result<Self, NicError> {
+        Ok(Self { bell: Bell::new()?, nic, arrivals: None })
+    }
+
+    /// From a [`Receiver`].
+    #[must_use]
+    pub fn of_lane(arrivals: Arrivals, queue: LaneQueue) -> Self {
+        Self { bell: arrivals.bell().clone(), nic: Box::new(queue), arrivals: Some(arrivals) }
+    }
+}
+
+impl Worker<Engine> {
+    /// Starts a thread that runs the handlers of `clusters`: see [`Worker::start`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_engine(
+        common: Common,
+        feed: Feed,
+        clusters: Range<u32>,
+        core: Option<usize>,
+    ) -> Result<Self, DaemonError> {
+        let name = format!("cluster-{}", clusters.start);
+        let Feed { bell, nic, arrivals } = feed;
+        let with = common.clone();
+        let make = move || {
+            let engine = Engine::new(with.loader, nic, with.sizes, with.schedule, clusters);
+            let engine = engine.map_err(|error| error.to_string())?;
+            Ok(match arrivals {
+                Some(arrivals) => engine.fed_by(arrivals),
+                None => engine,
+            })
+        };
+        Self::start(common, name, core, bell, make)
+    }
+}
+
 /// A thread from its beginning to its end.
 fn live<P: Part>(
     common: &Common,
@@ -270,11 +334,18 @@ fn run<P: Part>(part: &mut P, common: &Common, asked: &Receiving<Request<P>>, be
     Ok(())
 }
 
-/// No new frames are taken; those already received are processed, and all that was sent leaves.
+/// The NIC hands over no more frames; those that it has are processed, and all that was sent leaves.
 fn drain<P: Part>(part: &mut P, common: &Common) -> Result<(), NicError> {
     part.nic().set_rules(&[])?;
+    let clock = || common.start.elapsed();
     let deadline = Instant::now() + DRAIN;
-    while (part.turn(&|| common.start.elapsed())? || part.is_busy()) && Instant::now() < deadline {}
+    while (part.turn(&clock)? || part.is_busy()) && Instant::now() < deadline {}
+    // A NIC without a kernel below it does not come to an end.
+    part.close();
+    let deadline = Instant::now() + DRAIN;
+    while part.is_busy() && Instant::now() < deadline {
+        part.turn(&clock)?;
+    }
     if part.is_busy() {
         tracing::warn!("frames were left: the NIC took none, or handlers did not end, for {DRAIN:?}");
     }

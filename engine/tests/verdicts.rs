@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Kind, Lab, rule, udp_from};
+use common::{Kind, Lab, ROOT, rule, udp_from};
 use spin_abi::control::Install;
 use spin_abi::counters::Counter;
 use spin_abi::verdict::Verdict;
@@ -68,4 +68,20 @@ fn what_void_handlers_leave_is_no_verdict() {
     lab.exchange(&[packet(7, DROP, PROCEED, true)]);
     assert_eq!((lab.count(id, Counter::Passed), lab.count(id, Counter::DropVerdict)), (0, 0));
     assert_eq!(lab.count(id, Counter::Messages), 1);
+}
+
+#[test]
+fn what_a_handler_sends_leaves_although_the_kernel_gets_its_packet() {
+    let image = spin_handlers::try_build(&[&spin_handlers::source("recorder")], &["-Werror"]).expect("compiles");
+    let mut lab = Lab::new(Kind::Jit);
+    let install = Install { verdicts: true, eom: Some("never".into()), ..rule("udp dport 1") };
+    lab.try_install(&image, install, ROOT).expect("a handler of ours installs");
+    // The payload handler is to send the packet and return PROCEED.
+    let mut order = [0; 60];
+    (order[5], order[8]) = (6, PROCEED);
+    let packet = udp_from(7, 1, &order);
+    let sent = lab.exchange(std::slice::from_ref(&packet));
+    // A record of each handler, then the packet.
+    assert_eq!((sent.len(), sent.last()), (3, Some(&packet)));
+    assert_eq!((lab.total(Counter::Passed), lab.total(Counter::TxMoved), lab.total(Counter::TxPackets)), (1, 0, 3));
 }

@@ -224,11 +224,11 @@ impl Lab {
     pub fn events(&self, id: u32) -> Vec<What> {
         let region = self.engine.descriptor(id, ROOT).expect("installed");
         let mut record = [0; RECORD];
-        let mut read = |number| {
+        let read = |number| {
             region.read(Event::place(number), &mut record).expect("inside");
             Event::decode(&record, number)
         };
-        (0..).map_while(|number| read(number)).map(|event| event.what).collect()
+        (0..).map_while(read).map(|event| event.what).collect()
     }
 
     pub fn faults(&self, id: u32) -> Vec<FaultInfo> {

@@ -1,0 +1,398 @@
+//! What the records say of the order of handlers, and what the counters have to be then. It sees what the NIC sees: packets as
+//! they are received, and frames as they are sent; of the engine it knows nothing but its counters.
+
+use std::collections::{HashMap, VecDeque};
+
+use spin_abi::control::Full;
+use spin_abi::counters::Counter;
+
+use crate::policy::{Ending, Policy};
+use crate::traffic::{Action, BAD_VERDICT, DROP, HEADERS, ORDER, Order, PROCEED, filler};
+
+/// Bytes of a record.
+const RECORD: usize = 36;
+const RECORD_TYPE: [u8; 2] = [0x88, 0xb5];
+const HEADER: usize = 0;
+const PAYLOAD: usize = 1;
+const COMPLETION: usize = 2;
+
+/// Who ran, on what.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    kind: u8,
+    context: u8,
+    flow: u16,
+    cluster: u16,
+    message: u32,
+    sequence: u32,
+    instance: u32,
+    run: u32,
+}
+
+impl Record {
+    fn read(frame: &[u8]) -> Option<Self> {
+        if frame.len() != RECORD || frame[12..14] != RECORD_TYPE {
+            return None;
+        }
+        let half = |at: usize| u16::from_le_bytes([frame[at], frame[at + 1]]);
+        let word = |at: usize| u32::from_le_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
+        let (message, sequence, instance, run) = (word(20), word(24), word(28), word(32));
+        let (flow, cluster) = (half(16), half(18));
+        Some(Self { kind: frame[14], context: frame[15], flow, cluster, message, sequence, instance, run })
+    }
+}
+
+/// Where a flow's message stands.
+#[derive(Clone, Copy, Debug, Default)]
+enum Phase {
+    #[default]
+    Between,
+    /// Its header handler ran on this packet.
+    Begun(Order),
+    /// A payload handler ran.
+    Open,
+    /// A payload handler ran on this packet, which is the last; the completion handler is to come.
+    Ended(Order),
+    /// A verdict gave it up.
+    Dead,
+}
+
+#[derive(Default)]
+struct Flow {
+    /// Packets behind the last one whose payload handler ran.
+    queue: VecDeque<Order>,
+    phase: Phase,
+    /// Those whose payload handlers wait.
+    waiting: Vec<Order>,
+}
+
+impl Flow {
+    fn find(&self, instance: u32) -> Option<usize> {
+        self.queue.iter().position(|order| order.instance == instance)
+    }
+}
+
+/// What is known of a context's packets.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Records of header, payload and completion handlers.
+    seen: [u64; 3],
+    /// The number of the next record.
+    run: u32,
+    /// Handlers that were asked to fault, and said so.
+    faults: u64,
+    /// Handlers that waited and did not go on.
+    vain: u64,
+    /// Packets that were given back after processing, and that the kernel got.
+    released: u64,
+    passed: u64,
+    bad_verdicts: u64,
+    /// Messages that ended before their end, for a reason that only the engine knows.
+    cut: u64,
+    /// What a handler explains that the clock ended before its record.
+    doubts: u64,
+    /// Word that was told last.
+    told: u32,
+}
+
+/// The judge of one NIC's frames.
+pub struct Judge {
+    cluster: u32,
+    policies: Vec<Policy>,
+    flows: HashMap<(u8, u16), Flow>,
+    tallies: Vec<Tally>,
+    /// Frames that handlers said they send, by packet.
+    replies: HashMap<u32, (Order, u32)>,
+    /// Records in all.
+    pub records: u64,
+}
+
+impl Judge {
+    pub fn new(policies: Vec<Policy>, cluster: u32) -> Self {
+        let tallies = policies.iter().map(|_| Tally::default()).collect();
+        Self { cluster, policies, flows: HashMap::new(), tallies, replies: HashMap::new(), records: 0 }
+    }
+
+    /// A packet was handed to the engine.
+    pub fn received(&mut self, order: Order) {
+        self.flows.entry((order.context, order.flow)).or_default().queue.push_back(order);
+    }
+
+    /// A frame left that a handler made or copied.
+    pub fn copied(&mut self, frame: &[u8]) {
+        match Record::read(frame) {
+            Some(record) => self.record(record),
+            None => self.replied(frame, None),
+        }
+    }
+
+    /// A frame left that had arrived as packet `instance`.
+    pub fn moved(&mut self, frame: &[u8], instance: u32) {
+        self.replied(frame, Some(instance));
+    }
+
+    fn replied(&mut self, frame: &[u8], moved: Option<u32>) {
+        assert!(frame.len() >= HEADERS + ORDER, "a frame nobody asked for: {frame:?}");
+        let place = &frame[HEADERS + 20..HEADERS + 24];
+        let instance = u32::from_le_bytes([place[0], place[1], place[2], place[3]]);
+        assert!(moved.is_none_or(|moved| moved == instance), "packet {moved:?} was sent as {instance}");
+        let Some((_, left)) = self.replies.get_mut(&instance) else { panic!("packet {instance} was sent unasked") };
+        *left -= 1;
+        if *left == 0 {
+            self.replies.remove(&instance);
+        }
+        let intact = (HEADERS + ORDER..frame.len()).all(|at| frame[at] == filler(instance, at));
+        assert!(intact, "packet {instance} was changed: {frame:?}");
+    }
+
+    fn record(&mut self, record: Record) {
+        let context = usize::from(record.context);
+        assert!(context < self.tallies.len() && u32::from(record.cluster) == self.cluster, "{record:?}");
+        self.records += 1;
+        let gap = record.run.wrapping_sub(self.tallies[context].run);
+        self.tallies[context].run = record.run.wrapping_add(1);
+        assert!(gap < 1 << 31, "a record came again, or late: {record:?}");
+        for _ in 0..gap {
+            self.doubt(context, || format!("{gap} records before {record:?} did not come"));
+        }
+        let key = (record.context, record.flow);
+        let mut flow = self.flows.remove(&key).unwrap_or_default();
+        match record.kind {
+            b'H' => self.header(context, &mut flow, &record),
+            b'P' => self.payload(context, &mut flow, &record),
+            b'C' => self.completion(context, &mut flow, &record),
+            b'E' => self.went_on(context, &mut flow, &record),
+            _ => panic!("{record:?}"),
+        }
+        self.flows.insert(key, flow);
+    }
+
+    /// What must not be, unless the clock ended a handler before its record.
+    fn doubt(&mut self, context: usize, what: impl FnOnce() -> String) {
+        assert!(self.policies[context].ending == Ending::Clock, "{}\n{:#?}", what(), self.policies[context]);
+        self.tallies[context].doubts += 1;
+    }
+
+    /// What every handler does that has sent its record.
+    fn ran(&mut self, context: usize, order: &Order, record: &Record, stage: usize) {
+        let same = (order.message, order.sequence) == (record.message, record.sequence);
+        assert!(same && order.actions[stage] != Action::FaultUnseen, "{order:?}: {record:?}");
+        let bad = self.verdict(context, order, stage) == Some(BAD_VERDICT);
+        let tally = &mut self.tallies[context];
+        tally.bad_verdicts += u64::from(bad);
+        tally.seen[stage] += 1;
+        tally.faults += u64::from(order.actions[stage].faults());
+        if order.actions[stage] == Action::Send {
+            self.replies.entry(order.instance).or_insert((*order, 0)).1 += 1;
+        }
+    }
+
+    /// What a handler's verdict is, if it is heeded.
+    fn verdict(&self, context: usize, order: &Order, stage: usize) -> Option<u8> {
+        (self.policies[context].verdicts && order.actions[stage].returns())
+            .then(|| order.verdicts.get(stage).copied())
+            .flatten()
+    }
+
+    fn header(&mut self, context: usize, flow: &mut Flow, record: &Record) {
+        assert!(self.policies[context].header, "{record:?}");
+        let Some(at) = flow.find(record.instance) else { panic!("on no packet, or an earlier one: {record:?}") };
+        let skipped: Vec<Order> = flow.queue.drain(..at).collect();
+        self.conclude(context, flow, &skipped);
+        let order = flow.queue[0];
+        self.ran(context, &order, record, HEADER);
+        let given_up = matches!(self.verdict(context, &order, HEADER), Some(DROP | PROCEED));
+        flow.phase = if given_up { Phase::Dead } else { Phase::Begun(order) };
+    }
+
+    /// Another message of the flow begins, after packets that were `skipped`.
+    fn conclude(&mut self, context: usize, flow: &mut Flow, skipped: &[Order]) {
+        // Of a message that is given up, tasks that wait go on; all others' have ended.
+        self.tallies[context].vain += std::mem::take(&mut flow.waiting).len() as u64;
+        let unseen_end = |order: &Order| order.end && order.actions[PAYLOAD] == Action::FaultUnseen;
+        let over = match std::mem::take(&mut flow.phase) {
+            Phase::Between => true,
+            Phase::Begun(_) | Phase::Open => !self.policies[context].completion && skipped.iter().any(unseen_end),
+            Phase::Ended(order) if order.actions[COMPLETION] == Action::FaultUnseen => true,
+            Phase::Ended(order) => return self.incomplete(context, &order),
+            Phase::Dead => skipped.iter().any(|order| order.end),
+        };
+        self.tallies[context].cut += u64::from(!over);
+    }
+
+    /// A message ended after its last payload handler, without completion handler.
+    fn incomplete(&mut self, context: usize, order: &Order) {
+        if self.policies[context].full != Full::Kill {
+            return self.doubt(context, || format!("no completion handler ran on {order:?}"));
+        }
+        let passes = self.verdict(context, order, PAYLOAD) == Some(PROCEED);
+        let tally = &mut self.tallies[context];
+        // It was kept for that handler, and lost.
+        *(if passes { &mut tally.passed } else { &mut tally.released }) -= 1;
+        tally.cut += 1;
+    }
+
+    fn payload(&mut self, context: usize, flow: &mut Flow, record: &Record) {
+        let Some(at) = flow.find(record.instance) else { panic!("a second time, or out of order: {record:?}") };
+        let mut skipped: Vec<Order> = flow.queue.drain(..=at).collect();
+        let Some(order) = skipped.pop() else { unreachable!("the one that was found") };
+        self.admissible(context, flow, &skipped, &order);
+        self.ran(context, &order, record, PAYLOAD);
+        let verdict = self.verdict(context, &order, PAYLOAD);
+        let completion = self.policies[context].completion;
+        let tally = &mut self.tallies[context];
+        match verdict {
+            Some(PROCEED) => tally.passed += 1,
+            // It was kept for the completion handler, which does not run.
+            Some(DROP) if order.end && completion => {}
+            _ => tally.released += 1,
+        }
+        match order.actions[PAYLOAD] {
+            Action::Wait => flow.waiting.push(order),
+            Action::Set => tally.told = tally.told.max(order.word),
+            _ => {}
+        }
+        flow.phase = match verdict {
+            Some(DROP) if !order.end => Phase::Dead,
+            Some(DROP) => Phase::Between,
+            _ if order.end && completion => Phase::Ended(order),
+            _ if order.end => Phase::Between,
+            _ => Phase::Open,
+        };
+    }
+
+    /// Whether a payload handler may run now.
+    fn admissible(&mut self, context: usize, flow: &mut Flow, skipped: &[Order], order: &Order) {
+        let unseen = |order: &Order, stage: usize| order.actions[stage] == Action::FaultUnseen;
+        if !self.policies[context].header {
+            if matches!(flow.phase, Phase::Ended(_) | Phase::Dead) {
+                self.conclude(context, flow, skipped);
+            }
+            return;
+        }
+        let goes_on = match flow.phase {
+            Phase::Open => true,
+            Phase::Begun(first) => first.instance == order.instance || unseen(&first, PAYLOAD),
+            Phase::Between | Phase::Ended(_) | Phase::Dead => false,
+        };
+        if unseen(order, HEADER) {
+            // It may have begun a message.
+            if !goes_on {
+                self.conclude(context, flow, skipped);
+            }
+            return;
+        }
+        if !goes_on {
+            let phase = flow.phase;
+            self.doubt(context, || format!("a payload handler on {order:?} in phase {phase:?}"));
+            return self.conclude(context, flow, skipped);
+        }
+        if self.policies[context].keeps_messages_whole() {
+            for lost in skipped.iter().filter(|order| !unseen(order, PAYLOAD)) {
+                self.doubt(context, || format!("{lost:?} was lost, and then {order:?} of its message was not"));
+            }
+        }
+    }
+
+    fn completion(&mut self, context: usize, flow: &mut Flow, record: &Record) {
+        assert!(self.policies[context].completion, "{record:?}");
+        let order = match flow.phase {
+            Phase::Ended(order) if order.instance == record.instance => order,
+            phase => {
+                let Some(at) = flow.find(record.instance) else { panic!("in phase {phase:?}: {record:?}") };
+                let order = flow.queue[at];
+                let dead = matches!(phase, Phase::Dead) && self.policies[context].header;
+                if !order.end || order.actions[PAYLOAD] != Action::FaultUnseen || dead {
+                    self.doubt(context, || format!("in phase {phase:?}, without a payload handler: {record:?}"));
+                }
+                let skipped: Vec<Order> = flow.queue.drain(..=at).collect();
+                if matches!(phase, Phase::Dead | Phase::Ended(_)) {
+                    self.conclude(context, flow, &skipped);
+                }
+                order
+            }
+        };
+        self.tallies[context].vain += std::mem::take(&mut flow.waiting).len() as u64;
+        self.ran(context, &order, record, COMPLETION);
+        flow.phase = Phase::Between;
+    }
+
+    /// A handler that waited has gone on.
+    fn went_on(&mut self, context: usize, flow: &mut Flow, record: &Record) {
+        let waited = flow.waiting.iter().position(|order| order.instance == record.instance);
+        let Some(at) = waited else { panic!("after its message's end, or it did not wait: {record:?}") };
+        let order = flow.waiting.swap_remove(at);
+        assert!(order.word <= self.tallies[context].told, "nobody told it to: {record:?}");
+    }
+}
+
+/// Counters of a context, or of an engine.
+pub type Counters<'c> = &'c dyn Fn(Counter) -> u64;
+
+impl Judge {
+    /// Nothing is under way any more.
+    pub fn close(&mut self) {
+        for (key, mut flow) in std::mem::take(&mut self.flows) {
+            let context = usize::from(key.0);
+            if let Phase::Ended(order) = flow.phase
+                && order.actions[COMPLETION] != Action::FaultUnseen
+            {
+                self.incomplete(context, &order);
+            }
+            self.tallies[context].vain += std::mem::take(&mut flow.waiting).len() as u64;
+        }
+    }
+
+    /// Compares what was seen of a context with its counters.
+    pub fn verify(&self, context: usize, counters: Counters<'_>) {
+        let (policy, tally) = (&self.policies[context], &self.tallies[context]);
+        let runs = [Counter::HeaderRuns, Counter::PayloadRuns, Counter::CompletionRuns].map(counters);
+        let missing = |stage: usize| runs[stage].checked_sub(tally.seen[stage]);
+        let Some(unseen) = [HEADER, PAYLOAD, COMPLETION].into_iter().map(missing).sum::<Option<u64>>() else {
+            panic!("more records than runs {runs:?}: {tally:?}\n{policy:#?}");
+        };
+        let lost_replies: u64 = self
+            .replies
+            .values()
+            .filter(|(order, _)| usize::from(order.context) == context)
+            .map(|(_, left)| u64::from(*left))
+            .sum();
+        let told = tally.faults + tally.vain + unseen;
+        let faults = counters(Counter::Faults);
+        let by_clock = faults.checked_sub(told).filter(|&by_clock| policy.ending == Ending::Clock || by_clock == 0);
+        let about = || format!("runs {runs:?}, {faults} faults, {unseen} unseen: {tally:#?}\n{policy:#?}");
+        assert!(by_clock.is_some(), "{}", about());
+        assert!(lost_replies <= by_clock.unwrap_or(0), "{lost_replies} frames were not sent: {}", about());
+        assert!(tally.doubts <= unseen, "{}", about());
+        let least = tally.released + runs[PAYLOAD] - tally.seen[PAYLOAD];
+        // Of a message without a record of its completion handler, it cannot be told whether it was killed then.
+        let unclear = if policy.ending == Ending::Clock { runs[COMPLETION] - tally.seen[COMPLETION] } else { 0 };
+        let released = counters(Counter::Released);
+        assert!((least..=least + unclear).contains(&released), "{released} released, not {least}: {}", about());
+        let early = [Counter::MessagesEvicted, Counter::MessagesTimedOut, Counter::MessagesKilled].map(counters);
+        assert!(tally.cut <= early.iter().sum::<u64>() + tally.doubts, "{early:?}: {}", about());
+        assert_eq!(counters(Counter::BadVerdicts), tally.bad_verdicts, "{}", about());
+        assert!(counters(Counter::Passed) >= tally.passed, "{}", about());
+        if policy.completion {
+            assert_eq!(counters(Counter::Messages), runs[COMPLETION], "{}", about());
+        }
+        Self::verify_policy(policy, counters);
+    }
+
+    /// What a context's policy does not do was not done.
+    fn verify_policy(policy: &Policy, counters: Counters<'_>) {
+        let zero = |none: bool, counter: Counter| {
+            assert!(!none || counters(counter) == 0, "{}: {}\n{policy:#?}", counter.name(), counters(counter));
+        };
+        // A message that is to be killed needs a queue for that; without one, its packet is dropped.
+        zero(policy.full == Full::Wait, Counter::DropShare);
+        zero(policy.full != Full::Kill, Counter::DropKilled);
+        zero(policy.full != Full::Kill, Counter::MessagesKilled);
+        zero(policy.full != Full::Mark, Counter::EcnMarked);
+        zero(!policy.verdicts, Counter::DropVerdict);
+        zero(!policy.verdicts, Counter::Passed);
+        zero(policy.install.message_timeout_us.is_none(), Counter::MessagesTimedOut);
+        zero(true, Counter::CommandErrors);
+        zero(true, Counter::CheckDifferences);
+    }
+}

@@ -1,0 +1,100 @@
+//! Random messages through two clusters under every policy, and a checker outside the engine: header before payload before
+//! completion handler of each message, every packet processed at most once or lost under one cause, and all sums agree.
+//!
+//! * [`policy`]: the contexts.
+//! * [`traffic`]: packets, and what they ask handlers to do.
+//! * [`nic`]: where they come from, and where every frame has to go.
+//! * [`judge`]: what handlers' records say.
+//! * [`round`]: two engines, and the sums.
+//!
+//! `SPIN_CHECK_PACKETS` says how many packets in all, `SPIN_CHECK_SEED` where to begin.
+
+mod judge;
+mod nic;
+mod policy;
+mod round;
+mod traffic;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use round::Round;
+use spin_abi::control::{Engine as Kind, Schedule};
+use spin_abi::counters::Counter;
+use spin_engine::counts::Counts;
+
+/// Packets of a round.
+const PACKETS: u64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+/// Packets in all, unless the environment says otherwise: each schedule twice.
+const ALL: u64 = 6 * PACKETS;
+const SCHEDULES: [Schedule; 3] = [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt];
+/// What has to happen, or it is not checked.
+const OCCUR: [Counter; 21] = [
+    Counter::HeaderRuns,
+    Counter::PayloadRuns,
+    Counter::CompletionRuns,
+    Counter::Faults,
+    Counter::Messages,
+    Counter::TxMoved,
+    Counter::HerStalls,
+    Counter::Released,
+    Counter::DropUnmatched,
+    Counter::MessagesEvicted,
+    Counter::MessagesTimedOut,
+    Counter::MessagesKilled,
+    Counter::DropShare,
+    Counter::DropKilled,
+    Counter::EcnMarked,
+    Counter::Parked,
+    Counter::DropNoMpq,
+    Counter::Passed,
+    Counter::DropVerdict,
+    Counter::BadVerdicts,
+    Counter::DropRemoved,
+];
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")),
+        Err(_) => default,
+    }
+}
+
+/// The image of `recorder.c`, compiled once with the same arguments.
+fn image(arguments: &[&str]) -> Arc<[u8]> {
+    static KNOWN: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let compile = || {
+        let source = spin_handlers::source("recorder");
+        let image = spin_handlers::try_build(&[Path::new(&source)], arguments);
+        image.unwrap_or_else(|error| panic!("recorder.c: {error}")).into()
+    };
+    known.entry(arguments.join(" ")).or_insert_with(compile).clone()
+}
+
+fn print(counts: &Counts, records: u64) {
+    println!("{:<24}{records:>14}", "records");
+    counts.named().filter(|(_, value)| *value > 0).for_each(|(name, value)| println!("{name:<24}{value:>14}"));
+}
+
+#[test]
+fn whatever_arrives_messages_are_in_order_and_sums_agree() {
+    let (all, first) = (from_environment("SPIN_CHECK_PACKETS", ALL), from_environment("SPIN_CHECK_SEED", 1));
+    let (mut sum, mut records) = (Counts::default(), 0);
+    for (seed, schedule) in (first..).zip(SCHEDULES.into_iter().cycle()) {
+        let done = sum.get(Counter::RxPackets);
+        let packets = PACKETS.min(all.saturating_sub(done));
+        if packets == 0 {
+            break;
+        }
+        println!("SPIN_CHECK_SEED={seed}, {schedule}, {done} packets so far");
+        let outcome = Round { schedule, kind: Kind::Jit, seed, packets }.run();
+        sum.merge(&outcome.counts);
+        records += outcome.records;
+    }
+    print(&sum, records);
+    let missing: Vec<_> =
+        OCCUR.iter().filter(|&&counter| sum.get(counter) == 0).map(|counter| counter.name()).collect();
+    assert!(missing.is_empty() || all < ALL, "did not happen: {missing:?}");
+}

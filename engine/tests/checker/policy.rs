@@ -1,0 +1,90 @@
+//! Contexts of a round: between them they have every policy there is.
+
+use fastrand::Rng;
+use spin_abi::control::{Checks, Full, Install, Isolation, Placement};
+
+/// Contexts of a round.
+pub const CONTEXTS: usize = 8;
+/// Microseconds beyond which nothing is waited for where the clock is not meant to end anything: it is a matter of the machine
+/// whether a short limit hits a handler that does nothing wrong.
+pub const UNHURRIED_US: u64 = 10_000_000;
+
+/// What ends handlers that do not end by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// A limit of instructions: none but those that are asked to loop.
+    Instructions,
+    /// The clock: others too, once in a while.
+    Clock,
+}
+
+/// A context.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    pub index: u8,
+    pub header: bool,
+    pub completion: bool,
+    pub verdicts: bool,
+    pub full: Full,
+    pub ending: Ending,
+    /// Handlers wait for each other.
+    pub waits: bool,
+    pub install: Install,
+}
+
+impl Policy {
+    /// The contexts of a round.
+    pub fn all(rng: &mut Rng) -> Vec<Self> {
+        let shift = rng.usize(..4);
+        (0..CONTEXTS).map(|index| Self::new(index, shift, rng)).collect()
+    }
+
+    fn new(index: usize, shift: usize, rng: &mut Rng) -> Self {
+        let full = [Full::Drop, Full::Wait, Full::Mark, Full::Kill][index % 4];
+        let ending = if index < CONTEXTS / 2 { Ending::Instructions } else { Ending::Clock };
+        // All four kinds of images meet each policy in the course of some rounds.
+        let kind = (index / 2 + shift + index) % 4;
+        let hpus = if ending == Ending::Clock { rng.u32(2..=8) } else { rng.u32(1..=2) };
+        // Verdicts are heeded of handlers that return: which these are has to be known.
+        let verdicts = ending == Ending::Instructions && rng.u8(..4) > 0;
+        let install = Install {
+            name: format!("recorder {index}"),
+            rules: vec![format!("udp dport {}", port(index))],
+            eom: Some("payload[0:1] = 1".into()),
+            scratchpad: 4096,
+            // More than an order and what lies before it.
+            l1_bytes: rng.bool().then_some(128),
+            instruction_limit: (ending == Ending::Instructions).then_some(20_000),
+            watchdog_us: Some(if ending == Ending::Clock { 2_000 } else { UNHURRIED_US }),
+            message_timeout_us: (rng.u8(..3) == 0).then(|| rng.u64(500..5_000)),
+            checks: *rng.choice(&[Checks::Page, Checks::Exact]).unwrap_or(&Checks::Page),
+            isolation: *rng.choice(&[Isolation::Context, Isolation::Message]).unwrap_or(&Isolation::Context),
+            placement: *rng.choice(&[Placement::Any, Placement::Home]).unwrap_or(&Placement::Any),
+            weight: Some(rng.u32(1..6)),
+            full,
+            hpus: Some(hpus),
+            verdicts,
+            ..Install::default()
+        };
+        let index = u8::try_from(index).expect("few contexts");
+        let (header, completion) = (kind & 1 == 0, kind & 2 == 0);
+        let waits = hpus > 1 && ending == Ending::Clock;
+        Self { index, header, completion, verdicts, full, ending, waits, install }
+    }
+
+    /// Arguments of `spin-cc` for its image.
+    pub fn arguments(&self) -> Vec<&'static str> {
+        let left_out = [(self.header, "-DNO_HEADER"), (self.completion, "-DNO_COMPLETION")];
+        left_out.iter().filter(|(has, _)| !has).map(|&(_, define)| define).chain(["-Werror"]).collect()
+    }
+
+    /// Whether a packet of a message that goes on is never lost: what has no room waits, or takes its message with it.
+    pub fn keeps_messages_whole(&self) -> bool {
+        matches!(self.full, Full::Wait | Full::Kill)
+    }
+}
+
+/// The destination port of a context's packets.
+pub fn port(index: usize) -> u16 {
+    u16::try_from(5000 + index).expect("few contexts")
+}

@@ -1,0 +1,200 @@
+//! A round: two engines, a thread and a cluster each, with the same contexts and packets of their own.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use fastrand::Rng;
+use spin_abi::control::{Engine as Kind, Schedule};
+use spin_abi::counters::Counter;
+use spin_abi::map::Machine;
+use spin_engine::config::{Limits, Sizes};
+use spin_engine::counts::Counts;
+use spin_engine::install::{Prepared, User};
+use spin_engine::loader::Loader;
+use spin_engine::pipeline::Engine;
+
+use crate::judge::Judge;
+use crate::nic::{Nic, Totals};
+use crate::policy::{Policy, UNHURRIED_US};
+use crate::traffic::Traffic;
+
+/// Engines of a round.
+pub const CLUSTERS: u32 = 2;
+/// So small that everything is full at times: fewer queues than flows, fewer HERs than a batch and a share or two.
+const SIZES: Sizes = Sizes { queues: 64, hers: 96 };
+const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
+/// Where a frame that arrived can end, but for what a handler had it for.
+const LOSSES: [Counter; 7] = [
+    Counter::DropUnmatched,
+    Counter::DropRemoved,
+    Counter::DropShare,
+    Counter::DropKilled,
+    Counter::DropNoMpq,
+    Counter::DropVerdict,
+    Counter::Passed,
+];
+
+/// A round to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    pub schedule: Schedule,
+    pub kind: Kind,
+    pub seed: u64,
+    /// Packets of both engines together.
+    pub packets: u64,
+}
+
+/// What a round was.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub counts: Counts,
+    pub records: u64,
+}
+
+impl Round {
+    /// Runs it.
+    ///
+    /// # Panics
+    /// When anything is not as it should be.
+    pub fn run(self) -> Outcome {
+        let mut rng = Rng::with_seed(self.seed);
+        let policies = Policy::all(&mut rng);
+        // One context goes in the middle of its packets, in every other round.
+        let removed = rng.bool().then(|| rng.usize(..policies.len()));
+        let loader = Arc::new(Loader::new(MACHINE, self.kind));
+        let limits = Limits { watchdog_us: UNHURRIED_US, ..Limits::default() };
+        let mut parts: Vec<Vec<Prepared>> = (0..CLUSTERS).map(|_| Vec::new()).collect();
+        for policy in &policies {
+            let image = crate::image(&policy.arguments());
+            let mut rest = Prepared::new(policy.install.clone(), &image, 0, &loader, &limits).expect("a fine context");
+            for (cluster, parts) in (0..).zip(&mut parts) {
+                let next = if cluster + 1 < CLUSTERS { Some(rest.split_off(cluster + 1)) } else { None };
+                parts.push(rest);
+                let Some(next) = next else { break };
+                rest = next;
+            }
+        }
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..)
+                .zip(parts)
+                .map(|(cluster, parts)| {
+                    let (policies, loader) = (policies.clone(), loader.clone());
+                    scope.spawn(move || {
+                        let mut half = Half::new(self, policies, &loader, cluster..cluster + 1, parts);
+                        half.run(self.packets / u64::from(CLUSTERS), removed);
+                        half.verify(removed)
+                    })
+                })
+                .collect();
+            let mut sum = Outcome::default();
+            for thread in threads {
+                let outcome = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                sum.counts.merge(&outcome.counts);
+                sum.records += outcome.records;
+            }
+            sum
+        })
+    }
+}
+
+/// One of the engines.
+struct Half {
+    engine: Engine,
+    nic: Nic,
+    policies: Vec<Policy>,
+    /// Ids of the contexts.
+    ids: Vec<u32>,
+    /// The engine's clock, in microseconds.
+    now: Cell<u64>,
+    rng: Rng,
+}
+
+impl Half {
+    fn new(
+        round: Round,
+        policies: Vec<Policy>,
+        loader: &Arc<Loader>,
+        clusters: Range<u32>,
+        parts: Vec<Prepared>,
+    ) -> Self {
+        let seed = round.seed.wrapping_mul(31).wrapping_add(clusters.start.into());
+        let judge = Judge::new(policies.clone(), clusters.start);
+        let nic = Nic::new(Traffic::new(policies.clone(), seed), judge, seed ^ 1);
+        let mut engine = Engine::new(loader.clone(), Box::new(nic.clone()), SIZES, round.schedule, clusters)
+            .expect("handlers can be run");
+        let ids = parts.into_iter().map(|part| engine.install(part, &Limits::default()).expect("room")).collect();
+        Self { engine, nic, policies, ids, now: Cell::new(0), rng: Rng::with_seed(seed ^ 2) }
+    }
+
+    fn turn(&mut self) {
+        let pause = match self.rng.u32(..100_000) {
+            // Longer than any open message may be unused.
+            0 => 11_000_000,
+            1..2000 => 1000,
+            _ => self.rng.u64(..20),
+        };
+        self.now.set(self.now.get() + pause);
+        let clock = || {
+            self.now.set(self.now.get() + 1);
+            Duration::from_micros(self.now.get())
+        };
+        self.engine.turn(clock).expect("memory does not fail");
+    }
+
+    fn run(&mut self, packets: u64, removed: Option<usize>) {
+        while self.nic.inside().totals.arrived < packets / 2 {
+            self.turn();
+        }
+        if let Some(context) = removed {
+            self.engine.remove(self.ids[context], User(0)).expect("installed");
+        }
+        while self.nic.inside().totals.arrived < packets {
+            self.turn();
+        }
+        self.nic.inside().closed = true;
+        while self.engine.has_tasks() || self.engine.backlog() > 0 {
+            self.turn();
+        }
+        self.nic.inside().judge.close();
+    }
+
+    /// Compares counters with what was seen.
+    fn verify(&self, removed: Option<usize>) -> Outcome {
+        let counts = self.engine.statistics().counts;
+        let inside = self.nic.inside();
+        verify_sums(&counts, inside.totals, removed.is_some());
+        assert_eq!(inside.out(), 0, "frames are not at home");
+        let infos = self.engine.context_infos();
+        for (context, id) in self.ids.iter().enumerate().filter(|(context, _)| Some(*context) != removed) {
+            let info = infos.iter().find(|info| info.context == *id).expect("installed");
+            inside.judge.verify(context, &|counter| {
+                info.counters.iter().find(|(name, _)| name == counter.name()).map_or(0, |(_, value)| *value)
+            });
+        }
+        assert_eq!(infos.len(), self.policies.len() - usize::from(removed.is_some()));
+        Outcome { counts, records: inside.judge.records }
+    }
+}
+
+/// Every packet was processed, or lost under one cause.
+fn verify_sums(counts: &Counts, totals: Totals, removed: bool) {
+    let get = |counter| counts.get(counter);
+    let lost: u64 = LOSSES.into_iter().map(get).sum();
+    let all: Vec<_> = counts.named().collect();
+    let about = format!("{totals:?} {all:?}");
+    assert_eq!(get(Counter::RxPackets), totals.arrived, "{about}");
+    assert_eq!(get(Counter::Released) + lost, totals.arrived, "{about}");
+    assert_eq!(totals.recycled + totals.moved + totals.passed, totals.arrived, "{about}");
+    assert_eq!(get(Counter::Passed), totals.passed, "{about}");
+    assert_eq!(get(Counter::TxMoved), totals.moved, "{about}");
+    assert_eq!(get(Counter::TxPackets), totals.moved + totals.copied, "{about}");
+    assert_eq!(get(Counter::CommandsSend), get(Counter::TxPackets), "{about}");
+    if removed {
+        assert!(get(Counter::DropUnmatched) > totals.foreign, "{about}");
+    } else {
+        assert_eq!((get(Counter::DropUnmatched), get(Counter::DropRemoved)), (totals.foreign, 0), "{about}");
+    }
+}

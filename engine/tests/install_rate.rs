@@ -1,0 +1,137 @@
+//! Contexts are installed and removed while two threads are under load: others lose nothing, and nothing stays behind. The
+//! only test of its program, since it looks at the whole process. `spin-bench-installs` is the same at a rate.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
+
+use common::{image, rule, udp_from};
+use rustix::event::{EventfdFlags, eventfd};
+use spin_abi::control::{Engine as Kind, Schedule};
+use spin_abi::counters::Counter;
+use spin_abi::map::Machine;
+use spin_engine::config::{Idle, Limits, Sizes};
+use spin_engine::counts::Counts;
+use spin_engine::install::{Prepared, User};
+use spin_engine::loader::Loader;
+use spin_engine::pipeline::Engine;
+use spin_engine::threads::{Common, Feed, Worker};
+use spin_nic::Rotation;
+
+const CLUSTERS: u32 = 2;
+const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
+/// Installs of an image that is known, and after how many of them comes one that is not.
+const KNOWN: u32 = 300;
+const EACH: u32 = 15;
+/// `lui t0, 0xabcde` of `new_code.c`.
+const MARK: [u8; 4] = 0xabcd_e2b7_u32.to_le_bytes();
+
+/// Two threads with packets that never end.
+struct Live {
+    workers: Vec<Worker<Engine>>,
+    common: Common,
+}
+
+impl Live {
+    fn start() -> Self {
+        let common = Common {
+            loader: Arc::new(Loader::new(MACHINE, Kind::Jit)),
+            sizes: Sizes::default(),
+            schedule: Schedule::default(),
+            idle: Idle::Sleep,
+            go: Arc::default(),
+            stop: Arc::new(AtomicBool::new(false)),
+            start: Instant::now(),
+            ended: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor")),
+        };
+        let frames: Vec<_> = (0..256).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect();
+        let worker = |cluster: u32| {
+            let nic = Rotation::new(&frames, 80, 0).expect("short frames");
+            let feed = Feed::of_nic(Box::new(nic)).expect("a descriptor");
+            Worker::start_engine(common.clone(), feed, cluster..cluster + 1, None).expect("a thread")
+        };
+        Self { workers: (0..CLUSTERS).map(worker).collect(), common }
+    }
+
+    /// Links a context in on each thread.
+    fn install(&self, file: &[u8], port: u16) -> u32 {
+        let limits = Limits::default();
+        let install = rule(&format!("udp dport {port}"));
+        let mut rest = Some(Prepared::new(install, file, 0, &self.common.loader, &limits).expect("a fine context"));
+        let mut id = 0;
+        for (index, worker) in (0..CLUSTERS).zip(&self.workers) {
+            let Some(mut part) = rest.take() else { break };
+            let next = index + 1;
+            rest = (next < CLUSTERS).then(|| part.split_off(next));
+            id = worker.ask(move |engine| engine.install(part, &limits)).expect("alive").expect("room");
+        }
+        id
+    }
+
+    fn remove(&self, id: u32) {
+        for worker in &self.workers {
+            worker.ask(move |engine| engine.remove(id, User(0))).expect("alive").expect("installed");
+        }
+    }
+
+    fn stop(self) -> Counts {
+        self.common.stop.store(true, Relaxed);
+        let mut sum = Counts::default();
+        for worker in self.workers {
+            sum.merge(&worker.join().expect("it ended well").counts);
+        }
+        sum
+    }
+}
+
+/// Mappings, and bytes of code that belongs to no file: neighbours may share a mapping.
+fn mappings() -> [usize; 2] {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("the kernel tells");
+    let translated = |line: &&str| line.contains(" r-xp ") && !line.contains(['/', '[']);
+    let bytes = |line: &str| {
+        let (range, _) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        Some(usize::from_str_radix(end, 16).ok()? - usize::from_str_radix(start, 16).ok()?)
+    };
+    [maps.lines().count(), maps.lines().filter(translated).filter_map(bytes).sum()]
+}
+
+/// The image of `new_code.c` as number `number`.
+fn new_image(number: u32) -> Vec<u8> {
+    let mut file = image("new_code").to_vec();
+    let at = file.windows(4).position(|word| word == MARK).expect("the instruction is there");
+    file[at..at + 4].copy_from_slice(&(number << 12 | 0x2b7).to_le_bytes());
+    file
+}
+
+#[test]
+fn others_lose_nothing_while_contexts_come_and_go() {
+    let live = Live::start();
+    live.install(&image("empty"), 1);
+    live.common.go.store(true, Relaxed);
+    let known = image("counter");
+    let _in_use = live.install(&known, 2);
+    // What comes with a first time, whatever it is.
+    live.remove(live.install(&new_image(0), 3));
+    let before = mappings();
+    for number in 1..=KNOWN {
+        live.remove(live.install(&known, 3));
+        if number.is_multiple_of(EACH) {
+            let id = live.install(&new_image(number), 3);
+            assert!(mappings()[1] > before[1], "it was translated");
+            live.remove(id);
+        }
+    }
+    let after = mappings();
+    // The allocator may have taken a few pieces.
+    assert!(after[0] <= before[0] + 16, "{before:?} before, {after:?} after");
+    assert_eq!(after[1], before[1], "translations");
+    let counts = live.stop();
+    let get = |counter| counts.get(counter);
+    assert!(get(Counter::RxPackets) > 0);
+    let told: Vec<_> = counts.named().filter(|(_, value)| *value > 0).collect();
+    assert_eq!(get(Counter::Released), get(Counter::RxPackets), "every packet was processed: {told:?}");
+    assert_eq!((get(Counter::PayloadRuns), get(Counter::Faults)), (get(Counter::RxPackets), 0));
+}
