@@ -21,6 +21,7 @@ use spin_abi::rules::Test;
 use spin_nic::{Bell, Frame, NicError, Queue};
 
 use crate::inbound::Arrival;
+use crate::pipeline::BATCH;
 
 /// Empty frames that a cluster thread has at hand: for some batches of handlers that send copies.
 const FRESH: usize = 256;
@@ -61,8 +62,8 @@ pub struct Arrivals {
 pub struct LaneQueue {
     fresh: Consumer<Frame>,
     back: Producer<Back>,
-    /// Something was given back since the receiver was told.
-    news: bool,
+    /// To be given back with the rest of the batch.
+    batch: Vec<Back>,
     /// The receiver's.
     bell: Arc<Bell>,
     max_frame: usize,
@@ -85,7 +86,8 @@ pub fn lane(frames: usize, max_frame: usize, receiver: Arc<Bell>) -> Result<(Lan
         credit: frames,
         bell: bell.clone(),
     };
-    let queue = LaneQueue { fresh: fresh_out, back: back_in, news: false, bell: receiver, max_frame };
+    let queue =
+        LaneQueue { fresh: fresh_out, back: back_in, batch: Vec::with_capacity(frames), bell: receiver, max_frame };
     Ok((lane, Arrivals { ring, kept: VecDeque::new(), bell }, queue))
 }
 
@@ -154,9 +156,16 @@ impl Arrivals {
         self.len() == 0
     }
 
-    /// The next one.
+    /// The next one. A batch is taken from the ring at a time: what both threads look at is written once for all of it.
+    #[inline]
     pub fn pop(&mut self) -> Option<Arrival> {
-        self.kept.pop_front().or_else(|| self.ring.pop().ok())
+        if self.kept.is_empty() {
+            let count = self.ring.slots().min(BATCH);
+            self.kept.extend(self.ring.read_chunk(count).ok()?);
+            // Another core has looked at them.
+            self.kept.iter().for_each(|arrival| arrival.frame.prefetch());
+        }
+        self.kept.pop_front()
     }
 
     /// Takes out those that `gone` holds for.
@@ -184,11 +193,18 @@ impl Arrivals {
 }
 
 impl LaneQueue {
-    fn give_back(&mut self, frame: Back) {
+    /// Gives the frames of a batch back, if there are some.
+    fn give_back(&mut self) {
+        let count = self.batch.len();
+        if count == 0 {
+            return;
+        }
         // A lane has room for all its frames.
-        let given = self.back.push(frame);
-        debug_assert!(given.is_ok(), "more frames came back than went out");
-        self.news = true;
+        match self.back.write_chunk_uninit(count) {
+            Ok(chunk) => _ = chunk.fill_from_iter(self.batch.drain(..)),
+            Err(ChunkError::TooFewSlots(room)) => unreachable!("{count} frames come back, {room} are out"),
+        }
+        self.bell.ring();
     }
 }
 
@@ -204,7 +220,7 @@ impl Queue for LaneQueue {
 
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
         let count = batch.len();
-        batch.drain(..).for_each(|frame| self.give_back(Back::Outgoing(frame)));
+        self.batch.extend(batch.drain(..).map(Back::Outgoing));
         count
     }
 
@@ -218,21 +234,19 @@ impl Queue for LaneQueue {
 
     fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
         let count = batch.len();
-        batch.drain(..).for_each(|frame| self.give_back(Back::Passing(frame)));
+        self.batch.extend(batch.drain(..).map(Back::Passing));
         count
     }
 
     fn recycle(&mut self, frame: Frame) {
-        self.give_back(Back::Spent(frame));
+        self.batch.push(Back::Spent(frame));
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
-        let starving = self.fresh.is_empty();
-        if std::mem::take(&mut self.news) || starving {
-            self.bell.ring();
-        }
-        if starving {
+        self.give_back();
+        if self.fresh.is_empty() {
             // Whoever asks again at once wants the receiver to have had its turn.
+            self.bell.ring();
             std::thread::yield_now();
         }
         Ok(())

@@ -149,6 +149,12 @@ impl Receiver {
         out + self.transmit.len() + self.nic.pending()
     }
 
+    /// Frames received so far.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.counts.get(Counter::RxPackets)
+    }
+
     /// What rings when frames came back.
     #[must_use]
     pub const fn bell(&self) -> &Arc<Bell> {

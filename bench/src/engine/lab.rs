@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Instant;
@@ -13,6 +14,8 @@ use spin_engine::config::{Limits, Sizes};
 use spin_engine::install::Prepared;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
+use spin_engine::receiver::Receiver;
+use spin_engine::threads::Part;
 use spin_nic::{Queue, Rotation};
 
 use super::case::Case;
@@ -102,6 +105,49 @@ impl Setting {
 }
 
 impl Setting {
+    /// One thread receives, another runs the handlers of one cluster: a round of `packets`, after one that is not counted.
+    /// Nanoseconds per packet.
+    ///
+    /// # Errors
+    /// As [`Setting::round`].
+    pub fn pipeline(&self, packets: u64) -> Result<f64, Failure> {
+        let (mut receiver, mut ends) = Receiver::new(Box::new(self.rotation()?), 1)?;
+        let (arrivals, queue) = ends.remove(0);
+        let part = self.prepare(1)?.remove(0);
+        let (tell, told) = channel();
+        let handlers = move || {
+            let engine = Engine::new(self.loader.clone(), Box::new(queue), SIZES, Schedule::default(), 0..1)?;
+            let mut engine = engine.fed_by(arrivals);
+            engine.install(part, &Limits::default())?;
+            tell.send(engine.routes())?;
+            let (start, mut packets) = (Instant::now(), 0);
+            while !engine.is_over() || engine.has_tasks() {
+                packets += engine.turn(|| start.elapsed())? as u64;
+            }
+            Lab { case: self.case, engine, packets }.verify()?;
+            Ok::<_, Failure>(())
+        };
+        thread::scope(|scope| {
+            let handlers = scope.spawn(handlers);
+            let mut feed = || {
+                receiver.set_routes(told.recv()?)?;
+                let mut round = || {
+                    let (start, before) = (Instant::now(), receiver.received());
+                    while receiver.received() - before < packets {
+                        receiver.turn()?;
+                    }
+                    Ok::<_, Failure>(start.elapsed().as_nanos() as f64 / (receiver.received() - before) as f64)
+                };
+                round()?;
+                round()
+            };
+            let spent = feed();
+            drop(receiver);
+            handlers.join().unwrap_or_else(|_| Err("a thread panicked".into()))?;
+            spent
+        })
+    }
+
     /// Sends `packets` packets or a few more through an engine on this thread, after `warm_up` others, and tells by how much
     /// `watched` went up meanwhile.
     ///

@@ -14,8 +14,9 @@ use super::shares::{Arena, Contest, Greed, Shares};
 use super::stages::{OTHER, STAGES};
 use crate::report::Row;
 
-/// Numbers of clusters, each on a thread of its own.
-const THREADS: [u32; 2] = [1, 2];
+/// Ways to have two threads or one: name, clusters. In a pipeline one thread receives for the cluster of the other.
+const WAYS: [(&str, u32); 3] = [("run-to-completion", 1), ("run-to-completion", 2), (PIPELINE, 1)];
+const PIPELINE: &str = "pipeline";
 /// HER to completion of an empty handler on an idle accelerator, in nanoseconds, for each of the [`UNLOADED`] cases: PsPIN
 /// paper, simulated at 1 GHz.
 const PSPIN: [f64; 2] = [26.0, 40.0];
@@ -48,7 +49,7 @@ const fn single(row: Row) -> OfClusters {
 /// Nanoseconds per packet of cases, with one cluster and with several.
 pub struct Throughput {
     packets: u64,
-    cases: Vec<(Setting, [Vec<f64>; THREADS.len()])>,
+    cases: Vec<(Setting, [Vec<f64>; WAYS.len()])>,
 }
 
 impl Throughput {
@@ -58,7 +59,7 @@ impl Throughput {
     /// An image cannot be read.
     pub fn new(images: &Path, kind: Kind, packets: u64, filter: Option<&str>) -> Result<Self, Failure> {
         let chosen = CASES.iter().filter(|case| filter.is_none_or(|part| case.to_string().contains(part)));
-        let setting = |case: &Case| Ok::<_, Failure>((Setting::new(*case, images, kind)?, THREADS.map(|_| Vec::new())));
+        let setting = |case: &Case| Ok::<_, Failure>((Setting::new(*case, images, kind)?, WAYS.map(|_| Vec::new())));
         Ok(Self { packets, cases: chosen.map(setting).collect::<Result<_, _>>()? })
     }
 }
@@ -66,23 +67,28 @@ impl Throughput {
 impl Measured for Throughput {
     fn round(&mut self) -> Result<(), Failure> {
         for (setting, times) in &mut self.cases {
-            for (clusters, times) in THREADS.into_iter().zip(times) {
-                let round = setting.round(clusters, self.packets);
-                times.push(round.map_err(|error| format!("{}, clusters {clusters}: {error}", setting.case))?);
+            for ((way, clusters), times) in WAYS.into_iter().zip(times) {
+                let round = match way {
+                    PIPELINE => setting.pipeline(self.packets),
+                    _ => setting.round(clusters, self.packets),
+                };
+                times.push(round.map_err(|error| format!("{}, {way}, clusters {clusters}: {error}", setting.case))?);
             }
         }
         Ok(())
     }
 
     fn sum_up(self: Box<Self>) -> (String, Vec<OfClusters>) {
-        let mut table =
-            format!("{:<18}{:>10}{:>12}{:>12}{:>12}  ns/packet\n", "case", "clusters", "median", "min", "max");
+        let mut table = format!(
+            "{:<18}{:<18}{:>10}{:>12}{:>12}{:>12}  ns/packet\n",
+            "case", "", "clusters", "median", "min", "max"
+        );
         let mut rows = Vec::new();
         for (setting, times) in self.cases {
-            for (clusters, times) in THREADS.into_iter().zip(times) {
-                let row = Row::new(setting.case, "run-to-completion", times);
+            for ((way, clusters), times) in WAYS.into_iter().zip(times) {
+                let row = Row::new(setting.case, way, times);
                 let Row { case, median, min, max, .. } = &row;
-                let _ = writeln!(table, "{case:<18}{clusters:>10}{median:>12.1}{min:>12.1}{max:>12.1}");
+                let _ = writeln!(table, "{case:<18}{way:<18}{clusters:>10}{median:>12.1}{min:>12.1}{max:>12.1}");
                 rows.push(OfClusters { row, clusters });
             }
         }
