@@ -16,7 +16,8 @@ pub enum Verdict {
     ProcessData = 2,
     /// The same, and the message stays open after its last packet.
     ProcessDataPending = 3,
-    /// Discard the rest of the message, this packet included; it counts as dropped bytes. The completion handler runs.
+    /// Discard the rest of the message; it counts as dropped bytes. Of a header handler that is all of it. No further handler
+    /// runs, the completion handler neither.
     Drop = 4,
     /// The same, and the message stays open after its last packet.
     DropPending = 5,
@@ -69,7 +70,8 @@ impl Verdict {
         }
     }
 
-    /// Whether the message stays open after its last packet: what arrives under its key later is still part of it.
+    /// Whether the message is to stay open after its last packet: what arrives under its key later would still be part of it.
+    /// The engine does not keep it open.
     #[must_use]
     pub const fn stays_open(self) -> bool {
         matches!(self, Self::ProcessDataPending | Self::DropPending | Self::SuccessPending)

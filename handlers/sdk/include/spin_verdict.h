@@ -6,14 +6,14 @@
 #ifndef SPIN_VERDICT_H
 #define SPIN_VERDICT_H
 
-/* A header handler decides on the whole message; a payload handler on its packet, and with a drop on all that follows; a
- * completion handler only on whether the message stays open. */
+/* A header handler decides on the whole message; a payload handler on its packet, and with a drop on all that follow. What a
+ * completion handler returns, and that a message is to stay open, makes no difference yet. */
 typedef enum spin_verdict {
     SPIN_VERDICT_SUCCESS = 0,              /* dealt with; of a header handler: go on as usual */
     SPIN_VERDICT_PROCEED = 1,              /* the kernel gets it unchanged, as if there were no handlers */
     SPIN_VERDICT_PROCESS_DATA = 2,         /* run the payload handlers */
     SPIN_VERDICT_PROCESS_DATA_PENDING = 3, /* the same, and the message stays open after its last packet */
-    SPIN_VERDICT_DROP = 4,                 /* discard the rest of the message, this packet included */
+    SPIN_VERDICT_DROP = 4,                 /* discard the rest of the message; no further handler runs */
     SPIN_VERDICT_DROP_PENDING = 5,         /* the same, and the message stays open */
     SPIN_VERDICT_SUCCESS_PENDING = 6,      /* dealt with, and the message stays open */
 } spin_verdict_t;
