@@ -292,6 +292,10 @@ pub struct Install {
     /// What its handlers return decides what becomes of packets: see [`crate::verdict`].
     #[serde(skip_serializing_if = "is_default")]
     pub verdicts: bool,
+    /// Id of a context of the same user whose place this one takes: messages that begin from then on are this one's, those that
+    /// are open end with the handlers they began with. They get 10 s between packets, if not less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<u32>,
     /// Stay after this connection closes.
     pub persistent: bool,
 }

@@ -153,6 +153,10 @@ pub struct Context {
     pub run: RunInfo,
     /// Its counters.
     pub counts: Counts,
+    /// The context that it replaces, as long as that has open messages.
+    pub predecessor: Option<Slot>,
+    /// It was replaced, and goes with its last message.
+    pub retired: bool,
     /// Where its application is told of errors.
     pub descriptor: Descriptor,
     /// Latest faults, oldest first.

@@ -208,9 +208,10 @@ impl Daemon {
         }
         let id = linked?;
         if let Err(error) = self.announce() {
-            self.unlink(id)?;
+            self.all(move |engine| engine.undo_link(id))?;
             return Err(error);
         }
+        self.all(move |engine| engine.retire_replaced(id))?;
         Ok(id)
     }
 

@@ -24,12 +24,14 @@ use crate::hpu::{Hpu, Hpus};
 use crate::inbound::{Arrival, Routes};
 use crate::loader::Loader;
 use crate::memory::{ContextMemory, ContextSizes, saturate};
-use crate::pipeline::{Engine, Source};
+use crate::pipeline::{Engine, Source, context};
 use crate::schedule::MOST_WEIGHT;
 
 /// Address by which handlers name host memory until the application says where it mapped it (PsPIN's
 /// `PCIE_START_ADDR`).
 pub const HOST_ADDRESS: u64 = 0x1000_0000_0000_0000;
+/// How long an open message of a context that was replaced may wait for its next packet.
+const REPLACED: Duration = Duration::from_secs(10);
 /// Longest name of a context, in bytes.
 const MAX_NAME: usize = 64;
 /// Most bytes of rules, predicate and key: what `list` shows of all contexts has to fit a message.
@@ -343,19 +345,21 @@ impl Engine {
     pub fn install(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         let id = self.link(prepared, limits)?;
         if let Err(error) = self.announce() {
-            self.unlink(id, User(0))?;
+            self.undo_link(id)?;
             return Err(error);
         }
+        self.retire_replaced(id)?;
         Ok(id)
     }
 
-    /// Links a prepared context in, behind all others in priority, and returns its id. The NIC does not know yet: see
+    /// Links a prepared context in, behind all others in priority or in place of the one that it replaces, and returns its id. The NIC does not know yet: see
     /// [`Engine::announce`].
     ///
     /// # Errors
     /// [`InstallError::Full`], [`InstallError::Table`]; nothing has changed then.
     pub fn link(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
-        if self.routes.slots.len() >= limits.contexts {
+        // Those that were replaced and are not gone yet count too.
+        if self.contexts.iter().flatten().count() >= limits.contexts {
             return Err(InstallError::Full(limits.contexts));
         }
         let id = self.next_id + 1;
@@ -365,22 +369,77 @@ impl Engine {
             eom: prepared.eom.clone(),
             key: prepared.key.clone(),
         };
-        let mut entries = self.entries();
-        entries.push(entry.clone());
-        self.routes.table = Table::new(&entries)?;
+        let replaced = prepared.install.replaces;
+        let predecessor = replaced.map(|old| self.find(old, User(prepared.uid))).transpose()?;
+        let (mut entries, mut slots) = (self.entries(), self.routes.slots.clone());
+        let place = slots.iter().position(|&slot| Some(slot) == predecessor);
+        let range = place.map_or(entries.len()..entries.len(), |place| place..place + 1);
+        entries.splice(range.clone(), [entry.clone()]);
+        let table = Table::new(&entries)?;
         self.next_id = id;
         let slot = self.free_slot();
+        slots.splice(range, [slot]);
+        self.routes = Routes { table, slots };
         self.messages.add_context(slot);
         self.mpqs.add_owner(slot.0);
         self.scheduler.add(slot.0, prepared.run.weight);
         self.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
-        self.contexts[slot.0 as usize] = Some(link(prepared, entry, self.clusters.start));
-        self.routes.slots.push(slot);
+        let context = Context { predecessor, ..link(prepared, entry, self.clusters.start) };
+        self.contexts[slot.0 as usize] = Some(context);
         self.share_buffer();
         Ok(id)
     }
 
-    /// Shares the packet buffer out between contexts, by weight.
+    /// Lets the context go that a context replaces, with its last message: all frames that are not of its open messages go
+    /// elsewhere from here on.
+    ///
+    /// # Errors
+    /// [`InstallError::NoSuchContext`].
+    pub fn retire_replaced(&mut self, id: u32) -> Result<(), InstallError> {
+        let slot = self.find(id, User(0))?;
+        let predecessor = context(&mut self.contexts, slot).predecessor;
+        if let Some(old) = predecessor {
+            let old = context(&mut self.contexts, old);
+            old.retired = true;
+            self.timeouts += u32::from(old.message_timeout.is_none());
+            old.message_timeout = Some(old.message_timeout.map_or(REPLACED, |timeout| timeout.min(REPLACED)));
+            self.retired += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes a context out again that the NIC does not know, and puts the one in its place that it was to replace.
+    ///
+    /// # Errors
+    /// [`InstallError::NoSuchContext`].
+    pub fn undo_link(&mut self, id: u32) -> Result<(), InstallError> {
+        let slot = self.find(id, User(0))?;
+        let predecessor = context(&mut self.contexts, slot).predecessor;
+        let place = self.routes.slots.iter().position(|&other| other == slot);
+        self.unlink(id, User(0))?;
+        if let (Some(old), Some(place)) = (predecessor, place) {
+            self.routes.slots.insert(place, old);
+            self.routes.table = Table::new(&self.entries())?;
+            self.share_buffer();
+        }
+        Ok(())
+    }
+
+    /// Lets contexts go that were replaced and have no message any more.
+    #[cold]
+    pub(crate) fn end_drained(&mut self) {
+        for index in 0..self.contexts.len() {
+            let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
+            let drained =
+                self.contexts[index].as_ref().is_some_and(|context| context.retired) && self.messages.held(slot) == 0;
+            if drained {
+                self.retired -= 1;
+                self.clear(slot);
+            }
+        }
+    }
+
+    /// Shares the packet buffer out between contexts, by weight. One that replaces another looks at each packet for a while.
     fn share_buffer(&mut self) {
         let weights = self.installed().map(|context| u64::from(context.run.weight)).sum();
         for context in self.contexts.iter_mut().flatten() {
@@ -432,6 +491,12 @@ impl Engine {
     pub fn unlink(&mut self, id: u32, user: User) -> Result<(), InstallError> {
         let slot = self.find(id, user)?;
         self.routes = self.routes_without(id)?;
+        self.clear(slot);
+        Ok(())
+    }
+
+    /// Drops what a context's messages still hold, and frees its slot.
+    fn clear(&mut self, slot: Slot) {
         self.drop_arrivals(slot);
         self.abandon_parked(slot);
         let held: Vec<_> = self.messages.of_context(slot).collect();
@@ -447,9 +512,13 @@ impl Engine {
         if let Some(context) = self.contexts[slot.0 as usize].take() {
             self.counts.merge(&context.counts);
             self.timeouts -= u32::from(context.message_timeout.is_some());
+            let replaced = context.predecessor;
+            let mut others = self.contexts.iter_mut().flatten();
+            if let Some(successor) = others.find(|other| other.predecessor == Some(slot)) {
+                successor.predecessor = replaced;
+            }
         }
         self.share_buffer();
-        Ok(())
     }
 
     /// Drops arrivals that were matched and not queued.
@@ -572,6 +641,8 @@ fn link(prepared: Prepared, entry: TableEntry, cluster: u32) -> Context {
         share: Share { hers: 0, unquestioned: 0 },
         run: prepared.run,
         counts: Counts::default(),
+        predecessor: None,
+        retired: false,
         descriptor: Descriptor::new(prepared.descriptor, cluster),
         faults: VecDeque::new(),
         lines_left: LINES_PRINTED,

@@ -87,6 +87,25 @@ impl Messages {
         Some(mpq)
     }
 
+    /// Whether a message is open.
+    #[must_use]
+    pub fn is_open(&self, context: Slot, key: &MessageKey) -> bool {
+        let mut at = self.chains[self.chain(context, key)];
+        while let Some(holder) = self.holders.get(at.0 as usize) {
+            if holder.context == context && holder.key == *key {
+                return true;
+            }
+            at = holder.next;
+        }
+        false
+    }
+
+    /// Queues that messages of a context hold.
+    #[must_use]
+    pub fn held(&self, context: Slot) -> u32 {
+        self.held[context.0 as usize]
+    }
+
     /// Frees an idle queue.
     pub fn release(&mut self, mpq: MpqId) {
         let Holder { key, context, next, taken, .. } = self.holders[mpq.0 as usize];

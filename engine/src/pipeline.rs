@@ -136,6 +136,8 @@ pub struct Engine {
     pub(crate) parked: Vec<Parked>,
     /// Contexts whose messages may time out.
     pub(crate) timeouts: u32,
+    /// Contexts that go with their last message.
+    pub(crate) retired: u32,
     /// Frames admitted so far: each could be a message's first.
     admitted: u64,
     pub(crate) executor: Rc<Executor>,
@@ -190,6 +192,7 @@ impl Engine {
             hers: sizes.hers,
             parked: Vec::new(),
             timeouts: 0,
+            retired: 0,
             admitted: 0,
             executor: executor()?,
             translator: Translator::new(loader),
@@ -230,6 +233,9 @@ impl Engine {
             self.end_overdue(self.last_feedback);
         } else if self.timeouts > 0 {
             self.end_overdue(clock());
+        }
+        if self.retired > 0 {
+            self.end_drained();
         }
         self.send()?;
         Ok(taken)
@@ -322,10 +328,10 @@ impl Engine {
     /// Queues an arrival with its message.
     #[inline]
     fn admit(&mut self, arrival: Arrival, now: Duration) {
-        let slot = arrival.slot;
-        let questioned = self.mpqs.held(slot.0) >= context(&mut self.contexts, slot).share.unquestioned;
+        let Context { share, predecessor, .. } = context(&mut self.contexts, arrival.slot);
+        let questioned = self.mpqs.held(arrival.slot.0) >= share.unquestioned || predecessor.is_some();
         let arrival = if questioned { self.question(arrival, now) } else { Some(arrival) };
-        let Some(Arrival { frame, key, end_of_message, .. }) = arrival else { return };
+        let Some(Arrival { frame, slot, key, end_of_message }) = arrival else { return };
         let Some(mpq) = self.queue_for(slot, key, now) else {
             return self.drop_frame(frame, Counter::DropNoMpq);
         };
@@ -343,12 +349,17 @@ impl Engine {
         }
     }
 
-    /// An arrival for a context that has much of its share of the packet buffer, or all of it. Returns the arrival if it is to
-    /// be queued all the same.
+    /// An arrival for a context that has much of its share of the packet buffer, or all of it, or that has taken the place of
+    /// another one, whose message it may be. Returns the arrival if it is to be queued all the same.
     #[cold]
     fn question(&mut self, mut arrival: Arrival, now: Duration) -> Option<Arrival> {
+        arrival.slot = self.begun_by(&arrival);
         let context = context(&mut self.contexts, arrival.slot);
-        let full = self.mpqs.held(arrival.slot.0) >= context.share.hers;
+        let held = self.mpqs.held(arrival.slot.0);
+        if held < context.share.unquestioned {
+            return Some(arrival);
+        }
+        let full = held >= context.share.hers;
         match context.run.full {
             Full::Wait => {
                 self.waiting = Some(arrival);
@@ -371,6 +382,13 @@ impl Engine {
         }
         self.drop_of(arrival.slot, arrival.frame, Counter::DropShare);
         None
+    }
+
+    /// The context whose message an arrival is: one that was replaced, if it is open there.
+    fn begun_by(&self, arrival: &Arrival) -> Slot {
+        let predecessor = |slot: Slot| self.contexts[slot.0 as usize].as_ref().and_then(|context| context.predecessor);
+        let mut replaced = std::iter::successors(predecessor(arrival.slot), |&slot| predecessor(slot));
+        replaced.find(|&old| self.messages.is_open(old, &arrival.key)).unwrap_or(arrival.slot)
     }
 
     /// Gives up a message, with what is still to come of it.

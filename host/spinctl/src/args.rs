@@ -137,6 +137,9 @@ pub struct InstallArgs {
     /// HPUs of each cluster that the context's tasks may hold at a time: others run while one waits.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub hpus: u32,
+    /// Id or name of the context to take the place of: its open messages end as they began, others are the new one's.
+    #[arg(long, value_name = "ID|NAME")]
+    pub replace: Option<String>,
     /// The handlers return verdicts (SPIN_VERDICTS): they may hand packets on to the kernel, or discard the rest of a message.
     #[arg(long)]
     pub verdicts: bool,

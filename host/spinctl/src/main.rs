@@ -51,7 +51,8 @@ fn run(args: &Args) -> Result<(), Error> {
     match &args.command {
         Command::Install(install) => {
             let image = read(&install.image)?;
-            let context = spind.install(&request(install), &image)?;
+            let replaces = install.replace.as_deref().map(|name| find(&mut spind, name)).transpose()?;
+            let context = spind.install(&Install { replaces, ..request(install) }, &image)?;
             writeln!(stdout(), "installed context {}", context.id)?;
         }
         Command::List { json } => show::contexts(&mut stdout().lock(), &spind.contexts()?, *json)?,
@@ -146,6 +147,7 @@ fn request(args: &InstallArgs) -> Install {
         full: args.full,
         hpus: Some(args.hpus),
         verdicts: args.verdicts,
+        replaces: None,
         persistent: true,
     }
 }

@@ -1,0 +1,116 @@
+//! A context that takes another one's place.
+
+mod common;
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use common::{Kind, Lab, ROOT, image, rule, udp_from};
+use spin_abi::control::Install;
+use spin_abi::counters::Counter;
+use spin_engine::install::{InstallError, User};
+
+/// Messages end with a 1.
+fn streams(replaces: Option<u32>) -> Install {
+    Install { eom: Some("payload[0:1] = 1".into()), replaces, ..rule("udp dport 1") }
+}
+
+fn packet(flow: u16, last: bool) -> Vec<u8> {
+    udp_from(flow, 1, &[u8::from(last); 30])
+}
+
+/// How many of some packets are answered, one after the other.
+fn answers(lab: &mut Lab, packets: &[Vec<u8>]) -> Vec<usize> {
+    packets.iter().map(|packet| lab.exchange(std::slice::from_ref(packet)).len()).collect()
+}
+
+fn listed(lab: &Lab) -> Vec<u32> {
+    lab.engine.context_infos().iter().map(|info| info.context).collect()
+}
+
+#[test]
+fn open_messages_end_with_the_handlers_they_began_with() {
+    let mut lab = Lab::new(Kind::Jit);
+    let (first, _) = lab.install_with("udp_pingpong", rule("udp dport 9"));
+    let (old, _) = lab.install_with("udp_pingpong", streams(None));
+    let (last, _) = lab.install_with("udp_pingpong", rule("udp"));
+    assert_eq!(answers(&mut lab, &[packet(7, false), packet(8, false)]), [1, 1]);
+    let (new, _) = lab.install_with("empty", streams(Some(old)));
+    assert_eq!(listed(&lab), [first, new, last], "in its place");
+    assert_eq!(answers(&mut lab, &[packet(9, false), packet(7, false), packet(9, true)]), [0, 1, 0]);
+    assert_eq!(answers(&mut lab, &[packet(7, true), packet(7, false), packet(8, true)]), [1, 0, 1]);
+    // The old one is gone: its memory too, and what it counted is not lost.
+    assert_eq!(answers(&mut lab, &[packet(8, true), packet(7, true)]), [0, 0]);
+    let get = |counter| lab.total(counter);
+    assert_eq!((get(Counter::RxPackets), get(Counter::Released), get(Counter::TxPackets)), (10, 10, 5));
+    assert_eq!(get(Counter::Messages), 5);
+    assert_eq!(lab.count(new, Counter::PayloadRuns), 5);
+}
+
+#[test]
+fn a_message_that_never_ends_does_not_keep_it_for_ever() {
+    let mut lab = Lab::new(Kind::Jit);
+    let (old, _) = lab.install_with("udp_pingpong", streams(None));
+    assert_eq!(answers(&mut lab, &[packet(7, false)]), [1]);
+    let (new, _) = lab.install_with("empty", streams(Some(old)));
+    lab.now = Duration::from_secs(9);
+    assert_eq!(answers(&mut lab, &[packet(7, false)]), [1]);
+    lab.now = Duration::from_secs(20);
+    (0..64).for_each(|_| lab.turn());
+    assert_eq!(lab.total(Counter::MessagesTimedOut), 1);
+    assert_eq!(answers(&mut lab, &[packet(7, false)]), [0]);
+    lab.engine.remove(new, ROOT).expect("installed");
+    assert_eq!(lab.total(Counter::RxPackets), lab.total(Counter::Released) + lab.total(Counter::DropUnmatched));
+}
+
+#[test]
+fn open_messages_end_as_they_began_however_often_it_is_replaced() {
+    let mut lab = Lab::new(Kind::Jit);
+    let (mut id, _) = lab.install_with("udp_pingpong", streams(None));
+    answers(&mut lab, &[packet(7, false)]);
+    for flow in 100..103 {
+        (id, _) = lab.install_with("empty", streams(Some(id)));
+        // Every second one has a message of its own.
+        if flow % 2 == 0 {
+            answers(&mut lab, &[packet(flow, false)]);
+        }
+        assert_eq!(answers(&mut lab, &[packet(7, false)]), [1]);
+    }
+    assert_eq!(answers(&mut lab, &[packet(7, true), packet(7, false), packet(100, true)]), [1, 0, 0]);
+    assert_eq!(lab.count(id, Counter::PayloadRuns), 2, "flows 7 and 102: the rest was others'");
+}
+
+#[test]
+fn the_new_one_can_go_before_the_old_one_has() {
+    let mut lab = Lab::new(Kind::Jit);
+    let (old, _) = lab.install_with("udp_pingpong", streams(None));
+    answers(&mut lab, &[packet(7, false)]);
+    let (new, _) = lab.install_with("udp_pingpong", streams(Some(old)));
+    let (newest, _) = lab.install_with("udp_pingpong", streams(Some(new)));
+    lab.engine.remove(newest, ROOT).expect("installed");
+    assert_eq!((answers(&mut lab, &[packet(7, false)]), listed(&lab)), (vec![0], vec![]));
+    lab.now = Duration::from_secs(11);
+    (0..64).for_each(|_| lab.turn());
+    let (again, _) = lab.install_with("udp_pingpong", streams(None));
+    assert_eq!((answers(&mut lab, &[packet(7, false)]), listed(&lab)), (vec![1], vec![again]));
+}
+
+#[test]
+fn what_cannot_be_done_leaves_the_old_one_as_it_was() {
+    let mut lab = Lab::new(Kind::Jit);
+    let (old, _) = lab.try_install(&image("udp_pingpong"), streams(None), User(5)).expect("installs");
+    lab.install_with("udp_pingpong", rule("udp"));
+    answers(&mut lab, &[packet(7, false)]);
+    let before = listed(&lab);
+    let theirs = lab.try_install(&image("empty"), streams(Some(old)), User(6));
+    assert!(matches!(theirs, Err(InstallError::NotYours { .. })), "{theirs:?}");
+    let nobody = lab.try_install(&image("empty"), streams(Some(99)), User(5));
+    assert!(matches!(nobody, Err(InstallError::NoSuchContext(99))), "{nobody:?}");
+    lab.refuse_rules.store(true, Relaxed);
+    let refused = lab.try_install(&image("empty"), streams(Some(old)), User(5));
+    assert!(matches!(refused, Err(InstallError::Nic(_))), "{refused:?}");
+    lab.refuse_rules.store(false, Relaxed);
+    assert_eq!(listed(&lab), before);
+    assert_eq!(answers(&mut lab, &[packet(7, false), packet(7, true)]), [1, 1]);
+    assert_eq!(lab.count(old, Counter::Messages), 1);
+}
