@@ -40,7 +40,7 @@ impl Engine {
     /// Runs tasks, by turns of the contexts that have some. Returns how many packet buffers were given back.
     pub(crate) fn run_tasks(&mut self, clock: &impl Fn() -> Duration) -> u64 {
         let mut sampled = false;
-        if self.routes.slots.len() > 1 {
+        if self.routes.slots.len() > 1 || self.retired > 0 {
             return self.run_shared(clock, &mut sampled);
         }
         // With nobody to share with, all there is.
