@@ -332,12 +332,6 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         self.queues[mpq.0 as usize].state == State::Free
     }
 
-    /// Whether the last packet of a queue's current message has arrived.
-    #[must_use]
-    pub fn is_complete(&self, mpq: MpqId) -> bool {
-        self.queues[mpq.0 as usize].end_seen
-    }
-
     /// Whether the current message of a queue was killed.
     #[must_use]
     pub fn is_dead(&self, mpq: MpqId) -> bool {

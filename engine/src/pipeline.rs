@@ -371,9 +371,7 @@ impl Engine {
                 return Some(arrival);
             }
             Full::Kill => {
-                let mpq = self.queue_for(arrival.slot, arrival.key, now);
-                // A message that is complete is not the packet's.
-                if let Some(mpq) = mpq.filter(|&mpq| !self.mpqs.is_complete(mpq)) {
+                if let Some(mpq) = self.queue_for(arrival.slot, arrival.key, now) {
                     self.kill(mpq, arrival.slot, Gone::Killed);
                     return Some(arrival);
                 }

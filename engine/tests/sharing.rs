@@ -123,18 +123,6 @@ fn a_message_beyond_the_share_is_given_up_and_the_next_one_is_not() {
 }
 
 #[test]
-fn a_complete_message_is_not_given_up_for_the_next_one() {
-    let mut lab = lab(Schedule::RoundRobin);
-    let install = Install { full: Full::Kill, eom: Some("payload[0:1] = 1".into()), ..Install::default() };
-    let [greedy, _] = install_two(&mut lab, install);
-    let packet = |last: bool| udp_from(5, 1, &[u8::from(last); 30]);
-    let packets: Vec<_> = (1..=60).map(|number| packet(number == 4)).collect();
-    assert_eq!(lab.exchange(&packets).len(), 32, "the whole share");
-    assert_eq!((lab.count(greedy, Counter::Messages), lab.count(greedy, Counter::MessagesKilled)), (1, 0));
-    assert_eq!(lab.count(greedy, Counter::DropShare), 28);
-}
-
-#[test]
 fn tasks_are_shared_by_weight() {
     for (schedule, weight, share) in
         [(Schedule::RoundRobin, 3, 32), (Schedule::Weighted, 3, 48), (Schedule::Weighted, 1, 32)]
