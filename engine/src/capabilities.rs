@@ -6,17 +6,21 @@ use spin_abi::control::{
 use spin_abi::map::{Machine, PACKET_WINDOW, STACK_WINDOW};
 use spin_nic::Queue;
 
-use crate::config::{Config, Nic};
+use crate::config::{Config, Mode, Nic};
 use crate::memory::saturate;
 
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;
-/// Whether handlers can pass their packet to the kernel.
-const MATCHED_TO_KERNEL: bool = false;
 
-/// The capabilities of a spind that is configured so and has a thread for each of `nics`.
+/// The capabilities of a spind that is configured so and serves `nics`.
 #[must_use]
 pub fn of(config: &Config, nics: &[Box<dyn Queue>]) -> Capabilities {
+    // In a pipeline the first core receives.
+    let threads = match config.mode {
+        Mode::RunToCompletion => nics.len(),
+        Mode::Pipeline => config.cores.len().saturating_sub(1),
+    };
+    let kernel = matches!(config.nic, Nic::Interface(_));
     let longest = nics.iter().map(|nic| nic.max_frame() as u64).min().unwrap_or(0);
     let max_frame = saturate(longest).min(PACKET_WINDOW);
     let words = |all: &[&str]| all.iter().map(|&word| word.to_owned()).collect();
@@ -25,10 +29,10 @@ pub fn of(config: &Config, nics: &[Box<dyn Queue>]) -> Capabilities {
         protocol: VERSION,
         nic: nics.iter().map(|nic| nic.describe()).collect::<Vec<_>>().join("; "),
         machine: machine(&config.machine),
-        threads: saturate(nics.len() as u64),
+        threads: saturate(threads as u64),
         max_frame,
         max_payload: max_frame.saturating_sub(ETHERNET),
-        limits: limits(config, nics.len() as u64),
+        limits: limits(config, threads as u64),
         engine: config.engine.to_string(),
         checks: words(Checks::ALL),
         isolation: words(Isolation::ALL),
@@ -37,8 +41,8 @@ pub fn of(config: &Config, nics: &[Box<dyn Queue>]) -> Capabilities {
             header_first: true,
             in_order: true,
             reliable: false,
-            unmatched_to_kernel: matches!(config.nic, Nic::Interface(_)),
-            matched_to_kernel: MATCHED_TO_KERNEL,
+            unmatched_to_kernel: kernel,
+            matched_to_kernel: kernel,
             clock_hz: None,
         },
     }
