@@ -20,8 +20,7 @@ use rustix::io::Errno;
 use spin_abi::rules::Test;
 use spin_nic::{Bell, Frame, NicError, Queue};
 
-use crate::inbound::Arrival;
-use crate::pipeline::BATCH;
+use crate::inbound::{Arrival, BATCH};
 
 /// Empty frames that a cluster thread has at hand: for some batches of handlers that send copies.
 const FRESH: usize = 256;

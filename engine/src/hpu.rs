@@ -1,7 +1,7 @@
 //! A handler processing unit of one context: gives each task its packet and its description, and runs it.
 //!
 //! Tasks run to completion on the engine's thread, on the lowest-numbered idle HPU of their cluster: that is HPU 0 unless a
-//! task waits there, which is left then ([`Hpu::resume`]) and holds its HPU. Contexts have stacks and windows of their own, so none
+//! task waits there, which is left then and holds its HPU. Contexts have stacks and windows of their own, so none
 //! sees what another left; [`Isolation::Message`] says the same of messages.
 
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl<'j> Job<'j> {
 
 /// How a task ended, or that it waits.
 pub struct Ended {
-    /// What ended it; [`Exit::Parked`]: it goes on with [`Hpu::resume`].
+    /// What ended it; [`Exit::Parked`]: the next [`Hpu::run`] goes on with it.
     pub exit: Exit,
     /// Interpreter and translation were compared, and differ.
     pub difference: Option<Difference>,
@@ -119,7 +119,8 @@ impl Hpu {
         self.station.slot.result()
     }
 
-    /// Runs one handler to its end, or to where it waits. `packet` is the one in L2, the frame itself.
+    /// Runs one handler to its end, or to where it waits; or goes on with the one that waits here, with the job and the packet
+    /// that it was run with. `packet` is the one in L2, the frame itself.
     pub fn run(
         &mut self,
         executor: &Executor,
@@ -128,44 +129,31 @@ impl Hpu {
         commands: &mut Commands<'_>,
         print: &mut dyn FnMut(&[u8]),
     ) -> Ended {
-        if self.station.begin(&job, packet) {
+        let begun = self.parked;
+        if !begun && self.station.begin(&job, packet) {
             self.driver.clear();
         }
         let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
         let (exit, difference) = match &mut self.twin {
+            // It does not park.
             Some(twin) if job.translation.is_some() => {
                 twin.run_both(&mut self.station, executor, job, packet, &mut driver)
             }
             _ => {
-                let task = job.task(&self.station, true);
-                (executor.run(&mut self.station.slot, packet, &task, &mut driver), None)
+                let (task, slot) = (job.task(&self.station, true), &mut self.station.slot);
+                let exit = if begun {
+                    executor.resume(slot, packet, &task, &mut driver)
+                } else {
+                    executor.run(slot, packet, &task, &mut driver)
+                };
+                (exit, None)
             }
         };
-        if exit == Exit::Parked {
-            self.parked = true;
-        } else {
+        self.parked = exit == Exit::Parked;
+        if !self.parked {
             driver.finish();
         }
         Ended { exit, difference }
-    }
-
-    /// Goes on with the handler that waits, with the job and the packet that it was run with.
-    pub fn resume(
-        &mut self,
-        executor: &Executor,
-        job: Job<'_>,
-        packet: &mut [u8],
-        commands: &mut Commands<'_>,
-        print: &mut dyn FnMut(&[u8]),
-    ) -> Ended {
-        let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
-        let task = job.task(&self.station, true);
-        let exit = executor.resume(&mut self.station.slot, packet, &task, &mut driver);
-        if exit != Exit::Parked {
-            driver.finish();
-            self.parked = false;
-        }
-        Ended { exit, difference: None }
     }
 
     /// Gives the task up that waits.

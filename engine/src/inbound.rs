@@ -1,9 +1,17 @@
-//! The NIC inbound engine's matching: which context and message a frame belongs to.
+//! The NIC inbound engine's first half: receiving, and which context and message a frame belongs to.
 
+use spin_abi::counters::Counter;
 use spin_matcher::{Headers, MessageKey, Table};
-use spin_nic::Frame;
+use spin_nic::{Frame, Queue};
 
 use crate::context::Slot;
+use crate::counts::Counts;
+
+/// Frames taken from the NIC at once.
+pub const BATCH: usize = 64;
+/// How many frames ahead the next one's headers are asked for: far enough for memory to answer, near enough to be there
+/// still.
+const AHEAD: usize = 8;
 
 /// A frame on its way to its message's queue.
 #[derive(Debug)]
@@ -42,6 +50,62 @@ impl Routes {
             }
             None => Err(frame),
         }
+    }
+}
+
+/// Frames that were received and are yet to be matched.
+#[derive(Debug)]
+pub struct Inbound {
+    /// Last ones first.
+    frames: Vec<Frame>,
+}
+
+impl Default for Inbound {
+    fn default() -> Self {
+        Self { frames: Vec::with_capacity(BATCH) }
+    }
+}
+
+impl Inbound {
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Takes a batch of at most `most` frames from the NIC, when there is none left. Returns how many there are.
+    #[inline]
+    pub fn receive(&mut self, nic: &mut dyn Queue, most: usize, counts: &mut Counts) -> usize {
+        let arrived = nic.receive(&mut self.frames, most);
+        self.frames.iter().take(AHEAD).for_each(Frame::prefetch);
+        self.frames.reverse();
+        counts.add(Counter::RxPackets, arrived as u64);
+        arrived
+    }
+
+    /// Matches frames until one belongs to a context; the others go back to the NIC.
+    #[inline]
+    pub fn next(&mut self, routes: &Routes, nic: &mut dyn Queue, counts: &mut Counts) -> Option<Arrival> {
+        while let Some(frame) = self.frames.pop() {
+            if let Some(later) = self.frames.len().checked_sub(AHEAD).and_then(|index| self.frames.get(index)) {
+                later.prefetch();
+            }
+            counts.add(Counter::RxBytes, frame.len() as u64);
+            match routes.find(frame) {
+                Ok(arrival) => return Some(arrival),
+                Err(frame) => {
+                    counts.add(Counter::DropUnmatched, 1);
+                    nic.recycle(frame);
+                }
+            }
+        }
+        None
     }
 }
 

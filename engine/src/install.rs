@@ -337,11 +337,11 @@ impl User {
 }
 
 impl Engine {
-    /// Installs a prepared context, behind all others in priority, and returns its id: for an engine that has the NIC to
-    /// itself.
+    /// Links a prepared context in as [`Engine::link`] does, tells the NIC, and returns its id: for an engine that has the NIC
+    /// to itself.
     ///
     /// # Errors
-    /// [`InstallError::Full`], [`InstallError::Table`], [`InstallError::Nic`]; nothing has changed then.
+    /// As there, and [`InstallError::Nic`]; nothing has changed then.
     pub fn install(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         let id = self.link(prepared, limits)?;
         if let Err(error) = self.announce() {
@@ -352,11 +352,12 @@ impl Engine {
         Ok(id)
     }
 
-    /// Links a prepared context in, behind all others in priority or in place of the one that it replaces, and returns its id. The NIC does not know yet: see
-    /// [`Engine::announce`].
+    /// Links a prepared context in, behind all others in priority or in place of the one that it replaces, and returns its id.
+    /// The NIC does not know yet: see [`Engine::announce`].
     ///
     /// # Errors
-    /// [`InstallError::Full`], [`InstallError::Table`]; nothing has changed then.
+    /// [`InstallError::Full`], [`InstallError::Table`], and [`InstallError::NoSuchContext`] or [`InstallError::NotYours`] of the
+    /// one that it replaces; nothing has changed then.
     pub fn link(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         // Those that were replaced and are not gone yet count too.
         if self.contexts.iter().flatten().count() >= limits.contexts {
@@ -439,7 +440,7 @@ impl Engine {
         }
     }
 
-    /// Shares the packet buffer out between contexts, by weight. One that replaces another looks at each packet for a while.
+    /// Shares the packet buffer out between contexts, by weight.
     fn share_buffer(&mut self) {
         let weights = self.installed().map(|context| u64::from(context.run.weight)).sum();
         for context in self.contexts.iter_mut().flatten() {

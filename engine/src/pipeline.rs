@@ -21,7 +21,7 @@ use crate::context::{Context, Slot};
 use crate::counts::Counts;
 use crate::ecn;
 use crate::handover::Arrivals;
-use crate::inbound::{Arrival, Routes};
+use crate::inbound::{Arrival, BATCH, Inbound, Routes};
 use crate::latency::Latencies;
 use crate::loader::Loader;
 use crate::messages::Messages;
@@ -32,15 +32,10 @@ use crate::statistics::Statistics;
 use crate::tasks::Parked;
 use crate::translator::Translator;
 
-/// Frames taken from the NIC at once.
-pub(crate) const BATCH: usize = 64;
 /// Frames taken at least, while there is room: some may be for contexts that have nothing to do.
 const FEW: usize = 8;
 /// Queues looked at in a turn for messages that wait too long.
 const QUEUES_MONITORED: u32 = 16;
-/// How many frames ahead the next one's headers are asked for: far enough for memory to answer, near enough to be there
-/// still.
-pub(crate) const AHEAD: usize = 8;
 /// Frames staged for sending above which nothing more is received: the NIC has to catch up first.
 pub(crate) const TRANSMIT_BACKLOG: usize = 256;
 
@@ -86,8 +81,8 @@ impl Owned for Binding {
 /// Where an engine's packets come from.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// The engine's NIC: frames that were received, last ones first, and are yet to be matched.
-    Nic(Vec<Frame>),
+    /// The engine's NIC.
+    Nic(Inbound),
     /// Another thread, which receives and matches (pipeline mode).
     Handover(Arrivals),
 }
@@ -175,7 +170,7 @@ impl Engine {
             machine,
             clusters,
             nic,
-            source: Source::Nic(Vec::with_capacity(BATCH)),
+            source: Source::Nic(Inbound::default()),
             closed: false,
             waiting: None,
             routes: Routes::default(),
@@ -256,14 +251,8 @@ impl Engine {
         }
         match &mut self.source {
             // What an arrival that waited kept back comes first.
-            Source::Nic(received) if !received.is_empty() || self.closed => received.len(),
-            Source::Nic(received) => {
-                let arrived = self.nic.receive(received, room);
-                received.iter().take(AHEAD).for_each(Frame::prefetch);
-                received.reverse();
-                self.counts.add(Counter::RxPackets, arrived as u64);
-                arrived
-            }
+            Source::Nic(inbound) if !inbound.is_empty() || self.closed => inbound.len(),
+            Source::Nic(inbound) => inbound.receive(&mut *self.nic, room, &mut self.counts),
             Source::Handover(arrivals) => arrivals.len().min(room),
         }
     }
@@ -298,31 +287,17 @@ impl Engine {
 
     /// Frames that were received and not admitted.
     fn kept_back(&self) -> usize {
-        let received = if let Source::Nic(received) = &self.source { received.len() } else { 0 };
+        let received = if let Source::Nic(inbound) = &self.source { inbound.len() } else { 0 };
         received + usize::from(self.waiting.is_some())
     }
 
-    /// Matches frames until one belongs to a context.
+    /// The next frame that belongs to a context.
     #[inline]
     fn next_arrival(&mut self) -> Option<Arrival> {
-        let received = match &mut self.source {
-            Source::Nic(received) => received,
-            Source::Handover(arrivals) => return arrivals.pop(),
-        };
-        while let Some(frame) = received.pop() {
-            if let Some(later) = received.len().checked_sub(AHEAD).and_then(|index| received.get(index)) {
-                later.prefetch();
-            }
-            self.counts.add(Counter::RxBytes, frame.len() as u64);
-            match self.routes.find(frame) {
-                Ok(arrival) => return Some(arrival),
-                Err(frame) => {
-                    self.counts.add(Counter::DropUnmatched, 1);
-                    self.nic.recycle(frame);
-                }
-            }
+        match &mut self.source {
+            Source::Nic(inbound) => inbound.next(&self.routes, &mut *self.nic, &mut self.counts),
+            Source::Handover(arrivals) => arrivals.pop(),
         }
-        None
     }
 
     /// Queues an arrival with its message.

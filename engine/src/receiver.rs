@@ -9,8 +9,8 @@ use spin_nic::{Bell, Frame, NicError, Queue};
 
 use crate::counts::Counts;
 use crate::handover::{Arrivals, Back, Lane, LaneQueue, lane};
-use crate::inbound::Routes;
-use crate::pipeline::{AHEAD, BATCH, TRANSMIT_BACKLOG};
+use crate::inbound::{BATCH, Inbound, Routes};
+use crate::pipeline::TRANSMIT_BACKLOG;
 use crate::statistics::Statistics;
 
 /// Frames on each lane at a time: enough for batches on their way in both directions, few enough to stay in the caches.
@@ -22,7 +22,7 @@ pub struct Receiver {
     routes: Routes,
     lanes: Vec<Lane>,
     bell: Arc<Bell>,
-    received: Vec<Frame>,
+    inbound: Inbound,
     transmit: Vec<Frame>,
     passing: Vec<Frame>,
     counts: Counts,
@@ -48,7 +48,7 @@ impl Receiver {
             routes: Routes::default(),
             lanes,
             bell,
-            received: Vec::with_capacity(BATCH),
+            inbound: Inbound::default(),
             transmit: Vec::with_capacity(LANE * threads),
             passing: Vec::with_capacity(BATCH),
             counts: Counts::default(),
@@ -98,25 +98,10 @@ impl Receiver {
             self.counts.add(Counter::HerStalls, 1);
             return 0;
         }
-        let arrived = self.nic.receive(&mut self.received, room);
-        self.counts.add(Counter::RxPackets, arrived as u64);
-        self.received.iter().take(AHEAD).for_each(Frame::prefetch);
-        self.received.reverse();
-        while let Some(frame) = self.received.pop() {
-            if let Some(later) = self.received.len().checked_sub(AHEAD).and_then(|index| self.received.get(index)) {
-                later.prefetch();
-            }
-            self.counts.add(Counter::RxBytes, frame.len() as u64);
-            match self.routes.find(frame) {
-                Ok(arrival) => {
-                    let lane = home(&arrival.key, self.lanes.len());
-                    self.lanes[lane].staged.push(arrival);
-                }
-                Err(frame) => {
-                    self.counts.add(Counter::DropUnmatched, 1);
-                    self.nic.recycle(frame);
-                }
-            }
+        let arrived = self.inbound.receive(&mut *self.nic, room, &mut self.counts);
+        while let Some(arrival) = self.inbound.next(&self.routes, &mut *self.nic, &mut self.counts) {
+            let lane = home(&arrival.key, self.lanes.len());
+            self.lanes[lane].staged.push(arrival);
         }
         arrived
     }

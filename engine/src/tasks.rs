@@ -17,9 +17,10 @@ use crate::check::Difference;
 use crate::commands::{Commands, Issued};
 use crate::context::{Context, LINES_PRINTED, Slot};
 use crate::hpu::Job;
+use crate::inbound::BATCH;
 use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{MpqId, Stage, Task};
-use crate::pipeline::{BATCH, Binding, Engine, Gone, Packet, context};
+use crate::pipeline::{Binding, Engine, Gone, Packet, context};
 
 /// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
 /// their share of the time, however many packets of others arrive in between.
@@ -104,11 +105,6 @@ impl Engine {
     /// Runs one task, and feeds it back unless it waits. Returns whether a packet buffer was given back.
     #[inline]
     fn run(&mut self, mut task: Task<Binding, Packet>, hpu: HpuId) -> bool {
-        let context = context(&mut self.contexts, task.context.slot);
-        if context.handler(task.stage).is_none() {
-            return self.feed_back(task, None);
-        }
-        context.counts.add(started(task.stage), 1);
         let (exit, issued) = self.run_handler(&mut task, hpu, None);
         if exit == Exit::Parked {
             self.park(task, hpu, issued);
@@ -167,6 +163,9 @@ impl Engine {
         let packet = &mut *packet.frame;
         let context = context(&mut self.contexts, binding.slot);
         let Some(handler) = context.handler(stage) else { return (Exit::Returned, Issued::NOTHING) };
+        if begun.is_none() {
+            context.counts.add(started(stage), 1);
+        }
         let job = Job {
             handler,
             flow: mpq.0,
@@ -183,11 +182,7 @@ impl Engine {
         let mut commands = Commands::new(nic, transmit, context.host.as_ref(), &mut context.counts, last_use, before);
         let (id, name, lines_left) = (context.id, &context.name, &mut context.lines_left);
         let mut print = |line: &[u8]| print_line(id, name, lines_left, line);
-        let on = context.hpus.get(hpu);
-        let ended = match begun {
-            None => on.run(&self.executor, job, packet, &mut commands, &mut print),
-            Some(_) => on.resume(&self.executor, job, packet, &mut commands, &mut print),
-        };
+        let ended = context.hpus.get(hpu).run(&self.executor, job, packet, &mut commands, &mut print);
         let issued = commands.issued;
         match ended.exit {
             Exit::Returned if verdicts => self.heed(task, hpu),

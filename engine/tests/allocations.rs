@@ -1,4 +1,4 @@
-//! A packet takes no memory, from the NIC's queue and back. A program of its own, since it counts all that a thread allocates.
+//! A packet takes no memory, from the NIC's queue and back, nor does recording its latency. A program of its own, since it counts all that a thread allocates.
 
 mod common;
 
@@ -13,6 +13,7 @@ use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
 use spin_engine::install::Prepared;
+use spin_engine::latency::Latencies;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_nic::Rotation;
@@ -65,4 +66,23 @@ fn packets_take_no_memory() {
         assert_eq!(counts.get(Counter::Released), 300 * 64, "{handler}: every turn had its batch");
         assert_eq!(counts.get(Counter::TxPackets), if sent { 300 * 64 } else { 0 });
     }
+}
+
+#[test]
+fn recording_takes_no_memory() {
+    let before_any = ALLOCATIONS.get();
+    let mut latencies = Latencies::default();
+    let before = ALLOCATIONS.get();
+    assert!(before > before_any, "allocations are counted");
+    let mut nanoseconds = 1_u64;
+    while let Some(longer) = nanoseconds.checked_mul(3) {
+        let elapsed = Duration::from_nanos(nanoseconds);
+        latencies.record_total(64, elapsed);
+        latencies.sample_queueing(elapsed);
+        latencies.sample_handler(elapsed);
+        nanoseconds = longer;
+    }
+    latencies.record_total(1 << 62, Duration::MAX);
+    assert_eq!(ALLOCATIONS.get(), before);
+    assert_eq!(latencies.infos()[1].count, 40, "3^0 to 3^39 ns");
 }
