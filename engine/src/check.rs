@@ -360,7 +360,7 @@ mod tests {
 
     use super::{Difference, Twin, TwinMemory};
     use crate::context::Handler;
-    use crate::hpu::{Job, Station};
+    use crate::hpu::{About, Job, Station};
     use crate::memory::{ContextMemory, ContextSizes, HpuId, ImageMemory};
 
     const MACHINE: Machine = Machine::PSPIN;
@@ -397,8 +397,7 @@ mod tests {
         let mut twin = Twin::new(&MACHINE, OWN, twins, placement, checks).expect("memory");
         let job = Job {
             handler,
-            flow: 3,
-            message: 1,
+            about: About { flow: 3, message: 1 },
             l1_bytes: 64,
             image: &image,
             translation: Some(&translation),
@@ -406,8 +405,8 @@ mod tests {
             isolation: Isolation::Context,
         };
         let mut packet = [7; 64];
-        station.begin(&job, &packet);
         let executor = Executor::new().expect("a timer");
+        station.begin(&executor, &job, &packet);
         twin.run_both(&mut station, &executor, job, &mut packet, &mut NoDevice).1
     }
 

@@ -79,6 +79,12 @@ pub struct Issued {
 impl Issued {
     /// Of a task that begins.
     pub const NOTHING: Self = Self { deferred: None, budget: charge::BUDGET, no_buffer: false };
+
+    /// Of a task that is over, and has put that off.
+    #[must_use]
+    pub const fn of(deferred: Option<Deferred>) -> Self {
+        Self { deferred, ..Self::NOTHING }
+    }
 }
 
 impl<'t> Commands<'t> {
@@ -92,6 +98,25 @@ impl<'t> Commands<'t> {
         issued: Issued,
     ) -> Self {
         Self { nic, transmit, host, counts, may_move, issued, charge: 0 }
+    }
+
+    /// Those of the next task begin.
+    #[inline]
+    pub const fn begin(&mut self, may_move: bool) {
+        (self.may_move, self.issued, self.charge) = (may_move, Issued::NOTHING, 0);
+    }
+
+    /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
+    #[inline]
+    pub fn release(&mut self, mut frame: Frame) {
+        self.counts.add(Counter::Released, 1);
+        match self.issued.deferred {
+            Some(send) if frame.trim(send.offset as usize, send.length as usize).is_ok() => {
+                self.counts.add(Counter::TxMoved, 1);
+                stage(self.transmit, self.counts, frame);
+            }
+            _ => self.nic.recycle(frame),
+        }
     }
 
     /// What commands count for since this was asked last.

@@ -68,7 +68,8 @@ impl<'t, 'c> Driver<'t, 'c> {
     }
 
     /// Ends the task: what it printed without a newline is printed, and the send that was put off is as good as done.
-    pub fn finish(mut self) {
+    #[inline]
+    pub fn finish(&mut self) {
         if let Some(handle) = self.commands.deferred_handle() {
             self.remember(handle, Status::Done);
         }
@@ -76,6 +77,18 @@ impl<'t, 'c> Driver<'t, 'c> {
             (self.print)(&self.state.line);
             self.state.line.clear();
         }
+    }
+
+    /// The command unit, between two tasks.
+    #[inline]
+    pub const fn commands(&mut self) -> &mut Commands<'c> {
+        self.commands
+    }
+
+    /// Forgets the commands of earlier tasks.
+    #[cold]
+    pub fn clear(&mut self) {
+        self.state.clear();
     }
 
     /// Completes a command that is put off until the task ends, since somebody waits for it.

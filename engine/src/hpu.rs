@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hpu_vm::jit::{Executor, Limits, Slot, Task, TaskBlock, Translation};
+use hpu_vm::jit::{Bound, Executor, Limits, Slot, Task, TaskBlock, Translation};
 use hpu_vm::memory::{Region, SpaceError};
 use hpu_vm::{Checks, Device, Exit, Image};
 use spin_abi::control::{Isolation, Placement};
@@ -19,15 +19,22 @@ use crate::context::{Handler, HostMemory};
 use crate::driver::{Driver, DriverState};
 use crate::memory::{ContextMemory, HpuId, ImageMemory, WINDOWS, saturate};
 
+/// The message of a task.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// Index of its queue.
+    pub flow: u32,
+    /// Which one it is, of all there have been.
+    pub message: u64,
+}
+
 /// What a task is about.
 #[derive(Clone, Copy)]
 pub struct Job<'j> {
     /// The handler.
     pub handler: Handler,
-    /// Index of the message's queue.
-    pub flow: u32,
-    /// Which message, of all there have been.
-    pub message: u64,
+    /// Whose packet it has.
+    pub about: About,
     /// Bytes of the packet to copy to L1.
     pub l1_bytes: usize,
     /// The code.
@@ -43,14 +50,14 @@ pub struct Job<'j> {
 impl<'j> Job<'j> {
     /// The task on an HPU.
     #[inline]
-    fn task(&self, station: &Station, may_park: bool) -> Task<'j> {
+    fn task(&self, windows: &Windows, may_park: bool) -> Task<'j> {
         Task {
             code: self.image.code(),
             translation: self.translation,
             entry: self.handler.address,
-            sp: station.stack_end - TASK_BLOCK,
-            argument: station.stack_end - HANDLER_ARGS,
-            tp: station.tp,
+            sp: windows.stack_end - TASK_BLOCK,
+            argument: windows.stack_end - HANDLER_ARGS,
+            tp: windows.tp,
             limits: self.limits,
             may_park,
         }
@@ -101,7 +108,7 @@ impl Hpu {
     /// Tells later tasks where host memory is.
     pub fn set_host(&mut self, host: &HostMemory) {
         let (address, len) = (host.address, host.region.len());
-        let block = &mut self.station.block;
+        let block = &mut self.station.windows.block;
         block.set(regs::HOST_MEM_HIGH, saturate(address >> 32));
         block.set(regs::HOST_MEM_LOW, saturate(address & 0xffff_ffff));
         block.set(regs::HOST_MEM_SIZE, saturate(len));
@@ -119,6 +126,30 @@ impl Hpu {
         self.station.slot.result()
     }
 
+    /// Whether tasks are run one at a time only, see [`Hpu::run`].
+    #[must_use]
+    #[inline]
+    pub const fn compares(&self) -> bool {
+        self.twin.is_some()
+    }
+
+    /// Has `run` run tasks of one handler in a row, of which none is [compared](Hpu::compares). No task waits here.
+    #[inline]
+    pub fn in_a_row<R>(
+        &mut self,
+        executor: &Executor,
+        job: &Job<'_>,
+        commands: &mut Commands<'_>,
+        print: &mut dyn FnMut(&[u8]),
+        run: impl FnOnce(&mut Row<'_, '_, '_>) -> R,
+    ) -> R {
+        let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
+        let Station { slot, windows } = &mut self.station;
+        let task = job.task(windows, true);
+        let bound = executor.bind(slot, &task, &mut driver);
+        run(&mut Row { bound, windows, job, parked: &mut self.parked })
+    }
+
     /// Runs one handler to its end, or to where it waits; or goes on with the one that waits here, with the job and the packet
     /// that it was run with. `packet` is the one in L2, the frame itself.
     pub fn run(
@@ -129,25 +160,21 @@ impl Hpu {
         commands: &mut Commands<'_>,
         print: &mut dyn FnMut(&[u8]),
     ) -> Ended {
-        let begun = self.parked;
-        if !begun && self.station.begin(&job, packet) {
-            self.driver.clear();
-        }
         let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
+        let Station { slot, windows } = &mut self.station;
+        let task = job.task(windows, true);
+        let mut bound = executor.bind(slot, &task, &mut driver);
+        let begun = self.parked;
+        if !begun && windows.begin(&mut bound, &job, job.about, packet) {
+            bound.device().clear();
+        }
         let (exit, difference) = match &mut self.twin {
             // It does not park.
             Some(twin) if job.translation.is_some() => {
                 twin.run_both(&mut self.station, executor, job, packet, &mut driver)
             }
-            _ => {
-                let (task, slot) = (job.task(&self.station, true), &mut self.station.slot);
-                let exit = if begun {
-                    executor.resume(slot, packet, &task, &mut driver)
-                } else {
-                    executor.run(slot, packet, &task, &mut driver)
-                };
-                (exit, None)
-            }
+            _ if begun => (bound.resume(packet), None),
+            _ => (bound.run(packet), None),
         };
         self.parked = exit == Exit::Parked;
         if !self.parked {
@@ -215,14 +242,58 @@ impl Hpus {
     }
 }
 
+/// Tasks of one handler in a row: what they have in common is seen to once.
+pub struct Row<'r, 'd, 'c> {
+    bound: Bound<'r, Driver<'d, 'c>>,
+    windows: &'r mut Windows,
+    job: &'r Job<'r>,
+    parked: &'r mut bool,
+}
+
+impl<'c> Row<'_, '_, 'c> {
+    /// Runs the next one to its end, or to where it waits: then it is the last one of the row.
+    #[inline]
+    pub fn run(&mut self, about: About, packet: &mut [u8]) -> Exit {
+        if self.windows.begin(&mut self.bound, self.job, about, packet) {
+            self.bound.device().clear();
+        }
+        let exit = self.bound.run(packet);
+        if exit == Exit::Parked {
+            *self.parked = true;
+        } else {
+            self.bound.device().finish();
+        }
+        exit
+    }
+
+    /// The command unit, between two tasks.
+    #[inline]
+    pub const fn commands(&mut self) -> &mut Commands<'c> {
+        self.bound.device().commands()
+    }
+
+    /// What the last task's handler returned: see [`Hpu::result`].
+    #[must_use]
+    #[inline]
+    pub const fn result(&self) -> u32 {
+        self.bound.result()
+    }
+}
+
 /// Memory and registers of an HPU, and what describes its tasks.
 #[derive(Debug)]
 pub struct Station {
     pub(crate) slot: Slot,
+    pub(crate) windows: Windows,
+}
+
+/// An HPU's windows, and what they hold.
+#[derive(Debug)]
+pub(crate) struct Windows {
     block: TaskBlock,
-    /// The context's memory, where this HPU's windows begin at `windows`.
+    /// The context's memory, where this HPU's windows begin at `offset`.
     memory: Arc<Region>,
-    windows: usize,
+    offset: usize,
     /// Bytes in the packet window in L1.
     shown: usize,
     /// The message of the last task.
@@ -259,34 +330,17 @@ impl Station {
         }
         block.set(regs::L2_PACKET_ADDR, machine.l2_packet_window(cluster, hpu));
         block.set(regs::HOME_CLUSTER, cluster);
-        let (windows, memory) = (memory.windows(own) as usize, memory.region().clone());
-        Ok(Self { slot, block, memory, windows, shown: 0, message: 0, stack_end, tp: id })
+        let (offset, memory) = (memory.windows(own) as usize, memory.region().clone());
+        Ok(Self { slot, windows: Windows { block, memory, offset, shown: 0, message: 0, stack_end, tp: id } })
     }
 
-    /// Prepares the windows for a task. Returns whether nothing of earlier tasks may be left.
-    pub(crate) fn begin(&mut self, job: &Job<'_>, packet: &[u8]) -> bool {
-        let clean = job.isolation == Isolation::Message && self.message != job.message;
-        if clean {
-            self.message = job.message;
-            let cleared = self.memory.clear(self.windows, (WINDOWS * PAGE) as usize);
-            debug_assert!(cleared.is_some(), "the windows are in the context's memory");
-            self.shown = 0;
-        }
-        let len = job.l1_bytes.min(packet.len()).min(PACKET_WINDOW as usize);
-        self.show(&packet[..len]);
-        let changed = [(regs::PACKET_SIZE, saturate(len as u64)), (regs::FLOW_ID, job.flow)];
-        self.slot.describe(&self.block, changed);
-        clean
-    }
-
-    /// Copies a packet into the window in L1, and clears what a longer one left behind it.
-    fn show(&mut self, packet: &[u8]) {
-        let (window, len) = (self.windows + PAGE as usize, packet.len());
-        let written = self.memory.write(window, packet);
-        let cleared = self.memory.clear(window + len, self.shown.saturating_sub(len));
-        let sized = self.slot.set_packet_len(saturate(len as u64));
-        debug_assert!(written.is_some() && cleared.is_some() && sized.is_ok(), "the packet was cut to its window");
-        self.shown = len;
+    /// Prepares a task.
+    #[cfg(test)]
+    pub(crate) fn begin(&mut self, executor: &Executor, job: &Job<'_>, packet: &[u8]) {
+        let task = job.task(&self.windows, false);
+        let mut device = hpu_vm::NoDevice;
+        let mut bound = executor.bind(&mut self.slot, &task, &mut device);
+        self.windows.begin(&mut bound, job, job.about, packet);
     }
 
     /// Runs a task to its end.
@@ -297,14 +351,65 @@ impl Station {
         packet: &mut [u8],
         device: &mut D,
     ) -> Exit {
-        let task = job.task(self, false);
+        let task = job.task(&self.windows, false);
         executor.run(&mut self.slot, packet, &task, device)
     }
 
     /// Prepares the task that `other`, whose memory was copied, is prepared for.
     pub(crate) fn begin_as(&mut self, other: &Self) {
         *self.slot.hart_mut() = other.slot.hart().clone();
-        let sized = self.slot.set_packet_len(saturate(other.shown as u64));
+        let sized = self.slot.set_packet_len(saturate(other.windows.shown as u64));
         debug_assert!(sized.is_ok(), "the windows are equal");
+    }
+}
+
+impl Windows {
+    /// Prepares them for a task. Returns whether nothing of earlier tasks may be left.
+    #[inline]
+    pub(crate) fn begin<D: Device>(
+        &mut self,
+        bound: &mut Bound<'_, D>,
+        job: &Job<'_>,
+        about: About,
+        packet: &[u8],
+    ) -> bool {
+        let clean = job.isolation == Isolation::Message && self.message != about.message;
+        if clean {
+            self.clean(bound, about.message);
+        }
+        let len = job.l1_bytes.min(packet.len()).min(PACKET_WINDOW as usize);
+        self.show(bound, &packet[..len]);
+        #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
+        let changed = [(regs::PACKET_SIZE, len as u32), (regs::FLOW_ID, about.flow)];
+        bound.describe(&self.block, changed);
+        clean
+    }
+
+    /// Clears all that tasks of other messages may have left.
+    #[cold]
+    fn clean<D: Device>(&mut self, bound: &mut Bound<'_, D>, message: u64) {
+        self.message = message;
+        let cleared = self.memory.clear(self.offset, (WINDOWS * PAGE) as usize);
+        debug_assert!(cleared.is_some(), "the windows are in the context's memory");
+        self.resize(bound, 0);
+    }
+
+    /// Copies a packet into the window in L1, and clears what a longer one left behind it.
+    #[inline]
+    fn show<D: Device>(&mut self, bound: &mut Bound<'_, D>, packet: &[u8]) {
+        if packet.len() != self.shown {
+            self.resize(bound, packet.len());
+        }
+        let written = self.memory.write(self.offset + PAGE as usize, packet);
+        debug_assert!(written.is_some(), "the packet was cut to its window");
+    }
+
+    /// The packet to come has another length than the one before it.
+    #[inline(never)]
+    fn resize<D: Device>(&mut self, bound: &mut Bound<'_, D>, len: usize) {
+        let cleared = self.memory.clear(self.offset + PAGE as usize + len, self.shown.saturating_sub(len));
+        let sized = bound.set_packet_len(saturate(len as u64));
+        debug_assert!(cleared.is_some() && sized.is_ok(), "the packet was cut to its window");
+        self.shown = len;
     }
 }

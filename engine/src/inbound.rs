@@ -1,7 +1,7 @@
 //! The NIC inbound engine's first half: receiving, and which context and message a frame belongs to.
 
 use spin_abi::counters::Counter;
-use spin_matcher::{Headers, MessageKey, Table};
+use spin_matcher::{MessageKey, Table};
 use spin_nic::{Frame, Queue};
 
 use crate::context::Slot;
@@ -42,8 +42,7 @@ impl Routes {
     /// Gives back a frame that belongs to none.
     #[inline]
     pub fn find(&self, frame: Frame) -> Result<Arrival, Frame> {
-        let headers = Headers::parse(&frame);
-        match self.table.match_frame(&frame, &headers) {
+        match self.table.find_message(&frame) {
             Some(found) => {
                 let slot = self.slots[found.index];
                 Ok(Arrival { frame, slot, key: found.key, end_of_message: found.eom })

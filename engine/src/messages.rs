@@ -74,7 +74,7 @@ impl Messages {
         let chain = self.chain(context, key);
         let mut at = self.chains[chain];
         while let Some(holder) = self.holders.get_mut(at.0 as usize) {
-            if holder.context == context && holder.key == *key {
+            if holder.context == context && holder.key.is(key) {
                 holder.used = now;
                 return Some(at);
             }
@@ -92,7 +92,7 @@ impl Messages {
     pub fn is_open(&self, context: Slot, key: &MessageKey) -> bool {
         let mut at = self.chains[self.chain(context, key)];
         while let Some(holder) = self.holders.get(at.0 as usize) {
-            if holder.context == context && holder.key == *key {
+            if holder.context == context && holder.key.is(key) {
                 return true;
             }
             at = holder.next;

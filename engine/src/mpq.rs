@@ -141,8 +141,11 @@ pub enum Refused<P> {
     },
 }
 
-/// Index into [`Mpqs::slots`].
+/// Index into [`Mpqs::slots`], or [`NONE`].
 type SlotIndex = u32;
+
+/// No slot, and no queue: the end of a list.
+const NONE: u32 = u32::MAX;
 
 /// A place for one HER, linked into its queue or into the free list.
 struct Slot<C, P> {
@@ -150,15 +153,15 @@ struct Slot<C, P> {
     packet: Option<P>,
     latch: Latch<C>,
     end_of_message: bool,
-    next: Option<SlotIndex>,
+    next: SlotIndex,
 }
 
 struct Mpq<C> {
-    state: State,
     latch: Option<Latch<C>>,
+    state: State,
     /// HERs in order of arrival: the current message's first, then those of the messages after it.
-    head: Option<SlotIndex>,
-    tail: Option<SlotIndex>,
+    head: SlotIndex,
+    tail: SlotIndex,
     /// HERs of the current message that no payload task was sent for.
     length: u32,
     in_flight: u32,
@@ -167,24 +170,25 @@ struct Mpq<C> {
     /// Listed with its owner's ready queues.
     listed: bool,
     /// The next of that list.
-    next_ready: Option<MpqId>,
+    next_ready: u32,
 }
 
 impl<C> Mpq<C> {
     const fn new() -> Self {
         Self {
-            state: State::Free,
             latch: None,
-            head: None,
-            tail: None,
+            state: State::Free,
+            head: NONE,
+            tail: NONE,
             length: 0,
             in_flight: 0,
             end_seen: false,
             listed: false,
-            next_ready: None,
+            next_ready: NONE,
         }
     }
 
+    #[inline]
     const fn ready(&self) -> bool {
         match self.state {
             State::Header | State::Completion => true,
@@ -195,21 +199,25 @@ impl<C> Mpq<C> {
 }
 
 /// What an owner's messages have waiting.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Owner {
-    /// First and last of its ready queues.
-    ready: Option<(MpqId, MpqId)>,
+    /// First and last of its ready queues; the last one means nothing if there is no first one.
+    ready: [u32; 2],
     /// HERs of its messages.
     hers: u32,
     /// Listed in [`Mpqs::backlogged`].
     listed: bool,
 }
 
+impl Owner {
+    const NEW: Self = Self { ready: [NONE; 2], hers: 0, listed: false };
+}
+
 /// All message processing queues of one home thread.
 pub struct Mpqs<C, P> {
     queues: Vec<Mpq<C>>,
     slots: Vec<Slot<C, P>>,
-    free: Option<SlotIndex>,
+    free: SlotIndex,
     free_count: usize,
     owners: Vec<Owner>,
     /// All owners with ready queues, in no order, and others that had some until [`Mpqs::next_task`] is asked for one more.
@@ -227,13 +235,13 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
                 packet: None,
                 latch: blank,
                 end_of_message: false,
-                next: (index + 1 < hers).then_some(index + 1),
+                next: if index + 1 < hers { index + 1 } else { NONE },
             })
             .collect();
         Self {
             queues: (0..queues).map(|_| Mpq::new()).collect(),
             slots,
-            free: (hers > 0).then_some(0),
+            free: if hers > 0 { 0 } else { NONE },
             free_count: hers as usize,
             owners: Vec::new(),
             backlogged: Vec::new(),
@@ -244,7 +252,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// Makes room for the messages of an owner.
     pub fn add_owner(&mut self, owner: u32) {
         let owners = self.owners.len().max(owner as usize + 1);
-        self.owners.resize(owners, Owner::default());
+        self.owners.resize(owners, Owner::NEW);
         self.backlogged.reserve(owners);
     }
 
@@ -274,20 +282,20 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// Gives the packet back: see [`Refused`].
     #[inline]
     pub fn push(&mut self, mpq: MpqId, her: Her<C, P>) -> Result<(), Refused<P>> {
-        if self.is_dead(mpq) && !self.queues[mpq.0 as usize].end_seen {
+        let queue = &mut self.queues[mpq.0 as usize];
+        if matches!(queue.state, State::Dying | State::Dead) && !queue.end_seen {
             return Err(self.refuse(mpq, her));
         }
-        let Some(index) = self.free else { return Err(Refused::Full(her.packet)) };
-        let slot = &mut self.slots[index as usize];
-        self.free = slot.next.take();
+        let index = self.free;
+        let Some(slot) = self.slots.get_mut(index as usize) else { return Err(Refused::Full(her.packet)) };
+        self.free = slot.next;
         self.free_count -= 1;
-        self.owners[her.latch.context.owner() as usize].hers += 1;
-        *slot = Slot { packet: Some(her.packet), latch: her.latch, end_of_message: her.end_of_message, next: None };
-
-        let queue = &mut self.queues[mpq.0 as usize];
-        match queue.tail.replace(index) {
-            None => queue.head = Some(index),
-            Some(tail) => self.slots[tail as usize].next = Some(index),
+        let owner = her.latch.context.owner();
+        self.owners[owner as usize].hers += 1;
+        *slot = Slot { packet: Some(her.packet), latch: her.latch, end_of_message: her.end_of_message, next: NONE };
+        match self.slots.get_mut(std::mem::replace(&mut queue.tail, index) as usize) {
+            Some(tail) => tail.next = index,
+            None => queue.head = index,
         }
         if queue.state == State::Free {
             self.start_message(mpq);
@@ -362,36 +370,36 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     #[must_use]
     #[inline]
     pub fn peek(&self, owner: u32) -> Option<C> {
-        let (first, _) = self.owners[owner as usize].ready?;
-        self.context(first)
+        let [first, _] = self.owners[owner as usize].ready;
+        self.queues.get(first as usize)?.latch.map(|latch| latch.context)
     }
 
     /// Takes an owner's next task, round-robin among its ready queues.
     #[inline]
     pub fn next_task(&mut self, owner: u32) -> Option<Task<C, P>> {
-        let Some((mpq, last)) = self.owners[owner as usize].ready else {
+        let own = &mut self.owners[owner as usize];
+        let mpq = MpqId(own.ready[0]);
+        let Some(queue) = self.queues.get_mut(mpq.0 as usize) else {
             self.forget(owner);
             return None;
         };
-        let queue = &mut self.queues[mpq.0 as usize];
-        queue.listed = false;
-        self.owners[owner as usize].ready = queue.next_ready.take().map(|next| (next, last));
-        let (Some(head), Some(latch)) = (queue.head, queue.latch) else {
+        own.ready[0] = std::mem::replace(&mut queue.next_ready, NONE);
+        let head = queue.head;
+        let (Some(slot), Some(latch)) = (self.slots.get_mut(head as usize), queue.latch) else {
             unreachable!("a ready queue has a message and its packet");
         };
         queue.in_flight += 1;
         let (stage, last_use) = match queue.state {
+            State::Payload => {
+                queue.length -= 1;
+                if slot.end_of_message {
+                    queue.state = State::PayloadDraining;
+                }
+                (Stage::Payload, !(slot.end_of_message && latch.completion))
+            }
             State::Header => {
                 queue.state = State::HeaderRunning;
                 (Stage::Header, false)
-            }
-            State::Payload => {
-                queue.length -= 1;
-                let ends = self.slots[head as usize].end_of_message;
-                if ends {
-                    queue.state = State::PayloadDraining;
-                }
-                (Stage::Payload, !(ends && latch.completion))
             }
             State::Completion => {
                 queue.state = State::CompletionRunning;
@@ -399,9 +407,20 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             }
             state => unreachable!("a queue in state {state:?} is never listed as ready"),
         };
-        let packet = if last_use { self.pop(mpq) } else { self.slots[head as usize].packet.take() };
-        let Some(packet) = packet else { unreachable!("a ready queue's packet is at home") };
-        self.list_if_ready(mpq);
+        let Some(packet) = slot.packet.take() else { unreachable!("a ready queue's packet is at home") };
+        queue.listed = false;
+        if last_use {
+            queue.head = std::mem::replace(&mut slot.next, self.free);
+            if queue.head == NONE {
+                queue.tail = NONE;
+            }
+            self.free = head;
+            self.free_count += 1;
+            self.owners[slot.latch.context.owner() as usize].hers -= 1;
+        }
+        if queue.ready() {
+            self.list(mpq, owner);
+        }
         Some(Task { mpq, stage, context: latch.context, packet, last_use })
     }
 
@@ -422,11 +441,22 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         let queue = &mut self.queues[mpq.0 as usize];
         assert!(queue.in_flight > 0, "feedback for a queue with nothing in flight");
         queue.in_flight -= 1;
+        // What most tasks come to: others of the message change nothing about it.
+        if packet.is_none() && queue.state == State::Payload && stage == Stage::Payload {
+            return Feedback { message_done: false, idle: false };
+        }
+        self.feedback_of_end(mpq, stage, packet)
+    }
+
+    /// Feedback of a task after which another one may have to come, of another kind.
+    fn feedback_of_end(&mut self, mpq: MpqId, stage: Stage, packet: Option<P>) -> Feedback {
+        let queue = &mut self.queues[mpq.0 as usize];
         if let Some(packet) = packet {
             // The retained packet is the head: the first one while the header runs, the last one of the message
             // once payload tasks have popped all others.
-            let Some(head) = queue.head else { unreachable!("a retained packet keeps its place") };
-            let home = &mut self.slots[head as usize].packet;
+            let Some(Slot { packet: home, .. }) = self.slots.get_mut(queue.head as usize) else {
+                unreachable!("a retained packet keeps its place")
+            };
             assert!(home.is_none(), "a packet came back for a place that is taken");
             *home = Some(packet);
         }
@@ -456,7 +486,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// When a task of this queue is in flight; its packet would have no place to return to.
     pub fn reset(&mut self, mpq: MpqId, mut sink: impl FnMut(P)) {
         assert!(self.queues[mpq.0 as usize].in_flight == 0, "reset of a queue with tasks in flight");
-        while self.queues[mpq.0 as usize].head.is_some() {
+        while self.queues[mpq.0 as usize].head != NONE {
             if let Some(packet) = self.pop(mpq) {
                 sink(packet);
             }
@@ -470,11 +500,10 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         let Mpq { listed: true, latch: Some(latch), .. } = self.queues[mpq.0 as usize] else { return };
         let owner = latch.context.owner();
         // Round once: all others go to the end again, in order.
-        let Some((_, last)) = self.owners[owner as usize].ready else { return };
-        let mut at = self.owners[owner as usize].ready.take().map(|(first, _)| first);
-        while let Some(listed) = at {
-            let queue = &mut self.queues[listed.0 as usize];
-            at = queue.next_ready.take().filter(|_| listed != last);
+        let [mut at, _] = std::mem::replace(&mut self.owners[owner as usize].ready, [NONE; 2]);
+        while let Some(queue) = self.queues.get_mut(at as usize) {
+            let listed = MpqId(at);
+            at = std::mem::replace(&mut queue.next_ready, NONE);
             queue.listed = false;
             if listed != mpq {
                 self.list_if_ready(listed);
@@ -486,7 +515,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     #[must_use]
     pub fn is_quiescent(&self, mpq: MpqId) -> bool {
         let queue = &self.queues[mpq.0 as usize];
-        queue.head.is_none() && queue.in_flight == 0
+        queue.head == NONE && queue.in_flight == 0
     }
 
     /// The context whose message the queue is serving.
@@ -499,16 +528,15 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     #[inline]
     fn start_message(&mut self, mpq: MpqId) {
         let queue = &mut self.queues[mpq.0 as usize];
-        let mut at = queue.head;
-        let Some(first) = at else { return };
-        let latch = self.slots[first as usize].latch;
+        let Some(first) = self.slots.get(queue.head as usize) else { return };
+        let latch = first.latch;
         queue.latch = Some(latch);
         queue.state = if latch.header { State::Header } else { State::Payload };
-        while let (Some(index), false) = (at, queue.end_seen) {
-            let slot = &self.slots[index as usize];
+        let mut next = Some(first);
+        while let (Some(slot), false) = (next, queue.end_seen) {
             queue.length += 1;
             queue.end_seen = slot.end_of_message;
-            at = slot.next;
+            next = self.slots.get(slot.next as usize);
         }
         self.list_if_ready(mpq);
     }
@@ -528,15 +556,21 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         if !queue.ready() || queue.listed {
             return;
         }
-        queue.listed = true;
         let Some(owner) = queue.latch.map(|latch| latch.context.owner()) else { return };
-        let Owner { ready, listed, .. } = &mut self.owners[owner as usize];
-        if let Some((_, last)) = ready {
-            let before = std::mem::replace(last, mpq);
-            self.queues[before.0 as usize].next_ready = Some(mpq);
+        self.list(mpq, owner);
+    }
+
+    /// Puts a queue that is ready on its owner's list.
+    #[inline]
+    fn list(&mut self, mpq: MpqId, owner: u32) {
+        self.queues[mpq.0 as usize].listed = true;
+        let Owner { ready: [first, last], listed, .. } = &mut self.owners[owner as usize];
+        let before = std::mem::replace(last, mpq.0);
+        if *first != NONE {
+            self.queues[before as usize].next_ready = mpq.0;
             return;
         }
-        *ready = Some((mpq, mpq));
+        *first = mpq.0;
         if !std::mem::replace(listed, true) {
             self.backlogged.push(owner);
         }
@@ -546,14 +580,13 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     #[inline]
     fn pop(&mut self, mpq: MpqId) -> Option<P> {
         let queue = &mut self.queues[mpq.0 as usize];
-        let index = queue.head?;
-        let slot = &mut self.slots[index as usize];
+        let index = queue.head;
+        let slot = self.slots.get_mut(index as usize)?;
         let packet = slot.packet.take();
-        queue.head = slot.next.take();
-        if queue.head.is_none() {
-            queue.tail = None;
+        queue.head = std::mem::replace(&mut slot.next, std::mem::replace(&mut self.free, index));
+        if queue.head == NONE {
+            queue.tail = NONE;
         }
-        slot.next = self.free.replace(index);
         self.free_count += 1;
         self.owners[slot.latch.context.owner() as usize].hers -= 1;
         packet

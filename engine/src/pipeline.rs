@@ -15,7 +15,7 @@ use spin_abi::map::Machine;
 use spin_matcher::MessageKey;
 use spin_nic::{Frame, NicError, Queue};
 
-use crate::commands::{Commands, Deferred, Issued, stage};
+use crate::commands::{Commands, Deferred, Issued};
 use crate::config::Sizes;
 use crate::context::{Context, Slot};
 use crate::counts::Counts;
@@ -143,7 +143,7 @@ pub struct Engine {
     pub(crate) counts: Counts,
     pub(crate) latencies: Latencies,
     /// When the packet arrived whose buffer was given back last.
-    released: Stamp,
+    pub(crate) released: Stamp,
     first_arrival: Option<Duration>,
     last_feedback: Duration,
 }
@@ -487,25 +487,19 @@ impl Engine {
 
     /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
     fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<Deferred>) {
-        let Packet { mut frame, arrived, passes } = packet;
+        let Packet { frame, arrived, passes } = packet;
         self.released = arrived;
         let counts = &mut context(&mut self.contexts, slot).counts;
-        if passes {
-            counts.add(Counter::Passed, 1);
-            if let Some(send) = deferred {
-                let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
-                Commands::new(nic, transmit, None, counts, false, Issued::NOTHING).copy_deferred(send, &frame);
-            }
-            return self.passing.push(frame);
+        let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
+        let mut commands = Commands::new(nic, transmit, None, counts, false, Issued::of(deferred));
+        if !passes {
+            return commands.release(frame);
         }
-        counts.add(Counter::Released, 1);
-        match deferred {
-            Some(send) if frame.trim(send.offset as usize, send.length as usize).is_ok() => {
-                counts.add(Counter::TxMoved, 1);
-                stage(&mut self.transmit, counts, frame);
-            }
-            _ => self.nic.recycle(frame),
+        commands.counts.add(Counter::Passed, 1);
+        if let Some(send) = deferred {
+            commands.copy_deferred(send, &frame);
         }
+        self.passing.push(frame);
     }
 
     /// The NIC outbound engine: hands staged frames over; what the NIC has no room for stays staged.

@@ -16,7 +16,7 @@ use spin_abi::verdict::{Fate, Verdict};
 use crate::check::Difference;
 use crate::commands::{Commands, Issued};
 use crate::context::{Context, LINES_PRINTED, Slot};
-use crate::hpu::Job;
+use crate::hpu::{About, Job};
 use crate::inbound::BATCH;
 use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{MpqId, Stage, Task};
@@ -75,37 +75,129 @@ impl Engine {
 
     /// Runs at most so many tasks of a context. The time of one is taken, unless one was `sampled` before.
     fn run_some(&mut self, owner: u32, most: u32, clock: &impl Fn() -> Duration, sampled: &mut bool) -> Done {
-        let mut done = Done::default();
+        let (mut done, mut next) = (Done::default(), None);
         while done.tasks < most {
-            let waits = if self.parked.is_empty() { None } else { self.mpqs.peek(owner) };
-            let idle = waits.map(|next| context(&mut self.contexts, next.slot).hpus.idle(next.home));
-            if idle == Some(None) {
-                break;
+            let Some((hpu, alone)) = self.place(owner, next.as_ref()) else { break };
+            let Some(task) = next.take().or_else(|| self.mpqs.next_task(owner)) else { break };
+            let hpu = hpu.unwrap_or(HpuId { cluster: task.context.home, hpu: 0 });
+            if std::mem::replace(sampled, true) {
+                next = self.run_row(task, hpu, if alone { 1 } else { most - done.tasks }, &mut done);
+            } else {
+                self.sample(task, hpu, clock, &mut done);
             }
-            let Some(task) = self.mpqs.next_task(owner) else { break };
-            let hpu = idle.flatten().unwrap_or(HpuId { cluster: task.context.home, hpu: 0 });
-            done.tasks += 1;
-            let released =
-                if std::mem::replace(sampled, true) { self.run(task, hpu) } else { self.sample(task, hpu, clock) };
-            done.released += u64::from(released);
         }
         done
     }
 
-    /// Runs one task as [`Engine::run`] does, and takes its time.
-    #[inline(never)]
-    fn sample(&mut self, task: Task<Binding, Packet>, hpu: HpuId, clock: &impl Fn() -> Duration) -> bool {
-        let start = clock();
-        self.latencies.sample_queueing(task.packet.arrived.before(start));
-        let released = self.run(task, hpu);
-        self.latencies.sample_handler(clock().saturating_sub(start));
-        released
+    /// Where an owner's next task can run: `None` when the HPUs of its cluster are taken. While tasks wait on HPUs, others run
+    /// one at a time: which HPU is idle is for each to see.
+    fn place(&self, owner: u32, next: Option<&Task<Binding, Packet>>) -> Option<(Option<HpuId>, bool)> {
+        if self.parked.is_empty() {
+            return Some((None, false));
+        }
+        debug_assert!(next.is_none(), "nothing is taken beforehand while tasks wait");
+        let Some(binding) = self.mpqs.peek(owner) else { return Some((None, true)) };
+        let context = self.contexts[binding.slot.0 as usize].as_ref();
+        context.and_then(|context| context.hpus.idle(binding.home)).map(|hpu| (Some(hpu), true))
     }
 
-    /// Runs one task, and feeds it back unless it waits. Returns whether a packet buffer was given back.
-    #[inline]
+    /// Runs one task, and takes its time.
+    #[inline(never)]
+    fn sample(&mut self, task: Task<Binding, Packet>, hpu: HpuId, clock: &impl Fn() -> Duration, done: &mut Done) {
+        let start = clock();
+        self.latencies.sample_queueing(task.packet.arrived.before(start));
+        self.run_row(task, hpu, 1, done);
+        self.latencies.sample_handler(clock().saturating_sub(start));
+    }
+
+    /// Runs a task, and at most `most` in all: those behind it too, as long as they are of the same handler on the same cluster
+    /// and end as most do. Returns the next one if it was taken and is another handler's.
+    fn run_row(
+        &mut self,
+        first: Task<Binding, Packet>,
+        hpu: HpuId,
+        most: u32,
+        done: &mut Done,
+    ) -> Option<Task<Binding, Packet>> {
+        let (stage, Binding { slot, home, .. }) = (first.stage, first.context);
+        let context = context(&mut self.contexts, slot);
+        let handler = context.handler(stage).filter(|_| !context.hpus.get(hpu).compares());
+        let Some(handler) = handler else {
+            done.tasks += 1;
+            done.released += u64::from(self.run(first, hpu));
+            return None;
+        };
+        let Context { hpus, host, counts, image, translation, run, id, name, lines_left, .. } = context;
+        let job = Job {
+            handler,
+            about: about(&first),
+            l1_bytes: context.l1_bytes,
+            image: &image.image,
+            translation: translation.as_deref(),
+            limits: context.limits,
+            isolation: run.isolation,
+        };
+        let mut print = |line: &[u8]| print_line(*id, name, lines_left, line);
+        let Self { nic, transmit, mpqs, messages, released, executor, .. } = self;
+        let mut commands = Commands::new(&mut **nic, transmit, host.as_ref(), counts, first.last_use, Issued::NOTHING);
+        let (mut task, mut left) = (first, most);
+        let ended = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
+            loop {
+                row.commands().counts.add(started(stage), 1);
+                let exit = row.run(about(&task), &mut task.packet.frame);
+                left -= 1;
+                let usual = matches!(exit, Exit::Returned | Exit::Finished) && !task.packet.passes;
+                if !usual || run.verdicts && !processes(row.result()) {
+                    return Next::Unusual(task, exit, row.commands().issued);
+                }
+                let Task { mpq, packet, last_use, .. } = task;
+                let kept = if last_use {
+                    *released = packet.arrived;
+                    done.released += 1;
+                    row.commands().release(packet.frame);
+                    None
+                } else {
+                    Some(packet)
+                };
+                let feedback = mpqs.feedback(mpq, stage, kept);
+                if feedback.message_done {
+                    row.commands().counts.add(Counter::Messages, 1);
+                }
+                if feedback.idle {
+                    messages.release(mpq);
+                }
+                if left == 0 {
+                    return Next::None;
+                }
+                let Some(next) = mpqs.next_task(slot.0) else { return Next::None };
+                if next.stage != stage || next.context.home != home {
+                    return Next::Other(next);
+                }
+                task = next;
+                row.commands().begin(task.last_use);
+            }
+        });
+        done.tasks += most - left;
+        match ended {
+            Next::None => None,
+            Next::Other(task) => Some(task),
+            Next::Unusual(mut task, exit, issued) => {
+                self.see_to(&mut task, hpu, exit);
+                done.released += u64::from(self.leave(task, hpu, exit, issued));
+                None
+            }
+        }
+    }
+
+    /// Runs one task on its own, and feeds it back unless it waits. Returns whether a packet buffer was given back.
+    #[inline(never)]
     fn run(&mut self, mut task: Task<Binding, Packet>, hpu: HpuId) -> bool {
         let (exit, issued) = self.run_handler(&mut task, hpu, None);
+        self.leave(task, hpu, exit, issued)
+    }
+
+    /// Feeds a task that ended back, or leaves it where it waits. Returns whether a packet buffer was given back.
+    fn leave(&mut self, task: Task<Binding, Packet>, hpu: HpuId, exit: Exit, issued: Issued) -> bool {
         if exit == Exit::Parked {
             self.park(task, hpu, issued);
             return false;
@@ -159,40 +251,42 @@ impl Engine {
         hpu: HpuId,
         begun: Option<Begun<'_>>,
     ) -> (Exit, Issued) {
-        let Task { mpq, stage, context: binding, ref mut packet, last_use } = *task;
-        let packet = &mut *packet.frame;
-        let context = context(&mut self.contexts, binding.slot);
+        let (stage, slot, last_use) = (task.stage, task.context.slot, task.last_use);
+        let context = context(&mut self.contexts, slot);
         let Some(handler) = context.handler(stage) else { return (Exit::Returned, Issued::NOTHING) };
         if begun.is_none() {
             context.counts.add(started(stage), 1);
         }
+        let Context { hpus, host, counts, image, translation, run, id, name, lines_left, .. } = context;
         let job = Job {
             handler,
-            flow: mpq.0,
-            message: binding.message,
+            about: about(task),
             l1_bytes: context.l1_bytes,
-            image: &context.image.image,
-            translation: begun.map_or(context.translation.as_deref(), |begun| begun.translation),
+            image: &image.image,
+            translation: begun.map_or(translation.as_deref(), |begun| begun.translation),
             limits: context.limits,
-            isolation: context.run.isolation,
+            isolation: run.isolation,
         };
-        let verdicts = context.run.verdicts;
+        let issued = begun.map_or(Issued::NOTHING, |begun| begun.issued);
         let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
-        let before = begun.map_or(Issued::NOTHING, |begun| begun.issued);
-        let mut commands = Commands::new(nic, transmit, context.host.as_ref(), &mut context.counts, last_use, before);
-        let (id, name, lines_left) = (context.id, &context.name, &mut context.lines_left);
-        let mut print = |line: &[u8]| print_line(id, name, lines_left, line);
-        let ended = context.hpus.get(hpu).run(&self.executor, job, packet, &mut commands, &mut print);
+        let mut commands = Commands::new(nic, transmit, host.as_ref(), counts, last_use, issued);
+        let mut print = |line: &[u8]| print_line(*id, name, lines_left, line);
+        let ended = hpus.get(hpu).run(&self.executor, job, &mut task.packet.frame, &mut commands, &mut print);
         let issued = commands.issued;
-        match ended.exit {
-            Exit::Returned if verdicts => self.heed(task, hpu),
-            Exit::Returned | Exit::Finished | Exit::Parked => {}
-            Exit::Fault(fault) => self.note_fault(mpq, stage, binding, hpu, fault),
-        }
+        self.see_to(task, hpu, ended.exit);
         if let Some(difference) = ended.difference {
-            report(self::context(&mut self.contexts, binding.slot), stage, &difference);
+            report(self::context(&mut self.contexts, slot), stage, &difference);
         }
         (ended.exit, issued)
+    }
+
+    /// Heeds what a handler returned, and notes its fault.
+    fn see_to(&mut self, task: &mut Task<Binding, Packet>, hpu: HpuId, exit: Exit) {
+        match exit {
+            Exit::Returned if context(&mut self.contexts, task.context.slot).run.verdicts => self.heed(task, hpu),
+            Exit::Returned | Exit::Finished | Exit::Parked => {}
+            Exit::Fault(fault) => self.note_fault(task.mpq, task.stage, task.context, hpu, fault),
+        }
     }
 
     /// Does what a handler's verdict says. Of the packet that the handler had, feedback sees to it.
@@ -250,6 +344,27 @@ impl Engine {
 struct Begun<'b> {
     issued: Issued,
     translation: Option<&'b Translation>,
+}
+
+/// What there is to do after tasks in a row.
+enum Next {
+    None,
+    /// A task of another handler.
+    Other(Task<Binding, Packet>),
+    /// The last one, with what becomes of it.
+    Unusual(Task<Binding, Packet>, Exit, Issued),
+}
+
+/// The message of a task.
+#[inline]
+const fn about(task: &Task<Binding, Packet>) -> About {
+    About { flow: task.mpq.0, message: task.context.message }
+}
+
+/// Whether a handler's verdict is that all goes on as without verdicts.
+#[inline]
+fn processes(code: u32) -> bool {
+    Verdict::from_code(code).is_some_and(|verdict| verdict.fate() == Fate::Process)
 }
 
 /// What became of some tasks.

@@ -32,7 +32,7 @@ pub fn holds(test: &Test, frame: &[u8], headers: &Headers) -> bool {
 }
 
 #[inline]
-fn in_range(test: &Test, word: u32) -> bool {
+pub(crate) fn in_range(test: &Test, word: u32) -> bool {
     (test.min..=test.max).contains(&(word & test.mask))
 }
 
@@ -49,17 +49,20 @@ pub(crate) fn extent(base: Base, frame: &[u8], headers: &Headers) -> Option<(i64
     }
 }
 
+/// The four bytes at `start`, if they are among `bytes` or read as zero where they are not.
 #[inline]
-fn word(bytes: &[u8], start: i64, flags: u8) -> Option<u32> {
-    let whole = usize::try_from(start).ok().and_then(|start| bytes.get(start..start.checked_add(4)?));
+pub(crate) fn word(bytes: &[u8], start: i64, flags: u8) -> Option<u32> {
+    // What is before the first byte is far behind the last one.
+    let whole = bytes.get(start.cast_unsigned() as usize..).and_then(<[u8]>::first_chunk);
     let word = match whole {
-        Some(word) => [word[0], word[1], word[2], word[3]],
+        Some(&word) => word,
         None if flags & ZERO_BEYOND != 0 => zero_filled(bytes, start),
         None => return None,
     };
     Some(if flags & LITTLE_ENDIAN == 0 { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) })
 }
 
+#[cold]
 fn zero_filled(bytes: &[u8], start: i64) -> [u8; 4] {
     [0, 1, 2, 3].map(|i| usize::try_from(start + i).ok().and_then(|at| bytes.get(at)).copied().unwrap_or(0))
 }

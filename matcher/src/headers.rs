@@ -53,10 +53,46 @@ pub struct Headers {
 }
 
 impl Headers {
+    /// Where a [plain](Headers::plain) frame has its IP header,
+    pub(crate) const PLAIN_IP: u16 = 14;
+    /// its UDP header,
+    pub(crate) const PLAIN_L4: u16 = Self::PLAIN_IP + 20;
+    /// and its payload.
+    pub(crate) const PLAIN_PAYLOAD: u16 = Self::PLAIN_L4 + 8;
+    /// What kind of frame it is.
+    pub(crate) const PLAIN_KIND: u32 = kind(ETHERTYPE_IPV4, 4, UDP);
+
     /// Finds the headers of `frame`, which starts with the destination MAC address.
     #[must_use]
     #[inline]
     pub fn parse(frame: &[u8]) -> Self {
+        Self::plain(frame).unwrap_or_else(|| Self::parse_any(frame))
+    }
+
+    /// UDP over IPv4 without tags, options and fragments, as most frames are: all positions are known beforehand. `None` of
+    /// another frame, and of one that is cut short.
+    #[inline]
+    pub(crate) fn plain(frame: &[u8]) -> Option<Self> {
+        const LENGTH: usize = Headers::PLAIN_PAYLOAD as usize;
+        let head: &[u8; LENGTH] = frame.first_chunk()?;
+        let end = u32::from(Self::PLAIN_IP) + u32::from(u16::from_be_bytes([head[16], head[17]]));
+        let plain = [head[12], head[13], head[14], head[23]] == [8, 0, 0x45, UDP]
+            && u16::from_be_bytes([head[20], head[21]]) & IPV4_FRAGMENT == 0;
+        (plain && end >= u32::from(Self::PLAIN_PAYLOAD) && end as usize <= frame.len()).then_some(Self {
+            ethertype: ETHERTYPE_IPV4,
+            tags: 0,
+            ip: Some(Self::PLAIN_IP),
+            ip_version: 4,
+            protocol: UDP,
+            l4: Some(Self::PLAIN_L4),
+            payload: Some(Self::PLAIN_PAYLOAD),
+            end,
+            kind: Self::PLAIN_KIND,
+        })
+    }
+
+    /// As [`Headers::parse`] does, whatever the frame.
+    pub(crate) fn parse_any(frame: &[u8]) -> Self {
         let (ethertype, tags) = ethertype(frame);
         let end = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         let start = ETHERTYPE_AT + 2 + 4 * usize::from(tags);
@@ -100,8 +136,8 @@ impl Headers {
 
 /// EtherType, IP version and protocol as [`Headers::kind`] has them.
 #[inline]
-pub(crate) fn kind(ethertype: u16, ip_version: u8, protocol: u8) -> u32 {
-    u32::from(ethertype) << 16 | u32::from(ip_version) << 8 | u32::from(protocol)
+pub(crate) const fn kind(ethertype: u16, ip_version: u8, protocol: u8) -> u32 {
+    (ethertype as u32) << 16 | (ip_version as u32) << 8 | protocol as u32
 }
 
 /// What an IP header says about its packet.
@@ -225,6 +261,29 @@ mod tests {
         assert_eq!(headers.payload_of(&frame), Some(&b"abcd"[..]));
         assert_eq!((headers.ip, headers.l4, headers.payload, headers.end), (Some(14), Some(34), Some(42), 46));
         assert_eq!(headers.kind(), 0x0800_0411);
+    }
+
+    #[test]
+    fn plain_frames_are_found_to_be_what_they_are() {
+        let (mut plain, mut others) = (0, 0);
+        for byte in 12..24 {
+            for value in 0..=u8::MAX {
+                for padding in [0, 1, 14] {
+                    let mut frame = udp4(0, padding);
+                    frame[byte] = value;
+                    for len in [frame.len(), 46, 45, 42, 41] {
+                        let frame = &frame[..len.min(frame.len())];
+                        let Some(found) = Headers::plain(frame) else {
+                            others += 1;
+                            continue;
+                        };
+                        assert_eq!(found, Headers::parse_any(frame), "{frame:?}");
+                        plain += 1;
+                    }
+                }
+            }
+        }
+        assert!(plain > 100 && others > 100, "{plain} {others}");
     }
 
     #[test]

@@ -43,6 +43,14 @@ impl MessageKey {
         bytes
     }
 
+    /// Whether the keys are equal: for where it matters that this is a few instructions, not a call.
+    #[must_use]
+    #[inline]
+    pub const fn is(&self, other: &Self) -> bool {
+        let ([a, b, c, d, e, f], [u, v, w, x, y, z]) = (self.words, other.words);
+        (a ^ u) | (b ^ v) | (c ^ w) | (d ^ x) | (e ^ y) | (f ^ z) == 0
+    }
+
     const fn length(&self) -> usize {
         (self.words[WORDS - 1] >> 56) as usize
     }

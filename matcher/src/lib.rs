@@ -5,6 +5,7 @@
 //! * [`compile`]: from rules to the tests of [`spin_abi::rules`].
 //! * [`evaluate`]: those tests on a frame, as the XDP program does it.
 //! * [`key`]: which bytes name a frame's message.
+//! * `plain`: the same tests, put together anew for frames of the most common kind.
 //! * [`table`]: all contexts in order of priority; what the engine calls per frame.
 //! * [`fpspin`]: FPsPIN's rulesets as rules.
 //! * `testing` (feature of that name): random frames and rules for property tests.
@@ -65,6 +66,7 @@ pub mod fpspin;
 pub mod headers;
 pub mod key;
 mod lower;
+mod plain;
 pub mod rule;
 pub mod table;
 #[cfg(feature = "testing")]

@@ -6,6 +6,7 @@ use crate::compile::{CompileError, compile};
 use crate::evaluate::any_rule_holds;
 use crate::headers::Headers;
 use crate::key::{KeySpec, MessageKey};
+use crate::plain::PlainRules;
 use crate::rule::{Eom, Rules};
 
 /// One context's matching.
@@ -83,6 +84,8 @@ struct Context {
     end: usize,
     eom: CompiledEom,
     key: KeySpec,
+    /// Its rules and its end of message, as they are to plain frames.
+    plain: [PlainRules; 2],
 }
 
 #[derive(Clone, Debug)]
@@ -114,12 +117,17 @@ impl Table {
                 CompiledEom::When(compile(rules).map_err(|source| TableError::Eom { context, source })?)
             }
         };
+        let plain_eom = match &eom {
+            CompiledEom::Always => PlainRules::Known(true),
+            CompiledEom::When(tests) => PlainRules::new(tests),
+        };
+        let plain = [PlainRules::new(&tests), plain_eom];
         let left = MAX_TESTS - self.tests.len();
         if tests.len() > left {
             return Err(TableError::Full { context, tests: tests.len(), left });
         }
         self.tests.extend(tests);
-        self.contexts.push(Context { id: context, end: self.tests.len(), eom, key: entry.key.clone() });
+        self.contexts.push(Context { id: context, end: self.tests.len(), eom, key: entry.key.clone(), plain });
         Ok(())
     }
 
@@ -129,9 +137,20 @@ impl Table {
         &self.tests
     }
 
-    /// The first context whose rules hold for `frame`, whose headers are `headers`. Allocates nothing.
+    /// The first context whose rules hold for `frame`: as [`Table::match_frame`] finds it, and sooner for most frames.
     #[must_use]
     #[inline]
+    pub fn find_message(&self, frame: &[u8]) -> Option<Match> {
+        let Some(headers) = Headers::plain(frame) else { return self.match_frame(frame, &Headers::parse_any(frame)) };
+        let end = headers.end as usize;
+        let index = self.contexts.iter().position(|context| context.plain[0].hold(frame, end))?;
+        let context = &self.contexts[index];
+        let eom = context.plain[1].hold(frame, end);
+        Some(Match { context: context.id, index, key: context.key.extract(frame, &headers), eom })
+    }
+
+    /// The first context whose rules hold for `frame`, whose headers are `headers`. Allocates nothing.
+    #[must_use]
     pub fn match_frame(&self, frame: &[u8], headers: &Headers) -> Option<Match> {
         let index = self.find(frame, headers)?;
         let context = &self.contexts[index];

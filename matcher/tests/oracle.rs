@@ -6,7 +6,7 @@ use proptest::{collection::vec, proptest};
 use spin_abi::rules::Base;
 use spin_matcher::evaluate::any_rule_holds;
 use spin_matcher::rule::{Eom, Prefix, Range, Rules, Side, Term, Transport};
-use spin_matcher::testing::{frames, rules, terms};
+use spin_matcher::testing::{frames, plain_frames, rules, terms};
 use spin_matcher::{Headers, Table, TableEntry};
 
 /// What the documentation of a term says, word by word.
@@ -145,6 +145,15 @@ proptest! {
             let found = table.match_frame(frame, &headers);
             prop_assert_eq!(found.map(|found| (found.context, found.index, found.eom, found.key)), expected);
             prop_assert_eq!(any_rule_holds(table.tests(), frame, &headers), found.is_some());
+            prop_assert_eq!(table.find_message(frame), found);
+        }
+    }
+
+    #[test]
+    fn the_table_for_plain_frames_is_the_table(entries in entries(), frames in vec(plain_frames(), 1..30)) {
+        let table = Table::new(&entries).expect("few tests");
+        for frame in &frames {
+            prop_assert_eq!(table.find_message(frame), table.match_frame(frame, &Headers::parse(frame)));
         }
     }
 

@@ -15,7 +15,7 @@ use spin_engine::commands::{Commands, Issued};
 use spin_engine::config::Limits;
 use spin_engine::context::{Handler, LoadedImage, Slot};
 use spin_engine::counts::Counts;
-use spin_engine::hpu::{Hpu, Job};
+use spin_engine::hpu::{About, Hpu, Job};
 use spin_engine::inbound::{Arrival, Routes};
 use spin_engine::memory::{ContextMemory, ContextSizes, HpuId};
 use spin_engine::messages::Messages;
@@ -195,25 +195,25 @@ impl Bench {
 
     /// How many handlers returned.
     fn run(&mut self) -> usize {
-        let mut returned = 0;
-        for task in &mut self.tasks {
-            let job = Job {
-                handler: self.handler,
-                flow: task.mpq.0,
-                message: task.context.message,
-                l1_bytes: PACKET_WINDOW as usize,
-                image: &self.image.image,
-                translation: self.translation.as_deref(),
-                limits: self.limits,
-                isolation: Isolation::Context,
-            };
-            let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
-            let mut commands = Commands::new(nic, transmit, None, &mut self.counts, task.last_use, Issued::NOTHING);
-            let packet = &mut *task.packet.frame;
-            let ended = self.hpu.run(&self.executor, job, packet, &mut commands, &mut |_| {});
-            returned += usize::from(ended.exit == Exit::Returned);
-        }
-        returned
+        let job = Job {
+            handler: self.handler,
+            about: About { flow: 0, message: 0 },
+            l1_bytes: PACKET_WINDOW as usize,
+            image: &self.image.image,
+            translation: self.translation.as_deref(),
+            limits: self.limits,
+            isolation: Isolation::Context,
+        };
+        let (nic, transmit, tasks) = (&mut *self.nic, &mut self.transmit, &mut self.tasks);
+        let mut commands = Commands::new(nic, transmit, None, &mut self.counts, true, Issued::NOTHING);
+        self.hpu.in_a_row(&self.executor, &job, &mut commands, &mut |_| {}, |row| {
+            let ended = tasks.iter_mut().map(|task| {
+                let about = About { flow: task.mpq.0, message: task.context.message };
+                row.commands().begin(task.last_use);
+                row.run(about, &mut task.packet.frame)
+            });
+            ended.filter(|&exit| exit == Exit::Returned).count()
+        })
     }
 
     fn feed_back(&mut self) {

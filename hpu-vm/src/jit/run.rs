@@ -18,6 +18,7 @@ use crate::device::{self, CommandRegisters, Device, Trap};
 use crate::hart::Hart;
 use crate::inst::Reg;
 use crate::interp::{self, Exit};
+use crate::memory::SpaceError;
 use crate::trap::{self, Attending, TrapError, Watchdog};
 use crate::view::View;
 
@@ -96,7 +97,8 @@ impl Executor {
         let whole = task.translation.is_none_or(Translation::needs_registers) || entry.is_none();
         let simple = !whole && task.limits.instructions.is_none();
         let plain = entry.filter(|_| simple);
-        Bound { watchdog: &self.watchdog, slot, task, entry, plain, whole, device: PhantomData }
+        let device = state.device.cast();
+        Bound { watchdog: &self.watchdog, slot, task, entry, plain, whole, device, lent: PhantomData }
     }
 
     /// Runs one task: see [`Bound::run`].
@@ -129,7 +131,9 @@ pub struct Bound<'b, D> {
     plain: Option<&'b Entry>,
     /// The hart has to hold all registers when a task begins.
     whole: bool,
-    device: PhantomData<&'b mut D>,
+    /// What the slot's state has for the time of the loan.
+    device: *mut D,
+    lent: PhantomData<&'b mut D>,
 }
 
 impl<D: Device> Bound<'_, D> {
@@ -137,6 +141,23 @@ impl<D: Device> Bound<'_, D> {
     #[inline]
     pub fn describe<const N: usize>(&mut self, block: &TaskBlock, other: [(u32, u32); N]) {
         self.slot.describe(block, other);
+    }
+
+    /// Sets how many bytes of the packet window the next tasks may touch: see [`Slot::set_packet_len`].
+    ///
+    /// # Errors
+    /// [`SpaceError::NoRoom`].
+    #[inline]
+    pub fn set_packet_len(&mut self, len: u32) -> Result<(), SpaceError> {
+        self.slot.set_packet_len(len)
+    }
+
+    /// The tasks' device, between two of them.
+    #[inline]
+    pub const fn device(&mut self) -> &mut D {
+        // SAFETY: `bind` was lent it for as long as this lives, and tasks, which follow the same pointer, run while `self` is
+        // borrowed alone.
+        unsafe { &mut *self.device }
     }
 
     /// What the last task's handler returned: see [`Slot::result`].

@@ -52,8 +52,7 @@ pub fn honest_frames() -> impl Strategy<Value = Built> {
     let tag = (select(&ETHERTYPES_VLAN[..]), select(&VLANS[..]), 0..16_u16);
     let tags =
         prop_oneof![4 => Just(0..=0), 3 => Just(1..=2), 1 => Just(3..=3)].prop_flat_map(move |n| vec(tag.clone(), n));
-    let padding = prop_oneof![2 => Just(Vec::new()), 1 => vec(any::<u8>(), 0..40)];
-    (macs(), macs(), tags, networks(), padding).prop_map(|(destination, source, tags, network, padding)| {
+    (macs(), macs(), tags, networks(), padding()).prop_map(|(destination, source, tags, network, padding)| {
         let mut builder = Builder { bytes: [destination, source].concat(), headers: Headers::default() };
         for (index, &(ethertype, id, priority)) in tags.iter().enumerate() {
             builder.tag(index, ethertype, id | priority << 12);
@@ -104,12 +103,6 @@ fn networks() -> impl Strategy<Value = Network> {
 }
 
 fn transports(icmp: u8) -> impl Strategy<Value = Transport> {
-    let payload = || vec(prop_oneof![0..4_u8, any::<u8>()], 0..24);
-    let udp = (ports(), ports(), payload()).prop_map(|(source, destination, payload)| {
-        let length = u16::try_from(8 + payload.len()).unwrap_or(u16::MAX);
-        let header = [source, destination, length, 0].map(u16::to_be_bytes).concat();
-        Transport { protocol: UDP, bytes: [header, payload].concat(), header: Some(8) }
-    });
     let tcp = (ports(), ports(), 5..=15_u8, payload()).prop_map(|(source, destination, words, payload)| {
         let mut header = vec![0; 4 * usize::from(words)];
         header[..2].copy_from_slice(&source.to_be_bytes());
@@ -130,7 +123,37 @@ fn transports(icmp: u8) -> impl Strategy<Value = Transport> {
         bytes,
         header: None,
     });
-    prop_oneof![4 => udp, 2 => tcp, 2 => icmp, 1 => other]
+    prop_oneof![4 => datagrams(), 2 => tcp, 2 => icmp, 1 => other]
+}
+
+fn payload() -> impl Strategy<Value = Vec<u8>> {
+    vec(prop_oneof![0..4_u8, any::<u8>()], 0..24)
+}
+
+fn datagrams() -> impl Strategy<Value = Transport> {
+    (ports(), ports(), payload()).prop_map(|(source, destination, payload)| {
+        let length = u16::try_from(8 + payload.len()).unwrap_or(u16::MAX);
+        let header = [source, destination, length, 0].map(u16::to_be_bytes).concat();
+        Transport { protocol: UDP, bytes: [header, payload].concat(), header: Some(8) }
+    })
+}
+
+/// UDP over IPv4 without tags, options and fragments.
+pub fn plain_frames() -> impl Strategy<Value = Vec<u8>> {
+    let addresses = (select(&IPV4[..]), select(&IPV4[..]));
+    (macs(), macs(), addresses, datagrams(), padding()).prop_map(
+        |(to, from, (source, destination), transport, padding)| {
+            let mut builder = Builder { bytes: [to, from].concat(), headers: Headers::default() };
+            let (addresses, options) = ([source, destination], Vec::new());
+            let datagram = Network::V4 { addresses, options, identification: 1, flags: 0x4000, transport };
+            builder.network(&datagram, true);
+            builder.padding(&padding).bytes
+        },
+    )
+}
+
+fn padding() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![2 => Just(Vec::new()), 1 => vec(any::<u8>(), 0..40)]
 }
 
 /// A frame as it grows.

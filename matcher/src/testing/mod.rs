@@ -6,7 +6,7 @@
 mod frames;
 mod rules;
 
-pub use frames::{Built, frames, honest_frames};
+pub use frames::{Built, frames, honest_frames, plain_frames};
 pub use rules::{keys, rules, terms};
 
 use proptest::prelude::{Strategy, any};

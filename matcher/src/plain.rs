@@ -1,0 +1,73 @@
+//! The table for plain frames: UDP over IPv4 without tags, options and fragments, as most frames are.
+//!
+//! All header positions are known beforehand there. So when the table is built, tests on the kind of a frame are decided, which
+//! leaves out most rules that do not concern these frames, and the other tests get their places in the frame.
+
+use spin_abi::rules::{Base, END_OF_RULE, Test};
+
+use crate::evaluate::{in_range, word};
+use crate::headers::Headers;
+
+/// A test whose place is known.
+#[derive(Clone, Debug)]
+pub(crate) struct PlainTest {
+    /// From the frame's first byte on.
+    at: i64,
+    /// Padding counts too.
+    whole_frame: bool,
+    test: Test,
+}
+
+impl PlainTest {
+    /// `None`: it is one on the kind, which says the same of all plain frames.
+    fn new(test: Test) -> Option<Self> {
+        let at = match test.base {
+            Base::Frame => 0,
+            Base::Ip => Headers::PLAIN_IP,
+            Base::L4 => Headers::PLAIN_L4,
+            Base::Payload => Headers::PLAIN_PAYLOAD,
+            Base::Kind => return None,
+        };
+        Some(Self { at: i64::from(at) + i64::from(test.offset), whole_frame: test.base == Base::Frame, test })
+    }
+
+    /// Whether it holds for `frame`, whose packet ends at `end`, at most the frame's length.
+    #[inline]
+    fn holds(&self, frame: &[u8], end: usize) -> bool {
+        let bytes = if self.whole_frame { frame } else { frame.get(..end).unwrap_or(frame) };
+        word(bytes, self.at, self.test.flags).is_some_and(|word| in_range(&self.test, word))
+    }
+}
+
+/// Rules, as they are to plain frames.
+#[derive(Clone, Debug)]
+pub(crate) enum PlainRules {
+    /// Decided by what a plain frame is.
+    Known(bool),
+    /// The tests of each rule, one at least.
+    Tests(Vec<Vec<PlainTest>>),
+}
+
+impl PlainRules {
+    /// What `tests` say of plain frames.
+    pub(crate) fn new(tests: &[Test]) -> Self {
+        let rules = tests.split_inclusive(|test| test.flags & END_OF_RULE != 0);
+        let kind_fits = |test: &Test| test.base != Base::Kind || in_range(test, Headers::PLAIN_KIND);
+        let possible = rules.filter(|rule| rule.iter().all(kind_fits));
+        let rules: Vec<Vec<PlainTest>> =
+            possible.map(|rule| rule.iter().copied().filter_map(PlainTest::new).collect()).collect();
+        if rules.iter().any(Vec::is_empty) {
+            return Self::Known(true);
+        }
+        if rules.is_empty() { Self::Known(false) } else { Self::Tests(rules) }
+    }
+
+    /// Whether a rule holds for `frame`, which is plain and whose packet ends at `end`.
+    #[inline]
+    pub(crate) fn hold(&self, frame: &[u8], end: usize) -> bool {
+        match self {
+            Self::Known(hold) => *hold,
+            Self::Tests(rules) => rules.iter().any(|rule| rule.iter().all(|test| test.holds(frame, end))),
+        }
+    }
+}
