@@ -365,7 +365,7 @@ impl Station {
 
 impl Windows {
     /// Prepares them for a task. Returns whether nothing of earlier tasks may be left.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin<D: Device>(
         &mut self,
         bound: &mut Bound<'_, D>,
@@ -395,7 +395,7 @@ impl Windows {
     }
 
     /// Copies a packet into the window in L1, and clears what a longer one left behind it.
-    #[inline]
+    #[inline(always)]
     fn show<D: Device>(&mut self, bound: &mut Bound<'_, D>, packet: &[u8]) {
         if packet.len() != self.shown {
             self.resize(bound, packet.len());

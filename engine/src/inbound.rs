@@ -36,19 +36,11 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Finds a frame's context and message.
-    ///
-    /// # Errors
-    /// Gives back a frame that belongs to none.
+    /// A frame's context, and whether it is its message's last; `None` if it belongs to none. `key` becomes its message's.
     #[inline]
-    pub fn find(&self, frame: Frame) -> Result<Arrival, Frame> {
-        match self.table.find_message(&frame) {
-            Some(found) => {
-                let slot = self.slots[found.index];
-                Ok(Arrival { frame, slot, key: found.key, end_of_message: found.eom })
-            }
-            None => Err(frame),
-        }
+    pub fn find(&self, frame: &[u8], key: &mut MessageKey) -> Option<(Slot, bool)> {
+        let (index, end_of_message) = self.table.find(frame, key)?;
+        Some((self.slots[index], end_of_message))
     }
 }
 
@@ -85,32 +77,24 @@ impl Inbound {
         self.frames.iter().take(AHEAD).for_each(Frame::prefetch);
         self.frames.reverse();
         counts.add(Counter::RxPackets, arrived as u64);
+        counts.add(Counter::RxBytes, self.frames.iter().map(|frame| frame.len() as u64).sum());
         arrived
     }
 
-    /// Matches frames until one belongs to a context; the others go back to the NIC.
+    /// The next one.
     #[inline]
-    pub fn next(&mut self, routes: &Routes, nic: &mut dyn Queue, counts: &mut Counts) -> Option<Arrival> {
-        while let Some(frame) = self.frames.pop() {
-            if let Some(later) = self.frames.len().checked_sub(AHEAD).and_then(|index| self.frames.get(index)) {
-                later.prefetch();
-            }
-            counts.add(Counter::RxBytes, frame.len() as u64);
-            match routes.find(frame) {
-                Ok(arrival) => return Some(arrival),
-                Err(frame) => {
-                    counts.add(Counter::DropUnmatched, 1);
-                    nic.recycle(frame);
-                }
-            }
+    pub fn pop(&mut self) -> Option<Frame> {
+        let frame = self.frames.pop()?;
+        if let Some(later) = self.frames.len().checked_sub(AHEAD).and_then(|index| self.frames.get(index)) {
+            later.prefetch();
         }
-        None
+        Some(frame)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use spin_matcher::{Table, TableEntry};
+    use spin_matcher::{MessageKey, Table, TableEntry};
     use spin_nic::{Queue, Rotation};
 
     use super::Routes;
@@ -124,7 +108,8 @@ mod tests {
         let frames: Vec<_> = (1..4).map(|number| [vec![0; 14], vec![number; 46]].concat()).collect();
         let mut received = Vec::new();
         Rotation::new(&frames, 60, 0).expect("short frames").receive(&mut received, 3);
-        let found: Vec<_> = received.drain(..).map(|frame| routes.find(frame).map(|found| found.slot).ok()).collect();
+        let mut key = MessageKey::default();
+        let found: Vec<_> = received.iter().map(|frame| routes.find(frame, &mut key).map(|(slot, _)| slot)).collect();
         assert_eq!(found, [Some(Slot(7)), Some(Slot(3)), None]);
     }
 }

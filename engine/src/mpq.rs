@@ -280,19 +280,39 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     ///
     /// # Errors
     /// Gives the packet back: see [`Refused`].
-    #[inline]
     pub fn push(&mut self, mpq: MpqId, her: Her<C, P>) -> Result<(), Refused<P>> {
-        let queue = &mut self.queues[mpq.0 as usize];
-        if matches!(queue.state, State::Dying | State::Dead) && !queue.end_seen {
+        if !self.takes(mpq) {
             return Err(self.refuse(mpq, her));
         }
+        self.put(mpq, her);
+        Ok(())
+    }
+
+    /// Whether [`Mpqs::push`] would queue a HER.
+    #[must_use]
+    #[inline]
+    pub fn takes(&self, mpq: MpqId) -> bool {
+        let queue = &self.queues[mpq.0 as usize];
+        self.free != NONE && (queue.end_seen || !matches!(queue.state, State::Dying | State::Dead))
+    }
+
+    /// Queues a HER that the queue [takes](Mpqs::takes). Its parts go to their places one by one: as a whole they would be written
+    /// to memory and read back before the stores are through.
+    ///
+    /// # Panics
+    /// When the queue does not take it.
+    #[inline(always)]
+    pub fn put(&mut self, mpq: MpqId, her: Her<C, P>) {
+        let Her { latch, end_of_message, packet } = her;
         let index = self.free;
-        let Some(slot) = self.slots.get_mut(index as usize) else { return Err(Refused::Full(her.packet)) };
+        let Some(slot @ Slot { packet: None, .. }) = self.slots.get_mut(index as usize) else {
+            unreachable!("a slot that is free holds no packet")
+        };
         self.free = slot.next;
         self.free_count -= 1;
-        let owner = her.latch.context.owner();
-        self.owners[owner as usize].hers += 1;
-        *slot = Slot { packet: Some(her.packet), latch: her.latch, end_of_message: her.end_of_message, next: NONE };
+        self.owners[latch.context.owner() as usize].hers += 1;
+        (slot.packet, slot.latch, slot.end_of_message, slot.next) = (Some(packet), latch, end_of_message, NONE);
+        let queue = &mut self.queues[mpq.0 as usize];
         match self.slots.get_mut(std::mem::replace(&mut queue.tail, index) as usize) {
             Some(tail) => tail.next = index,
             None => queue.head = index,
@@ -301,16 +321,18 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             self.start_message(mpq);
         } else if !queue.end_seen {
             queue.length += 1;
-            queue.end_seen = her.end_of_message;
+            queue.end_seen = end_of_message;
             self.list_if_ready(mpq);
         }
-        Ok(())
     }
 
-    /// A packet of a message that was killed.
+    /// Why the queue does not [take](Mpqs::takes) a HER: for want of room, or it is one of a message that was killed.
     #[cold]
-    fn refuse(&mut self, mpq: MpqId, her: Her<C, P>) -> Refused<P> {
+    pub fn refuse(&mut self, mpq: MpqId, her: Her<C, P>) -> Refused<P> {
         let queue = &mut self.queues[mpq.0 as usize];
+        if queue.end_seen || !matches!(queue.state, State::Dying | State::Dead) {
+            return Refused::Full(her.packet);
+        }
         queue.end_seen = her.end_of_message;
         let over = her.end_of_message && queue.state == State::Dead;
         if over {
@@ -375,7 +397,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     }
 
     /// Takes an owner's next task, round-robin among its ready queues.
-    #[inline]
+    #[inline(always)]
     pub fn next_task(&mut self, owner: u32) -> Option<Task<C, P>> {
         let own = &mut self.owners[owner as usize];
         let mpq = MpqId(own.ready[0]);
@@ -436,7 +458,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     ///
     /// # Panics
     /// When that is violated, or no such task is in flight: a bug in the caller, never in a packet.
-    #[inline]
+    #[inline(always)]
     pub fn feedback(&mut self, mpq: MpqId, stage: Stage, packet: Option<P>) -> Feedback {
         let queue = &mut self.queues[mpq.0 as usize];
         assert!(queue.in_flight > 0, "feedback for a queue with nothing in flight");

@@ -78,6 +78,13 @@ impl Owned for Binding {
     }
 }
 
+/// When a batch arrived.
+#[derive(Clone, Copy)]
+struct Moment {
+    time: Duration,
+    stamp: Stamp,
+}
+
 /// Where an engine's packets come from.
 #[derive(Debug)]
 pub(crate) enum Source {
@@ -270,17 +277,29 @@ impl Engine {
     /// Returns how many there were.
     fn admit_batch(&mut self, now: Duration) -> usize {
         let before = self.kept_back();
+        let now = Moment { time: now, stamp: Stamp::at(now) };
         if let Some(arrival) = self.waiting.take() {
-            self.admit(arrival, now);
+            self.admit(arrival.frame, arrival.slot, &arrival.key, arrival.end_of_message, now);
         }
-        let mut handed = 0;
+        let (mut handed, mut key) = (0, MessageKey::default());
         for _ in 0..self.mpqs.room().min(BATCH) {
             if self.waiting.is_some() {
                 break;
             }
-            let Some(arrival) = self.next_arrival() else { break };
-            handed += usize::from(matches!(self.source, Source::Handover(_)));
-            self.admit(arrival, now);
+            match &mut self.source {
+                Source::Nic(inbound) => {
+                    let Some(frame) = inbound.pop() else { break };
+                    match self.routes.find(&frame, &mut key) {
+                        Some((slot, end_of_message)) => self.admit(frame, slot, &key, end_of_message, now),
+                        None => self.drop_frame(frame, Counter::DropUnmatched),
+                    }
+                }
+                Source::Handover(arrivals) => {
+                    let Some(arrival) = arrivals.pop() else { break };
+                    handed += 1;
+                    self.admit(arrival.frame, arrival.slot, &arrival.key, arrival.end_of_message, now);
+                }
+            }
         }
         before + handed - self.kept_back()
     }
@@ -291,43 +310,54 @@ impl Engine {
         received + usize::from(self.waiting.is_some())
     }
 
-    /// The next frame that belongs to a context.
+    /// Queues a frame with its message.
     #[inline]
-    fn next_arrival(&mut self) -> Option<Arrival> {
-        match &mut self.source {
-            Source::Nic(inbound) => inbound.next(&self.routes, &mut *self.nic, &mut self.counts),
-            Source::Handover(arrivals) => arrivals.pop(),
+    fn admit(&mut self, frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
+        let Context { share, predecessor, .. } = context(&mut self.contexts, slot);
+        if self.mpqs.held(slot.0) < share.unquestioned && predecessor.is_none() {
+            self.enqueue(frame, slot, key, end_of_message, now);
+        } else {
+            self.admit_perhaps(Arrival { frame, slot, key: *key, end_of_message }, now);
         }
     }
 
-    /// Queues an arrival with its message.
-    #[inline]
-    fn admit(&mut self, arrival: Arrival, now: Duration) {
-        let Context { share, predecessor, .. } = context(&mut self.contexts, arrival.slot);
-        let questioned = self.mpqs.held(arrival.slot.0) >= share.unquestioned || predecessor.is_some();
-        let arrival = if questioned { self.question(arrival, now) } else { Some(arrival) };
-        let Some(Arrival { frame, slot, key, end_of_message }) = arrival else { return };
-        let Some(mpq) = self.queue_for(slot, key, now) else {
+    #[cold]
+    fn admit_perhaps(&mut self, arrival: Arrival, now: Moment) {
+        if let Some(Arrival { frame, slot, key, end_of_message }) = self.question(arrival, now) {
+            self.enqueue(frame, slot, &key, end_of_message, now);
+        }
+    }
+
+    /// Queues a frame for which there is room.
+    #[inline(always)]
+    fn enqueue(&mut self, frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
+        let Some(mpq) = self.queue_for(slot, key, now.time) else {
             return self.drop_frame(frame, Counter::DropNoMpq);
         };
         self.admitted += 1;
         let context = context(&mut self.contexts, slot);
         let latch = Latch {
-            context: Binding { slot, home: home(&self.clusters, &key), message: self.admitted },
+            context: Binding { slot, home: home(&self.clusters, key), message: self.admitted },
             header: context.handler(Stage::Header).is_some(),
             completion: context.handler(Stage::Completion).is_some(),
         };
-        let packet = Packet { frame, arrived: Stamp::at(now), passes: false };
-        match self.mpqs.push(mpq, Her { latch, end_of_message, packet }) {
-            Ok(()) => context.counts.add(Counter::Matched, 1),
-            Err(refused) => self.refuse(mpq, slot, refused),
+        let her = |frame| {
+            let packet = Packet { frame, arrived: now.stamp, passes: false };
+            Her { latch, end_of_message, packet }
+        };
+        if self.mpqs.takes(mpq) {
+            self.mpqs.put(mpq, her(frame));
+            context.counts.add(Counter::Matched, 1);
+        } else {
+            let refused = self.mpqs.refuse(mpq, her(frame));
+            self.refuse(mpq, slot, refused);
         }
     }
 
     /// An arrival for a context that has much of its share of the packet buffer, or all of it, or that has taken the place of
     /// another one, whose message it may be. Returns the arrival if it is to be queued all the same.
     #[cold]
-    fn question(&mut self, mut arrival: Arrival, now: Duration) -> Option<Arrival> {
+    fn question(&mut self, mut arrival: Arrival, now: Moment) -> Option<Arrival> {
         arrival.slot = self.begun_by(&arrival);
         let context = context(&mut self.contexts, arrival.slot);
         let held = self.mpqs.held(arrival.slot.0);
@@ -346,7 +376,7 @@ impl Engine {
                 return Some(arrival);
             }
             Full::Kill => {
-                if let Some(mpq) = self.queue_for(arrival.slot, arrival.key, now) {
+                if let Some(mpq) = self.queue_for(arrival.slot, &arrival.key, now.time) {
                     self.kill(mpq, arrival.slot, Gone::Killed);
                     return Some(arrival);
                 }
@@ -426,16 +456,19 @@ impl Engine {
     }
 
     /// The message's queue. When all are taken, an open message that has nothing queued may [give way](Messages::victim).
-    fn queue_for(&mut self, slot: Slot, key: MessageKey, now: Duration) -> Option<MpqId> {
-        if let Some(mpq) = self.messages.queue(slot, &key, now) {
-            return Some(mpq);
-        }
+    #[inline]
+    fn queue_for(&mut self, slot: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
+        self.messages.queue(slot, key, now).or_else(|| self.take_over(slot, key, now))
+    }
+
+    #[cold]
+    fn take_over(&mut self, slot: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
         let victim = self.messages.victim(slot, now, |mpq| self.mpqs.is_quiescent(mpq))?;
         if let Some(binding) = self.mpqs.context(victim) {
             self.tell(binding.slot, victim, Counter::MessagesEvicted, What::Evicted);
         }
         self.end(victim);
-        self.messages.queue(slot, &key, now)
+        self.messages.queue(slot, key, now)
     }
 
     /// Monitoring: looks at some queues, and ends the open messages among them whose next packet has not come for longer
@@ -511,6 +544,7 @@ impl Engine {
         self.nic.flush()
     }
 
+    #[cold]
     fn drop_frame(&mut self, frame: Frame, cause: Counter) {
         self.counts.add(cause, 1);
         self.nic.recycle(frame);

@@ -9,7 +9,7 @@ use spin_nic::{Bell, Frame, NicError, Queue};
 
 use crate::counts::Counts;
 use crate::handover::{Arrivals, Back, Lane, LaneQueue, lane};
-use crate::inbound::{BATCH, Inbound, Routes};
+use crate::inbound::{Arrival, BATCH, Inbound, Routes};
 use crate::pipeline::TRANSMIT_BACKLOG;
 use crate::statistics::Statistics;
 
@@ -99,9 +99,15 @@ impl Receiver {
             return 0;
         }
         let arrived = self.inbound.receive(&mut *self.nic, room, &mut self.counts);
-        while let Some(arrival) = self.inbound.next(&self.routes, &mut *self.nic, &mut self.counts) {
-            let lane = home(&arrival.key, self.lanes.len());
-            self.lanes[lane].staged.push(arrival);
+        let mut key = MessageKey::default();
+        while let Some(frame) = self.inbound.pop() {
+            let Some((slot, end_of_message)) = self.routes.find(&frame, &mut key) else {
+                self.counts.add(Counter::DropUnmatched, 1);
+                self.nic.recycle(frame);
+                continue;
+            };
+            let lane = home(&key, self.lanes.len());
+            self.lanes[lane].staged.push(Arrival { frame, slot, key, end_of_message });
         }
         arrived
     }

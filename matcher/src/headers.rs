@@ -53,7 +53,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Where a [plain](Headers::plain) frame has its IP header,
+    /// Where a [plain](Headers::plain_end) frame has its IP header,
     pub(crate) const PLAIN_IP: u16 = 14;
     /// its UDP header,
     pub(crate) const PLAIN_L4: u16 = Self::PLAIN_IP + 20;
@@ -66,19 +66,24 @@ impl Headers {
     #[must_use]
     #[inline]
     pub fn parse(frame: &[u8]) -> Self {
-        Self::plain(frame).unwrap_or_else(|| Self::parse_any(frame))
+        Self::plain_end(frame).map_or_else(|| Self::parse_any(frame), Self::plain)
     }
 
-    /// UDP over IPv4 without tags, options and fragments, as most frames are: all positions are known beforehand. `None` of
-    /// another frame, and of one that is cut short.
+    /// Where the packet ends of a frame that has UDP over IPv4 without tags, options and fragments, as most have: all positions
+    /// are known beforehand. `None` of another frame, and of one that is cut short.
     #[inline]
-    pub(crate) fn plain(frame: &[u8]) -> Option<Self> {
+    pub(crate) fn plain_end(frame: &[u8]) -> Option<u32> {
         const LENGTH: usize = Headers::PLAIN_PAYLOAD as usize;
         let head: &[u8; LENGTH] = frame.first_chunk()?;
         let end = u32::from(Self::PLAIN_IP) + u32::from(u16::from_be_bytes([head[16], head[17]]));
         let plain = [head[12], head[13], head[14], head[23]] == [8, 0, 0x45, UDP]
             && u16::from_be_bytes([head[20], head[21]]) & IPV4_FRAGMENT == 0;
-        (plain && end >= u32::from(Self::PLAIN_PAYLOAD) && end as usize <= frame.len()).then_some(Self {
+        (plain && end >= u32::from(Self::PLAIN_PAYLOAD) && end as usize <= frame.len()).then_some(end)
+    }
+
+    /// The headers of a [plain](Headers::plain_end) frame whose packet ends at `end`.
+    pub(crate) const fn plain(end: u32) -> Self {
+        Self {
             ethertype: ETHERTYPE_IPV4,
             tags: 0,
             ip: Some(Self::PLAIN_IP),
@@ -88,7 +93,7 @@ impl Headers {
             payload: Some(Self::PLAIN_PAYLOAD),
             end,
             kind: Self::PLAIN_KIND,
-        })
+        }
     }
 
     /// As [`Headers::parse`] does, whatever the frame.
@@ -273,11 +278,11 @@ mod tests {
                     frame[byte] = value;
                     for len in [frame.len(), 46, 45, 42, 41] {
                         let frame = &frame[..len.min(frame.len())];
-                        let Some(found) = Headers::plain(frame) else {
+                        let Some(end) = Headers::plain_end(frame) else {
                             others += 1;
                             continue;
                         };
-                        assert_eq!(found, Headers::parse_any(frame), "{frame:?}");
+                        assert_eq!(Headers::plain(end), Headers::parse_any(frame), "{frame:?}");
                         plain += 1;
                     }
                 }

@@ -85,8 +85,7 @@ impl MessageKey {
         fold(hash, 0x8ebc_6af0_9c88_c6e3)
     }
 
-    /// The key of a flow of TCP or UDP over untagged IPv4, which most are; `None` of another one. See [`push_flow`] for the
-    /// bytes.
+    /// The key of a flow of TCP or UDP over untagged IPv4, which most are; `None` of another one.
     #[inline]
     fn common_flow(frame: &[u8], headers: &Headers) -> Option<Self> {
         let Headers { tags: 0, ip_version: 4, protocol: TCP | UDP, ip: Some(ip), l4: Some(l4), .. } = *headers else {
@@ -96,12 +95,18 @@ impl MessageKey {
         if u32::from(l4) + 4 > headers.end {
             return None;
         }
-        let (addresses, ports) = (u64::from_le_bytes(addresses), u32::from_le_bytes(ports));
-        let shape = 4 | 1 << 5;
-        let first = shape | addresses << 8;
-        let second = addresses >> 56 | u64::from(headers.protocol) << 8 | u64::from(ports) << 16;
-        Some(Self { words: [first, second, 0, 0, 0, 14 << 56] })
+        Some(Self { words: common_flow(addresses, headers.protocol, ports) })
     }
+}
+
+/// The words of the key of a flow of TCP or UDP over untagged IPv4: see [`push_flow`] for the bytes.
+#[inline]
+const fn common_flow(addresses: [u8; 8], protocol: u8, ports: [u8; 4]) -> [u64; WORDS] {
+    let (addresses, ports) = (u64::from_le_bytes(addresses), u32::from_le_bytes(ports));
+    let shape = 4 | 1 << 5;
+    let first = shape | addresses << 8;
+    let second = addresses >> 56 | (protocol as u64) << 8 | (ports as u64) << 16;
+    [first, second, 0, 0, 0, 14 << 56]
 }
 
 impl core::fmt::Debug for MessageKey {
@@ -242,6 +247,22 @@ impl KeySpec {
         self.build(frame, headers)
     }
 
+    /// The same, of a [plain](Headers::plain_end) frame whose packet ends at `end`.
+    #[inline]
+    pub(crate) fn extract_plain(&self, frame: &[u8], end: u32, key: &mut MessageKey) {
+        const ADDRESSES: usize = Headers::PLAIN_IP as usize + 12;
+        if self.flow
+            && self.parts.is_empty()
+            && let Some(addresses) = chunk::<8>(frame, ADDRESSES)
+            && let Some(ports) = chunk::<4>(frame, Headers::PLAIN_L4.into())
+        {
+            key.words = common_flow(addresses, UDP, ports);
+        } else {
+            *key = self.build(frame, &Headers::plain(end));
+        }
+    }
+
+    #[inline(never)]
     fn build(&self, frame: &[u8], headers: &Headers) -> MessageKey {
         let mut key = Builder { bytes: [0; CAPACITY + 1] };
         if self.flow {

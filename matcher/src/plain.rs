@@ -10,11 +10,12 @@ use crate::headers::Headers;
 
 /// A test whose place is known.
 #[derive(Clone, Debug)]
-pub(crate) struct PlainTest {
+struct PlainTest {
     /// From the frame's first byte on.
     at: i64,
     /// Padding counts too.
     whole_frame: bool,
+    /// The last one of its rule is marked as such.
     test: Test,
 }
 
@@ -41,33 +42,46 @@ impl PlainTest {
 
 /// Rules, as they are to plain frames.
 #[derive(Clone, Debug)]
-pub(crate) enum PlainRules {
-    /// Decided by what a plain frame is.
-    Known(bool),
-    /// The tests of each rule, one at least.
-    Tests(Vec<Vec<PlainTest>>),
+pub(crate) struct PlainRules {
+    /// One of them holds, whatever is in the frame.
+    always: bool,
+    /// Those of each rule that may hold, one at least.
+    tests: Vec<PlainTest>,
 }
 
 impl PlainRules {
+    /// For all plain frames.
+    pub(crate) const ALWAYS: Self = Self { always: true, tests: Vec::new() };
+
     /// What `tests` say of plain frames.
     pub(crate) fn new(tests: &[Test]) -> Self {
-        let rules = tests.split_inclusive(|test| test.flags & END_OF_RULE != 0);
         let kind_fits = |test: &Test| test.base != Base::Kind || in_range(test, Headers::PLAIN_KIND);
-        let possible = rules.filter(|rule| rule.iter().all(kind_fits));
-        let rules: Vec<Vec<PlainTest>> =
-            possible.map(|rule| rule.iter().copied().filter_map(PlainTest::new).collect()).collect();
-        if rules.iter().any(Vec::is_empty) {
-            return Self::Known(true);
+        let mut all = Vec::new();
+        for rule in tests.split_inclusive(|test| test.flags & END_OF_RULE != 0) {
+            if !rule.iter().all(kind_fits) {
+                continue;
+            }
+            let mut left: Vec<PlainTest> = rule.iter().copied().filter_map(PlainTest::new).collect();
+            let Some(last) = left.last_mut() else { return Self::ALWAYS };
+            last.test.flags |= END_OF_RULE;
+            all.append(&mut left);
         }
-        if rules.is_empty() { Self::Known(false) } else { Self::Tests(rules) }
+        Self { always: false, tests: all }
     }
 
     /// Whether a rule holds for `frame`, which is plain and whose packet ends at `end`.
     #[inline]
     pub(crate) fn hold(&self, frame: &[u8], end: usize) -> bool {
-        match self {
-            Self::Known(hold) => *hold,
-            Self::Tests(rules) => rules.iter().any(|rule| rule.iter().all(|test| test.holds(frame, end))),
+        let mut all = true;
+        for test in &self.tests {
+            all = all && test.holds(frame, end);
+            if test.test.flags & END_OF_RULE != 0 {
+                if all {
+                    return true;
+                }
+                all = true;
+            }
         }
+        self.always
     }
 }

@@ -84,8 +84,10 @@ struct Context {
     end: usize,
     eom: CompiledEom,
     key: KeySpec,
-    /// Its rules and its end of message, as they are to plain frames.
-    plain: [PlainRules; 2],
+    /// Its rules, as they are to plain frames,
+    plain_rules: PlainRules,
+    /// and its end of message.
+    plain_eom: PlainRules,
 }
 
 #[derive(Clone, Debug)]
@@ -118,16 +120,23 @@ impl Table {
             }
         };
         let plain_eom = match &eom {
-            CompiledEom::Always => PlainRules::Known(true),
+            CompiledEom::Always => PlainRules::ALWAYS,
             CompiledEom::When(tests) => PlainRules::new(tests),
         };
-        let plain = [PlainRules::new(&tests), plain_eom];
+        let plain_rules = PlainRules::new(&tests);
         let left = MAX_TESTS - self.tests.len();
         if tests.len() > left {
             return Err(TableError::Full { context, tests: tests.len(), left });
         }
         self.tests.extend(tests);
-        self.contexts.push(Context { id: context, end: self.tests.len(), eom, key: entry.key.clone(), plain });
+        self.contexts.push(Context {
+            id: context,
+            end: self.tests.len(),
+            eom,
+            key: entry.key.clone(),
+            plain_rules,
+            plain_eom,
+        });
         Ok(())
     }
 
@@ -137,22 +146,30 @@ impl Table {
         &self.tests
     }
 
-    /// The first context whose rules hold for `frame`: as [`Table::match_frame`] finds it, and sooner for most frames.
+    /// The first context whose rules hold for `frame`: what [`Table::match_frame`] finds, sooner for most frames. `key` becomes
+    /// that of its message. Returns its place in the table, and whether the frame is the message's last.
     #[must_use]
     #[inline]
-    pub fn find_message(&self, frame: &[u8]) -> Option<Match> {
-        let Some(headers) = Headers::plain(frame) else { return self.match_frame(frame, &Headers::parse_any(frame)) };
-        let end = headers.end as usize;
-        let index = self.contexts.iter().position(|context| context.plain[0].hold(frame, end))?;
+    pub fn find(&self, frame: &[u8], key: &mut MessageKey) -> Option<(usize, bool)> {
+        let Some(end) = Headers::plain_end(frame) else { return self.find_any(frame, key) };
+        let packet_end = end as usize;
+        let index = self.contexts.iter().position(|context| context.plain_rules.hold(frame, packet_end))?;
         let context = &self.contexts[index];
-        let eom = context.plain[1].hold(frame, end);
-        Some(Match { context: context.id, index, key: context.key.extract(frame, &headers), eom })
+        context.key.extract_plain(frame, end, key);
+        Some((index, context.plain_eom.hold(frame, packet_end)))
+    }
+
+    #[inline(never)]
+    fn find_any(&self, frame: &[u8], key: &mut MessageKey) -> Option<(usize, bool)> {
+        let found = self.match_frame(frame, &Headers::parse_any(frame))?;
+        *key = found.key;
+        Some((found.index, found.eom))
     }
 
     /// The first context whose rules hold for `frame`, whose headers are `headers`. Allocates nothing.
     #[must_use]
     pub fn match_frame(&self, frame: &[u8], headers: &Headers) -> Option<Match> {
-        let index = self.find(frame, headers)?;
+        let index = self.first(frame, headers)?;
         let context = &self.contexts[index];
         let eom = match &context.eom {
             CompiledEom::Always => true,
@@ -162,7 +179,7 @@ impl Table {
     }
 
     #[inline]
-    fn find(&self, frame: &[u8], headers: &Headers) -> Option<usize> {
+    fn first(&self, frame: &[u8], headers: &Headers) -> Option<usize> {
         let mut start = 0;
         self.contexts.iter().position(|context| {
             let tests = &self.tests[start..context.end];

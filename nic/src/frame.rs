@@ -168,6 +168,12 @@ impl Frame {
         self.meta = self.meta.with(HEADROOM, 0);
     }
 
+    /// The same, with `len` bytes of what its chunk held before; with none if there is no room for so many.
+    #[inline]
+    pub(crate) fn reset_to(&mut self, len: usize) {
+        self.meta = self.meta.with(HEADROOM, if len <= CAPACITY { len } else { 0 });
+    }
+
     /// Whether it belongs to a pool.
     #[inline]
     pub(crate) fn is_of(&self, pool: PoolId) -> bool {

@@ -120,10 +120,8 @@ impl Queue for Rotation {
 
     fn recycle(&mut self, mut frame: Frame) {
         if frame.is_of(self.pool) {
-            frame.reset();
-            if frame.set_len(self.len).is_ok() {
-                self.arriving.push_back(frame);
-            }
+            frame.reset_to(self.len);
+            self.arriving.push_back(frame);
         } else if frame.is_of(self.spare_pool) {
             frame.reset();
             self.spare.push(frame);

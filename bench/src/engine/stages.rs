@@ -22,7 +22,7 @@ use spin_engine::messages::Messages;
 use spin_engine::mpq::{Her, Latch, Mpqs, Stage, Task};
 use spin_engine::pipeline::{Binding, Packet};
 use spin_engine::stamp::Stamp;
-use spin_matcher::{Table, TableEntry};
+use spin_matcher::{MessageKey, Table, TableEntry};
 use spin_nic::{Frame, Queue};
 
 use super::case::Case;
@@ -163,13 +163,14 @@ impl Bench {
     }
 
     fn find(&mut self) {
+        let mut key = MessageKey::default();
         while let Some(frame) = self.received.pop() {
             if let Some(later) = self.received.len().checked_sub(AHEAD).and_then(|index| self.received.get(index)) {
                 later.prefetch();
             }
-            match self.routes.find(frame) {
-                Ok(arrival) => self.arrivals.push(arrival),
-                Err(frame) => self.nic.recycle(frame),
+            match self.routes.find(&frame, &mut key) {
+                Some((slot, end_of_message)) => self.arrivals.push(Arrival { frame, slot, key, end_of_message }),
+                None => self.nic.recycle(frame),
             }
         }
     }
