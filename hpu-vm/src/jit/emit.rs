@@ -30,7 +30,7 @@ use crate::csr::Csr;
 use crate::decode::Decoded;
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::accesses::{self, Accesses};
-use crate::jit::enter::Begins;
+use crate::jit::enter::{self, Begins};
 use crate::jit::facts::{Facts, Known, Regs};
 use crate::jit::options::{Atomics, Options};
 use crate::jit::plan::{self, BlockId, Plan};
@@ -78,7 +78,7 @@ pub(super) const TRUSTED: MemFlagsData = MemFlagsData::trusted();
 /// Access to guest memory: any alignment, may fault.
 pub(super) const GUEST: MemFlagsData = MemFlagsData::new();
 
-/// Builds the function of a plan: of state, sp, a0 and tp.
+/// Builds the function of a plan: of state, sp, a0 and tp, to whether the handler returned.
 pub(crate) fn function(
     isa: &dyn TargetIsa,
     code: &Code,
@@ -90,6 +90,7 @@ pub(crate) fn function(
     let mut signature = ir::Signature::new(isa.default_call_conv());
     signature.params.push(AbiParam::new(I64));
     signature.params.extend([AbiParam::new(I32); 3]);
+    signature.returns.push(AbiParam::new(I64));
     let mut function = ir::Function::with_name_signature(ir::UserFuncName::default(), signature);
     let builder = FunctionBuilder::new(&mut function, context);
     let mut emitter = Emitter::new(builder, code, plan, facts, options);
@@ -330,13 +331,15 @@ impl<'a> Emitter<'a> {
         // Not of the body: a thread in an epilogue must not be sent to another.
         self.builder.switch_to_block(self.returned);
         self.builder.set_srcloc(SourceLoc::new(RETURNED));
-        let code = self.builder.ins().iconst(I32, i64::from(Left::Returned as u32));
-        self.store_state(code, offset_of!(State, exit));
-        self.builder.ins().return_(&[]);
+        let returned = self.builder.ins().iconst(I64, enter::RETURNED.cast_signed());
+        self.builder.ins().return_(&[returned]);
 
         self.builder.switch_to_block(self.fault_return);
         self.builder.set_srcloc(SourceLoc::new(FAULT_RETURN));
-        self.builder.ins().return_(&[]);
+        // Not a constant: equal ones are one, at the first one's place in the source, and so it would be skipped by who comes
+        // here from a fault. The stack pointer is the one value at hand that is not 0.
+        let left = self.builder.ins().get_stack_pointer(I64);
+        self.builder.ins().return_(&[left]);
     }
 
     /// Ends the block by leaving the function.

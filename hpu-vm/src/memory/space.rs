@@ -50,6 +50,8 @@ pub struct Space {
     /// In a box, since running code refers to it.
     layout: Box<Layout>,
     l2: Option<Arc<L2Window>>,
+    /// Bytes of the L2 window that the view has.
+    l2_len: u32,
     _seat: Seat,
 }
 
@@ -60,7 +62,7 @@ impl Space {
     /// [`SpaceError::TooMany`], [`SpaceError::System`].
     pub fn new() -> Result<Self, SpaceError> {
         let seat = Seat::take()?;
-        Ok(Self { view: View::new(), layout: Box::new(Layout::new()?), l2: None, _seat: seat })
+        Ok(Self { view: View::new(), layout: Box::new(Layout::new()?), l2: None, l2_len: 0, _seat: seat })
     }
 
     /// Shows `len` bytes at `offset` of `region` at `guest_base`. The view has exactly these bytes; translated code can
@@ -142,7 +144,11 @@ impl Space {
     /// [`SpaceError::NoRoom`].
     #[inline]
     pub fn set_len(&mut self, kind: RegionKind, len: u32) -> Result<(), SpaceError> {
-        self.view.set_len(kind, len).ok_or(SpaceError::NoRoom { kind, len })
+        self.view.set_len(kind, len).ok_or(SpaceError::NoRoom { kind, len })?;
+        if kind == RegionKind::L2Packet {
+            self.l2_len = len;
+        }
+        Ok(())
     }
 
     /// Runs a task for which `packet` is in the L2 window, as long as it is and up to [`PACKET_WINDOW`] bytes of it.
@@ -156,11 +162,13 @@ impl Space {
         #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
         let len = packet.len().min(PACKET_WINDOW as usize) as u32;
         let (layout, view) = (&*self.layout, &mut self.view);
-        // The window was pushed with room for this.
-        let _ = view.set_len(RegionKind::L2Packet, len);
-        let result = Offered::during(window, packet, || task(layout, view));
-        let _ = self.view.set_len(RegionKind::L2Packet, 0);
-        result
+        // What is left from the task before is of no use to anybody: without an offer no access finds a packet.
+        if self.l2_len != len {
+            self.l2_len = len;
+            // The window was pushed with room for this.
+            let _ = view.set_len(RegionKind::L2Packet, len);
+        }
+        Offered::during(window, packet, || task(layout, view))
     }
 
     /// Whether any task read the packet in L2 so far.
