@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Shows that the engine neither allocates, nor enters the kernel, nor reads a clock or locks per packet, and fails if it does.
-# Counts, not timings: of two runs that differ in their number of packets alone.
+# Counts, not timings: of two runs that differ in their number of packets alone. By the program's own allocator, by strace, by a
+# library that is loaded before the C library's, and by callgrind.
 set -euo pipefail
 
 proof=${SPIN_BENCH_PROOF:-target/release/spin-bench-proof}
@@ -49,4 +50,39 @@ for name in clock_gettime pthread_mutex_lock malloc; do
     if [ $name = clock_gettime ]; then most=$((turns * 6)); else most=100; fi
     check "$name in $turns turns" $(($(field "$name" "$many") - $(field "$name" "$few"))) "$most"
 done
+
+few=${FEW:-5000}
+more=${MORE:-25000}
+echo "Calls by callgrind, by which $more packets exceed $few"
+here=$(dirname "$0")
+# profile PACKETS: what was called how often. Handlers' code is made while it runs.
+profile() {
+    valgrind --tool=callgrind --smc-check=all-non-file --demangle=no --callgrind-out-file="$folder/profile" \
+        "$proof" --warm-up 5000 --packets "$1" 2>"$folder/valgrind" || { cat "$folder/valgrind" >&2; return 1; }
+    awk -f "$here/calls.awk" "$folder/profile" >"$folder/calls-$1"
+}
+# called PATTERN PACKETS: calls of all functions whose names match.
+called() { awk -v pattern="$1" '$2 ~ pattern { sum += $1 } END { print sum + 0 }' "$folder/calls-$2"; }
+much=$(profile "$more")
+little=$(profile "$few")
+turns=$(($(field turns "$much") - $(field turns "$little")))
+packets=$(($(field packets "$much") - $(field packets "$little")))
+# As it must: each packet's handler is run.
+runs=$(($(called '3hpu3Hpu3run' "$more") - $(called '3hpu3Hpu3run' "$few")))
+check "packets whose handler was not seen to run" $((packets - runs)) 0
+for name in clock_gettime pthread_mutex_lock malloc; do
+    case $name in
+    clock_gettime) most=$((turns * 6)) pattern='^(__)?clock_gettime' ;;
+    # The engine's own locks are not the C library's.
+    pthread_mutex_lock) most=10 pattern='pthread_mutex_lock|sync.*(mutex|Mutex|RwLock|rwlock).*lock' ;;
+    # Setting up takes as many whatever the packets; what hashes at random may differ by some.
+    malloc) most=10 pattern='^(malloc|calloc|realloc|memalign|posix_memalign)$' ;;
+    esac
+    check "$name in $turns turns" $(($(called "$pattern" "$more") - $(called "$pattern" "$few"))) "$most"
+done
+# The counter itself is an instruction: functions that have it, of those that ran.
+objdump -d --no-show-raw-insn "$proof" |
+    awk '/^[0-9a-f]+ </ { name = $2 } /\trdtscp?/ { print name }' | tr -d '<>:' | sort -u >"$folder/rdtsc"
+awk '{ print $2 }' "$folder/calls-$more" | sed "s/'.*//" | sort -u >"$folder/ran"
+check "functions with rdtsc, $(wc -l <"$folder/rdtsc") in the program, that ran" "$(comm -12 "$folder/rdtsc" "$folder/ran" | wc -l)" 0
 exit "$failed"

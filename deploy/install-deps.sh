@@ -27,7 +27,7 @@ if [ "$(id -u)" = 0 ] && [ "${NIC:-veth}" = veth ]; then
     )
 fi
 test=("${demo[@]}" "command:qemu-riscv32 qemu-user")
-bench=("${build[@]}" "command:strace strace")
+bench=("${build[@]}" "command:strace strace" "command:valgrind valgrind" "command:objdump binutils")
 
 case $purpose in
     build) needs=("${build[@]}") ;;

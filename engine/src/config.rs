@@ -37,7 +37,7 @@ pub struct File {
     /// Where to serve metrics for Prometheus: `ADDRESS:PORT` or `unix:PATH`. Default: nowhere. Nobody is asked who they are:
     /// an address that others reach shows them all counters, and names of contexts.
     pub metrics: Option<String>,
-    /// What to do when there is nothing to do. Default `sleep`.
+    /// What to do when there is nothing to do: `spin`, `adaptive` or `sleep`. Default `adaptive`.
     pub idle: Option<Idle>,
     /// Attach the XDP program in this mode. Default `auto`.
     pub xdp_mode: Option<XdpMode>,
@@ -77,14 +77,17 @@ impl Preset {
     }
 }
 
-/// What the engine's thread does when no packet waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+/// What the engine's threads do when no packet waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Idle {
-    /// Sleep in the kernel until a packet comes: some 30 µs of latency, no core burnt.
-    Sleep,
-    /// Keep polling: lowest latency, one core busy.
+    /// Keep polling: lowest latency, a core busy for each thread. For cores that have nothing else to do.
     Spin,
+    /// Poll while packets flow, and sleep when none came for a while: only the first one after that waits for a wake-up.
+    #[default]
+    Adaptive,
+    /// Sleep in the kernel as soon as there is nothing to do: least processor time, and a wake-up for most packets.
+    Sleep,
 }
 
 /// How the engine's threads share the work.
@@ -320,7 +323,7 @@ impl TryFrom<File> for Config {
             socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
             socket_mode: file.socket_mode.map_or(Ok(0o660), |text| octal(&text))?,
             metrics: file.metrics.map(|text| text.parse()).transpose()?,
-            idle: file.idle.unwrap_or(Idle::Sleep),
+            idle: file.idle.unwrap_or_default(),
             xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
             cores: file.cores,
             mode: file.mode,
@@ -415,7 +418,7 @@ mod tests {
         let config = config(include_str!("../../deploy/spind.toml")).unwrap();
         assert_eq!(config.limits, Limits::default());
         assert_eq!(config.machine, Machine::PSPIN);
-        assert_eq!((config.idle, config.xdp_mode, config.socket_mode), (Idle::Sleep, XdpMode::Auto, 0o660));
+        assert_eq!((config.idle, config.xdp_mode, config.socket_mode), (Idle::Adaptive, XdpMode::Auto, 0o660));
         assert_eq!(config.engine, Engine::Jit);
         assert_eq!(config.contexts.len(), 2);
     }

@@ -1,6 +1,5 @@
 //! spind: opens the NIC, starts the engine's threads, and carries out applications' requests until the end.
 
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,12 +13,11 @@ use spin_nic::pcap::PcapQueue;
 use spin_nic::{NicError, Queue};
 
 use crate::capabilities;
-use crate::config::{Config, Limits, Mode as Threads, Nic, StaticContext, XdpMode};
-use crate::inbound::Routes;
+use crate::config::{Config, Mode as Threads, Nic, StaticContext, XdpMode};
+use crate::fleet::{Changed, ClusterThread, Fleet};
 use crate::install::{InstallError, Prepared, User};
 use crate::loader::Loader;
 use crate::memory::saturate;
-use crate::pipeline::Engine;
 use crate::privileges;
 use crate::receiver::Receiver;
 use crate::replay::replay;
@@ -29,6 +27,8 @@ use crate::threads::{Common, Feed, Part, Worker};
 
 /// Frames in flight between the two ends of the loopback NIC.
 const LOOPBACK_FRAMES: usize = 1024;
+/// Requests that are answered together.
+const TOGETHER: usize = 64;
 /// Longest wait for a request: how late a signal that arrives just before it can be noticed.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
@@ -71,23 +71,12 @@ pub enum DaemonError {
     },
 }
 
-/// A thread that runs handlers.
-struct ClusterThread {
-    /// Its part of the machine's clusters.
-    clusters: Range<u32>,
-    worker: Worker<Engine>,
-}
-
 /// The daemon, ready to run.
 pub struct Daemon {
-    /// At least one. Without a receiver the first speaks for the NIC.
-    workers: Vec<ClusterThread>,
-    /// Who receives for all of them, in pipeline mode.
-    receiver: Option<Worker<Receiver>>,
+    fleet: Fleet,
     /// The far end of the loopback NIC.
     far: Option<MemoryQueue>,
     server: Server,
-    limits: Limits,
     /// The NIC's end is the end of the job, not a failure.
     ends: bool,
     /// What the NIC is, in words.
@@ -125,9 +114,11 @@ impl Daemon {
         };
         let (workers, receiver) = start_workers(config, &common, nics)?;
         let ends = matches!(config.nic, Nic::Pcap { .. });
-        let mut daemon = Self { workers, receiver, far, server, limits: config.limits, ends, nic, common };
-        for (prepared, context) in contexts.into_iter().zip(&config.contexts) {
-            daemon.install(prepared).map_err(|source| failed(context, source))?;
+        let fleet = Fleet::new(workers, receiver, config.limits);
+        let mut daemon = Self { fleet, far, server, ends, nic, common };
+        let installed = daemon.fleet.change(contexts, Vec::new()).installed;
+        for (installed, context) in installed.into_iter().zip(&config.contexts) {
+            installed.map_err(|source| failed(context, source))?;
         }
         daemon.common.go.store(true, Relaxed);
         daemon.server.start(loader, config.limits, capabilities)?;
@@ -140,145 +131,89 @@ impl Daemon {
     /// # Errors
     /// When the NIC fails.
     pub fn run(mut self) -> Result<Statistics, DaemonError> {
-        while !self.common.stop.load(Relaxed) && !self.has_ended() {
-            // One request at a time: however many wait, the end is not missed.
-            match self.server.next() {
-                Some(ticket) => self.serve(ticket),
-                None => self.server.wait(LONGEST_WAIT).map_err(DaemonError::Wait)?,
+        while !self.common.stop.load(Relaxed) && !self.fleet.has_ended() {
+            // So many at a time: however many wait, the end is not missed.
+            let tickets: Vec<_> = std::iter::from_fn(|| self.server.next()).take(TOGETHER).collect();
+            if tickets.is_empty() {
+                self.server.wait(LONGEST_WAIT).map_err(DaemonError::Wait)?;
             }
+            self.serve(tickets);
         }
         let told = self.common.stop.swap(true, Relaxed);
         let mut statistics = Statistics::default();
-        for thread in self.workers {
+        for thread in self.fleet.workers {
             statistics.merge(&thread.worker.join()?);
         }
-        if let Some(receiver) = self.receiver {
+        if let Some(receiver) = self.fleet.receiver {
             statistics.merge(&receiver.join()?);
         }
         if told || self.ends { Ok(statistics) } else { Err(DaemonError::Gone(self.nic)) }
     }
 
-    /// Whether one of the threads has come to its end.
-    fn has_ended(&self) -> bool {
-        self.receiver.as_ref().is_some_and(Worker::ended) || self.workers.iter().any(|thread| thread.worker.ended())
-    }
-
-    fn serve(&mut self, ticket: Ticket) {
-        let Ticket { work, reply } = ticket;
-        let answer = match work {
-            Work::Install(prepared) => {
-                self.install(*prepared).map(Answer::Installed).map_err(|error| error.to_string())
-            }
-            Work::Replay(capture) => self.replay(capture).map(|sent| Answer::Reply(Reply::Ok, sent, None)),
-            Work::Request(request, user) => match request {
-                Request::Remove { context } => done(self.remove(context, user)),
-                Request::MapHost { context, address } => {
-                    done(self.all(move |engine| engine.map_host(context, user, address)))
+    /// Answers requests. Contexts are installed and removed together: whose requests wait at the same time did not wait for each
+    /// other.
+    fn serve(&mut self, tickets: Vec<Ticket>) {
+        let (mut installs, mut installers) = (Vec::new(), Vec::new());
+        let (mut removals, mut removers) = (Vec::new(), Vec::new());
+        for Ticket { work, reply } in tickets {
+            match work {
+                Work::Install(prepared) => {
+                    installs.push(*prepared);
+                    installers.push(reply);
                 }
-                Request::List => Ok(Reply::Contexts { contexts: self.context_infos() }),
-                Request::Stats => Ok(Reply::Stats(self.stats())),
-                Request::Events { context } => {
-                    return reply.answer(self.events(context, user).map_err(|error| error.to_string()));
+                Work::Request(Request::Remove { context }, user) => {
+                    removals.push((context, user));
+                    removers.push(reply);
                 }
-                Request::HostMemory { context } => {
-                    return reply.answer(self.host_memory(context, user).map_err(|error| error.to_string()));
+                Work::Replay(capture) => {
+                    reply.answer(self.replay(capture).map(|sent| Answer::Reply(Reply::Ok, sent, None)))
                 }
-                Request::Install(_) | Request::Replay => Err("this request needs its image or capture".to_owned()),
-                Request::Capabilities => Err("the control thread is not asked for capabilities".to_owned()),
-            }
-            .map(|reply| Answer::Reply(reply, Vec::new(), None)),
-        };
-        reply.answer(answer);
-    }
-
-    /// Links a context in on every thread, then has the NIC hand over its frames. Ids are the same everywhere, since all
-    /// threads install and remove the same contexts in the same order.
-    fn install(&mut self, prepared: Prepared) -> Result<u32, InstallError> {
-        let limits = self.limits;
-        let mut rest = Some(prepared);
-        let mut linked = Err(InstallError::Stopped);
-        for (index, thread) in self.workers.iter().enumerate() {
-            let Some(mut part) = rest.take() else { break };
-            rest = self.workers.get(index + 1).map(|next| part.split_off(next.clusters.start));
-            linked = thread.worker.ask(move |engine| engine.link(part, &limits)).unwrap_or(Err(InstallError::Stopped));
-            // What the first thread has room for, the others have too.
-            if linked.is_err() {
-                break;
+                Work::Request(request, user) => reply.answer(self.answer(request, user)),
             }
         }
-        let id = linked?;
-        if let Err(error) = self.announce() {
-            self.all(move |engine| engine.undo_link(id))?;
-            return Err(error);
+        if installs.is_empty() && removals.is_empty() {
+            return;
         }
-        self.all(move |engine| engine.retire_replaced(id))?;
-        Ok(id)
-    }
-
-    fn announce(&self) -> Result<(), InstallError> {
-        match &self.receiver {
-            None => self.first(Engine::announce),
-            Some(receiver) => set_routes(receiver, self.first(|engine| Ok(engine.routes()))?),
+        let Changed { installed, removed } = self.fleet.change(installs, removals);
+        for (reply, installed) in installers.into_iter().zip(installed) {
+            reply.answer(installed.map(Answer::Installed).map_err(|error| error.to_string()));
+        }
+        for (reply, removed) in removers.into_iter().zip(removed) {
+            reply.answer(done(removed).map(plain));
         }
     }
 
-    fn unlink(&self, id: u32) -> Result<(), InstallError> {
-        self.all(move |engine| engine.unlink(id, User(0)))
-    }
-
-    /// The NIC forgets a context's rules before its threads do: else its frames would be taken and dropped.
-    fn remove(&self, id: u32, user: User) -> Result<(), InstallError> {
-        match &self.receiver {
-            None => self.first(move |engine| engine.retire(id, user))?,
-            Some(receiver) => {
-                let routes = self.first(move |engine| engine.routes_for(id, user))?;
-                if let Err(error) = set_routes(receiver, routes) {
-                    // As in `Engine::retire`.
-                    tracing::warn!("the NIC keeps the rules of removed context {id}: {error}");
-                }
-            }
+    fn answer(&mut self, request: Request, user: User) -> Result<Answer, String> {
+        match request {
+            Request::MapHost { context, address } => done(self.map_host(context, user, address)).map(plain),
+            Request::List => Ok(plain(Reply::Contexts { contexts: self.context_infos() })),
+            Request::Stats => Ok(plain(Reply::Stats(self.stats()))),
+            Request::Events { context } => self.events(context, user).map_err(|error| error.to_string()),
+            Request::HostMemory { context } => self.host_memory(context, user).map_err(|error| error.to_string()),
+            Request::Install(_) | Request::Replay => Err("this request needs its image or capture".to_owned()),
+            Request::Capabilities | Request::Remove { .. } => Err("the control thread is not asked this".to_owned()),
         }
-        self.unlink(id)
     }
 
-    /// Has the first thread do something.
-    fn first<R: Send + 'static>(
-        &self,
-        what: impl FnOnce(&mut Engine) -> Result<R, InstallError> + Send + 'static,
-    ) -> Result<R, InstallError> {
-        self.workers.first().and_then(|thread| thread.worker.ask(what)).unwrap_or(Err(InstallError::Stopped))
-    }
-
-    /// Has every thread do something, one after the other, up to the first that fails.
-    fn all(
-        &self,
-        what: impl Fn(&mut Engine) -> Result<(), InstallError> + Clone + Send + 'static,
-    ) -> Result<(), InstallError> {
-        self.workers.iter().try_for_each(|thread| thread.worker.ask(what.clone()).unwrap_or(Err(InstallError::Stopped)))
+    fn map_host(&self, context: u32, user: User, address: u64) -> Result<(), InstallError> {
+        let mapped = self.fleet.all(move |engine| engine.map_host(context, user, address));
+        mapped.into_iter().collect()
     }
 
     fn events(&self, context: u32, user: User) -> Result<Answer, InstallError> {
-        let region = self.first(move |engine| engine.descriptor(context, user))?;
+        let region = self.fleet.first(move |engine| engine.descriptor(context, user))?;
         Ok(Answer::Reply(Reply::Events { len: region.len() }, Vec::new(), Some(region)))
     }
 
     fn host_memory(&self, context: u32, user: User) -> Result<Answer, InstallError> {
-        let (region, address) = self.first(move |engine| engine.host_memory(context, user))?;
+        let (region, address) = self.fleet.first(move |engine| engine.host_memory(context, user))?;
         Ok(Answer::Reply(Reply::HostMemory { len: region.len(), address }, Vec::new(), Some(region)))
-    }
-
-    /// What every thread says.
-    fn asked<R: Send + 'static>(
-        &self,
-        what: impl Fn(&mut Engine) -> R + Copy + Send + 'static,
-    ) -> impl Iterator<Item = R> {
-        self.workers.iter().filter_map(move |thread| thread.worker.ask(what))
     }
 
     /// Contexts as all threads together have them.
     fn context_infos(&self) -> Vec<ContextInfo> {
         let mut all: Vec<ContextInfo> = Vec::new();
-        for infos in self.asked(|engine: &mut Engine| engine.context_infos()) {
+        for infos in self.fleet.all(|engine| engine.context_infos()) {
             if all.is_empty() {
                 all = infos;
                 continue;
@@ -299,13 +234,15 @@ impl Daemon {
             let named = counters.into_iter().map(|(name, value)| (name.to_owned(), value));
             spin_abi::counters::add_named(&mut nic_counters, named);
         };
-        for ClusterThread { clusters, worker } in &self.workers {
-            let Some(part) = worker.ask(read) else { continue };
+        let workers = self.fleet.workers.iter();
+        let asked: Vec<_> = workers.map(|thread| (thread.clusters.clone(), thread.worker.begin(read))).collect();
+        for (clusters, asked) in asked {
+            let Some(part) = asked.wait() else { continue };
             let counters = part.0.counts.named().collect();
             threads.push(ThreadInfo { clusters: (clusters.start, clusters.end - 1), counters });
             add(part);
         }
-        if let Some(part) = self.receiver.as_ref().and_then(|receiver| receiver.ask(read)) {
+        if let Some(part) = self.fleet.receiver.as_ref().and_then(|receiver| receiver.ask(read)) {
             add(part);
         }
         Stats {
@@ -322,7 +259,7 @@ impl Daemon {
     fn replay(&mut self, capture: Vec<u8>) -> Result<Vec<u8>, String> {
         let mut far = self.far.take().ok_or("only a spind with --nic loopback can replay a capture")?;
         let start = self.common.start;
-        let thread = self.workers.first().ok_or("spind is stopping")?;
+        let thread = self.fleet.workers.first().ok_or("spind is stopping")?;
         let replayed = thread.worker.ask(move |engine| (replay(engine, &mut far, &capture, start), far));
         let (sent, far) = replayed.ok_or("spind is stopping")?;
         self.far = Some(far);
@@ -335,11 +272,6 @@ type Read = (Statistics, Vec<(&'static str, u64)>);
 
 fn read(part: &mut impl Part) -> Read {
     (part.statistics(), part.nic().counters())
-}
-
-fn set_routes(receiver: &Worker<Receiver>, routes: Routes) -> Result<(), InstallError> {
-    let set = receiver.ask(move |receiver| receiver.set_routes(routes));
-    Ok(set.ok_or(InstallError::Stopped)??)
 }
 
 /// A thread for each part of the NIC, with its share of the clusters; in pipeline mode one for the NIC, and others for the
@@ -388,6 +320,11 @@ fn raise_descriptors() {
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::debug!("the limit of open files stays: {error}");
     }
+}
+
+/// A reply that has nothing else with it.
+const fn plain(reply: Reply) -> Answer {
+    Answer::Reply(reply, Vec::new(), None)
 }
 
 fn done(result: Result<(), InstallError>) -> Result<Reply, String> {

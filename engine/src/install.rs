@@ -113,15 +113,32 @@ pub enum InstallError {
     /// The engine's threads have ended.
     #[error("spind is stopping")]
     Stopped,
-    /// The NIC refused the rules.
+    /// The NIC refused the rules: those of all contexts that were to be installed together.
     #[error(transparent)]
-    Nic(#[from] NicError),
+    Nic(Arc<NicError>),
+}
+
+impl From<NicError> for InstallError {
+    fn from(error: NicError) -> Self {
+        Self::Nic(Arc::new(error))
+    }
+}
+
+/// By what a context is known to users, and among the engine's contexts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its id.
+    pub id: u32,
+    /// Its slot.
+    pub slot: Slot,
 }
 
 /// A context that is checked and whose memory is made: installing it takes no more than linking it in. It has an HPU on each
 /// of the machine's clusters; [`Prepared::split_off`] shares them out between threads.
 #[derive(Debug)]
 pub struct Prepared {
+    /// Where it goes, the same on all threads; `None`: as the engine likes.
+    pub(crate) place: Option<Place>,
     install: Install,
     uid: u32,
     image: Arc<LoadedImage>,
@@ -167,7 +184,23 @@ impl Prepared {
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image.image, &run, options, &install.name);
         let limits = jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit };
-        Ok(Self { install, uid, image, translation, options, hpus, rules, eom, key, host, descriptor, limits, run })
+        let place = None;
+        Ok(Self {
+            place,
+            install,
+            uid,
+            image,
+            translation,
+            options,
+            hpus,
+            rules,
+            eom,
+            key,
+            host,
+            descriptor,
+            limits,
+            run,
+        })
     }
 
     /// The part of it for clusters from `cluster` on; those before stay.
@@ -175,6 +208,7 @@ impl Prepared {
     pub fn split_off(&mut self, cluster: u32) -> Self {
         let hpus = self.hpus.split_off(cluster);
         Self {
+            place: self.place,
             install: self.install.clone(),
             uid: self.uid,
             image: self.image.clone(),
@@ -189,6 +223,12 @@ impl Prepared {
             limits: self.limits,
             run: self.run,
         }
+    }
+
+    /// Whether it takes the place of another context.
+    #[must_use]
+    pub const fn replaces(&self) -> bool {
+        self.install.replaces.is_some()
     }
 
     /// The host memory, to hand its descriptor to the application.
@@ -363,7 +403,7 @@ impl Engine {
         if self.contexts.iter().flatten().count() >= limits.contexts {
             return Err(InstallError::Full(limits.contexts));
         }
-        let id = self.next_id + 1;
+        let id = prepared.place.map_or(self.next_id + 1, |place| place.id);
         let entry = TableEntry {
             context: id,
             rules: prepared.rules.clone(),
@@ -378,7 +418,7 @@ impl Engine {
         entries.splice(range.clone(), [entry.clone()]);
         let table = Table::new(&entries)?;
         self.next_id = id;
-        let slot = self.free_slot();
+        let slot = self.slot_of(prepared.place);
         slots.splice(range, [slot]);
         self.routes = Routes { table, slots };
         self.messages.add_context(slot);
@@ -467,37 +507,36 @@ impl Engine {
     /// # Errors
     /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`]; nothing has changed then.
     pub fn remove(&mut self, id: u32, user: User) -> Result<(), InstallError> {
-        self.retire(id, user)?;
-        self.unlink(id, user)
-    }
-
-    /// Has the NIC keep the frames of a context that is about to be [unlinked](Engine::unlink).
-    ///
-    /// # Errors
-    /// As [`Engine::remove`].
-    pub fn retire(&mut self, id: u32, user: User) -> Result<(), InstallError> {
-        let routes = self.routes_for(id, user)?;
-        if let Err(error) = self.nic.set_rules(routes.table.tests()) {
-            // The NIC goes on handing over this context's frames, which match nothing here any more and are counted as
-            // dropped, until the next change of rules; the context itself is gone all the same.
-            tracing::warn!("the NIC keeps the rules of removed context {id}: {error}");
+        self.may_remove(id, user)?;
+        if let Err(error) = self.announce_without(&[id]) {
+            warn_of_rules(&error);
         }
+        self.unlink(id, user)?;
         Ok(())
     }
 
-    /// Unlinks a context. What its messages still hold is dropped and counted.
+    /// Has the NIC hand over the frames of all contexts but those that are about to be [unlinked](Engine::unlink).
+    ///
+    /// # Errors
+    /// As [`Engine::announce`].
+    pub fn announce_without(&mut self, leaving: &[u32]) -> Result<(), InstallError> {
+        let routes = self.routes_without(leaving)?;
+        Ok(self.nic.set_rules(routes.table.tests())?)
+    }
+
+    /// Unlinks a context. What its messages still hold is dropped and counted. Returns the context if it was there: giving its
+    /// memory back takes time that this thread may not have.
     ///
     /// # Errors
     /// As [`Engine::remove`].
-    pub fn unlink(&mut self, id: u32, user: User) -> Result<(), InstallError> {
+    pub fn unlink(&mut self, id: u32, user: User) -> Result<Option<Box<Context>>, InstallError> {
         let slot = self.find(id, user)?;
-        self.routes = self.routes_without(id)?;
-        self.clear(slot);
-        Ok(())
+        self.routes = self.routes_without(&[id])?;
+        Ok(self.clear(slot))
     }
 
     /// Drops what a context's messages still hold, and frees its slot.
-    fn clear(&mut self, slot: Slot) {
+    fn clear(&mut self, slot: Slot) -> Option<Box<Context>> {
         self.drop_arrivals(slot);
         self.abandon_parked(slot);
         let held: Vec<_> = self.messages.of_context(slot).collect();
@@ -510,7 +549,8 @@ impl Engine {
             self.messages.release(mpq);
         }
         self.mpqs.forget(slot.0);
-        if let Some(context) = self.contexts[slot.0 as usize].take() {
+        let gone = self.contexts[slot.0 as usize].take();
+        if let Some(context) = &gone {
             self.counts.merge(&context.counts);
             self.timeouts -= u32::from(context.message_timeout.is_some());
             let replaced = context.predecessor;
@@ -520,6 +560,7 @@ impl Engine {
             }
         }
         self.share_buffer();
+        gone.map(Box::new)
     }
 
     /// Drops arrivals that were matched and not queued.
@@ -582,21 +623,22 @@ impl Engine {
         self.installed().map(|context| context.entry.clone()).collect()
     }
 
-    /// Where frames go without a context that is about to be [unlinked](Engine::unlink).
+    /// Whether a user may remove a context.
     ///
     /// # Errors
     /// As [`Engine::remove`].
-    pub fn routes_for(&self, id: u32, user: User) -> Result<Routes, InstallError> {
-        self.find(id, user)?;
-        self.routes_without(id)
+    pub fn may_remove(&self, id: u32, user: User) -> Result<(), InstallError> {
+        self.find(id, user).map(|_| ())
     }
 
-    fn routes_without(&self, id: u32) -> Result<Routes, InstallError> {
-        let (mut entries, mut slots) = (self.entries(), self.routes.slots.clone());
-        if let Some(place) = entries.iter().position(|entry| entry.context == id) {
-            entries.remove(place);
-            slots.remove(place);
-        }
+    /// Where frames go without contexts that are about to be [unlinked](Engine::unlink).
+    ///
+    /// # Errors
+    /// Never, as long as all contexts' rules fit a table.
+    pub fn routes_without(&self, leaving: &[u32]) -> Result<Routes, InstallError> {
+        let stays = |(entry, _): &(TableEntry, Slot)| !leaving.contains(&entry.context);
+        let (entries, slots): (Vec<_>, _) =
+            self.entries().into_iter().zip(self.routes.slots.iter().copied()).filter(stays).unzip();
         Ok(Routes { table: Table::new(&entries)?, slots })
     }
 
@@ -606,14 +648,26 @@ impl Engine {
         if user.may_change(context) { Ok(slot) } else { Err(InstallError::NotYours { id, owner: context.uid }) }
     }
 
-    fn free_slot(&mut self) -> Slot {
-        let free = self.contexts.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.contexts.push(None);
-            self.contexts.len() - 1
-        });
+    /// The slot for a context that is to have this place, or the first free one.
+    fn slot_of(&mut self, place: Option<Place>) -> Slot {
+        let free = || self.contexts.iter().position(Option::is_none).unwrap_or(self.contexts.len());
+        let index = place.map_or_else(free, |place| place.slot.0 as usize);
+        self.contexts.resize_with(self.contexts.len().max(index + 1), || None);
         #[allow(clippy::cast_possible_truncation, reason = "bounded by limits.contexts and the table's tests")]
-        Slot(free as u32)
+        Slot(index as u32)
     }
+
+    /// Slots that contexts have, those too that were replaced and still have messages.
+    #[must_use]
+    pub fn slots_taken(&self) -> Vec<bool> {
+        self.contexts.iter().map(Option::is_some).collect()
+    }
+}
+
+/// The NIC goes on handing over frames of contexts that are removed. They match nothing here any more and are counted as dropped,
+/// until the next change of rules.
+pub fn warn_of_rules(error: &InstallError) {
+    tracing::warn!("the NIC keeps the rules of contexts that are removed: {error}");
 }
 
 fn link(prepared: Prepared, entry: TableEntry, cluster: u32) -> Context {

@@ -26,6 +26,8 @@
 //! * [`server`], [`socket_file`]: the control socket.
 //! * [`metrics`]: all counters for Prometheus.
 //! * [`threads`]: the engine's threads, each with its clusters and its NIC queue.
+//! * [`idle`]: when a thread that finds nothing to do goes to sleep.
+//! * [`fleet`]: all threads as one: contexts come and go on all of them.
 //! * [`receiver`], [`handover`]: pipeline mode, where one thread receives and others run handlers.
 //! * [`replay`]: a capture through the loopback NIC.
 //! * [`daemon`]: spind from start to end.
@@ -41,8 +43,10 @@ pub mod daemon;
 pub mod descriptor;
 pub mod driver;
 pub mod ecn;
+pub mod fleet;
 pub mod handover;
 pub mod hpu;
+pub mod idle;
 pub mod inbound;
 pub mod install;
 pub mod latency;

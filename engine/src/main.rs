@@ -56,7 +56,7 @@ struct Args {
     /// Serve metrics for Prometheus (GET /metrics) there. Nobody is asked who they are: 127.0.0.1:9464 is for users of this host.
     #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
     metrics: Option<String>,
-    /// What to do when no packet waits.
+    /// What to do when no packet waits: poll on, poll for a while and then sleep, or sleep at once.
     #[arg(long, value_enum)]
     idle: Option<Idle>,
     /// How to attach the XDP program.

@@ -361,7 +361,8 @@ impl Engine {
         arrival.slot = self.begun_by(&arrival);
         let context = context(&mut self.contexts, arrival.slot);
         let held = self.mpqs.held(arrival.slot.0);
-        if held < context.share.unquestioned {
+        // While most of the buffer is free, nobody is kept from a part of it: contexts that are idle cost others nothing.
+        if held < context.share.unquestioned || self.mpqs.room() > self.hers as usize / 4 * 3 {
             return Some(arrival);
         }
         let full = held >= context.share.hers;

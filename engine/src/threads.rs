@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver as Receiving, RecvError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver as Receiving, RecvError, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,16 @@ use spin_nic::{Bell, NicError, Queue};
 use crate::config::{Idle, Sizes};
 use crate::daemon::DaemonError;
 use crate::handover::{Arrivals, LaneQueue};
+use crate::idle::Rest;
 use crate::loader::Loader;
 use crate::pipeline::{Engine, Source};
 use crate::receiver::Receiver;
 use crate::statistics::Statistics;
 
-/// Turns without a packet before a thread sleeps: a burst's next packet is usually closer than a wake-up.
-const TURNS_BEFORE_SLEEP: u32 = 2_000;
 /// Longest sleep: how late a stop that comes just before it can be noticed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// How late a thread that was not told to go notices that it is.
+const NOTICE: Duration = Duration::from_millis(1);
 /// How long frames that handlers sent may take to leave after the last one was received.
 const DRAIN: Duration = Duration::from_millis(250);
 
@@ -179,14 +180,21 @@ impl<P: Part + 'static> Worker<P> {
 
     /// Has the thread do something between two turns, and waits until it has; `None` when it has ended.
     pub fn ask<R: Send + 'static>(&self, what: impl FnOnce(&mut P) -> R + Send + 'static) -> Option<R> {
+        self.begin(what).wait()
+    }
+
+    /// Has the thread do something between two turns. Others can be asked before its answer is waited for: where threads have to
+    /// share cores, each answer may be some milliseconds away.
+    pub fn begin<R: Send + 'static>(&self, what: impl FnOnce(&mut P) -> R + Send + 'static) -> Asked<R> {
         let (reply, answer) = sync_channel(1);
         let request = move |part: &mut P| {
-            // Whoever asked waits for it.
+            // Whoever asked may have given up.
             let _ = reply.send(what(part));
         };
-        self.requests.send(Box::new(request)).ok()?;
+        // An ended thread has nobody to take it: the answer's other end is dropped with it.
+        let _ = self.requests.send(Box::new(request));
         self.bell.wake();
-        answer.recv().ok()
+        Asked(answer)
     }
 
     /// Whether it has ended.
@@ -204,6 +212,17 @@ impl<P: Part + 'static> Worker<P> {
             Ok(result) => Ok(result?),
             Err(_) => Err(DaemonError::Thread("a thread of the engine panicked".to_owned())),
         }
+    }
+}
+
+/// What a thread was asked to do.
+pub struct Asked<R>(Receiving<R>);
+
+impl<R> Asked<R> {
+    /// Waits until it is done; `None` when the thread has ended.
+    #[must_use]
+    pub fn wait(self) -> Option<R> {
+        self.0.recv().ok()
     }
 }
 
@@ -278,6 +297,7 @@ fn live<P: Part>(
         }
     };
     let _ = ready.send(Ok(()));
+    prepare(&mut part, common, asked);
     run(&mut part, common, asked, bell)?;
     drain(&mut part, common)?;
     Ok(part.statistics())
@@ -303,10 +323,22 @@ fn pin(core: Option<usize>) -> Result<(), String> {
     sched_setaffinity(None, &only).map_err(|errno| format!("cannot run on core {core}: {errno}"))
 }
 
+/// Does what it is asked for until packets are to be taken.
+fn prepare<P: Part>(part: &mut P, common: &Common, asked: &Receiving<Request<P>>) {
+    while !common.go.load(Relaxed) && !common.stop.load(Relaxed) {
+        match asked.recv_timeout(NOTICE) {
+            Ok(request) => request(part),
+            Err(RecvTimeoutError::Timeout) => {}
+            // Nobody is left to ask.
+            Err(RecvTimeoutError::Disconnected) => thread::park_timeout(NOTICE),
+        }
+    }
+}
+
 /// Turns, with requests and sleep in between, until it is told to stop or nothing comes any more.
 fn run<P: Part>(part: &mut P, common: &Common, asked: &Receiving<Request<P>>, bell: &Bell) -> Result<(), NicError> {
     let clock = || common.start.elapsed();
-    let mut empty_turns = 0;
+    let mut rest = Rest::new(common.idle);
     while !common.stop.load(Relaxed) {
         // One request a turn: however many wait, packets are seen to in between.
         let request = asked.try_recv();
@@ -314,21 +346,16 @@ fn run<P: Part>(part: &mut P, common: &Common, asked: &Receiving<Request<P>>, be
         if let Ok(request) = request {
             request(part);
         }
-        if !common.go.load(Relaxed) {
-            thread::park_timeout(Duration::from_millis(1));
-            continue;
-        }
         if part.turn(&clock)? || busy {
-            empty_turns = 0;
+            rest.over();
             continue;
         }
         if part.is_over() {
             return Ok(());
         }
-        empty_turns += 1;
-        if common.idle == Idle::Sleep && empty_turns >= TURNS_BEFORE_SLEEP {
+        if rest.wanted(clock) {
             bell.sleep(|bell| if part.has_news() { Ok(()) } else { part.nic().wait(Some(bell), LONGEST_SLEEP) })?;
-            empty_turns = 0;
+            rest.over();
         }
     }
     Ok(())

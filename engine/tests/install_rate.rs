@@ -14,9 +14,9 @@ use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Idle, Limits, Sizes};
 use spin_engine::counts::Counts;
+use spin_engine::fleet::{ClusterThread, Fleet};
 use spin_engine::install::{Prepared, User};
 use spin_engine::loader::Loader;
-use spin_engine::pipeline::Engine;
 use spin_engine::threads::{Common, Feed, Worker};
 use spin_nic::Rotation;
 
@@ -25,12 +25,14 @@ const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
 /// Installs of an image that is known, and after how many of them comes one that is not.
 const KNOWN: u32 = 300;
 const EACH: u32 = 15;
+/// Contexts that come and go together.
+const TOGETHER: u16 = 3;
 /// `lui t0, 0xabcde` of `new_code.c`.
 const MARK: [u8; 4] = 0xabcd_e2b7_u32.to_le_bytes();
 
 /// Two threads with packets that never end.
 struct Live {
-    workers: Vec<Worker<Engine>>,
+    fleet: Fleet,
     common: Common,
 }
 
@@ -50,37 +52,50 @@ impl Live {
         let worker = |cluster: u32| {
             let nic = Rotation::new(&frames, 80, 0).expect("short frames");
             let feed = Feed::of_nic(Box::new(nic)).expect("a descriptor");
-            Worker::start_engine(common.clone(), feed, cluster..cluster + 1, None).expect("a thread")
+            let clusters = cluster..cluster + 1;
+            let worker = Worker::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
+            ClusterThread { clusters, worker }
         };
-        Self { workers: (0..CLUSTERS).map(worker).collect(), common }
+        let workers = (0..CLUSTERS).map(worker).collect();
+        Self { fleet: Fleet::new(workers, None, Limits::default()), common }
     }
 
-    /// Links a context in on each thread.
-    fn install(&self, file: &[u8], port: u16) -> u32 {
-        let limits = Limits::default();
+    fn prepare(&self, file: &[u8], port: u16) -> Prepared {
         let install = rule(&format!("udp dport {port}"));
-        let mut rest = Some(Prepared::new(install, file, 0, &self.common.loader, &limits).expect("a fine context"));
-        let mut id = 0;
-        for (index, worker) in (0..CLUSTERS).zip(&self.workers) {
-            let Some(mut part) = rest.take() else { break };
-            let next = index + 1;
-            rest = (next < CLUSTERS).then(|| part.split_off(next));
-            id = worker.ask(move |engine| engine.install(part, &limits)).expect("alive").expect("room");
-        }
-        id
+        Prepared::new(install, file, 0, &self.common.loader, &Limits::default()).expect("a fine context")
+    }
+
+    fn install(&self, file: &[u8], port: u16) -> u32 {
+        self.fleet.install(self.prepare(file, port)).expect("room")
     }
 
     fn remove(&self, id: u32) {
-        for worker in &self.workers {
-            worker.ask(move |engine| engine.remove(id, User(0))).expect("alive").expect("installed");
-        }
+        self.fleet.remove(id, User(0)).expect("installed");
+    }
+
+    /// Some contexts at a time, and others in their place.
+    fn cycle(&self, file: &[u8]) {
+        let some = || (0..TOGETHER).map(|port| self.prepare(file, 3 + port)).collect();
+        let ids = |installed: Vec<_>| -> Vec<u32> {
+            installed.into_iter().map(|id: Result<_, _>| id.expect("room")).collect()
+        };
+        let first = ids(self.fleet.change(some(), Vec::new()).installed);
+        let mut removals: Vec<_> = first.iter().map(|&id| (id, User(0))).collect();
+        removals.push((first[0] + 1000, User(0)));
+        let changed = self.fleet.change(some(), removals);
+        let unknown = changed.removed.iter().position(Result::is_err);
+        assert_eq!(unknown, Some(first.len()), "all but the last were there");
+        let second = ids(changed.installed);
+        assert!(second.iter().all(|id| !first.contains(id)), "ids are never used again");
+        let removed = self.fleet.change(Vec::new(), second.iter().map(|&id| (id, User(0))).collect()).removed;
+        assert!(removed.iter().all(Result::is_ok), "{removed:?}");
     }
 
     fn stop(self) -> Counts {
         self.common.stop.store(true, Relaxed);
         let mut sum = Counts::default();
-        for worker in self.workers {
-            sum.merge(&worker.join().expect("it ended well").counts);
+        for thread in self.fleet.workers {
+            sum.merge(&thread.worker.join().expect("it ended well").counts);
         }
         sum
     }
@@ -116,9 +131,9 @@ fn others_lose_nothing_while_contexts_come_and_go() {
     // What comes with a first time, whatever it is.
     live.remove(live.install(&new_image(0), 3));
     let before = mappings();
-    for number in 1..=KNOWN {
-        live.remove(live.install(&known, 3));
-        if number.is_multiple_of(EACH) {
+    for number in 1..=KNOWN / (2 * u32::from(TOGETHER)) {
+        live.cycle(&known);
+        if number.is_multiple_of(EACH / u32::from(TOGETHER)) {
             let id = live.install(&new_image(number), 3);
             assert!(mappings()[1] > before[1], "it was translated");
             live.remove(id);

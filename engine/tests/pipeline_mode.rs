@@ -85,9 +85,9 @@ impl Lab {
     }
 
     fn remove(&mut self, id: u32) {
-        let routes = self.ask(move |engine| engine.routes_for(id, ROOT).expect("installed")).swap_remove(0);
+        let routes = self.ask(move |engine| engine.routes_without(&[id]).expect("fewer rules")).swap_remove(0);
         self.receiver.set_routes(routes).expect("memory takes all rules");
-        self.ask(move |engine| engine.unlink(id, ROOT).expect("installed"));
+        self.ask(move |engine| drop(engine.unlink(id, ROOT).expect("installed")));
     }
 
     fn arrive(&mut self, bytes: &[u8]) {

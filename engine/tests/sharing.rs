@@ -49,6 +49,17 @@ fn beyond_its_share_of_the_buffer_a_context_loses_and_the_other_does_not() {
 }
 
 #[test]
+fn contexts_that_have_no_packets_cost_others_none() {
+    let sizes = Sizes { queues: 256, hers: 256 };
+    let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 512, sizes, Schedule::Wlbvt);
+    let busy = lab.install("udp_pingpong", "udp dport 1");
+    // With so many others its part is less than what arrives at a time.
+    (100..110).for_each(|port| _ = lab.install("udp_pingpong", &format!("udp dport {port}")));
+    let sent = lab.exchange(&(0..60).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect::<Vec<_>>());
+    assert_eq!((sent.len(), lab.count(busy, Counter::DropShare)), (60, 0));
+}
+
+#[test]
 fn weight_is_a_share_of_the_buffer_too() {
     let mut lab = lab(Schedule::RoundRobin);
     let [greedy, _] = install_two(&mut lab, Install { weight: Some(3), ..Install::default() });

@@ -10,8 +10,11 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use spin_abi::control::Engine as Kind;
 use spin_bench::engine::lab::Failure;
-use spin_bench::engine::measured::{Breakdown, Latency, Measured, Tenants, Throughput};
+use spin_bench::engine::measured::{Breakdown, Latency, Measured, Pauses, Tenants, Throughput};
 use spin_bench::report::write;
+
+/// Packets after a pause, in a round.
+const PAUSES: u64 = 50;
 
 /// Measure the engine on packets in memory.
 #[derive(Debug, Parser)]
@@ -52,6 +55,8 @@ enum Part {
     Throughput,
     /// Latency of a packet that is alone.
     Latency,
+    /// Latency of a packet that comes after a pause.
+    Idle,
     /// What each stage costs.
     Stages,
     /// What tenants get of a thread.
@@ -94,6 +99,9 @@ fn chosen(args: &Args) -> Result<Vec<Box<dyn Measured>>, Failure> {
     }
     if wanted(Part::Latency) {
         all.push(Box::new(Latency::new(images, *engine, *lone_packets)?));
+    }
+    if wanted(Part::Idle) {
+        all.push(Box::new(Pauses::new(images, *engine, PAUSES)?));
     }
     if wanted(Part::Stages) {
         all.push(Box::new(Breakdown::new(images, *engine, *packets)?));

@@ -1,12 +1,14 @@
 //! Contexts installed and removed while two threads are under load: at which rate, what that costs other contexts' packets, and
-//! what of memory stays behind.
+//! what of memory stays behind. Several applications do so at the same time, and a thread carries their requests out as spind's
+//! control thread does, without the socket in between.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,9 +22,9 @@ use spin_bench::engine::case::{CASES, Case};
 use spin_bench::report::write;
 use spin_engine::config::{Idle, Limits, Sizes};
 use spin_engine::counts::Counts;
-use spin_engine::install::{Prepared, User};
+use spin_engine::fleet::{Changed, ClusterThread, Fleet};
+use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::loader::Loader;
-use spin_engine::pipeline::Engine;
 use spin_engine::threads::{Common, Feed, Worker};
 use spin_nic::Rotation;
 
@@ -30,6 +32,10 @@ const CLUSTERS: u32 = 2;
 const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
 /// `lui t0, 0xabcde` of `new_code.c`.
 const MARK: [u8; 4] = 0xabcd_e2b7_u32.to_le_bytes();
+/// Installs of each application that are not counted.
+const WARM_UP: u32 = 5;
+/// Requests that are carried out together, as spind does.
+const TOGETHER: usize = 64;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -45,6 +51,9 @@ struct Args {
     /// Installs and removals of new images to aim at, a second.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     new: u32,
+    /// Applications that install and remove at the same time.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    applications: u32,
     /// Folder of the handlers' images.
     #[arg(long, default_value = "target/handlers")]
     images: PathBuf,
@@ -80,37 +89,29 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<(), Failure> {
     let (known, new) = (read(&args.images, "empty")?, read(&args.images, "new_code")?);
     let live = Live::start()?;
-    live.install(&known, &Case::rule(), Case::eom(&CASES[0]))?;
+    live.fleet.install(prepare(&live.common.loader, &known, &Case::rule(), Case::eom(&CASES[0]))?)?;
     live.common.go.store(true, Relaxed);
-    // What comes with a first time, whatever it is.
-    live.cycle(&known)?;
-    live.cycle(&changed(&new, 0)?)?;
+    let start = Instant::now();
+    let wanted = Wanted::new(args, known, new);
+    // What comes with a first time, whatever it is: the allocator's arenas, and images as large as they get.
+    live.serve(args.applications, |control| {
+        (0..WARM_UP).try_for_each(|_| {
+            wanted.cycle(control, &wanted.known)?;
+            wanted.cycle(control, &wanted.changed(0)?)
+        })
+    })?;
     let (mappings_before, rss_kib_before) = held()?;
-    let (start, length) = (Instant::now(), Duration::from_secs(args.seconds.into()));
-    let (mut known_done, mut new_done) = (0_u32, 0_u32);
-    while start.elapsed() < length {
-        let due = |rate: u32| start.elapsed().as_secs_f64() * f64::from(rate);
-        let (more_known, more_new) = (due(args.known) >= known_done.into(), due(args.new) >= new_done.into());
-        if more_new {
-            new_done += 1;
-            live.cycle(&changed(&new, new_done)?)?;
-        }
-        if more_known {
-            known_done += 1;
-            live.cycle(&known)?;
-        }
-        if !more_known && !more_new {
-            thread::sleep(Duration::from_micros(100));
-        }
-    }
-    let seconds = start.elapsed().as_secs_f64();
+    let setup = start.elapsed();
+    live.serve(args.applications, |control| wanted.apply(control, start + setup))?;
+    let seconds = (start.elapsed() - setup).as_secs_f64();
     let (mappings_after, rss_kib_after) = held()?;
     let counts = live.stop()?;
     let packets = counts.get(Counter::RxPackets);
+    let per_second = |done: &AtomicU32| f64::from(done.load(Relaxed)) / seconds;
     let row = Row {
         seconds,
-        known_per_second: f64::from(known_done) / seconds,
-        new_per_second: f64::from(new_done) / seconds,
+        known_per_second: per_second(&wanted.known_done),
+        new_per_second: per_second(&wanted.new_done),
         packets,
         lost: packets - counts.get(Counter::Released).min(counts.get(Counter::PayloadRuns)),
         mappings_before,
@@ -135,14 +136,6 @@ fn read(images: &Path, name: &str) -> Result<Vec<u8>, Failure> {
     Ok(std::fs::read(&path).map_err(|error| format!("{}: {error}; `make bench-installs` builds it", path.display()))?)
 }
 
-/// The image of `new_code.c` as number `number`, of which there are 2^20.
-fn changed(image: &[u8], number: u32) -> Result<Vec<u8>, Failure> {
-    let mut file = image.to_vec();
-    let at = file.windows(4).position(|word| word == MARK).ok_or("new_code.elf is not what it was")?;
-    file[at..at + 4].copy_from_slice(&(number << 12 | 0x2b7).to_le_bytes());
-    Ok(file)
-}
-
 /// Mappings and resident KiB of this process.
 fn held() -> Result<(usize, usize), Failure> {
     let maps = std::fs::read_to_string("/proc/self/maps")?.lines().count();
@@ -151,9 +144,90 @@ fn held() -> Result<(usize, usize), Failure> {
     Ok((maps, rss.ok_or("the kernel does not tell VmRSS")?))
 }
 
+/// A context for packets that `rule` matches.
+fn prepare(loader: &Loader, file: &[u8], rule: &str, eom: &str) -> Result<Prepared, InstallError> {
+    let install = Install { rules: vec![rule.into()], eom: Some(eom.into()), ..Install::default() };
+    Prepared::new(install, file, 0, loader, &Limits::default())
+}
+
+/// What an application asks for, and where the answer goes.
+enum Request {
+    Install(Box<Prepared>, SyncSender<Result<u32, InstallError>>),
+    Remove(u32, SyncSender<Result<(), InstallError>>),
+}
+
+/// An application's way to the control thread.
+struct Control<'l> {
+    requests: Sender<Request>,
+    loader: &'l Loader,
+}
+
+impl Control<'_> {
+    fn ask<R>(&self, request: impl FnOnce(SyncSender<R>) -> Request) -> Result<R, Failure> {
+        let (reply, answer) = sync_channel(1);
+        self.requests.send(request(reply)).map_err(|_| "the control thread ended")?;
+        Ok(answer.recv()?)
+    }
+}
+
+/// What applications do.
+struct Wanted {
+    known: Vec<u8>,
+    new: Vec<u8>,
+    length: Duration,
+    /// How often a second.
+    known_rate: u32,
+    new_rate: u32,
+    /// How often in all.
+    known_done: AtomicU32,
+    new_done: AtomicU32,
+}
+
+impl Wanted {
+    fn new(args: &Args, known: Vec<u8>, new: Vec<u8>) -> Self {
+        let length = Duration::from_secs(args.seconds.into());
+        let (known_rate, new_rate) = (args.known, args.new);
+        Self { known, new, length, known_rate, new_rate, known_done: AtomicU32::new(0), new_done: AtomicU32::new(0) }
+    }
+
+    /// Installs and removes what is due, until the end.
+    fn apply(&self, control: &Control<'_>, start: Instant) -> Result<(), Failure> {
+        while start.elapsed() < self.length {
+            // The next one, if its time has come; taken before it is done.
+            let due = |done: &AtomicU32, rate: u32| {
+                let most = start.elapsed().as_secs_f64() * f64::from(rate);
+                done.fetch_update(Relaxed, Relaxed, |done| (most >= done.into()).then_some(done + 1)).ok()
+            };
+            if let Some(number) = due(&self.new_done, self.new_rate) {
+                self.cycle(control, &self.changed(number + 1)?)?;
+            } else if due(&self.known_done, self.known_rate).is_some() {
+                self.cycle(control, &self.known)?;
+            } else {
+                thread::sleep(Duration::from_micros(500));
+            }
+        }
+        Ok(())
+    }
+
+    /// Installs a context that nothing arrives for, and removes it.
+    fn cycle(&self, control: &Control<'_>, file: &[u8]) -> Result<(), Failure> {
+        let prepared = Box::new(prepare(control.loader, file, "udp dport 1", "always")?);
+        let id = control.ask(|reply| Request::Install(prepared, reply))??;
+        Ok(control.ask(|reply| Request::Remove(id, reply))??)
+    }
+
+    /// The image of `new_code.c` as number `number`, of which there are 2^20.
+    fn changed(&self, number: u32) -> Result<Vec<u8>, Failure> {
+        let mut file = self.new.clone();
+        let at = file.windows(4).position(|word| word == MARK).ok_or("new_code.elf is not what it was")?;
+        file[at..at + 4].copy_from_slice(&(number << 12 | 0x2b7).to_le_bytes());
+        Ok(file)
+    }
+}
+
 /// Two threads with packets that never end.
 struct Live {
-    workers: Vec<Worker<Engine>>,
+    fleet: Fleet,
     common: Common,
 }
 
@@ -172,41 +246,63 @@ impl Live {
         let frames: Vec<_> = CASES[0].frames().collect();
         let worker = |cluster: u32| {
             let nic = Rotation::new(&frames, CASES[0].size, 0)?;
-            Ok(Worker::start_engine(common.clone(), Feed::of_nic(Box::new(nic))?, cluster..cluster + 1, None)?)
+            let clusters = cluster..cluster + 1;
+            let worker = Worker::start_engine(common.clone(), Feed::of_nic(Box::new(nic))?, clusters.clone(), None)?;
+            Ok(ClusterThread { clusters, worker })
         };
         let workers = (0..CLUSTERS).map(worker).collect::<Result<_, Failure>>()?;
-        Ok(Self { workers, common })
+        Ok(Self { fleet: Fleet::new(workers, None, Limits::default()), common })
     }
 
-    /// Links a context in on each thread, as spind does.
-    fn install(&self, file: &[u8], rule: &str, eom: &str) -> Result<u32, Failure> {
-        let limits = Limits::default();
-        let install = Install { rules: vec![rule.into()], eom: Some(eom.into()), ..Install::default() };
-        let mut rest = Some(Prepared::new(install, file, 0, &self.common.loader, &limits)?);
-        let mut id = 0;
-        for (index, worker) in (0..CLUSTERS).zip(&self.workers) {
-            let Some(mut part) = rest.take() else { break };
-            let next = index + 1;
-            rest = (next < CLUSTERS).then(|| part.split_off(next));
-            id = worker.ask(move |engine| engine.install(part, &limits)).ok_or("a thread ended")??;
-        }
-        Ok(id)
+    /// Carries out what so many applications ask for, all at a time that waits.
+    fn serve(
+        &self,
+        applications: u32,
+        life: impl Fn(&Control<'_>) -> Result<(), Failure> + Sync,
+    ) -> Result<(), Failure> {
+        let (requests, asked) = channel();
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..applications)
+                .map(|_| {
+                    let control = Control { requests: requests.clone(), loader: &self.common.loader };
+                    let life = &life;
+                    scope.spawn(move || life(&control))
+                })
+                .collect();
+            drop(requests);
+            self.carry_out(&asked);
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+        })
     }
 
-    /// Installs a context that nothing arrives for, and removes it.
-    fn cycle(&self, file: &[u8]) -> Result<(), Failure> {
-        let id = self.install(file, "udp dport 1", "always")?;
-        for worker in &self.workers {
-            worker.ask(move |engine| engine.remove(id, User(0))).ok_or("a thread ended")??;
+    /// Carries out requests until nobody is left to ask.
+    fn carry_out(&self, asked: &Receiver<Request>) {
+        while let Ok(first) = asked.recv() {
+            let (mut installs, mut installers, mut removals, mut removers) = (vec![], vec![], vec![], vec![]);
+            for request in std::iter::once(first).chain(asked.try_iter().take(TOGETHER - 1)) {
+                match request {
+                    Request::Install(prepared, reply) => {
+                        installs.push(*prepared);
+                        installers.push(reply);
+                    }
+                    Request::Remove(id, reply) => {
+                        removals.push((id, User(0)));
+                        removers.push(reply);
+                    }
+                }
+            }
+            let Changed { installed, removed } = self.fleet.change(installs, removals);
+            // They wait for this.
+            installers.into_iter().zip(installed).for_each(|(reply, installed)| drop(reply.send(installed)));
+            removers.into_iter().zip(removed).for_each(|(reply, removed)| drop(reply.send(removed)));
         }
-        Ok(())
     }
 
     fn stop(self) -> Result<Counts, Failure> {
         self.common.stop.store(true, Relaxed);
         let mut sum = Counts::default();
-        for worker in self.workers {
-            sum.merge(&worker.join()?.counts);
+        for thread in self.fleet.workers {
+            sum.merge(&thread.worker.join()?.counts);
         }
         Ok(sum)
     }

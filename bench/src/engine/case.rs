@@ -53,7 +53,8 @@ const EMPTY: Case = Case {
 /// Messages that never end.
 const LIVE: Case = Case { packets: None, per_message: &[], ..EMPTY };
 const DATAGRAMS: Case = Case { name: "datagrams", packets: Some(1), ..EMPTY };
-const PINGPONG: Case = Case { name: "pingpong", image: "udp_pingpong", per_packet: SENT, ..DATAGRAMS };
+/// Each packet is answered.
+pub const PINGPONG: Case = Case { name: "pingpong", image: "udp_pingpong", per_packet: SENT, ..DATAGRAMS };
 
 /// The cases of unloaded latency: an empty handler on a message of one packet, of the sizes that the PsPIN paper gives a latency
 /// for.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 use spin_abi::control::Engine as Kind;
 
-use super::case::{BREAKDOWN, CASES, Case, UNLOADED};
+use super::case::{BREAKDOWN, CASES, Case, PINGPONG, UNLOADED};
+use super::idle::{MODES, PAUSES};
 use super::lab::{Failure, Setting};
 use super::latency::Unloaded;
 use super::shares::{Arena, Contest, Greed, Shares};
@@ -145,6 +146,52 @@ impl Measured for Latency {
     }
 }
 
+/// Latency of packets that come after a pause, by what the thread does meanwhile.
+pub struct Pauses {
+    packets: u64,
+    setting: Setting,
+    /// By mode and pause.
+    rounds: [[Vec<f64>; PAUSES.len()]; MODES.len()],
+}
+
+impl Pauses {
+    /// In rounds of `packets`.
+    ///
+    /// # Errors
+    /// The image cannot be read.
+    pub fn new(images: &Path, kind: Kind, packets: u64) -> Result<Self, Failure> {
+        Ok(Self { packets, setting: Setting::new(PINGPONG, images, kind)?, rounds: Default::default() })
+    }
+}
+
+impl Measured for Pauses {
+    fn round(&mut self) -> Result<(), Failure> {
+        for ((mode, name), rounds) in MODES.into_iter().zip(&mut self.rounds) {
+            for ((pause, _), rounds) in PAUSES.into_iter().zip(rounds) {
+                let median = self.setting.after_pauses(mode, pause, self.packets);
+                rounds.push(median.map_err(|error| format!("idle {name}: {error}"))?);
+            }
+        }
+        Ok(())
+    }
+
+    fn sum_up(self: Box<Self>) -> (String, Vec<OfClusters>) {
+        let heads: String = PAUSES.iter().map(|(_, pause)| format!("{pause:>14}")).collect();
+        let mut table = format!("{:<18}{heads}  ns from a client to a handler and back\n", "idle");
+        let mut rows = Vec::new();
+        for ((_, mode), rounds) in MODES.into_iter().zip(self.rounds) {
+            let _ = write!(table, "{mode:<18}");
+            for ((_, pause), rounds) in PAUSES.into_iter().zip(rounds) {
+                let row = Row::of(format!("idle-{mode}"), pause, "ns", rounds);
+                let _ = write!(table, "{:>14.0}", row.median);
+                rows.push(single(row));
+            }
+            table.push('\n');
+        }
+        (table, rows)
+    }
+}
+
 /// What each stage of a turn costs, beside the whole turn.
 pub struct Breakdown {
     packets: u64,
@@ -226,13 +273,10 @@ impl Tenants {
 
 impl Measured for Tenants {
     fn round(&mut self) -> Result<(), Failure> {
-        // What each has alone is measured next to what it is compared with: machines have other things to do.
         for contests in self.contests.chunks_mut(Greed::ALL.len()) {
-            let alone @ [modest, _, _] = self.arena.alone()?;
-            for (contest, rounds) in contests {
-                let round = self.arena.contest(*contest, [modest, alone[contest.greed as usize]]);
-                rounds.push(round.map_err(|error| format!("{contest}: {error}"))?);
-            }
+            let Contest { schedule, weights, .. } = contests[0].0;
+            let shares = self.arena.contests(schedule, weights).map_err(|error| format!("{schedule}: {error}"))?;
+            contests.iter_mut().zip(shares).for_each(|((_, rounds), shares)| rounds.push(shares));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! * [`case`]: which handlers on which frames.
 //! * [`lab`]: engines with one case's context, and rounds of them.
 //! * [`latency`]: one packet at a time.
+//! * [`idle`]: a packet after a pause.
 //! * [`stages`]: what each stage of a turn costs.
 //! * [`shares`]: what tenants get of a thread that they share.
 //! * [`clock`]: what reading the clock costs.
@@ -10,6 +11,7 @@
 
 pub mod case;
 pub mod clock;
+pub mod idle;
 pub mod lab;
 pub mod latency;
 pub mod measured;

@@ -1,8 +1,10 @@
 //! What two tenants get of one thread that has more to do than it can: shares of time and of packets, by scheduler.
 //!
 //! Packets of both arrive in turn, without end. The first tenant's handlers are short; the second one's are as short, ten
-//! times as long, or never end but by their watchdog.
+//! times as long, or never end but by their watchdog. What a tenant gets is compared with what it gets when it is alone, on an
+//! engine of its own: the engines take turns on one thread, so that whatever else the machine does costs all of them alike.
 
+use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,15 +27,19 @@ use crate::wire::{Ipv4, UDP, datagram, ethernet};
 
 /// Bytes of a frame.
 const SIZE: usize = 64;
-/// Frames in rotation, of each tenant that there is.
-const FRAMES: u32 = 2048;
-/// Messages of a tenant at a time.
-const FLOWS: u32 = 256;
+/// Frames in rotation, of all tenants: more of them would make each dearer.
+const FRAMES: u32 = 4096;
+/// Messages of all tenants at a time.
+const FLOWS: u32 = 512;
+/// How long an engine runs until the next one does.
+const SLICE: Duration = Duration::from_millis(5);
 /// Ports of the tenants.
 const PORTS: [u16; 2] = [9998, 9999];
 /// Microseconds until the watchdog ends what does not end.
 const WATCHDOG_US: u64 = 100;
-/// Turns of a short handler's loop: some hundred nanoseconds.
+/// No handlers run as long as this between two looks at the clock: the thread was off its core.
+const OFF: Duration = Duration::from_micros(WATCHDOG_US * 12);
+/// Turns of a short handler's loop: one or two microseconds.
 const SHORT: u32 = 4000;
 
 /// What the second tenant's handlers do.
@@ -97,7 +103,7 @@ impl fmt::Display for Contest {
 
 /// What a tenant has when it is alone.
 #[derive(Clone, Copy, Debug)]
-pub struct Alone {
+struct Alone {
     /// Packets per nanosecond of processor time.
     rate: f64,
     /// Nanoseconds that the loop of one handler takes: by how much a packet takes longer than one whose loop has no turn.
@@ -134,64 +140,54 @@ impl Arena {
         Ok(Self { loader: Arc::new(Loader::new(Machine::PSPIN, kind)), image: read(images, "spin")?, time })
     }
 
-    /// A tenant with nobody else there, of each [`Greed`].
+    /// Two tenants of these `weights`, with the second one of each [`Greed`].
     ///
     /// # Errors
-    /// The engine fails, or runs no handler.
-    pub fn alone(&self) -> Result<[Alone; Greed::ALL.len()], Failure> {
-        let rate = |rounds| {
-            let [tally] = self.measure(Schedule::default(), [(PORTS[0], 1, rounds)])?;
-            if tally.packets > 0 { Ok::<_, Failure>(tally.rate) } else { Err("a tenant alone ran no handler".into()) }
-        };
-        let (rest, rates) = (rate(0)?.recip(), Greed::ALL.map(|greed| rate(greed.rounds())));
-        let [equal, tenfold, endless] = rates;
-        let alone = |rate: f64| Alone { rate, handler: rate.recip() - rest };
-        let (tenfold, endless) = (alone(tenfold?), alone(endless?));
+    /// An engine fails, or runs no handler.
+    pub fn contests(&self, schedule: Schedule, weights: [u32; 2]) -> Result<[Shares; Greed::ALL.len()], Failure> {
+        thread::scope(|scope| scope.spawn(|| self.contests_here(schedule, weights)).join())
+            .unwrap_or_else(|_| Err("a thread panicked".into()))
+    }
+
+    fn contests_here(&self, schedule: Schedule, weights: [u32; 2]) -> Result<[Shares; Greed::ALL.len()], Failure> {
+        let mut rest = self.game(schedule, &[(PORTS[0], 1, 0)])?;
+        let mut alone = self.games(|greed| self.game(schedule, &[(PORTS[0], 1, greed.rounds())]))?;
+        let tenants = |greed: Greed| [(PORTS[0], weights[0], SHORT), (PORTS[1], weights[1], greed.rounds())];
+        let mut together = self.games(|greed| self.game(schedule, &tenants(greed)))?;
+        let mut all: Vec<_> = std::iter::once(&mut rest).chain(&mut alone).chain(&mut together).collect();
+        let clock = Clock::default();
+        take_turns(&mut all, self.time / 2, &clock)?;
+        all.iter_mut().for_each(|game| game.begin());
+        take_turns(&mut all, self.time, &clock)?;
+        let rest = rest.tallies()[0].rate.recip();
+        let alone = alone.iter().map(|game| game.tallies()[0].rate);
+        let mut alone: Vec<_> = alone.map(|rate| Alone { rate, handler: rate.recip() - rest }).collect();
+        if alone.iter().any(|alone| alone.rate <= 0.0) {
+            return Err("a tenant alone ran no handler".into());
+        }
         // Long loops are measured better than short ones.
-        Ok([Alone { rate: equal?, handler: tenfold.handler / 10.0 }, tenfold, endless])
+        alone[Greed::Equal as usize].handler = alone[Greed::Tenfold as usize].handler / 10.0;
+        let modest = alone[Greed::Equal as usize];
+        let shares: Vec<_> = together
+            .iter()
+            .zip(alone)
+            .map(|(game, other)| Shares::new(weights, [modest, other], &game.tallies()))
+            .collect();
+        shares.try_into().map_err(|_| "a contest is missing".into())
     }
 
-    /// Two tenants, compared with what each has `alone`.
-    ///
-    /// # Errors
-    /// The engine fails.
-    pub fn contest(&self, contest: Contest, alone: [Alone; 2]) -> Result<Shares, Failure> {
-        let Contest { schedule, weights, greed } = contest;
-        let tenants = [(PORTS[0], weights[0], SHORT), (PORTS[1], weights[1], greed.rounds())];
-        let tallies = self.measure(schedule, tenants)?;
-        let each = [0, 1];
-        let weights = weights.map(f64::from);
-        let part = |of: [f64; 2]| of.map(|one| one / (of[0] + of[1]));
-        let time = part(each.map(|one| tallies[one].packets as f64 * alone[one].handler));
-        let fair = part(weights);
-        Ok(Shares {
-            time,
-            packets: part(tallies.map(|tally| tally.packets as f64)),
-            jain: jain(&each.map(|one| time[one] / weights[one])),
-            throughput: each.map(|one| tallies[one].rate / (alone[one].rate * fair[one])),
-        })
+    fn games(&self, game: impl Fn(Greed) -> Result<Game, Failure>) -> Result<Vec<Game>, Failure> {
+        Greed::ALL.into_iter().map(game).collect()
     }
 
-    /// So many tenants, each with port, weight and turns of its handlers' loop, on an engine and a thread of their own.
-    fn measure<const N: usize>(
-        &self,
-        schedule: Schedule,
-        tenants: [(u16, u32, u32); N],
-    ) -> Result<[Tally; N], Failure> {
-        let round = || self.measure_here(schedule, tenants);
-        thread::scope(|scope| scope.spawn(round).join()).unwrap_or_else(|_| Err("a thread panicked".into()))
-    }
-
-    fn measure_here<const N: usize>(
-        &self,
-        schedule: Schedule,
-        tenants: [(u16, u32, u32); N],
-    ) -> Result<[Tally; N], Failure> {
-        let frames: Vec<_> =
-            (0..FRAMES).flat_map(|flow| tenants.map(|(port, _, rounds)| frame(port, flow % FLOWS, rounds))).collect();
+    /// An engine with these tenants, each with port, weight and turns of its handlers' loop.
+    fn game(&self, schedule: Schedule, tenants: &[(u16, u32, u32)]) -> Result<Game, Failure> {
+        let each = |all: u32| all / tenants.len() as u32;
+        let of_flow = |flow| tenants.iter().map(move |&(port, _, rounds)| frame(port, flow, rounds));
+        let frames: Vec<_> = (0..each(FRAMES)).flat_map(|index| of_flow(index % each(FLOWS))).collect();
         let nic = Rotation::new(&frames, SIZE, 0)?;
         let mut engine = Engine::new(self.loader.clone(), Box::new(nic), SIZES, schedule, 0..1)?;
-        for (port, weight, _) in tenants {
+        for &(port, weight, _) in tenants {
             let install = Install {
                 rules: vec![format!("udp dport {port}")],
                 placement: Placement::Home,
@@ -204,23 +200,89 @@ impl Arena {
                 &Limits::default(),
             )?;
         }
-        let clock = Instant::now();
-        let mut go_on = |until: Duration| {
-            loop {
-                engine.turn(|| clock.elapsed())?;
-                if clock.elapsed() >= until {
-                    break;
-                }
-            }
-            Ok::<_, Failure>((clock.elapsed(), processor_time(), runs(&engine)))
-        };
-        let (now, start, before) = go_on(self.time / 2)?;
-        let (_, end, after) = go_on(now + self.time)?;
-        let elapsed = (end - start).as_nanos() as f64;
-        Ok(std::array::from_fn(|tenant| {
-            let packets = after[tenant] - before[tenant];
-            Tally { packets, rate: packets as f64 / elapsed }
-        }))
+        Ok(Game { engine, spent: Duration::ZERO, before: vec![0; tenants.len()] })
+    }
+}
+
+impl Shares {
+    /// What `tallies` are for tenants of these weights, which have so much when they are `alone`.
+    fn new(weights: [u32; 2], alone: [Alone; 2], tallies: &[Tally]) -> Self {
+        let each = [0, 1];
+        let weights = weights.map(f64::from);
+        let part = |of: [f64; 2]| of.map(|one| one / (of[0] + of[1]));
+        let time = part(each.map(|one| tallies[one].packets as f64 * alone[one].handler));
+        let fair = part(weights);
+        Self {
+            time,
+            packets: part(each.map(|one| tallies[one].packets as f64)),
+            jain: jain(&each.map(|one| time[one] / weights[one])),
+            throughput: each.map(|one| tallies[one].rate / (alone[one].rate * fair[one])),
+        }
+    }
+}
+
+/// An engine, and what is counted of it.
+struct Game {
+    engine: Engine,
+    /// Of processor time.
+    spent: Duration,
+    /// Handlers of each tenant when counting began.
+    before: Vec<u64>,
+}
+
+/// Each runs for so long, in slices.
+fn take_turns(games: &mut [&mut Game], time: Duration, clock: &Clock) -> Result<(), Failure> {
+    for _ in 0..time.div_duration_f64(SLICE).ceil() as u64 {
+        for game in &mut *games {
+            game.run(clock)?;
+        }
+    }
+    Ok(())
+}
+
+/// A clock that stands still while the thread is off its core: on a machine that has other things to do, handlers would be charged
+/// for them. The kernel's clock of that kind is too slow to be read between handlers.
+struct Clock {
+    read: Cell<Instant>,
+    now: Cell<Duration>,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self { read: Cell::new(Instant::now()), now: Cell::default() }
+    }
+}
+
+impl Clock {
+    fn now(&self) -> Duration {
+        let instant = Instant::now();
+        let passed = instant.saturating_duration_since(self.read.replace(instant));
+        if passed < OFF {
+            self.now.set(self.now.get() + passed);
+        }
+        self.now.get()
+    }
+}
+
+impl Game {
+    /// A slice.
+    fn run(&mut self, clock: &Clock) -> Result<(), Failure> {
+        let (before, end) = (processor_time(), clock.now() + SLICE);
+        while clock.now() < end {
+            self.engine.turn(|| clock.now())?;
+        }
+        self.spent += processor_time() - before;
+        Ok(())
+    }
+
+    /// Counts from here on.
+    fn begin(&mut self) {
+        (self.spent, self.before) = (Duration::ZERO, runs(&self.engine));
+    }
+
+    fn tallies(&self) -> Vec<Tally> {
+        let packets = runs(&self.engine).into_iter().zip(&self.before).map(|(after, before)| after - before);
+        packets.map(|packets| Tally { packets, rate: packets as f64 / self.spent.as_nanos() as f64 }).collect()
     }
 }
 

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::case::{BREAKDOWN, UNLOADED};
 use super::lab::Setting;
-use super::shares::{Arena, Contest, Greed};
+use super::shares::{Arena, Greed};
 
 /// A folder with the images of testing handlers.
 fn images(names: &[&str]) -> TempDir {
@@ -40,12 +40,10 @@ fn every_packet_goes_through_all_stages() {
 fn round_robin_runs_as_many_packets_of_both() {
     let images = images(&["spin"]);
     let arena = Arena::new(images.path(), Kind::Jit, Duration::from_millis(20)).expect("an image");
-    let alone @ [modest, _, _] = arena.alone().expect("each runs");
-    for greed in Greed::ALL {
-        let contest = Contest { schedule: Schedule::RoundRobin, weights: [1, 1], greed };
-        let shares = arena.contest(contest, [modest, alone[greed as usize]]).expect("both run");
+    let all = arena.contests(Schedule::RoundRobin, [1, 1]).expect("both run");
+    for (greed, shares) in Greed::ALL.into_iter().zip(all) {
         let [first, second] = shares.packets;
-        assert!((first + second - 1.0).abs() < 1e-9 && (0.3..0.7).contains(&first), "{contest}: {first}");
+        assert!((first + second - 1.0).abs() < 1e-9 && (0.3..0.7).contains(&first), "{greed:?}: {first}");
     }
 }
 

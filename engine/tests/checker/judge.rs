@@ -330,12 +330,13 @@ impl Judge {
 pub type Counters<'c> = &'c dyn Fn(Counter) -> u64;
 
 impl Judge {
-    /// Nothing is under way any more.
-    pub fn close(&mut self) {
+    /// Nothing is under way any more. What a context had under way that was `removed` ended with it.
+    pub fn close(&mut self, removed: Option<usize>) {
         for (key, mut flow) in std::mem::take(&mut self.flows) {
             let context = usize::from(key.0);
             if let Phase::Ended(order) = flow.phase
                 && order.actions[COMPLETION] != Action::FaultUnseen
+                && removed != Some(context)
             {
                 self.incomplete(context, &order);
             }
@@ -395,4 +396,24 @@ impl Judge {
         zero(true, Counter::CommandErrors);
         zero(true, Counter::CheckDifferences);
     }
+}
+
+#[test]
+fn a_context_that_is_removed_owes_no_completion_handler() {
+    let policy = Policy::all(&mut fastrand::Rng::with_seed(1)).into_iter().find(|policy| {
+        policy.completion && !policy.header && policy.ending == Ending::Instructions && policy.full != Full::Kill
+    });
+    let policy = Policy { index: 0, ..policy.expect("each kind of image meets each policy in some order") };
+    let order = Order { end: true, instance: 1, ..Order::default() };
+    let ended = || {
+        let mut judge = Judge::new(vec![policy.clone()], 0);
+        judge.received(order);
+        let (context, flow, cluster) = (order.context, order.flow, 0);
+        let Order { message, sequence, instance, .. } = order;
+        judge.record(Record { kind: b'P', context, flow, cluster, message, sequence, instance, run: 0 });
+        judge
+    };
+    ended().close(Some(0));
+    let owed = std::panic::catch_unwind(|| ended().close(None));
+    assert!(owed.is_err(), "one that stays does");
 }

@@ -158,7 +158,7 @@ impl Half {
         while self.engine.has_tasks() || self.engine.backlog() > 0 {
             self.turn();
         }
-        self.nic.inside().judge.close();
+        self.nic.inside().judge.close(removed);
     }
 
     /// Compares counters with what was seen.

@@ -1,0 +1,268 @@
+//! All threads of an engine as one: contexts come and go on every thread, and what is asked for of one is asked for of all.
+//!
+//! A thread that is asked may be off its core, so an answer can be milliseconds away. Therefore all threads are asked at the same
+//! time, and changes that wait are carried out together, with no more answers to wait for than one alone would need.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::config::Limits;
+use crate::context::Slot;
+use crate::inbound::Routes;
+use crate::install::{InstallError, Place, Prepared, User, warn_of_rules};
+use crate::pipeline::Engine;
+use crate::receiver::Receiver;
+use crate::threads::{Asked, Worker};
+
+/// A thread that runs handlers.
+pub struct ClusterThread {
+    /// Its part of the machine's clusters.
+    pub clusters: Range<u32>,
+    /// The thread.
+    pub worker: Worker<Engine>,
+}
+
+/// All threads.
+pub struct Fleet {
+    /// At least one, in the order of their clusters. Without a receiver the first speaks for the NIC.
+    pub workers: Vec<ClusterThread>,
+    /// Who receives for all of them, in pipeline mode.
+    pub receiver: Option<Worker<Receiver>>,
+    limits: Limits,
+    places: RefCell<Places>,
+}
+
+/// What became of changes, in the order in which they were asked for.
+#[derive(Debug)]
+pub struct Changed {
+    /// Ids of the contexts that were installed.
+    pub installed: Vec<Result<u32, InstallError>>,
+    /// Contexts that were removed.
+    pub removed: Vec<Result<(), InstallError>>,
+}
+
+/// Ids and slots. All threads have to agree on them, and contexts that were replaced leave each thread in their own time.
+#[derive(Debug, Default)]
+struct Places {
+    /// Id of the context installed last.
+    last: u32,
+    /// By slot: a thread had a context there when it was asked last.
+    taken: Vec<bool>,
+}
+
+impl Places {
+    fn next(&mut self) -> Place {
+        let index = self.taken.iter().position(|taken| !taken).unwrap_or_else(|| {
+            self.taken.push(false);
+            self.taken.len() - 1
+        });
+        self.taken[index] = true;
+        self.last += 1;
+        #[allow(clippy::cast_possible_truncation, reason = "bounded by limits.contexts and the table's tests")]
+        Place { id: self.last, slot: Slot(index as u32) }
+    }
+
+    /// What each thread has.
+    fn update(&mut self, threads: &[Vec<bool>]) {
+        let slots = threads.iter().map(Vec::len).max().unwrap_or(0);
+        let taken = |slot| threads.iter().any(|taken| taken.get(slot).is_some_and(|taken| *taken));
+        self.taken = (0..slots).map(taken).collect();
+    }
+}
+
+impl Fleet {
+    /// Threads that run handlers, and one that receives for them or not. Nobody else installs contexts on them.
+    #[must_use]
+    pub fn new(workers: Vec<ClusterThread>, receiver: Option<Worker<Receiver>>, limits: Limits) -> Self {
+        Self { workers, receiver, limits, places: RefCell::default() }
+    }
+
+    /// Installs a context: links it in on every thread, then has the NIC hand over its frames. Returns its id.
+    ///
+    /// # Errors
+    /// See [`InstallError`].
+    pub fn install(&self, prepared: Prepared) -> Result<u32, InstallError> {
+        let Changed { mut installed, .. } = self.change(vec![prepared], Vec::new());
+        installed.pop().unwrap_or(Err(InstallError::Stopped))
+    }
+
+    /// Removes a context: the NIC forgets its rules before the threads do, else its frames would be taken and dropped.
+    ///
+    /// # Errors
+    /// See [`Engine::remove`].
+    pub fn remove(&self, id: u32, user: User) -> Result<(), InstallError> {
+        let Changed { mut removed, .. } = self.change(Vec::new(), vec![(id, user)]);
+        removed.pop().unwrap_or(Err(InstallError::Stopped))
+    }
+
+    /// Installs contexts, in order of priority, and removes others.
+    pub fn change(&self, installs: Vec<Prepared>, removals: Vec<(u32, User)>) -> Changed {
+        let mut replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
+        let mut installed = self.link(installs);
+        let (removed, announced) = self.announce(removals.clone());
+        if let Err(error) = announced {
+            if installed.iter().any(Result::is_ok) {
+                self.undo(&mut installed, &error);
+            } else {
+                warn_of_rules(&error);
+            }
+        }
+        let gone = removals.iter().zip(&removed).filter(|(_, removed)| removed.is_ok()).map(|((id, _), _)| *id);
+        let gone: Vec<u32> = gone.collect();
+        let new = installed.iter().zip(replacing.drain(..));
+        let new: Vec<u32> = new.filter_map(|(id, replaces)| id.as_ref().ok().copied().filter(|_| replaces)).collect();
+        if !gone.is_empty() || !new.is_empty() {
+            self.settle(new, gone);
+        }
+        Changed { installed, removed }
+    }
+
+    /// Links contexts in on every thread.
+    fn link(&self, mut installs: Vec<Prepared>) -> Vec<Result<u32, InstallError>> {
+        if installs.is_empty() {
+            return Vec::new();
+        }
+        let mut places = self.places.borrow_mut();
+        installs.iter_mut().for_each(|prepared| prepared.place = Some(places.next()));
+        let (limits, count) = (self.limits, installs.len());
+        let mut rest = Some(installs);
+        let mut asked = Vec::new();
+        for (index, thread) in self.workers.iter().enumerate() {
+            let Some(mut parts) = rest.take() else { break };
+            let next = self.workers.get(index + 1).map(|next| next.clusters.start);
+            rest = next.map(|cluster| parts.iter_mut().map(|part| part.split_off(cluster)).collect());
+            asked.push(thread.worker.begin(move |engine| {
+                let linked: Vec<_> = parts.into_iter().map(|part| engine.link(part, &limits)).collect();
+                (linked, engine.slots_taken())
+            }));
+        }
+        let Some(answers) = asked.into_iter().map(Asked::wait).collect::<Option<Vec<_>>>() else {
+            return (0..count).map(|_| Err(InstallError::Stopped)).collect();
+        };
+        let (mut linked, taken): (Vec<_>, Vec<_>) =
+            answers.into_iter().map(|(linked, taken)| (linked.into_iter(), taken)).unzip();
+        places.update(&taken);
+        drop(places);
+        // One that was replaced may still be on some threads and take others' room there.
+        (0..count).map(|_| self.all_or_none(linked.iter_mut().filter_map(Iterator::next))).collect()
+    }
+
+    /// A context is linked in on all threads, or on none.
+    fn all_or_none(&self, linked: impl Iterator<Item = Result<u32, InstallError>>) -> Result<u32, InstallError> {
+        let (linked, refused): (Vec<_>, Vec<_>) = linked.partition(Result::is_ok);
+        let (id, refusal) = (linked.into_iter().next(), refused.into_iter().next());
+        match (id, refusal) {
+            (Some(Ok(id)), Some(refusal)) => {
+                self.undo_links(vec![id]);
+                refusal
+            }
+            (id, refusal) => refusal.or(id).unwrap_or(Err(InstallError::Stopped)),
+        }
+    }
+
+    /// Has the NIC hand over the frames of all contexts but those that are about to be removed. Returns which of these may be, and
+    /// whether the NIC has the rules.
+    fn announce(&self, removals: Vec<(u32, User)>) -> (Vec<Result<(), InstallError>>, Result<(), InstallError>) {
+        let stopped =
+            |count: usize| ((0..count).map(|_| Err(InstallError::Stopped)).collect(), Err(InstallError::Stopped));
+        let (count, receives) = (removals.len(), self.receiver.is_none());
+        let asked = self.workers.first().and_then(|thread| {
+            thread.worker.ask(move |engine| {
+                let allowed: Vec<_> = removals.iter().map(|&(id, user)| engine.may_remove(id, user)).collect();
+                let leaving = removals.iter().zip(&allowed).filter(|(_, allowed)| allowed.is_ok());
+                let leaving: Vec<u32> = leaving.map(|((id, _), _)| *id).collect();
+                let routes = engine.routes_without(&leaving);
+                let announced = if receives { engine.announce_without(&leaving) } else { Ok(()) };
+                (allowed, announced.and(routes))
+            })
+        });
+        let Some((allowed, routes)) = asked else { return stopped(count) };
+        let announced = match (routes, &self.receiver) {
+            (Ok(routes), Some(receiver)) => set_routes(receiver, routes),
+            (routes, _) => routes.map(|_| ()),
+        };
+        (allowed, announced)
+    }
+
+    /// The NIC refused the rules of contexts that were linked in.
+    fn undo(&self, installed: &mut [Result<u32, InstallError>], error: &InstallError) {
+        // As they came, from the last one on: a later one may replace an earlier one.
+        let linked: Vec<u32> = installed.iter().rev().flatten().copied().collect();
+        self.undo_links(linked);
+        for outcome in installed.iter_mut().filter(|outcome| outcome.is_ok()) {
+            *outcome = Err(match error {
+                InstallError::Nic(error) => InstallError::Nic(error.clone()),
+                _ => InstallError::Stopped,
+            });
+        }
+    }
+
+    fn undo_links(&self, ids: Vec<u32>) {
+        self.all(move |engine| {
+            // Where it was refused, there is nothing to undo.
+            ids.iter().for_each(|&id| drop(engine.undo_link(id)));
+        });
+    }
+
+    /// Lets contexts go: those that were removed, and with their last messages those whose places others took.
+    fn settle(&self, new: Vec<u32>, gone: Vec<u32>) {
+        let (new, gone): (Arc<[u32]>, Arc<[u32]>) = (new.into(), gone.into());
+        let answers = self.all(move |engine| {
+            // They are there: nobody else removes contexts.
+            new.iter().for_each(|&id| drop(engine.retire_replaced(id)));
+            let contexts: Vec<_> = gone.iter().filter_map(|&id| engine.unlink(id, User(0)).ok().flatten()).collect();
+            (contexts, engine.slots_taken())
+        });
+        // Their memory is given back here.
+        let taken: Vec<_> = answers.into_iter().map(|(_, taken)| taken).collect();
+        self.places.borrow_mut().update(&taken);
+    }
+
+    /// Has the first thread do something.
+    ///
+    /// # Errors
+    /// What it says, or [`InstallError::Stopped`].
+    pub fn first<R: Send + 'static>(
+        &self,
+        what: impl FnOnce(&mut Engine) -> Result<R, InstallError> + Send + 'static,
+    ) -> Result<R, InstallError> {
+        self.workers.first().and_then(|thread| thread.worker.ask(what)).unwrap_or(Err(InstallError::Stopped))
+    }
+
+    /// What every thread says that has not ended.
+    pub fn all<R: Send + 'static>(&self, what: impl FnOnce(&mut Engine) -> R + Clone + Send + 'static) -> Vec<R> {
+        let asked: Vec<_> = self.workers.iter().map(|thread| thread.worker.begin(what.clone())).collect();
+        asked.into_iter().filter_map(Asked::wait).collect()
+    }
+
+    /// Whether one of the threads has come to its end.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.receiver.as_ref().is_some_and(Worker::ended) || self.workers.iter().any(|thread| thread.worker.ended())
+    }
+}
+
+fn set_routes(receiver: &Worker<Receiver>, routes: Routes) -> Result<(), InstallError> {
+    let set = receiver.ask(move |receiver| receiver.set_routes(routes));
+    Ok(set.ok_or(InstallError::Stopped)??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Places;
+
+    #[test]
+    fn a_slot_is_free_when_it_is_on_all_threads() {
+        let mut places = Places::default();
+        let slots =
+            |places: &mut Places, count: usize| -> Vec<u32> { (0..count).map(|_| places.next().slot.0).collect() };
+        assert_eq!(slots(&mut places, 3), [0, 1, 2]);
+        // A context that was replaced has left one of two threads.
+        places.update(&[vec![false, true, true], vec![true, true, true]]);
+        assert_eq!(slots(&mut places, 1), [3]);
+        places.update(&[vec![false, true], vec![false, true, false, true]]);
+        assert_eq!(slots(&mut places, 3), [0, 2, 4]);
+        assert_eq!(places.last, 7, "ids are never used again");
+    }
+}
