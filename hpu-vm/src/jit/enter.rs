@@ -9,7 +9,10 @@ use crate::device::CommandRegisters;
 use crate::hart::Hart;
 use crate::vector::vtype::VILL;
 
-type Code = unsafe extern "C" fn(*mut State, u32, u32, u32);
+type Code = unsafe extern "C" fn(*mut State, u32, u32, u32) -> i64;
+
+/// What the code returns when the handler did, and never in all other cases: see [`State::exit`].
+pub(crate) const RETURNED: i64 = 0;
 
 /// Host code of a handler. Its translation must be alive when it is called.
 #[derive(Debug)]
@@ -38,14 +41,15 @@ impl Entry {
         Self { code: unsafe { mem::transmute::<*const std::ffi::c_void, Code>(address) }, begins }
     }
 
-    /// Executes it, up to the end of the task or to where it leaves off. Takes what sp, a0 and tp hold.
+    /// Executes it, up to the end of the task or to where it leaves off; says whether the handler returned. Takes what sp, a0
+    /// and tp hold.
     ///
     /// # Safety
     /// Its translation lives, `state` is attached to a live space, and attended to ([`crate::trap`]).
     #[inline]
-    pub(crate) unsafe fn call(&self, state: *mut State, sp: u32, argument: u32, tp: u32) {
+    pub(crate) unsafe fn returns(&self, state: *mut State, sp: u32, argument: u32, tp: u32) -> bool {
         // SAFETY: as the caller says.
-        unsafe { (self.code)(state, sp, argument, tp) }
+        unsafe { (self.code)(state, sp, argument, tp) == RETURNED }
     }
 
     /// Makes the hart that the code has left be as if it had begun the task.

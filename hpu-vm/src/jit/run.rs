@@ -18,7 +18,7 @@ use crate::device::{self, CommandRegisters, Device, Trap};
 use crate::hart::Hart;
 use crate::inst::Reg;
 use crate::interp::{self, Exit};
-use crate::trap::{self, Attending, TrapError, Watchdog};
+use crate::trap::{self, Attending, TrapError, Watch, Watchdog};
 use crate::view::View;
 
 /// What a device call returns when the task is ended.
@@ -85,9 +85,10 @@ impl Executor {
     /// Prepares for tasks like `task` in `slot`, with `device`: for one, or for many in a row.
     #[inline]
     pub fn bind<'b, D: Device>(&'b self, slot: &'b mut Slot, task: &'b Task<'b>, device: &'b mut D) -> Bound<'b, D> {
-        let state = slot.state_mut();
+        let (block, offers_packet) = (slot.block(), slot.offers_packet());
+        let (state, view) = slot.parts();
         (state.device, state.calls) = (ptr::from_mut(device).cast(), Bridge::<D>::CALLS);
-        state.may_park = u32::from(task.may_park);
+        (state.view, state.may_park) = (ptr::from_mut(view).cast(), u32::from(task.may_park));
         state.time_limit = task.limits.nanoseconds();
         if task.limits.instructions.is_none() {
             state.limit = u64::MAX;
@@ -95,8 +96,10 @@ impl Executor {
         let entry = task.translation.and_then(|translation| translation.entry(task.entry));
         let whole = task.translation.is_none_or(Translation::needs_registers) || entry.is_none();
         let simple = !whole && task.limits.instructions.is_none();
-        let plain = entry.filter(|_| simple);
-        Bound { watchdog: &self.watchdog, slot, task, entry, plain, whole, device: PhantomData }
+        let plain = entry.filter(|_| simple && !offers_packet);
+        let (state, slot) = (ptr::from_mut(state), ptr::from_mut(slot));
+        let parts = BoundParts { watch: self.watchdog.watch(), slot, state, block, task, entry, plain, simple, whole };
+        Bound { parts, device: PhantomData }
     }
 
     /// Runs one task: see [`Bound::run`].
@@ -121,61 +124,80 @@ enum Begun {
 
 /// A slot, prepared for tasks of one handler.
 pub struct Bound<'b, D> {
-    watchdog: &'b Watchdog,
-    slot: &'b mut Slot,
+    /// Its pointers are of the slot, which is borrowed as long.
+    parts: BoundParts<'b>,
+    device: PhantomData<&'b mut D>,
+}
+
+/// Taken out of a [`Bound`] before use: then loops over tasks have it in registers.
+#[derive(Clone, Copy)]
+struct BoundParts<'b> {
+    watch: &'b Watch,
+    slot: *mut Slot,
+    /// The slot's, attached to its space.
+    state: *mut State,
+    /// The slot's; null when there is none.
+    block: *mut TaskBlock,
     task: &'b Task<'b>,
     entry: Option<&'b Entry>,
     /// The same, when there is nothing to see to between tasks.
     plain: Option<&'b Entry>,
+    /// There is nothing to see to but the packet in L2.
+    simple: bool,
     /// The hart has to hold all registers when a task begins.
     whole: bool,
-    device: PhantomData<&'b mut D>,
 }
 
 impl<D: Device> Bound<'_, D> {
     /// Describes the next task to it: see [`Slot::describe`].
     #[inline]
     pub fn describe<const N: usize>(&mut self, block: &TaskBlock, other: [(u32, u32); N]) {
-        self.slot.describe(block, other);
+        // SAFETY: the place is the slot's own, which is borrowed; no task runs.
+        unsafe { block.write(self.parts.block, other) };
     }
 
     /// What the last task's handler returned: see [`Slot::result`].
     #[must_use]
     #[inline]
     pub const fn result(&self) -> u32 {
-        self.slot.result()
+        // SAFETY: the state is the slot's own, which is borrowed; no task runs.
+        unsafe { (*self.parts.state).hart.get(Reg::A0) }
     }
 
     /// Runs a task until it ends or is parked. In the latter case [`Bound::resume`] goes on with it, before any other task
     /// runs in the slot. `packet` is what the L2 window shows, see [`crate::memory::Space::offer_l2`].
     #[inline]
     pub fn run(&mut self, packet: &mut [u8]) -> Exit {
-        match self.plain {
-            Some(entry) if self.slot.state_mut().hart.is_clean() => self.run_plain(packet, entry),
-            _ => self.run_any(packet),
+        let parts = self.parts;
+        // SAFETY: the state is the slot's own, which is borrowed, attached to its space, with device and calls of type `D`
+        // and a view that only this uses. The translated code is what `State::lookup` knows.
+        unsafe {
+            match parts.plain {
+                Some(entry) if (*parts.state).hart.is_clean() => attended::<D>(&parts, entry),
+                _ => parts.run_any::<D>(packet),
+            }
         }
     }
 
-    #[inline]
-    fn run_plain(&mut self, packet: &mut [u8], entry: &Entry) -> Exit {
-        let Self { slot, task, watchdog, .. } = self;
-        // What most tasks do not come to stays out of the way: an exit is several stores, and loads that take them in wait.
-        let mut early = None;
-        let returned = match slot.without_packet() {
-            // SAFETY: the state is the slot's own, attached to its space; both are borrowed as long, view and device for the
-            // call. The translated code is what `State::lookup` knows.
-            Some((state, view)) => unsafe { attended::<D>(watchdog, state, view, task, entry, &mut early) },
-            None => slot.with_packet(packet, |state, view| {
-                // SAFETY: as above.
-                unsafe { attended::<D>(watchdog, state, view, task, entry, &mut early) }
-            }),
-        };
-        if returned { Exit::Returned } else { early.unwrap_or(Exit::Returned) }
+    /// Goes on with the task that is parked, for as long as its limits leave; while it was parked no time passed. It is parked
+    /// again as soon as it is found to wait.
+    pub fn resume(&mut self, packet: &mut [u8]) -> Exit {
+        // SAFETY: as in `run`.
+        unsafe { self.parts.resume::<D>(packet) }
     }
+}
 
+impl BoundParts<'_> {
+    /// # Safety
+    /// The pointers are of a borrowed slot, whose state is attached to its space, with device and calls of type `D`.
     #[inline(never)]
-    fn run_any(&mut self, packet: &mut [u8]) -> Exit {
-        let state = self.slot.state_mut();
+    unsafe fn run_any<D: Device>(self, packet: &mut [u8]) -> Exit {
+        // SAFETY: as the caller says; no task runs.
+        let state = unsafe { &mut *self.state };
+        if self.simple && state.hart.is_clean() {
+            // SAFETY: as the caller says.
+            return unsafe { self.run_with_packet::<D>(packet) };
+        }
         state.resume = 0;
         if self.whole {
             state.hart.begin(self.task.entry, self.task.sp, self.task.argument);
@@ -186,13 +208,29 @@ impl<D: Device> Bound<'_, D> {
         if let Some(limit) = self.task.limits.instructions {
             state.limit = state.hart.retired().saturating_add(limit);
         }
-        self.go_on(packet, self.entry, Begun::Now)
+        // SAFETY: as the caller says.
+        unsafe { self.go_on::<D>(packet, self.entry, Begun::Now) }
     }
 
-    /// Goes on with the task that is parked, for as long as its limits leave; while it was parked no time passed. It is parked
-    /// again as soon as it is found to wait.
-    pub fn resume(&mut self, packet: &mut [u8]) -> Exit {
-        let state = self.slot.state_mut();
+    /// # Safety
+    /// As [`Self::run_any`], and the task is simple.
+    #[inline]
+    unsafe fn run_with_packet<D: Device>(self, packet: &mut [u8]) -> Exit {
+        // SAFETY: as the caller says.
+        unsafe {
+            let Some(entry) = self.entry else { return Exit::Returned };
+            (*self.slot).with_packet(packet, |state, view| {
+                state.view = ptr::from_mut(view).cast();
+                attended::<D>(&Self { state, ..self }, entry)
+            })
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::run_any`].
+    unsafe fn resume<D: Device>(self, packet: &mut [u8]) -> Exit {
+        // SAFETY: as the caller says; no task runs.
+        let state = unsafe { &mut *self.state };
         if state.time_left == 0 {
             return Exit::Fault(Fault { cause: Cause::Watchdog, pc: state.hart.pc, address: 0 });
         }
@@ -201,20 +239,26 @@ impl<D: Device> Bound<'_, D> {
         state.time_limit = state.time_left;
         // Without a resume point it was the interpreter that parked.
         let entry = self.entry.filter(|_| state.resume != 0);
-        let exit = self.go_on(packet, entry, Begun::Before);
-        // For the next task.
-        self.slot.state_mut().time_limit = self.task.limits.nanoseconds();
-        exit
+        // SAFETY: as the caller says.
+        unsafe {
+            let exit = self.go_on::<D>(packet, entry, Begun::Before);
+            // For the next task.
+            (*self.state).time_limit = self.task.limits.nanoseconds();
+            exit
+        }
     }
 
-    fn go_on(&mut self, packet: &mut [u8], entry: Option<&Entry>, begun: Begun) -> Exit {
-        let Self { slot, task, watchdog, .. } = self;
-        slot.with_packet(packet, |state, view| {
+    /// # Safety
+    /// As [`Self::run_any`].
+    unsafe fn go_on<D: Device>(self, packet: &mut [u8], entry: Option<&Entry>, begun: Begun) -> Exit {
+        let Self { slot, task, watch, .. } = self;
+        // SAFETY: as the caller says.
+        unsafe { &mut *slot }.with_packet(packet, |state, view| {
             state.view = ptr::from_mut(view).cast();
             let state = ptr::from_mut(state);
-            // SAFETY: as in `run_plain`.
+            // SAFETY: the state is the slot's own; it and the view are borrowed for the call.
             unsafe {
-                let attending = Attending::new(watchdog, state);
+                let attending = Attending::new(watch, state);
                 if begun == Begun::Before {
                     if (*state).time_limit != u64::MAX {
                         attending.measure();
@@ -235,54 +279,29 @@ unsafe fn execute<D: Device>(state: *mut State, task: &Task<'_>, entry: Option<&
     // SAFETY: as the caller says.
     unsafe {
         match entry {
-            Some(entry) if returns(state, task, entry) => Exit::Returned,
+            Some(entry) if entry.returns(state, task.sp, task.argument, task.tp) => Exit::Returned,
             Some(entry) => left_early::<D>(state, task, entry),
             None => go_on_interpreting::<D>(state, task),
         }
     }
 }
 
-/// Runs a task of translated code that finds nothing of an earlier one, and says whether the handler returned; else `early`
-/// becomes how it ended.
+/// Runs a task of translated code that finds nothing of an earlier one.
 ///
 /// # Safety
-/// `state` is attached to the space of `view`, with device and calls of type `D`; `entry`'s translation lives.
+/// The state of `parts` is attached to the space of its view, with device and calls of type `D`; `entry`'s translation lives.
 #[inline(always)]
-unsafe fn attended<D: Device>(
-    watchdog: &Watchdog,
-    state: &mut State,
-    view: &mut View<'static>,
-    task: &Task<'_>,
-    entry: &Entry,
-    early: &mut Option<Exit>,
-) -> bool {
-    // A task that was parked and never gone on with.
-    if state.resume != 0 {
-        state.resume = 0;
-    }
-    state.view = ptr::from_mut(view).cast();
-    let state = ptr::from_mut(state);
-    // SAFETY: as the caller says; state and view are borrowed for the call.
-    unsafe {
-        let _attending = Attending::new(watchdog, state);
-        let returned = returns(state, task, entry);
-        if !returned {
-            *early = Some(left_early::<D>(state, task, entry));
-        }
-        returned
-    }
-}
-
-/// Runs translated code, and says whether the handler returned.
-///
-/// # Safety
-/// As [`execute`].
-#[inline]
-unsafe fn returns(state: *mut State, task: &Task<'_>, entry: &Entry) -> bool {
+unsafe fn attended<D: Device>(parts: &BoundParts<'_>, entry: &Entry) -> Exit {
+    let &BoundParts { watch, state, task, .. } = parts;
     // SAFETY: as the caller says.
     unsafe {
-        entry.call(state, task.sp, task.argument, task.tp);
-        (*state).exit == Left::Returned as u32
+        let attending = Attending::new(watch, state);
+        if entry.returns(state, task.sp, task.argument, task.tp) {
+            return Exit::Returned;
+        }
+        let exit = left_early::<D>(state, task, entry);
+        drop(attending);
+        exit
     }
 }
 
@@ -323,6 +342,8 @@ unsafe fn go_on_interpreting<D: Device>(state: *mut State, task: &Task<'_>) -> E
 
 /// The task is attended to, and leaves to be gone on with.
 fn parked(state: &mut State) -> Exit {
+    // Should another task begin instead, it has to forget this one.
+    state.hart.dirty = true;
     state.time_left = trap::time_left(state.time_limit);
     Exit::Parked
 }

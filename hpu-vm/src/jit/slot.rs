@@ -1,6 +1,7 @@
 //! Memory and registers of an HPU slot.
 #![allow(unsafe_code, reason = "writes the task's description where it is mapped")]
 
+use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use spin_abi::map::{HANDLER_ARGS, PACKET_WINDOW, TASK_BLOCK};
@@ -39,6 +40,26 @@ impl TaskBlock {
         }
     }
 
+    /// Writes the block to `place`, unless that is null, with other values for some of its registers (offset, value).
+    ///
+    /// # Safety
+    /// The place is writable for a whole block, and nobody else uses it.
+    #[inline]
+    pub(super) unsafe fn write<const N: usize>(&self, place: *mut Self, other: [(u32, u32); N]) {
+        if place.is_null() {
+            return;
+        }
+        // SAFETY: as the caller says; registers are words of the block.
+        unsafe {
+            place.write_unaligned(self.clone());
+            for (register, value) in other {
+                if let Some(index) = Self::index(register) {
+                    (&raw mut (*place).words[index]).write_unaligned(value);
+                }
+            }
+        }
+    }
+
     #[inline(always)]
     const fn index(register: u32) -> Option<usize> {
         let at = register.wrapping_sub(TASK_FIRST);
@@ -52,8 +73,8 @@ pub struct Slot {
     space: Space,
     state: Box<State>,
     bounds: Bounds,
-    /// Host address of the task's description.
-    block: Option<*mut TaskBlock>,
+    /// Host address of the task's description; null when it has no place.
+    block: *mut TaskBlock,
     /// Guest address and mapped bytes of the packet window in L1, if there is one.
     packet: Option<(u32, u32)>,
     /// Guest address of that in L2.
@@ -82,7 +103,7 @@ impl Slot {
         let task = places.task();
         // The view may hold borrowed bytes too, which are not there.
         let described = task != 0 && view.writable(task, TASK_BLOCK) && layout.writable(task, TASK_BLOCK);
-        let block = described.then(|| layout.base().wrapping_add(task as usize).cast());
+        let block = if described { layout.base().wrapping_add(task as usize).cast() } else { ptr::null_mut() };
         Self { space, state, bounds, packet, block, l2_packet }
     }
 
@@ -106,17 +127,27 @@ impl Slot {
     /// written, in smaller pieces, just before.
     #[inline]
     pub fn describe<const N: usize>(&mut self, block: &TaskBlock, other: [(u32, u32); N]) {
-        let Some(place) = self.block else { return };
         // SAFETY: the place was found to be writable memory of the space for a whole block; only the slot's own thread
-        // and its tasks use the stack. Registers are words of the block.
-        unsafe {
-            place.write_unaligned(block.clone());
-            for (register, value) in other {
-                if let Some(index) = TaskBlock::index(register) {
-                    (&raw mut (*place).words[index]).write_unaligned(value);
-                }
-            }
-        }
+        // and its tasks use the stack.
+        unsafe { block.write(self.block, other) };
+    }
+
+    /// Host address of the task's description; null when it has no place.
+    #[inline]
+    pub(super) const fn block(&self) -> *mut TaskBlock {
+        self.block
+    }
+
+    /// Whether packets are shown in L2.
+    #[inline]
+    pub(super) const fn offers_packet(&self) -> bool {
+        self.l2_packet.is_some()
+    }
+
+    /// State and view.
+    #[inline]
+    pub(super) fn parts(&mut self) -> (&mut State, &mut View<'static>) {
+        (&mut self.state, self.space.view())
     }
 
     /// Does something with the state and the view while `packet` is in the L2 window, if the slot has one.
@@ -127,20 +158,10 @@ impl Slot {
         run: impl FnOnce(&mut State, &mut View<'static>) -> R,
     ) -> R {
         let Some(base) = self.l2_packet else { return run(&mut self.state, self.space.view()) };
-        self.bounds.set_page(base, u32::try_from(packet.len()).unwrap_or(u32::MAX).min(PACKET_WINDOW));
+        let len = u32::try_from(packet.len()).unwrap_or(u32::MAX).min(PACKET_WINDOW);
+        self.bounds.resize(base, PACKET_WINDOW, len);
         let Self { space, state, .. } = self;
         space.offer_l2(packet, |_, view| run(state, view))
-    }
-
-    /// State and view, if no packet has to be shown in L2.
-    #[inline]
-    pub(super) fn without_packet(&mut self) -> Option<(&mut State, &mut View<'static>)> {
-        self.l2_packet.is_none().then_some((&mut self.state, self.space.view()))
-    }
-
-    #[inline]
-    pub(super) const fn state_mut(&mut self) -> &mut State {
-        &mut self.state
     }
 
     /// Its memory.

@@ -10,11 +10,11 @@ use super::sites::Site;
 use crate::hart::Hart;
 use crate::memory::Layout;
 
-/// How translated code ended, in [`State::exit`].
+/// How translated code ended, in [`State::exit`] unless the handler returned: that is what the code itself says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Left {
-    /// It jumped to the return address.
+    /// None yet did anything but return.
     Returned = 0,
     /// It read the doorbell.
     Finished = 1,
@@ -36,7 +36,7 @@ pub struct State {
     pub hart: Hart,
     /// Host address of guest address 0.
     pub base: *mut u8,
-    /// A [`Left`].
+    /// A [`Left`], of the last task whose handler did not return.
     pub exit: u32,
     /// [`Cause::code`] of the fault.
     pub cause: u32,
@@ -63,7 +63,7 @@ pub struct State {
     /// Bytes of it.
     pub l1_size: u32,
     /// Exact bounds by page, for exact checks: see [`super::bounds`].
-    pub bounds: *const u16,
+    pub bounds: *const u32,
     /// The view of the memory behind `base`.
     pub view: *mut c_void,
     /// That memory, for signal handlers.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, compiler_fence};
 
 use spin_abi::fault::Cause;
 
-pub(crate) use watchdog::{Watchdog, time_left};
+pub(crate) use watchdog::{Watch, Watchdog, time_left};
 
 use crate::jit::{Left, Site, State};
 use crate::memory::Layout;
@@ -85,7 +85,7 @@ impl Running {
 
 /// Until it is dropped, faults of this thread's translated code come back in a state, and its task has a time limit.
 pub(crate) struct Attending<'w> {
-    watchdog: &'w Watchdog,
+    watch: &'w Watch,
     /// Whose task there was before: a device may run tasks itself.
     outer: *mut State,
 }
@@ -99,12 +99,12 @@ impl<'w> Attending<'w> {
     /// That code follows `state.lookup` (jumping to a site's `fault_return` from anywhere it was found at leaves the
     /// function in good order) and touches memory only through `state.layout`, which lives as long.
     #[inline]
-    pub(crate) unsafe fn new(watchdog: &'w Watchdog, state: *mut State) -> Self {
-        let outer = watchdog.attend(state);
+    pub(crate) unsafe fn new(watch: &'w Watch, state: *mut State) -> Self {
+        let outer = watch.attend(state);
         // SAFETY: the caller says that the state is valid.
         let parts = unsafe { &*state };
         // Before the flags: a tick that raises them for the task before comes before this.
-        watchdog.start(parts.time_limit != u64::MAX);
+        watch.start(parts);
         // Seldom raised, and it is cheaper to look.
         if parts.kill.load(Relaxed) | parts.yield_wanted.load(Relaxed) != 0 {
             parts.kill.store(0, Relaxed);
@@ -112,12 +112,12 @@ impl<'w> Attending<'w> {
         }
         // Handlers run on this thread: what they see is in order when the compiler keeps it so.
         compiler_fence(SeqCst);
-        Self { watchdog, outer }
+        Self { watch, outer }
     }
 
     /// Takes the time from here on, rather than from the first look at the task: for one that had some before.
     pub(crate) fn measure(&self) {
-        self.watchdog.measure();
+        self.watch.measure();
     }
 }
 
@@ -125,7 +125,7 @@ impl Drop for Attending<'_> {
     #[inline]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
-        self.watchdog.attend(self.outer);
+        self.watch.attend(self.outer);
     }
 }
 

@@ -104,7 +104,7 @@ fn access(space: &mut Space, body: &Body, address: i64, packet: &mut [u8]) -> (u
         (state.layout, state.lookup) = (layout, lookup);
         let watchdog = Watchdog::new().expect("a watchdog");
         // SAFETY: the state is this function's, the body is looked up and accesses the layout's addresses.
-        let _attending = unsafe { Attending::new(&watchdog, &raw mut state) };
+        let _attending = unsafe { Attending::new(watchdog.watch(), &raw mut state) };
         body.call(at, 5)
     });
     (result, state)
@@ -209,7 +209,7 @@ fn watched<R>(watchdog: &Watchdog, state: &mut State, body: impl FnOnce() -> R) 
     let (layout, _) = space.parts();
     (state.layout, state.lookup, state.time_limit) = (layout, lookup, 1_000_000);
     // SAFETY: the state is borrowed for the time of the call, and bodies are looked up.
-    let _attending = unsafe { Attending::new(watchdog, state) };
+    let _attending = unsafe { Attending::new(watchdog.watch(), state) };
     body()
 }
 

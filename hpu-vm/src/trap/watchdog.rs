@@ -21,7 +21,7 @@ const TICK: i64 = 500_000;
 const SOON: i64 = 50_000;
 
 /// A thread's timer and what it knows of the thread's tasks. Written by the thread and by its signal handler.
-struct Watch {
+pub(crate) struct Watch {
     /// The state of the thread's tasks; null when there are none.
     running: AtomicPtr<State>,
     timer: AtomicPtr<c_void>,
@@ -99,38 +99,11 @@ impl Watchdog {
         })
     }
 
-    const fn watch(&self) -> &Watch {
+    /// The thread's.
+    #[inline]
+    pub(crate) const fn watch(&self) -> &Watch {
         // SAFETY: a thread-local that is never dropped, of the thread that this was made on and cannot leave.
         unsafe { &*self.watch }
-    }
-
-    /// The task that begins is of `state`, or of nobody if that is null. Returns whose there was before.
-    #[inline]
-    pub(super) fn attend(&self, state: *mut State) -> *mut State {
-        let watch = self.watch();
-        let before = watch.running.load(Relaxed);
-        watch.running.store(state, Relaxed);
-        before
-    }
-
-    /// A task begins, which is `limited` or may take any time.
-    #[inline]
-    pub(super) fn start(&self, limited: bool) {
-        let watch = self.watch();
-        watch.sequence.store(watch.sequence.load(Relaxed).wrapping_add(1), Relaxed);
-        // A tick that comes here sees a new task and sets the timer, or came before and `set` tells.
-        compiler_fence(SeqCst);
-        if !watch.set.load(Relaxed) && limited {
-            watch.tick_in(TICK);
-        }
-    }
-
-    /// The task that begins is looked at.
-    pub(super) fn measure(&self) {
-        let watch = self.watch();
-        watch.since.store(now(), Relaxed);
-        // A tick that comes before this does the same.
-        watch.seen.store(watch.sequence.load(Relaxed), Relaxed);
     }
 }
 
@@ -170,6 +143,40 @@ fn now() -> u64 {
 }
 
 impl Watch {
+    /// The task that begins is of `state`, or of nobody if that is null. Returns whose there was before.
+    #[inline]
+    pub(super) fn attend(&self, state: *mut State) -> *mut State {
+        let before = self.running.load(Relaxed);
+        self.running.store(state, Relaxed);
+        before
+    }
+
+    /// A task of `state` begins.
+    #[inline]
+    pub(super) fn start(&self, state: &State) {
+        self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Relaxed);
+        // A tick that comes here sees a new task and sets the timer, or came before and `set` tells.
+        compiler_fence(SeqCst);
+        if !self.set.load(Relaxed) {
+            self.set_for(state);
+        }
+    }
+
+    /// Sets the timer, if the task does not have all time.
+    #[cold]
+    fn set_for(&self, state: &State) {
+        if state.time_limit != u64::MAX {
+            self.tick_in(TICK);
+        }
+    }
+
+    /// The task that begins is looked at.
+    pub(super) fn measure(&self) {
+        self.since.store(now(), Relaxed);
+        // A tick that comes before this does the same.
+        self.seen.store(self.sequence.load(Relaxed), Relaxed);
+    }
+
     /// Sets the timer to tick once.
     #[cold]
     fn tick_in(&self, nanoseconds: i64) {
