@@ -5,6 +5,7 @@
 //! are different memories. Addresses never wrap: an access that would pass 2^32 is refused. [`Checks::Page`] is the
 //! exception to exactness, for comparison with code that relies on page protection.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -86,6 +87,7 @@ impl<'m> Memory<'m> {
         Self::Packet(Packet { window, len: PACKET_WINDOW })
     }
 
+    #[inline]
     fn len(&self) -> usize {
         match self {
             Self::ReadOnly(bytes) => bytes.len(),
@@ -162,6 +164,7 @@ impl<'m> Memory<'m> {
         }
     }
 
+    #[inline]
     fn copy_out(&self, offset: u32, to: &mut [u8]) -> Option<()> {
         let bytes = match self {
             Self::ReadOnly(bytes) => *bytes,
@@ -208,6 +211,16 @@ pub struct Range<'m> {
     pub base: u32,
     /// The bytes, as many as the range is long.
     pub memory: Memory<'m>,
+}
+
+impl Range<'_> {
+    /// Where in it `len` bytes at `address` are, if all are. None are where one is.
+    #[inline]
+    fn offset(&self, address: u32, len: u32) -> Option<u32> {
+        let offset = address.checked_sub(self.base)?;
+        let room = self.memory.len().checked_sub(offset as usize)?;
+        (room != 0 && len as usize <= room).then_some(offset)
+    }
 }
 
 /// Why a range could not be added.
@@ -308,7 +321,7 @@ impl Places {
 pub struct View<'m> {
     ranges: ArrayVec<Range<'m>, MAX_RANGES>,
     /// Range the last access was in: the next one is there most often.
-    last: usize,
+    last: Cell<usize>,
     places: Places,
     checks: Checks,
 }
@@ -411,14 +424,25 @@ impl<'m> View<'m> {
     /// Fills `to` from `address`; `None` and no effect when not all of it may be read. An empty access needs a readable
     /// byte there too.
     #[must_use = "a refused copy moves nothing"]
+    #[inline]
     pub fn copy_out(&self, address: u32, to: &mut [u8]) -> Option<()> {
-        let (index, offset) = self.find(address, u32::try_from(to.len()).ok()?)?;
+        let len = u32::try_from(to.len()).ok()?;
+        let place = self.places.place(address, len);
+        // Of most copies, this is all.
+        if let Some(Range { base, memory: Memory::Shared(window), .. }) = self.ranges.get(self.last.get())
+            && len > 0
+            && window.copy_out(place.wrapping_sub(*base), to).is_some()
+        {
+            return Some(());
+        }
+        let (index, offset) = self.find(address, len)?;
         self.ranges[index].memory.copy_out(offset, to)
     }
 
     /// Copies `from` to `address`; `None` and no effect when not all of it may be written. An empty access needs a
     /// writable byte there too.
     #[must_use = "a refused copy moves nothing"]
+    #[inline]
     pub fn copy_in(&mut self, address: u32, from: &[u8]) -> Option<()> {
         let (index, offset) = self.find(address, u32::try_from(from.len()).ok()?)?;
         self.ranges[index].memory.copy_in(offset, from)
@@ -442,12 +466,12 @@ impl<'m> View<'m> {
     pub(crate) fn load<const N: usize>(&mut self, address: u32) -> Option<[u8; N]> {
         let address = self.places.place(address, N as u32);
         let load = |range: &Range<'_>| range.memory.load(address.wrapping_sub(range.base), Checks::Exact);
-        if let Some(bytes) = self.ranges.get(self.last).and_then(load) {
+        if let Some(bytes) = self.ranges.get(self.last.get()).and_then(load) {
             return Some(bytes);
         }
         let found = self.ranges.iter().enumerate().find_map(|(index, range)| Some((index, load(range)?)));
         let Some((index, bytes)) = found else { return self.load_from_pages(address) };
-        self.last = index;
+        self.last.set(index);
         Some(bytes)
     }
 
@@ -456,13 +480,13 @@ impl<'m> View<'m> {
     pub(crate) fn store<const N: usize>(&mut self, address: u32, value: [u8; N]) -> Option<()> {
         let address = self.places.place(address, N as u32);
         let store = |range: &mut Range<'_>| range.memory.store(address.wrapping_sub(range.base), value, Checks::Exact);
-        if self.ranges.get_mut(self.last).and_then(store).is_some() {
+        if self.ranges.get_mut(self.last.get()).and_then(store).is_some() {
             return Some(());
         }
         let Some(index) = self.ranges.iter_mut().position(|range| store(range).is_some()) else {
             return self.store_to_pages(address, value);
         };
-        self.last = index;
+        self.last.set(index);
         Some(())
     }
 
@@ -532,13 +556,19 @@ impl<'m> View<'m> {
     }
 
     /// Index of the range that holds `len` bytes at `address`, and where in it.
+    #[inline]
     fn find(&self, address: u32, len: u32) -> Option<(usize, u32)> {
         let address = self.places.place(address, len);
-        self.ranges.iter().enumerate().find_map(|(index, range)| {
-            let offset = address.checked_sub(range.base)?;
-            let room = range.memory.len().checked_sub(offset as usize)?;
-            (room != 0 && len as usize <= room).then_some((index, offset))
-        })
+        let last = self.last.get();
+        let offset = self.ranges.get(last).and_then(|range| range.offset(address, len));
+        offset.map(|offset| (last, offset)).or_else(|| self.search(address, len))
+    }
+
+    fn search(&self, address: u32, len: u32) -> Option<(usize, u32)> {
+        let mut ranges = self.ranges.iter().enumerate();
+        let found = ranges.find_map(|(index, range)| Some((index, range.offset(address, len)?)))?;
+        self.last.set(found.0);
+        Some(found)
     }
 
     fn overlapping(&self, base: u32, end: u64) -> Option<&Range<'m>> {

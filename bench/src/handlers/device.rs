@@ -45,6 +45,7 @@ impl Device for Page<'_> {
     }
 
     /// Carries out the commands that the measured handlers issue, no others.
+    #[inline]
     fn issue(&mut self, view: &mut View<'_>, registers: &CommandRegisters) -> Result<u32, Trap> {
         let handle = match registers.decode() {
             Ok(command::Command::Send { source: Source::Nic(nic), length, .. }) => {

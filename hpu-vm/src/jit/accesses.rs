@@ -1,26 +1,26 @@
-//! Which memory accesses of a block go by the same base, so that one check serves all of them.
+//! Which memory accesses go by the same base, so that one check serves all of them.
 //!
-//! Within a block a register is some value nothing is known of, its *root*, plus a constant. Accesses of one root lie at
-//! known distances from each other.
+//! A register is some value nothing is known of, its *root*, plus a constant. Accesses of one root lie at known distances from
+//! each other. Roots, and what was checked of them, hold in later blocks too, as far as all ways there agree.
 
 use std::collections::HashMap;
 
 use crate::device::is_device;
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::facts::{Known, writes};
-use crate::jit::plan::Block;
+use crate::jit::plan::{Block, BlockId};
 
 /// Largest distance over which accesses share a check: a page.
 const REACH: i64 = 4096;
 
 /// A value nothing is known of.
-type Root = u32;
+pub(crate) type Root = u64;
 
 /// Root and distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    root: Root,
-    distance: u32,
+pub(crate) struct Place {
+    pub(crate) root: Root,
+    pub(crate) distance: u32,
 }
 
 /// Bytes around an access that others of its block touch too.
@@ -37,6 +37,8 @@ pub(crate) struct Span {
 pub(crate) struct Accesses {
     /// By index of the instruction: what to check there. Accesses without an entry are covered by an earlier one.
     spans: HashMap<usize, Span>,
+    /// By the same, where the base register points of those that go to memory for certain.
+    places: HashMap<usize, Place>,
     /// What AMOs touch by way of registers as they are at the block's start, and indices of those.
     amos: Vec<AmoSpan>,
 }
@@ -55,35 +57,48 @@ pub(crate) struct AmoSpan {
 }
 
 impl Accesses {
-    /// Looks at a block, at whose start `known` is known; `any_device` as in [`may_be_device`].
-    pub(crate) fn new(block: &Block, known: &Known, any_device: bool) -> Self {
-        let mut tracker = Tracker::new();
+    /// Looks at a block, at whose start `known` is known; `any_device` as in [`may_be_device`]. `roots` is what is known of
+    /// roots there, and becomes what is at its end.
+    pub(crate) fn new(block: &Block, known: &Known, any_device: bool, roots: &mut Roots) -> Self {
         let mut known = known.clone();
+        let start = roots.places;
         let mut seen: HashMap<Root, Vec<Seen>> = HashMap::new();
         let mut alone = Vec::new();
+        let mut places = HashMap::new();
         for (index, (pc, decoded)) in block.body.iter().enumerate() {
             let inst = &decoded.inst;
             if let Some(size) = size(inst) {
-                let place = tracker.places[inst.rs1.index()];
+                let place = roots.places[inst.rs1.index()];
                 let start = place.distance.wrapping_add(inst.imm.cast_unsigned()).cast_signed();
                 // What goes to a device takes no check, so none may rely on it.
                 if is_device_access(inst, &known) || may_be_device(inst, &known, any_device) {
                     alone.push((index, Span { from: 0, len: size }));
                 } else {
+                    places.insert(index, place);
                     seen.entry(place.root).or_default().push(Seen { index, start, size });
                 }
             }
-            tracker.step(inst, &known);
+            roots.step(inst, &known);
             known.step(*pc, inst, decoded.size);
         }
-        let amos = amo_spans(block, &seen);
-        let spans = seen.into_values().flat_map(spans).chain(alone).collect();
-        Self { spans, amos }
+        let amos = amo_spans(block, &start, &seen);
+        let mut spans: HashMap<usize, Span> = alone.into_iter().collect();
+        for (root, accesses) in &seen {
+            let checked = roots.checked.get(root).copied();
+            roots.checked.extend(add_spans(&mut spans, accesses, checked).map(|checked| (*root, checked)));
+        }
+        roots.prune();
+        Self { spans, places, amos }
     }
 
     /// AMOs that one check at the block's start tells all about: of bases with more than one.
     pub(crate) fn amos(&self) -> &[AmoSpan] {
         &self.amos
+    }
+
+    /// Where the base register of an access points, unless it may be a device's.
+    pub(crate) fn place(&self, index: usize) -> Option<Place> {
+        self.places.get(&index).copied()
     }
 
     /// What to check at an access: `None` when an earlier check covers it.
@@ -100,44 +115,59 @@ struct Seen {
     size: u32,
 }
 
-fn amo_spans(block: &Block, seen: &HashMap<Root, Vec<Seen>>) -> Vec<AmoSpan> {
-    // The roots that registers are at the start, see `Tracker::new`.
-    let roots = (1u32..32).filter_map(|number| Some((Reg::new(number), seen.get(&(number + 1))?)));
-    let spans = roots.filter_map(|(reg, accesses)| {
-        let is_amo = |access: &&Seen| {
-            let op = block.body[access.index].1.inst.op;
-            op.format() == Format::Amo && op != Op::ScW
-        };
+fn amo_spans(block: &Block, start: &[Place; 32], seen: &HashMap<Root, Vec<Seen>>) -> Vec<AmoSpan> {
+    let is_amo = |access: &&Seen| {
+        let op = block.body[access.index].1.inst.op;
+        op.format() == Format::Amo && op != Op::ScW
+    };
+    let spans = seen.iter().filter_map(|(root, accesses)| {
+        // Any register that has the root at the start will do.
+        let reg = (1..32).map(Reg::new).find(|reg| start[reg.index()].root == *root)?;
+        let at_start = start[reg.index()].distance;
         let amos: Vec<&Seen> = accesses.iter().filter(is_amo).collect();
         let (low, high) = (amos.iter().map(|amo| amo.start).min()?, amos.iter().map(|amo| amo.start).max()?);
         let len = u32::try_from(i64::from(high) - i64::from(low)).ok().filter(|&len| i64::from(len) < REACH)?;
         let indices: Vec<usize> = amos.iter().map(|amo| amo.index).collect();
-        (indices.len() > 1).then_some(AmoSpan { reg, from: low, len: len + 4, indices })
+        let from = low.wrapping_sub(at_start.cast_signed());
+        (indices.len() > 1).then_some(AmoSpan { reg, from, len: len + 4, indices })
     });
-    spans.collect()
+    let mut spans: Vec<AmoSpan> = spans.collect();
+    spans.sort_unstable_by_key(|span| span.reg.number());
+    spans
 }
 
-/// Spans of accesses of one root, in the order of the block: each as far as [`REACH`] allows.
-fn spans(accesses: Vec<Seen>) -> Vec<(usize, Span)> {
-    let mut spans = Vec::new();
-    let mut rest = &accesses[..];
-    while let Some(first) = rest.first() {
-        let (mut low, mut high) = (i64::from(first.start), i64::from(first.start) + i64::from(first.size));
-        let mut count = 0;
-        for access in rest {
-            let start = i64::from(access.start);
-            let (l, h) = (low.min(start), high.max(start + i64::from(access.size)));
-            if h - l > REACH {
+/// Bytes around a root, by their distance from it: from the first to behind the last.
+type Bytes = (i64, i64);
+
+/// Adds spans of accesses of one root, in the order of the block, each as far as [`REACH`] allows. Takes and returns the bytes
+/// that are checked already.
+fn add_spans(spans: &mut HashMap<usize, Span>, accesses: &[Seen], mut checked: Option<Bytes>) -> Option<Bytes> {
+    let bytes = |access: &Seen| (i64::from(access.start), i64::from(access.start) + i64::from(access.size));
+    let join = |(low, high): Bytes, (from, to): Bytes| (low.min(from), high.max(to));
+    let mut rest = accesses;
+    while let Some((first, others)) = rest.split_first() {
+        if checked.is_some_and(|checked| join(checked, bytes(first)) == checked) {
+            rest = others;
+            continue;
+        }
+        // What was checked before is checked again along with the rest: so it stays one piece, which covers what lies between.
+        let start = checked.map(|checked| join(checked, bytes(first))).filter(|(low, high)| high - low <= REACH);
+        let mut all = start.unwrap_or_else(|| bytes(first));
+        let mut count = 1;
+        for access in others {
+            let (low, high) = join(all, bytes(access));
+            if high - low > REACH {
                 break;
             }
-            (low, high, count) = (l, h, count + 1);
+            (all, count) = ((low, high), count + 1);
         }
-        let from = i32::try_from(low - i64::from(first.start)).unwrap_or(0);
-        let len = u32::try_from(high - low).unwrap_or(0);
-        spans.push((first.index, Span { from, len }));
+        let from = i32::try_from(all.0 - i64::from(first.start)).unwrap_or(0);
+        let len = u32::try_from(all.1 - all.0).unwrap_or(0);
+        spans.insert(first.index, Span { from, len });
+        checked = Some(all);
         rest = &rest[count..];
     }
-    spans
+    checked
 }
 
 /// Whether only a load's or store's address tells, when it runs, whether it is to a device. With `any_device` no register but
@@ -166,20 +196,52 @@ pub(crate) const fn size(inst: &Inst) -> Option<u32> {
     })
 }
 
-struct Tracker {
+/// What registers are at one point in terms of roots, and what was checked of those.
+#[derive(Clone, Debug)]
+pub(crate) struct Roots {
     places: [Place; 32],
-    next: Root,
+    checked: HashMap<Root, Bytes>,
+    /// The newest root; no other block has such.
+    newest: Root,
 }
 
-impl Tracker {
-    fn new() -> Self {
-        let mut next = 0;
-        let mut fresh = || {
-            next += 1;
-            next
-        };
-        let places = [(); 32].map(|()| Place { root: fresh(), distance: 0 });
-        Self { places, next }
+impl Roots {
+    /// At the start of a block that the ways with these ends lead to; `None` for any other way.
+    pub(crate) fn at_start<'r>(id: BlockId, mut ends: impl Iterator<Item = Option<&'r Self>>) -> Self {
+        let newest = (id as Root) << 32;
+        let Some(Some(first)) = ends.next() else { return Self::unknown(newest) };
+        let mut roots = Self { newest, ..first.clone() };
+        for end in ends {
+            let Some(end) = end else { return Self::unknown(newest) };
+            roots.meet(end);
+        }
+        roots
+    }
+
+    fn unknown(newest: Root) -> Self {
+        let mut roots = Self { places: [Place { root: 0, distance: 0 }; 32], checked: HashMap::new(), newest };
+        (0..32).map(Reg::new).for_each(|reg| roots.forget(reg));
+        roots
+    }
+
+    /// Keeps what holds on both ways.
+    fn meet(&mut self, other: &Self) {
+        for reg in (0..32).map(Reg::new) {
+            if self.places[reg.index()] != other.places[reg.index()] {
+                self.forget(reg);
+            }
+        }
+        self.checked.retain(|root, (low, high)| {
+            let Some(&(from, to)) = other.checked.get(root) else { return false };
+            (*low, *high) = ((*low).max(from), (*high).min(to));
+            low < high
+        });
+    }
+
+    /// Forgets what was checked of roots that no register has.
+    fn prune(&mut self) {
+        let Self { places, checked, .. } = self;
+        checked.retain(|root, _| places.iter().any(|place| place.root == *root));
     }
 
     fn step(&mut self, inst: &Inst, known: &Known) {
@@ -204,8 +266,8 @@ impl Tracker {
     }
 
     fn forget(&mut self, reg: Reg) {
-        self.next += 1;
-        self.places[reg.index()] = Place { root: self.next, distance: 0 };
+        self.newest += 1;
+        self.places[reg.index()] = Place { root: self.newest, distance: 0 };
     }
 
     fn moved(&self, reg: Reg, by: u32) -> Place {

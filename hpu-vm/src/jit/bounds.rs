@@ -1,19 +1,18 @@
-//! Exact bounds by page: how much of each guest page may be touched, for the checks of translated code.
+//! Exact bounds by page: how far guest memory may be touched from each page on, for the checks of translated code.
 
 use spin_abi::map::{L1_ALIAS, PAGE};
 
 use crate::memory::Layout;
 
-/// Pages of guest memory, and one more: checks of the last look at the next.
-const PAGES: usize = (1 << 20) + 1;
+/// Pages of guest memory.
+const PAGES: usize = 1 << 20;
 
-/// For each page, twice the bytes from its start that lie in one range, plus 1 where that range goes on in the next page. 0
-/// where there are none, and where it is not that simple (a range that begins within the page, two ranges in one
-/// page): the interpreter finds out then.
+/// For each page in whose first byte a range is, where that range ends; 0 for others, also where a range begins within the
+/// page: the interpreter finds out then. So bytes lie in one range if they end no later than their first byte's page says.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     /// Only the pages of this table that are written take memory.
-    pages: Box<[u16]>,
+    ends: Box<[u32]>,
     alias: (u32, u32),
 }
 
@@ -21,53 +20,50 @@ impl Bounds {
     /// Bounds of `ranges` (base and length), those in the own L1 in the layout's alias window too.
     pub(crate) fn new(layout: &Layout, ranges: impl Iterator<Item = (u32, u32)>) -> Self {
         let alias = (layout.places().l1_base(), layout.places().l1_size());
-        let mut bounds = Self { pages: vec![0; PAGES].into_boxed_slice(), alias };
-        let mut ranges: Vec<(u32, u32)> = ranges.filter(|(_, len)| *len > 0).collect();
-        ranges.sort_unstable();
-        for (index, &(base, len)) in ranges.iter().enumerate() {
-            let first = base.next_multiple_of(PAGE);
-            let before = index.checked_sub(1).map(|index| ranges[index]);
-            let shared = |page: u32| {
-                let after = ranges.get(index + 1).is_some_and(|&(next, _)| next / PAGE == page / PAGE);
-                after || before.is_some_and(|(base, len)| (base + (len - 1)) / PAGE == page / PAGE)
-            };
-            let last = base + (len - 1);
-            for page in (first..=last).step_by(PAGE as usize) {
-                let room = (last - page).saturating_add(1);
-                bounds.set_page(page, if shared(page) { 0 } else { room });
-            }
+        let mut bounds = Self { ends: vec![0; PAGES].into_boxed_slice(), alias };
+        for (base, len) in ranges.filter(|(_, len)| *len > 0) {
+            bounds.resize(base, len, len);
         }
         bounds
     }
 
-    /// Of the page at `base` and those behind it, `len` bytes lie in one range: sets the bound of that page.
-    #[inline]
-    pub(crate) fn set_page(&mut self, base: u32, len: u32) {
-        let bound = u16::try_from(2 * len.min(PAGE) + u32::from(len > PAGE)).unwrap_or(0);
-        self.pages[(base / PAGE) as usize] = bound;
-        let (l1, size) = self.alias;
-        let at = base.wrapping_sub(l1);
-        if at < size {
-            self.pages[((L1_ALIAS + at) / PAGE) as usize] = bound;
-        }
-    }
-
-    /// Of the `room` bytes that were mapped at `base`, `len` are left: sets their bound if they are one page's, else that of all
-    /// their pages to 0.
+    /// Of the `room` bytes that were mapped at `base`, `len` are left.
     #[inline]
     pub(crate) fn resize(&mut self, base: u32, room: u32, len: u32) {
-        if base.is_multiple_of(PAGE) && room <= PAGE { self.set_page(base, len) } else { self.forget(base, room) }
+        if base.is_multiple_of(PAGE) && room <= PAGE {
+            self.set_page(base, len)
+        } else {
+            self.resize_many(base, room, len)
+        }
     }
 
     #[cold]
-    fn forget(&mut self, base: u32, room: u32) {
-        for page in (base - base % PAGE..=base + room.saturating_sub(1)).step_by(PAGE as usize) {
-            self.set_page(page, 0);
+    fn resize_many(&mut self, base: u32, room: u32, len: u32) {
+        // A range that ends at the last address is said to end before it: nothing is mapped there.
+        let (last, end) = (base.saturating_add(room), base.saturating_add(len));
+        for page in (base.next_multiple_of(PAGE)..last).step_by(PAGE as usize) {
+            self.set_page(page, end.saturating_sub(page));
         }
     }
 
+    /// From the page at `page` on, `len` bytes lie in one range.
+    #[inline]
+    fn set_page(&mut self, page: u32, len: u32) {
+        self.set_end(page, len);
+        let (l1, size) = self.alias;
+        let at = page.wrapping_sub(l1);
+        if at < size {
+            self.set_end(L1_ALIAS + at, len);
+        }
+    }
+
+    #[inline]
+    fn set_end(&mut self, page: u32, len: u32) {
+        self.ends[(page / PAGE) as usize] = if len > 0 { page.saturating_add(len) } else { 0 };
+    }
+
     /// For translated code: an entry for each page.
-    pub(crate) fn as_ptr(&self) -> *const u16 {
-        self.pages.as_ptr()
+    pub(crate) fn as_ptr(&self) -> *const u32 {
+        self.ends.as_ptr()
     }
 }

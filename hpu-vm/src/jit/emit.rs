@@ -29,7 +29,7 @@ use crate::code::Code;
 use crate::csr::Csr;
 use crate::decode::Decoded;
 use crate::inst::{Format, Inst, Op, Reg};
-use crate::jit::accesses::{self, Accesses};
+use crate::jit::accesses::{self, Accesses, Roots};
 use crate::jit::enter::{self, Begins};
 use crate::jit::facts::{Facts, Known, Regs};
 use crate::jit::options::{Atomics, Options};
@@ -75,6 +75,8 @@ pub(crate) fn in_memory(plan: &Plan, options: Options) -> bool {
 
 /// Access to the state and to code's own tables: never traps.
 pub(super) const TRUSTED: MemFlagsData = MemFlagsData::trusted();
+/// Access to what does not change while the function runs: loads of the same are one, wherever it is of use.
+pub(super) const FIXED: MemFlagsData = TRUSTED.with_readonly().with_can_move();
 /// Access to guest memory: any alignment, may fault.
 pub(super) const GUEST: MemFlagsData = MemFlagsData::new();
 
@@ -139,6 +141,10 @@ struct Emitter<'a> {
     known: Known,
     live: Vec<Regs>,
     accesses: Accesses,
+    /// At the ends of the blocks emitted so far.
+    roots: Vec<Option<Roots>>,
+    /// The blocks that lead to each; the first comes from elsewhere too, and has none.
+    ways: Vec<Vec<BlockId>>,
     /// Blocks at which tasks that wait may be parked.
     polls: Vec<bool>,
     /// Indices of atomics that are known to be on L1.
@@ -164,7 +170,7 @@ impl<'a> Emitter<'a> {
         // The body begins here: what is before is the prologue.
         builder.set_srcloc(SourceLoc::new(location(plan.blocks[0].start, false)));
         let &[state, sp, argument, tp] = builder.block_params(entry) else { unreachable!("four parameters") };
-        let base = builder.ins().load(I64, TRUSTED, state, offset(offset_of!(State, base)));
+        let base = builder.ins().load(I64, FIXED, state, offset(offset_of!(State, base)));
         let blocks: Vec<ir::Block> = plan.blocks.iter().map(|_| builder.create_block()).collect();
         let dispatch = |builder: &mut FunctionBuilder<'_>| {
             let block = builder.create_block();
@@ -211,6 +217,8 @@ impl<'a> Emitter<'a> {
             known: Known::default(),
             live: Vec::new(),
             accesses: Accesses::default(),
+            roots: vec![None; plan.blocks.len()],
+            ways: ways(plan),
             polls: polls::heads(plan, facts),
             in_l1: Vec::new(),
             block_len: 0,
@@ -227,9 +235,7 @@ impl<'a> Emitter<'a> {
             let value = self.load_state(I64, offset_of!(State, hart.retired));
             self.builder.def_var(retired, value);
         }
-        // Never taken; but a function without any other way to its fault return could not be stopped.
-        let fault_return = self.fault_return;
-        self.builder.ins().brif(self.state, start, &[], fault_return, &[]);
+        self.builder.ins().jump(start, &[]);
     }
 
     fn block(&mut self, id: BlockId) {
@@ -241,7 +247,9 @@ impl<'a> Emitter<'a> {
         self.known = self.facts.known(id).cloned().unwrap_or_default();
         self.vectors.begin_block(id);
         self.live = self.facts.live_within(plan, id);
-        self.accesses = Accesses::new(block, &self.known, self.any_device);
+        let mut roots = Roots::at_start(id, self.ways[id].iter().map(|&from| self.roots[from].as_ref()));
+        self.accesses = Accesses::new(block, &self.known, self.any_device, &mut roots);
+        self.roots[id] = Some(roots).filter(|_| self.plan.blocks.len() <= MAX_SSA_BLOCKS);
         self.index = 0;
         self.pc = block.start;
         self.locate(false);
@@ -331,13 +339,12 @@ impl<'a> Emitter<'a> {
         // Not of the body: a thread in an epilogue must not be sent to another.
         self.builder.switch_to_block(self.returned);
         self.builder.set_srcloc(SourceLoc::new(RETURNED));
-        let returned = self.builder.ins().iconst(I64, enter::RETURNED.cast_signed());
+        let returned = self.builder.ins().iconst(I64, enter::RETURNED);
         self.builder.ins().return_(&[returned]);
 
         self.builder.switch_to_block(self.fault_return);
         self.builder.set_srcloc(SourceLoc::new(FAULT_RETURN));
-        // Not a constant: equal ones are one, at the first one's place in the source, and so it would be skipped by who comes
-        // here from a fault. The stack pointer is the one value at hand that is not 0.
+        // Not zero, and made here: a constant might be made before, where another instruction wants the same.
         let left = self.builder.ins().get_stack_pointer(I64);
         self.builder.ins().return_(&[left]);
     }
@@ -351,6 +358,11 @@ impl<'a> Emitter<'a> {
 
     fn load_state(&mut self, ty: ir::Type, at: usize) -> Value {
         self.builder.ins().load(ty, TRUSTED, self.state, offset(at))
+    }
+
+    /// Loads a field that does not change while the function runs.
+    fn load_fixed(&mut self, ty: ir::Type, at: usize) -> Value {
+        self.builder.ins().load(ty, FIXED, self.state, offset(at))
     }
 
     fn store_state(&mut self, value: Value, at: usize) {
@@ -435,6 +447,15 @@ impl<'a> Emitter<'a> {
         let with = self.constant(with);
         self.builder.ins().icmp(condition, value, with)
     }
+}
+
+/// The blocks that lead to each block, none for the first.
+fn ways(plan: &Plan) -> Vec<Vec<BlockId>> {
+    let mut ways = vec![Vec::new(); plan.blocks.len()];
+    for from in 0..plan.blocks.len() {
+        plan.successors(from).filter(|&to| to > 0).for_each(|to| ways[to].push(from));
+    }
+    ways
 }
 
 fn reads_counters(plan: &Plan) -> bool {

@@ -9,10 +9,10 @@ use crate::device::CommandRegisters;
 use crate::hart::Hart;
 use crate::vector::vtype::VILL;
 
-type Code = unsafe extern "C" fn(*mut State, u32, u32, u32) -> u64;
+type Code = unsafe extern "C" fn(*mut State, u32, u32, u32) -> i64;
 
-/// What the code returns when the handler did; anything else in all other cases: see [`State::exit`].
-pub(crate) const RETURNED: u64 = 0;
+/// What the code returns when the handler did, and never in all other cases: see [`State::exit`].
+pub(crate) const RETURNED: i64 = 0;
 
 /// Host code of a handler. Its translation must be alive when it is called.
 #[derive(Debug)]

@@ -163,7 +163,7 @@ impl Slot {
         let len = packet.len().min(PACKET_WINDOW as usize) as u32;
         if self.l2_bound != len {
             self.l2_bound = len;
-            self.bounds.set_page(base, len);
+            self.bounds.resize(base, PACKET_WINDOW, len);
         }
         let Self { space, state, .. } = self;
         space.offer_l2(packet, |_, view| run(state, view))

@@ -63,7 +63,7 @@ pub struct State {
     /// Bytes of it.
     pub l1_size: u32,
     /// Exact bounds by page, for exact checks: see [`super::bounds`].
-    pub bounds: *const u16,
+    pub bounds: *const u32,
     /// The view of the memory behind `base`.
     pub view: *mut c_void,
     /// That memory, for signal handlers.

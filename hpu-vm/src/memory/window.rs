@@ -127,6 +127,7 @@ impl Window {
     }
 
     /// Fills `to`, whose length must be within the window.
+    #[inline]
     pub(crate) fn copy_out(&self, offset: u32, to: &mut [u8]) -> Option<()> {
         let at = self.at(offset, to.len(), Checks::Exact)?;
         // SAFETY: as in `Window::load`.

@@ -9,8 +9,8 @@ use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, L1_ALIAS, L2_BASE};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
+use super::Emitter;
 use super::memory::Host;
-use super::{Emitter, TRUSTED};
 use crate::hart::UNRESERVED;
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::accesses::AmoSpan;
@@ -170,7 +170,7 @@ impl Emitter<'_> {
         let at = self.builder.ins().iadd(guest, first);
         let end = self.constant(TASK_END - TASK_FIRST - 3);
         let register = self.builder.ins().icmp(IntCC::UnsignedLessThan, at, end);
-        let task = self.load_state(I32, offset_of!(State, task_base));
+        let task = self.load_fixed(I32, offset_of!(State, task_base));
         let there = self.builder.ins().iadd(task, at);
         let address = self.builder.ins().select(register, there, guest);
         let address = self.builder.ins().uextend(I64, address);
@@ -181,9 +181,9 @@ impl Emitter<'_> {
     fn without_alias(&mut self, guest: Value) -> Value {
         let alias = self.constant(L1_ALIAS.wrapping_neg());
         let at = self.builder.ins().iadd(guest, alias);
-        let size = self.builder.ins().load(I32, TRUSTED, self.state, super::offset(offset_of!(State, l1_size)));
+        let size = self.load_fixed(I32, offset_of!(State, l1_size));
         let aliased = self.builder.ins().icmp(IntCC::UnsignedLessThan, at, size);
-        let l1 = self.load_state(I32, offset_of!(State, l1_base));
+        let l1 = self.load_fixed(I32, offset_of!(State, l1_base));
         let there = self.builder.ins().iadd(l1, at);
         self.builder.ins().select(aliased, there, guest)
     }

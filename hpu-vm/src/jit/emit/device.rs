@@ -16,6 +16,10 @@ use crate::jit::accesses::size;
 use crate::jit::facts::Regs;
 use crate::jit::run::PARK;
 use crate::jit::state::{Calls, Left, State};
+use crate::vector::VLEN_BYTES;
+
+// They are zeroed by so many bytes at a time.
+const _: () = assert!(size_of::<CommandRegisters>().is_multiple_of(VLEN_BYTES as usize));
 
 /// Where a parked task goes on.
 pub(super) struct Resume {
@@ -111,6 +115,7 @@ impl Emitter<'_> {
         signature.params.extend(arguments.iter().map(|_| AbiParam::new(I32)));
         signature.returns.push(AbiParam::new(I64));
         let signature = self.builder.import_signature(signature);
+        // Not taken out of loops: there most calls are rare.
         let calls = self.load_state(I64, offset_of!(State, calls));
         let function = self.builder.ins().load(I64, TRUSTED, calls, offset(field));
         let mut all = vec![self.state];
@@ -179,7 +184,8 @@ impl Emitter<'_> {
             stubs.push((stub, resume));
         }
         if stubs.is_empty() {
-            self.builder.ins().jump(begin, &[]);
+            // Always; but a function without any other way to its fault return could not be stopped.
+            self.builder.ins().brif(self.state, begin, &[], self.fault_return, &[]);
         } else {
             let dispatch = self.builder.create_block();
             self.builder.set_cold_block(dispatch);
@@ -212,8 +218,8 @@ impl Emitter<'_> {
             self.registers.define(&mut self.builder, reg, value);
         }
         if self.begins.command {
-            let zero = self.builder.ins().iconst(I64, 0);
-            for at in (0..size_of::<CommandRegisters>()).step_by(8) {
+            let zero = self.zeroes();
+            for at in (0..size_of::<CommandRegisters>()).step_by(VLEN_BYTES as usize) {
                 self.store_state(zero, offset_of!(State, hart.command) + at);
             }
         }

@@ -12,25 +12,18 @@ use cranelift_codegen::ir::{self, InstBuilder, Value};
 use spin_abi::map::{DRIVER_BASE, PAGE};
 use spin_abi::regs::{COMMAND_ISSUE, TASK_END, TASK_FIRST};
 
-use super::{Emitter, GUEST, TRUSTED, offset};
+use super::{Emitter, FIXED, GUEST, offset};
 use crate::device::{CommandRegisters, is_device};
 use crate::inst::{Inst, Op};
-use crate::jit::accesses::{may_be_device, size};
+use crate::jit::accesses::{Place, may_be_device, size};
 use crate::jit::state::State;
+
+/// How far an immediate reaches.
+const MOST_AWAY: i32 = 1 << 11;
 
 /// A host address: base and constant offset.
 #[derive(Clone, Copy)]
 pub(super) struct Host(pub(super) Value, pub(super) i32);
-
-/// How bytes compare with their page's bound; numbers are doubled, as in the table.
-pub(super) struct Beyond {
-    pub(super) beyond: Value,
-    /// Address of the table's entry.
-    entry: Value,
-    bound: Value,
-    /// Of the bytes, from the page's start.
-    end: Value,
-}
 
 /// What an instruction accesses.
 pub(super) enum Access {
@@ -114,7 +107,7 @@ impl Emitter<'_> {
         if at > TASK_END - TASK_FIRST - width {
             return None;
         }
-        let task = self.load_state(I32, offset_of!(State, task_base));
+        let task = self.load_fixed(I32, offset_of!(State, task_base));
         let task = self.builder.ins().uextend(I64, task);
         Some(Host(self.builder.ins().iadd(self.base, task), offset(at as usize)))
     }
@@ -132,9 +125,25 @@ impl Emitter<'_> {
             let address = self.builder.ins().iconst(I64, i64::from(address));
             return Host(self.builder.ins().iadd(self.base, address), 0);
         }
+        let place = self.accesses.place(self.index);
+        if let Some(host) = place.and_then(|place| self.near(place, inst.imm)) {
+            return host;
+        }
         let address = self.get(inst.rs1);
         let address = self.builder.ins().uextend(I64, address);
-        Host(self.builder.ins().iadd(self.base, address), inst.imm)
+        let host = self.builder.ins().iadd(self.base, address);
+        if let Some(place) = place {
+            self.registers.add_host(place, host);
+        }
+        Host(host, inst.imm)
+    }
+
+    /// The host address of what is `imm` bytes from a place, by that of another of its root: as far away as an immediate could
+    /// say, since what wraps around has to fault.
+    fn near(&self, place: Place, imm: i32) -> Option<Host> {
+        let (host, distance) = self.registers.host_near(place)?;
+        let at = distance.checked_add(imm)?;
+        (-MOST_AWAY..MOST_AWAY).contains(&at).then_some(Host(host, at))
     }
 
     /// The guest address of an access.
@@ -151,46 +160,26 @@ impl Emitter<'_> {
         let address = self.guest_address(inst);
         let from = self.constant(span.from.cast_unsigned());
         let low = self.builder.ins().iadd(address, from);
-        let refused = self.beyond_page_bound(low, span.len);
-        let [aside, go_on, outside] = [(); 3].map(|()| self.builder.create_block());
-        self.builder.set_cold_block(aside);
-        self.builder.set_cold_block(outside);
-        self.builder.ins().brif(refused.beyond, aside, &[], go_on, &[]);
-        self.builder.switch_to_block(aside);
-        let inside = self.goes_on_in_next_page(&refused);
-        self.builder.ins().brif(inside, go_on, &[], outside, &[]);
-        self.builder.switch_to_block(outside);
-        let pc = self.constant(self.pc);
-        let live = self.live[self.index];
-        self.interpret(pc, live);
-        self.builder.switch_to_block(go_on);
+        let refused = self.beyond_bound(low, span.len);
+        let (pc, live) = (self.pc, self.live[self.index]);
+        self.unlikely(refused, |emitter| {
+            let pc = emitter.constant(pc);
+            emitter.interpret(pc, live);
+        });
     }
 
-    /// Compares `len` bytes at `low` with the bound of their page, see [`crate::jit::bounds`].
-    pub(super) fn beyond_page_bound(&mut self, low: Value, len: u32) -> Beyond {
-        let bounds = self.load_state(I64, offset_of!(State, bounds));
+    /// Whether not all of `len` bytes at `low` are in one range, see [`crate::jit::bounds`].
+    pub(super) fn beyond_bound(&mut self, low: Value, len: u32) -> Value {
+        let bounds = self.load_fixed(I64, offset_of!(State, bounds));
         let page = self.builder.ins().ushr_imm_u(low, i64::from(PAGE.trailing_zeros()));
         let page = self.builder.ins().uextend(I64, page);
-        let entry = self.builder.ins().ishl_imm_u(page, 1);
+        let entry = self.builder.ins().ishl_imm_u(page, 2);
         let entry = self.builder.ins().iadd(bounds, entry);
-        let bound = self.builder.ins().uload16(I32, TRUSTED, entry, 0);
-        let twice = self.builder.ins().ishl_imm_u(low, 1);
-        let mask = self.constant(2 * PAGE - 1);
-        let start = self.builder.ins().band(twice, mask);
-        let end = self.builder.ins().iadd_imm_s(start, i64::from(2 * len));
-        let beyond = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, end, bound);
-        Beyond { beyond, entry, bound, end }
-    }
-
-    /// Whether bytes that are beyond their first page's bound lie in the same range of the next page.
-    fn goes_on_in_next_page(&mut self, Beyond { entry, bound, end, .. }: &Beyond) -> Value {
-        let one = self.constant(1);
-        let continued = self.builder.ins().band(*bound, one);
-        let next = self.builder.ins().uload16(I32, TRUSTED, *entry, 2);
-        let rest = self.builder.ins().iadd_imm_s(*end, -i64::from(2 * PAGE));
-        let fits = self.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, rest, next);
-        let fits = self.builder.ins().uextend(I32, fits);
-        self.builder.ins().band(continued, fits)
+        let bound = self.builder.ins().uload32(FIXED, entry, 0);
+        // In 64 bits nothing wraps.
+        let low = self.builder.ins().uextend(I64, low);
+        let end = self.builder.ins().iadd_imm_s(low, i64::from(len));
+        self.builder.ins().icmp(IntCC::UnsignedGreaterThan, end, bound)
     }
 
     fn load_guest(&mut self, op: Op, Host(base, at): Host) -> Value {

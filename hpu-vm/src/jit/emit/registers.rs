@@ -8,6 +8,7 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 
 use super::{TRUSTED, offset};
 use crate::inst::Reg;
+use crate::jit::accesses::Place;
 use crate::jit::state::State;
 
 /// Offset of a register in the state.
@@ -22,6 +23,8 @@ pub(super) struct Registers {
     variables: Option<[Variable; 32]>,
     /// Values known to be in the state too, within a block.
     cached: [Option<Value>; 32],
+    /// Host addresses of bytes at known distances from roots, within a block.
+    hosts: Vec<(Place, Value)>,
     /// Writes go to the state too.
     through: bool,
 }
@@ -30,7 +33,7 @@ impl Registers {
     /// Registers in variables or `in_memory`; with `observe` the state always has their values.
     pub(super) fn new(builder: &mut FunctionBuilder<'_>, in_memory: bool, observe: bool) -> Self {
         let variables = (!in_memory).then(|| [(); 32].map(|()| builder.declare_var(I32)));
-        Self { variables, cached: [None; 32], through: in_memory || observe }
+        Self { variables, cached: [None; 32], hosts: Vec::new(), through: in_memory || observe }
     }
 
     /// Whether the state has all values at all times.
@@ -38,8 +41,22 @@ impl Registers {
         self.through
     }
 
-    pub(super) const fn begin_block(&mut self) {
+    pub(super) fn begin_block(&mut self) {
         self.cached = [None; 32];
+        self.hosts.clear();
+    }
+
+    /// A host address of the same root, and how far it is from there to `place`.
+    pub(super) fn host_near(&self, place: Place) -> Option<(Value, i32)> {
+        let (known, host) = self.hosts.iter().find(|(known, _)| known.root == place.root)?;
+        Some((*host, place.distance.wrapping_sub(known.distance).cast_signed()))
+    }
+
+    /// Remembers the host address of `place`; the first of a root stays.
+    pub(super) fn add_host(&mut self, place: Place, host: Value) {
+        if self.host_near(place).is_none() {
+            self.hosts.push((place, host));
+        }
     }
 
     pub(super) fn get(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) -> Value {

@@ -29,7 +29,7 @@ pub(super) fn active(width: Width, index: u32, count: u32) -> u32 {
 }
 
 impl Emitter<'_> {
-    pub(super) fn zeroes(&mut self) -> Value {
+    pub(in crate::jit::emit) fn zeroes(&mut self) -> Value {
         self.bytes([0; 16])
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The bytes of a group are moved 16 at a time. What is only partly allowed is the interpreter's: elements before the
 //! one that faults are accessed. For loads of translated code that makes no difference, as nobody sees the registers of a
-//! task that has faulted; stores are done at once only within a page.
+//! task that has faulted; stores are done at once only within a page, or a range where checks are exact.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64, I64X2};
@@ -20,6 +20,10 @@ use crate::vector::{Addressing, Direction, Memory, VLEN_BYTES, VReg, Width};
 
 /// Most bytes of an access.
 const MOST: u32 = 8 * VLEN_BYTES;
+
+/// Most elements that are stored one by one where the end of a page splits them. The interpreter would be called with all
+/// registers, which takes its toll of the code around.
+const MOST_ONE_BY_ONE: u32 = 64;
 
 /// A contiguous access.
 #[derive(Clone, Copy)]
@@ -46,13 +50,44 @@ impl Emitter<'_> {
         let mut slow = Vec::new();
         slow.extend(access.full.and_then(|full| self.is_short(full)));
         slow.extend(self.is_exceptional(memory, address, access.bytes));
+        let split = self.is_split(memory, address, access.bytes);
+        let one_by_one = access.bytes / memory.width.bytes() <= MOST_ONE_BY_ONE && slow.is_empty();
+        if !one_by_one {
+            slow.extend(split);
+        }
         self.unless(&slow, inst, &touched, |emitter| {
             let host = emitter.vector_host(constant, address);
-            match memory.direction {
-                Direction::Load => emitter.load_group(memory.vd, host, access.bytes),
-                Direction::Store => emitter.store_group(memory.vd, host, access.bytes),
+            match (memory.direction, split.filter(|_| one_by_one)) {
+                (Direction::Load, _) => emitter.load_group(memory.vd, host, access.bytes),
+                (Direction::Store, None) => emitter.store_group(memory.vd, host, access.bytes),
+                (Direction::Store, Some(split)) => emitter.store_split(memory, host, access.bytes, split),
             }
         });
+    }
+
+    /// Stores a group, if it is `split` by the end of a page one element after the other.
+    fn store_split(&mut self, memory: &Memory, host: Host, bytes: u32, split: Value) {
+        let [aside, whole, joined] = [(); 3].map(|()| self.builder.create_block());
+        self.builder.set_cold_block(aside);
+        self.builder.ins().brif(split, aside, &[], whole, &[]);
+        self.builder.switch_to_block(aside);
+        self.store_elements(memory, host, bytes);
+        self.builder.ins().jump(joined, &[]);
+        self.builder.switch_to_block(whole);
+        self.store_group(memory.vd, host, bytes);
+        self.builder.ins().jump(joined, &[]);
+        self.builder.switch_to_block(joined);
+    }
+
+    fn store_elements(&mut self, memory: &Memory, Host(base, at): Host, bytes: u32) {
+        let size = memory.width.bytes();
+        for offset in (0..bytes).step_by(size as usize).map(u32::cast_signed) {
+            let piece = Piece { register: offset.cast_unsigned() / VLEN_BYTES, offset, size };
+            let value = self.vector_register(Self::grouped(memory.vd, piece.register));
+            let value = self.cast(piece.types().1, value);
+            let value = self.builder.ins().extractlane(value, piece.lane());
+            self.builder.ins().store(GUEST, value, base, at + offset);
+        }
     }
 
     /// The access of an instruction, if it is one and legal.
@@ -75,15 +110,7 @@ impl Emitter<'_> {
 
     /// Whether an access of `bytes` at `address` is one that cannot be done at once.
     fn is_exceptional(&mut self, memory: &Memory, address: Value, bytes: u32) -> Option<Value> {
-        let refused = if self.exact() {
-            Some(self.beyond_page_bound(address, bytes).beyond)
-        } else if memory.direction == Direction::Store && bytes > 1 {
-            let within = self.constant(PAGE - 1);
-            let start = self.builder.ins().band(address, within);
-            Some(self.compare(IntCC::UnsignedGreaterThan, start, PAGE - bytes))
-        } else {
-            None
-        };
+        let refused = self.exact().then(|| self.beyond_bound(address, bytes));
         if !(self.known.may_be_device(memory.rs1) || self.any_device && memory.rs1 != Reg::SP) {
             return refused;
         }
@@ -91,6 +118,16 @@ impl Emitter<'_> {
         let stdout = self.lies_in(address, STDOUT_BASE - MOST, STDOUT_SIZE + MOST);
         let device = self.builder.ins().bor(driver, stdout);
         Some(refused.map_or(device, |refused| self.builder.ins().bor(device, refused)))
+    }
+
+    /// Whether a store is to two pages, of which one may not be there: where checks are exact that is seen to.
+    fn is_split(&mut self, memory: &Memory, address: Value, bytes: u32) -> Option<Value> {
+        if self.exact() || memory.direction == Direction::Load || bytes == 1 {
+            return None;
+        }
+        let within = self.constant(PAGE - 1);
+        let start = self.builder.ins().band(address, within);
+        Some(self.compare(IntCC::UnsignedGreaterThan, start, PAGE - bytes))
     }
 
     fn vector_host(&mut self, constant: Option<u32>, address: Value) -> Host {
