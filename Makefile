@@ -6,7 +6,7 @@ CARGO ?= cargo
 BIN := target/release
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-proofs fuzz-long check-long clean
+.PHONY: help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-proofs fuzz-long check-long loom clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,7 @@ endif
 
 test: deps-test build handlers ## all tests: unit, property, qemu comparison, fuzzing (bounded), demo checks in namespaces
 	$(CARGO) test --workspace --locked
+	$(MAKE) --no-print-directory loom
 	$(MAKE) --no-print-directory demo NIC=loopback
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo NIC=veth; \
 	else echo "SKIPPED: the demo over AF_XDP between network namespaces needs root"; fi
@@ -52,6 +53,9 @@ fuzz-long: deps-test ## a million random programs, compared between engines (SPI
 check-long: deps-test ## 100 million packets, the order of handlers and all sums checked (SPIN_CHECK_PACKETS, SPIN_CHECK_SEED)
 	SPIN_CHECK_PACKETS=$${SPIN_CHECK_PACKETS:-100000000} \
 		$(CARGO) test --release --locked -p spin-engine --test checker -- --nocapture
+
+loom: deps-build ## what threads wait for each other with, in all interleavings
+	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked -p spin-sync --lib --target-dir target/loom
 
 test-aarch64: ## the tests that need no NIC as aarch64 programs, emulated
 	deploy/test-aarch64.sh

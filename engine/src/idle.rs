@@ -6,7 +6,7 @@ use crate::config::Idle;
 
 /// How long an adaptive thread polls in vain before it sleeps. A sleep with its wake-up costs some tens of microseconds: whoever
 /// has polled for several times as long has lost little by it, and a flow whose packets are closer than this never waits.
-const PATIENCE: Duration = Duration::from_micros(500);
+const PATIENCE: Duration = Duration::from_micros(200);
 /// Turns without a packet between two looks at the clock.
 const TURNS: u32 = 32;
 

@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver as Receiving, RecvError, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver as Receiving, RecvError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use spin_abi::control::Schedule;
 use spin_nic::{Bell, NicError, Queue};
+use spin_sync::{Inbox, Mailbox, mailbox};
 
 use crate::config::{Idle, Sizes};
 use crate::daemon::DaemonError;
@@ -147,9 +148,7 @@ pub struct Common {
 
 /// A running thread.
 pub struct Worker<P> {
-    requests: Sender<Request<P>>,
-    /// Wakes it when it sleeps.
-    bell: Arc<Bell>,
+    requests: Mailbox<Request<P>>,
     thread: JoinHandle<Result<Statistics, NicError>>,
 }
 
@@ -166,13 +165,12 @@ impl<P: Part + 'static> Worker<P> {
         make: impl FnOnce() -> Result<P, String> + Send + 'static,
     ) -> Result<Self, DaemonError> {
         let fail = |error: &dyn std::fmt::Display| DaemonError::Thread(error.to_string());
-        let (requests, asked) = channel();
+        let (requests, asked) = mailbox(bell);
         let (ready, begun) = sync_channel(1);
-        let own = bell.clone();
-        let life = move || live(&common, core, &asked, &own, &ready, make);
+        let life = move || live(&common, core, &asked, &ready, make);
         let thread = thread::Builder::new().name(name).spawn(life).map_err(|error| fail(&error))?;
         match begun.recv() {
-            Ok(Ok(())) => Ok(Self { requests, bell, thread }),
+            Ok(Ok(())) => Ok(Self { requests, thread }),
             Ok(Err(error)) => Err(DaemonError::Thread(error)),
             Err(RecvError) => Err(DaemonError::Thread("a thread ended before it began".to_owned())),
         }
@@ -192,8 +190,7 @@ impl<P: Part + 'static> Worker<P> {
             let _ = reply.send(what(part));
         };
         // An ended thread has nobody to take it: the answer's other end is dropped with it.
-        let _ = self.requests.send(Box::new(request));
-        self.bell.wake();
+        self.requests.put(Box::new(request));
         Asked(answer)
     }
 
@@ -281,8 +278,7 @@ impl Worker<Engine> {
 fn live<P: Part>(
     common: &Common,
     core: Option<usize>,
-    asked: &Receiving<Request<P>>,
-    bell: &Bell,
+    asked: &Inbox<Request<P>>,
     ready: &SyncSender<Result<(), String>>,
     make: impl FnOnce() -> Result<P, String>,
 ) -> Result<Statistics, NicError> {
@@ -298,7 +294,7 @@ fn live<P: Part>(
     };
     let _ = ready.send(Ok(()));
     prepare(&mut part, common, asked);
-    run(&mut part, common, asked, bell)?;
+    run(&mut part, common, asked)?;
     drain(&mut part, common)?;
     Ok(part.statistics())
 }
@@ -324,26 +320,23 @@ fn pin(core: Option<usize>) -> Result<(), String> {
 }
 
 /// Does what it is asked for until packets are to be taken.
-fn prepare<P: Part>(part: &mut P, common: &Common, asked: &Receiving<Request<P>>) {
+fn prepare<P: Part>(part: &mut P, common: &Common, asked: &Inbox<Request<P>>) {
     while !common.go.load(Relaxed) && !common.stop.load(Relaxed) {
-        match asked.recv_timeout(NOTICE) {
-            Ok(request) => request(part),
-            Err(RecvTimeoutError::Timeout) => {}
-            // Nobody is left to ask.
-            Err(RecvTimeoutError::Disconnected) => thread::park_timeout(NOTICE),
+        if let Some(request) = asked.wait(NOTICE) {
+            request(part);
         }
     }
 }
 
 /// Turns, with requests and sleep in between, until it is told to stop or nothing comes any more.
-fn run<P: Part>(part: &mut P, common: &Common, asked: &Receiving<Request<P>>, bell: &Bell) -> Result<(), NicError> {
+fn run<P: Part>(part: &mut P, common: &Common, asked: &Inbox<Request<P>>) -> Result<(), NicError> {
     let clock = || common.start.elapsed();
     let mut rest = Rest::new(common.idle);
     while !common.stop.load(Relaxed) {
         // One request a turn: however many wait, packets are seen to in between.
-        let request = asked.try_recv();
-        let busy = request.is_ok();
-        if let Ok(request) = request {
+        let request = asked.next();
+        let busy = request.is_some();
+        if let Some(request) = request {
             request(part);
         }
         if part.turn(&clock)? || busy {
@@ -354,7 +347,7 @@ fn run<P: Part>(part: &mut P, common: &Common, asked: &Receiving<Request<P>>, be
             return Ok(());
         }
         if rest.wanted(clock) {
-            bell.sleep(|bell| if part.has_news() { Ok(()) } else { part.nic().wait(Some(bell), LONGEST_SLEEP) })?;
+            asked.sleep(|bell| if part.has_news() { Ok(()) } else { part.nic().wait(Some(bell), LONGEST_SLEEP) })?;
             rest.over();
         }
     }

@@ -18,9 +18,9 @@ use super::lab::{Failure, Setting};
 
 /// The modes, and how a row calls them.
 pub const MODES: [(Idle, &str); 3] = [(Idle::Spin, "spin"), (Idle::Adaptive, "adaptive"), (Idle::Sleep, "sleep")];
-/// The pauses: within an adaptive thread's patience, and beyond it.
+/// The pauses: within an adaptive thread's patience, with what the client's own sleep takes, and beyond it.
 pub const PAUSES: [(Duration, &str); 2] =
-    [(Duration::from_micros(100), "after-100us"), (Duration::from_millis(5), "after-5ms")];
+    [(Duration::from_micros(20), "after-20us"), (Duration::from_millis(5), "after-5ms")];
 /// Longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -1,0 +1,219 @@
+//! Things on loan to another thread.
+//!
+//! ```text
+//! lender --out----> borrower     what is handed over
+//!        --fresh--> borrower     blanks, which it may use or leave
+//!        <--back--- borrower     each of them again
+//! ```
+//! A lane has room for so many. The lender counts those that are out, so that no ring is ever full: that is the borrower's credit.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::bell::Bell;
+use crate::event::NoEvent;
+use crate::ring::{Consumer, Producer, RingBuffer, give, take};
+
+/// The lender's end: lends `A`s and blank `F`s, and gets `B`s back.
+#[derive(Debug)]
+pub struct Lane<A, F, B> {
+    out: Producer<A>,
+    /// To be handed over: a batch at a time.
+    pub staged: Vec<A>,
+    fresh: Producer<F>,
+    back: Consumer<B>,
+    /// How many more may go out.
+    credit: usize,
+    /// What the lane has room for; and of blanks.
+    size: usize,
+    blanks: usize,
+    bell: Arc<Bell>,
+}
+
+/// What the borrower is lent.
+#[derive(Debug)]
+pub struct Arrivals<A> {
+    ring: Consumer<A>,
+    /// Taken from the ring before their turn.
+    kept: VecDeque<A>,
+    bell: Arc<Bell>,
+}
+
+/// The borrower's blanks, and where all goes in the end.
+#[derive(Debug)]
+pub struct Returns<F, B> {
+    fresh: Consumer<F>,
+    back: Producer<B>,
+    /// To be given back with the rest of the batch.
+    pub staged: Vec<B>,
+    /// The lender's.
+    bell: Arc<Bell>,
+    size: usize,
+}
+
+/// A lane for `size` things, `blanks` of them blank at most: the lender's end, whose bell is given, and both of the borrower's.
+///
+/// # Errors
+/// When the kernel gives no eventfd.
+#[allow(clippy::type_complexity, reason = "the ends of one lane")]
+pub fn lane<A, F, B>(
+    size: usize,
+    blanks: usize,
+    lender: Arc<Bell>,
+) -> Result<(Lane<A, F, B>, Arrivals<A>, Returns<F, B>), NoEvent> {
+    let bell = Bell::new()?;
+    let (out, ring) = RingBuffer::new(size);
+    let (fresh_in, fresh_out) = RingBuffer::new(blanks);
+    let (back_in, back_out) = RingBuffer::new(size);
+    let lane = Lane {
+        out,
+        staged: Vec::with_capacity(size),
+        fresh: fresh_in,
+        back: back_out,
+        credit: size,
+        size,
+        blanks,
+        bell: bell.clone(),
+    };
+    let returns = Returns { fresh: fresh_out, back: back_in, staged: Vec::with_capacity(size), bell: lender, size };
+    Ok((lane, Arrivals { ring, kept: VecDeque::new(), bell }, returns))
+}
+
+impl<A, F, B> Lane<A, F, B> {
+    /// How many may be staged.
+    #[must_use]
+    pub const fn credit(&self) -> usize {
+        self.credit.saturating_sub(self.staged.len())
+    }
+
+    /// How many the borrower has, but for blanks that it did not take.
+    #[must_use]
+    pub fn out(&self) -> usize {
+        self.size - self.credit - (self.blanks - self.fresh.slots())
+    }
+
+    /// Hands over what is staged, as far as there is credit, and blanks.
+    pub fn hand_over(&mut self, mut blank: impl FnMut() -> Option<F>) {
+        let before = self.credit;
+        let count = self.staged.len().min(self.credit);
+        if let Ok(given) = give(&mut self.out, self.staged.drain(..count)) {
+            self.credit -= given;
+        }
+        // Many of them at a time.
+        if self.fresh.slots() >= self.blanks.div_ceil(2) {
+            while self.credit > 0 && self.fresh.slots() > 0 {
+                let Some(frame) = blank() else { break };
+                // There is room, see above.
+                let _ = self.fresh.push(frame);
+                self.credit -= 1;
+            }
+        }
+        if self.credit != before {
+            self.bell.ring();
+        }
+    }
+
+    /// Takes what came back.
+    pub fn take_back(&mut self, each: impl FnMut(B)) {
+        let slots = self.back.slots();
+        self.credit += take(&mut self.back, slots, each);
+    }
+
+    /// Whether anything came back.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        !self.back.is_empty()
+    }
+}
+
+impl<A> Arrivals<A> {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.kept.len() + self.ring.slots()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next one. So many are taken from the ring at a time: what both threads look at is written once for all of them. Each is
+    /// `seen` first.
+    #[inline]
+    pub fn pop(&mut self, batch: usize, seen: impl FnMut(&A)) -> Option<A> {
+        if self.kept.is_empty() {
+            let count = self.ring.slots().min(batch);
+            take(&mut self.ring, count, |arrival| self.kept.push_back(arrival));
+            self.kept.iter().for_each(seen);
+        }
+        self.kept.pop_front()
+    }
+
+    /// Takes out those that `gone` holds for.
+    pub fn take(&mut self, gone: impl Fn(&A) -> bool) -> Vec<A> {
+        while let Ok(arrival) = self.ring.pop() {
+            self.kept.push_back(arrival);
+        }
+        let (taken, kept) = std::mem::take(&mut self.kept).into_iter().partition(gone);
+        self.kept = kept;
+        let taken: VecDeque<A> = taken;
+        taken.into()
+    }
+
+    /// Whether none will come any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.ring.is_abandoned() && self.is_empty()
+    }
+
+    /// What rings when there are more.
+    #[must_use]
+    pub const fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+}
+
+impl<F, B> Returns<F, B> {
+    /// A blank.
+    pub fn blank(&mut self) -> Option<F> {
+        self.fresh.pop().ok()
+    }
+
+    /// Whether there is no blank.
+    #[must_use]
+    pub fn has_no_blank(&self) -> bool {
+        self.fresh.is_empty()
+    }
+
+    /// Gives back what is staged, if there is something.
+    pub fn give_back(&mut self) {
+        let count = self.staged.len();
+        if count == 0 {
+            return;
+        }
+        // A lane has room for all that it lends.
+        match give(&mut self.back, self.staged.drain(..)) {
+            Ok(_) => self.bell.ring(),
+            Err(room) => unreachable!("{count} come back, {room} are out"),
+        }
+    }
+
+    /// Wakes the lender.
+    pub fn ring(&self) {
+        self.bell.ring();
+    }
+
+    /// Whether the lender is gone.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.back.is_abandoned()
+    }
+
+    /// What the lane has room for.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+}

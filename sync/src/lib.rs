@@ -1,0 +1,23 @@
+//! How threads of the engine hand things over and wake each other.
+//!
+//! * [`Bell`]: wakes a thread that sleeps because there is nothing for it.
+//! * [`Mailbox`]: what a thread is asked to do between two turns.
+//! * [`Lane`]: frames on loan to another thread, with credit.
+//!
+//! Each is small enough to be tried in all its interleavings: with `--cfg loom` the same code is compiled on loom's atomics, locks
+//! and threads, and on rings and events made of these (`make loom`).
+#![forbid(unsafe_code)]
+
+mod bell;
+mod event;
+mod lane;
+mod mailbox;
+mod ring;
+
+pub use bell::Bell;
+pub use event::{NoEvent, Waiter};
+pub use lane::{Arrivals, Lane, Returns, lane};
+pub use mailbox::{Inbox, Mailbox, mailbox};
+
+#[cfg(all(test, loom))]
+mod models;

@@ -1,0 +1,130 @@
+//! All interleavings of two threads. A thread that sleeps for ever is a deadlock, which loom reports.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+use crate::{Bell, lane, mailbox};
+
+/// As loom's authors advise for what would take long: bugs need few preemptions.
+fn bounded() -> loom::model::Builder {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model
+}
+
+#[test]
+fn nothing_is_slept_through() {
+    bounded().check(|| {
+        let bell = Bell::new().unwrap();
+        let ring = Arc::new(AtomicUsize::new(0));
+        let writer = {
+            let (bell, ring) = (bell.clone(), ring.clone());
+            thread::spawn(move || {
+                for count in 1..=2 {
+                    ring.store(count, Ordering::Release);
+                    bell.ring();
+                }
+            })
+        };
+        // Each time it wakes it takes all there is.
+        while ring.load(Ordering::Acquire) < 2 {
+            let seen = ring.load(Ordering::Acquire);
+            bell.sleep(|waiter| {
+                if ring.load(Ordering::Acquire) == seen && seen < 2 {
+                    waiter.wait();
+                }
+            });
+        }
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_request_ends_the_sleep_that_it_falls_into() {
+    loom::model(|| {
+        let (mail, inbox) = mailbox(Bell::new().unwrap());
+        let asker = thread::spawn(move || {
+            mail.put(1);
+            mail.put(2);
+            mail
+        });
+        let mut got = 0;
+        while got < 2 {
+            match inbox.next() {
+                Some(request) => {
+                    got += 1;
+                    assert_eq!(request, got);
+                }
+                // Without another look: what came since the last one has signalled.
+                None => inbox.sleep(|waiter| waiter.wait()),
+            }
+        }
+        drop(asker.join().unwrap());
+    });
+}
+
+#[test]
+fn all_that_is_lent_comes_back_and_no_ring_is_ever_full() {
+    const ALL: u32 = 3;
+    bounded().check(|| {
+        let own = Bell::new().unwrap();
+        let (mut lane, mut arrivals, mut returns) = lane::<u32, u32, u32>(2, 1, own.clone()).unwrap();
+        let borrower = thread::spawn(move || {
+            let mut done = 0;
+            while done < ALL {
+                while let Some(arrival) = arrivals.pop(2, |_| ()) {
+                    done += 1;
+                    assert_eq!(arrival, done, "in order");
+                    // Some of them are answered.
+                    let blank = returns.blank();
+                    returns.staged.extend(blank);
+                    returns.staged.push(arrival);
+                }
+                returns.give_back();
+                if done < ALL && arrivals.is_empty() {
+                    let bell = arrivals.bell().clone();
+                    bell.sleep(|waiter| {
+                        if arrivals.is_empty() {
+                            waiter.wait();
+                        }
+                    });
+                }
+            }
+            returns
+        });
+        let (mut staged, mut home, mut blanks) = (0, 0, 0);
+        while home < ALL {
+            while staged < ALL && lane.credit() > 0 {
+                staged += 1;
+                lane.staged.push(staged);
+            }
+            // One, so that it leaves room.
+            lane.hand_over(|| {
+                (blanks == 0).then(|| {
+                    blanks += 1;
+                    100
+                })
+            });
+            let mut came = 0;
+            lane.take_back(|back| {
+                came += 1;
+                home += u32::from(back < 100);
+            });
+            if came == 0 && home < ALL && (staged == ALL || lane.credit() == 0) {
+                own.sleep(|waiter| {
+                    if !lane.has_news() {
+                        waiter.wait();
+                    }
+                });
+            }
+        }
+        let mut returns = borrower.join().unwrap();
+        let blank = returns.blank();
+        returns.staged.extend(blank);
+        returns.give_back();
+        lane.take_back(|_| ());
+        assert_eq!((lane.out(), lane.credit()), (0, 2), "all credit is there again");
+    });
+}

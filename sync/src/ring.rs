@@ -1,0 +1,113 @@
+//! Rings with one writer and one reader: rtrb's, which is checked by its authors, or for loom a queue behind a lock.
+
+#[cfg(not(loom))]
+pub use on_rtrb::{give, take};
+#[cfg(not(loom))]
+pub use rtrb::{Consumer, Producer, RingBuffer};
+
+#[cfg(loom)]
+pub use modelled::{Consumer, Producer, RingBuffer, give, take};
+
+#[cfg(not(loom))]
+mod on_rtrb {
+    use rtrb::chunks::ChunkError;
+    use rtrb::{Consumer, Producer};
+
+    /// Puts all `items` in, which are seen together; or none and returns how many there is room for.
+    pub fn give<T>(ring: &mut Producer<T>, items: impl ExactSizeIterator<Item = T>) -> Result<usize, usize> {
+        match ring.write_chunk_uninit(items.len()) {
+            Ok(chunk) => Ok(chunk.fill_from_iter(items)),
+            Err(ChunkError::TooFewSlots(room)) => Err(room),
+        }
+    }
+
+    /// Takes the first `count` out together, or none if there are fewer. Returns how many.
+    pub fn take<T>(ring: &mut Consumer<T>, count: usize, each: impl FnMut(T)) -> usize {
+        let Ok(chunk) = ring.read_chunk(count) else { return 0 };
+        chunk.into_iter().for_each(each);
+        count
+    }
+}
+
+/// As much of rtrb as lanes use.
+#[cfg(loom)]
+mod modelled {
+    use std::collections::VecDeque;
+    use std::marker::PhantomData;
+
+    use loom::sync::{Arc, Mutex};
+
+    #[derive(Debug)]
+    pub struct RingBuffer<T>(PhantomData<T>);
+    #[derive(Debug)]
+    pub struct Producer<T>(Arc<Mutex<VecDeque<T>>>, usize);
+    #[derive(Debug)]
+    pub struct Consumer<T>(Arc<Mutex<VecDeque<T>>>, usize);
+
+    impl<T> RingBuffer<T> {
+        #[allow(clippy::new_ret_no_self, reason = "as rtrb has it")]
+        pub fn new(capacity: usize) -> (Producer<T>, Consumer<T>) {
+            let queue = Arc::new(Mutex::new(VecDeque::new()));
+            (Producer(queue.clone(), capacity), Consumer(queue, capacity))
+        }
+    }
+
+    impl<T> Producer<T> {
+        pub fn slots(&self) -> usize {
+            self.1 - self.0.lock().unwrap().len()
+        }
+
+        pub fn push(&mut self, item: T) -> Result<(), T> {
+            let mut queue = self.0.lock().unwrap();
+            if queue.len() == self.1 {
+                return Err(item);
+            }
+            queue.push_back(item);
+            Ok(())
+        }
+
+        pub fn is_abandoned(&self) -> bool {
+            Arc::strong_count(&self.0) == 1
+        }
+    }
+
+    impl<T> Consumer<T> {
+        pub fn slots(&self) -> usize {
+            self.0.lock().unwrap().len()
+        }
+
+        pub fn is_empty(&self) -> bool {
+            self.slots() == 0
+        }
+
+        pub fn pop(&mut self) -> Result<T, ()> {
+            self.0.lock().unwrap().pop_front().ok_or(())
+        }
+
+        pub fn is_abandoned(&self) -> bool {
+            Arc::strong_count(&self.0) == 1
+        }
+    }
+
+    pub fn give<T>(ring: &mut Producer<T>, items: impl ExactSizeIterator<Item = T>) -> Result<usize, usize> {
+        let mut queue = ring.0.lock().unwrap();
+        let (count, room) = (items.len(), ring.1 - queue.len());
+        if count > room {
+            return Err(room);
+        }
+        queue.extend(items);
+        Ok(count)
+    }
+
+    pub fn take<T>(ring: &mut Consumer<T>, count: usize, each: impl FnMut(T)) -> usize {
+        let taken: Vec<T> = {
+            let mut queue = ring.0.lock().unwrap();
+            if count > queue.len() {
+                return 0;
+            }
+            queue.drain(..count).collect()
+        };
+        taken.into_iter().for_each(each);
+        count
+    }
+}
