@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hpu_vm::jit::{Executor, TrapError};
-use spin_abi::control::{Full, Schedule};
+use spin_abi::control::{Abi, Full, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::events::{Event, What};
 use spin_abi::map::Machine;
@@ -22,6 +22,7 @@ use crate::counts::Counts;
 use crate::ecn;
 use crate::handover::Arrivals;
 use crate::inbound::{Arrival, BATCH, Inbound, Routes};
+use crate::ip_view;
 use crate::latency::Latencies;
 use crate::loader::Loader;
 use crate::messages::Messages;
@@ -306,12 +307,15 @@ impl Engine {
         let Context { share, predecessor, .. } = context(&mut self.contexts, arrival.slot);
         let questioned = self.mpqs.held(arrival.slot.0) >= share.unquestioned || predecessor.is_some();
         let arrival = if questioned { self.question(arrival, now) } else { Some(arrival) };
-        let Some(Arrival { frame, slot, key, end_of_message }) = arrival else { return };
+        let Some(Arrival { mut frame, slot, key, end_of_message }) = arrival else { return };
         let Some(mpq) = self.queue_for(slot, key, now) else {
             return self.drop_frame(frame, Counter::DropNoMpq);
         };
         self.admitted += 1;
         let context = context(&mut self.contexts, slot);
+        if context.run.abi == Abi::Pspin {
+            ip_view::enter(&mut frame);
+        }
         let latch = Latch {
             context: Binding { slot, home: home(&self.clusters, &key), message: self.admitted },
             header: context.handler(Stage::Header).is_some(),
@@ -395,7 +399,7 @@ impl Engine {
 
     /// What becomes of a packet of a message that was given up.
     fn dispose(&mut self, slot: Slot, packet: Packet, why: Gone) {
-        let counts = &mut context(&mut self.contexts, slot).counts;
+        let Context { counts, run, .. } = context(&mut self.contexts, slot);
         match why {
             Gone::Killed => counts.add(Counter::DropKilled, 1),
             Gone::Dropped => {
@@ -404,7 +408,7 @@ impl Engine {
             }
             Gone::Passed => {
                 counts.add(Counter::Passed, 1);
-                return self.passing.push(packet.frame);
+                return pass(&mut self.passing, packet.frame, run.abi);
             }
         }
         self.nic.recycle(packet.frame);
@@ -489,14 +493,14 @@ impl Engine {
     fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<Deferred>) {
         let Packet { mut frame, arrived, passes } = packet;
         self.released = arrived;
-        let counts = &mut context(&mut self.contexts, slot).counts;
+        let Context { counts, run, .. } = context(&mut self.contexts, slot);
         if passes {
             counts.add(Counter::Passed, 1);
             if let Some(send) = deferred {
                 let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
                 Commands::new(nic, transmit, None, counts, false, Issued::NOTHING).copy_deferred(send, &frame);
             }
-            return self.passing.push(frame);
+            return pass(&mut self.passing, frame, run.abi);
         }
         counts.add(Counter::Released, 1);
         match deferred {
@@ -553,6 +557,14 @@ fn home(clusters: &Range<u32>, key: &MessageKey) -> u32 {
         1 => clusters.start,
         count => clusters.start + key.hash() % count,
     }
+}
+
+/// Lists a frame that a context had for the kernel.
+fn pass(passing: &mut Vec<Frame>, mut frame: Frame, abi: Abi) {
+    if abi == Abi::Pspin {
+        ip_view::leave(&mut frame);
+    }
+    passing.push(frame);
 }
 
 /// A context that matched or has messages is installed: removal empties both first.

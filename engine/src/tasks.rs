@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hpu_vm::Exit;
 use hpu_vm::jit::Translation;
-use spin_abi::control::Placement;
+use spin_abi::control::{Abi, Placement};
 use spin_abi::counters::Counter;
 use spin_abi::events::{Event, What};
 use spin_abi::fault::{Cause, Fault};
@@ -18,6 +18,7 @@ use crate::commands::{Commands, Issued};
 use crate::context::{Context, LINES_PRINTED, Slot};
 use crate::hpu::Job;
 use crate::inbound::BATCH;
+use crate::ip_view::Link;
 use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{MpqId, Stage, Task};
 use crate::pipeline::{Binding, Engine, Gone, Packet, context};
@@ -162,6 +163,8 @@ impl Engine {
         let Task { mpq, stage, context: binding, ref mut packet, last_use } = *task;
         let packet = &mut *packet.frame;
         let context = context(&mut self.contexts, binding.slot);
+        let link = (context.run.abi == Abi::Pspin).then(|| Link::of(packet));
+        let packet = &mut packet[link.map_or(0, |link| link.len())..];
         let Some(handler) = context.handler(stage) else { return (Exit::Returned, Issued::NOTHING) };
         if begun.is_none() {
             context.counts.add(started(stage), 1);
@@ -180,6 +183,7 @@ impl Engine {
         let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
         let before = begun.map_or(Issued::NOTHING, |begun| begun.issued);
         let mut commands = Commands::new(nic, transmit, context.host.as_ref(), &mut context.counts, last_use, before);
+        commands.link = link;
         let (id, name, lines_left) = (context.id, &context.name, &mut context.lines_left);
         let mut print = |line: &[u8]| print_line(id, name, lines_left, line);
         let ended = context.hpus.get(hpu).run(&self.executor, job, packet, &mut commands, &mut print);
