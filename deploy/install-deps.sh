@@ -26,7 +26,12 @@ if [ "$(id -u)" = 0 ] && [ "${NIC:-veth}" = veth ]; then
         "command:sysctl procps"
     )
 fi
-test=("${demo[@]}" "command:qemu-riscv32 qemu-user")
+test=(
+    "${demo[@]}"
+    "command:qemu-riscv32 qemu-user"
+    "command:riscv64-unknown-elf-gcc gcc-riscv64-unknown-elf"
+    "file:/usr/lib/picolibc/riscv64-unknown-elf/lib/libc.a picolibc-riscv64-unknown-elf"
+)
 bench=("${build[@]}" "command:strace strace" "command:valgrind valgrind" "command:objdump binutils")
 
 case $purpose in
@@ -50,6 +55,7 @@ has_handler_compiler() {
 
 present() {
     case $1 in
+        file:*) [ -e "${1#file:}" ] ;;
         command:*) command -v "${1#command:}" >/dev/null ;;
         header:*) [ -e "/usr/include/${1#header:}" ] || compgen -G "/usr/include/*/${1#header:}" >/dev/null ;;
         handler-compiler) has_handler_compiler ;;

@@ -108,6 +108,17 @@ choices! {
         Any = "any",
     }
 
+    /// Which machine's handlers an image's are: how they see a packet.
+    Abi {
+        /// spind's own: the frame, as it is on the wire.
+        #[default]
+        Wire = "wire",
+        /// PsPIN's: from the IP header on, fields of the IPv4 and UDP headers in the HPU's byte order.
+        Pspin = "pspin",
+        /// FPsPIN's: the frame, as it is on the wire, and no more HPUs than that machine has.
+        Fpspin = "fpspin",
+    }
+
     /// What becomes of packets of a context that has its share of the packet buffer full, while others have room.
     Full {
         /// They are dropped and counted.
@@ -271,6 +282,9 @@ pub struct Install {
     /// `None` = for ever, as long as queues are free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_timeout_us: Option<u64>,
+    /// Which machine's handlers they are.
+    #[serde(skip_serializing_if = "is_default")]
+    pub abi: Abi,
     /// How exact memory checks are.
     #[serde(skip_serializing_if = "is_default")]
     pub checks: Checks,
@@ -390,6 +404,8 @@ impl ContextInfo {
 pub struct RunInfo {
     /// What runs them: the interpreter for a context whose image could not be translated.
     pub engine: Engine,
+    /// Which machine's handlers they are.
+    pub abi: Abi,
     /// How exact memory checks are.
     pub checks: Checks,
     /// Who sees what tasks leave behind.

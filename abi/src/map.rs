@@ -17,8 +17,14 @@ pub const L1_BASE: u32 = 0x1000_0000;
 pub const L1_STRIDE: u32 = 0x0040_0000;
 /// Where a handler sees the L1 of the cluster it runs on, whichever that is.
 pub const L1_ALIAS: u32 = 0x1b00_0000;
-/// First address of the devices of a cluster.
+/// First address of the devices of a cluster: they reach up to the last register of the driver page.
 pub const PERIPHERALS: u32 = 0x1b20_0000;
+/// Bytes of the devices of a cluster.
+pub const PERIPHERALS_SIZE: u32 = DRIVER_BASE + crate::regs::DRIVER_SIZE - PERIPHERALS;
+/// A 1 stored here ends the computation: the task.
+pub const END_OF_COMPUTATION: u32 = PERIPHERALS;
+/// Front-end of the cluster's DMA engine, see [`crate::regs::dma`].
+pub const DMA_BASE: u32 = 0x1b20_4400;
 /// HPU driver page, see [`crate::regs`].
 pub const DRIVER_BASE: u32 = 0x1b20_5000;
 /// A byte stored here is a character printed.
@@ -43,8 +49,11 @@ pub const PACKET_WINDOW: u32 = PAGE;
 pub const TASK_BLOCK: u32 = 96;
 /// Bytes of `handler_args_t`: task, HPU's global id, cluster, HPU.
 pub const HANDLER_ARGS: u32 = 16;
+/// Bytes at the start of each L1 for what images keep there (`.data_tiny_l1`): PsPIN's reserved 1 KiB and its runtime's
+/// 16 KiB, in whole pages.
+pub const L1_DATA: u32 = 0x5000;
 /// Offset in L1 of HPU 0's stack window.
-pub const L1_STACKS: u32 = 0;
+pub const L1_STACKS: u32 = L1_DATA;
 
 /// Sizes and addresses that differ between machines. Those of a machine that was made up have to be [checked](Machine::check).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +134,7 @@ impl Machine {
         self.l2_packet_base + (cluster * self.hpus_per_cluster + hpu) * PACKET_WINDOW
     }
 
-    /// Base of the scratchpad area of `cluster`: all of L1 above stacks and packet windows.
+    /// Base of the scratchpad area of `cluster`: all of L1 above images' data, stacks and packet windows.
     #[must_use]
     pub const fn scratchpad_base(&self, cluster: u32) -> u32 {
         self.l1_base(cluster) + self.scratchpad_offset()
@@ -151,6 +160,7 @@ mod tests {
         for machine in [Machine::PSPIN, Machine::FPSPIN] {
             for cluster in 0..machine.clusters {
                 let last = machine.hpus_per_cluster - 1;
+                assert_eq!(machine.stack_base(cluster, 0), machine.l1_base(cluster) + super::L1_DATA);
                 assert_eq!(machine.stack_base(cluster, last) + super::STACK_WINDOW, machine.l1_packet_base(cluster, 0));
                 assert_eq!(
                     machine.l1_packet_base(cluster, last) + super::PACKET_WINDOW,

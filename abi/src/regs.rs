@@ -60,3 +60,25 @@ pub const TASK_FIRST: u32 = HANDLER_MEM_ADDR;
 pub const TASK_END: u32 = DOORBELL;
 /// Bytes of the page that belong to the device.
 pub const DRIVER_SIZE: u32 = 0xc0;
+
+/// The front-end of the cluster's DMA engine at [`crate::map::DMA_BASE`], as byte offsets. It copies within NIC memory.
+pub mod dma {
+    /// Source address, lower half; the upper one follows and is 0.
+    pub const SOURCE: u32 = 0x00;
+    /// Upper half of the source address.
+    pub const SOURCE_HIGH: u32 = 0x04;
+    /// Destination address, lower half.
+    pub const DESTINATION: u32 = 0x08;
+    /// Upper half of the destination address.
+    pub const DESTINATION_HIGH: u32 = 0x0c;
+    /// Bytes to copy.
+    pub const BYTES: u32 = 0x10;
+    /// A read launches the copy and returns its id, one more than the one before.
+    pub const LAUNCH: u32 = 0x18;
+    /// Id of the copy that was completed last.
+    pub const DONE: u32 = 0x20;
+    /// Kept and not looked at.
+    pub const CONFIG: u32 = 0x28;
+    /// Bytes of the registers.
+    pub const SIZE: u32 = 0x2c;
+}

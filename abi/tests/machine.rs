@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use spin_abi::map::{
-    DRIVER_BASE, L1_ALIAS, L2_BASE, Machine, MachineError, PACKET_WINDOW, PAGE, PERIPHERALS, PROGRAM_BASE,
+    DRIVER_BASE, L1_ALIAS, L1_DATA, L2_BASE, Machine, MachineError, PACKET_WINDOW, PAGE, PERIPHERALS, PROGRAM_BASE,
     PROGRAM_MOST, RETURN_ADDRESS, STACK_WINDOW, STDOUT_BASE, STDOUT_SIZE,
 };
 
@@ -26,6 +26,7 @@ fn claims(m: &Machine) -> Vec<Claim> {
         claim(RETURN_ADDRESS, 4),
     ];
     for cluster in 0..m.clusters {
+        claims.push(claim(m.l1_base(cluster), L1_DATA));
         for hpu in 0..m.hpus_per_cluster {
             claims.push(claim(m.stack_base(cluster, hpu), STACK_WINDOW));
             claims.push(claim(m.l1_packet_base(cluster, hpu), PACKET_WINDOW));
@@ -53,7 +54,7 @@ fn possible(m: &Machine) -> bool {
         return false;
     }
     // Else there is no scratchpad to speak of, and no packet window for some HPU.
-    if m.l1_size < m.hpus_per_cluster * (STACK_WINDOW + PACKET_WINDOW)
+    if m.l1_size < L1_DATA + m.hpus_per_cluster * (STACK_WINDOW + PACKET_WINDOW)
         || m.l2_packet_size < m.clusters * m.hpus_per_cluster * PACKET_WINDOW
         || m.program_size > PROGRAM_MOST
     {
@@ -143,8 +144,8 @@ fn a_refusal_says_what_and_what_to_do() {
         (Machine { hpus_per_cluster: 0, ..P }, "hpus_per_cluster 0: between 1 and 8"),
         (Machine { l1_size: 0x10_0001, ..P }, "l1_size 0x100001: a multiple of 4096 (a page), such as 0x100000"),
         (
-            Machine { l1_size: 0xf000, ..P },
-            "l1_size 0xf000: at least 0x10000, for the stack and the packet window of each HPU",
+            Machine { l1_size: 0x1_4000, ..P },
+            "l1_size 0x14000: at least 0x15000, for images' data, the stack and the packet window of each HPU",
         ),
         (Machine { l1_size: 0x20_1000, ..P }, "l1_size 0x201000: at most 0x200000"),
         (Machine { program_size: 0x20_0000, ..P }, "program_size 0x200000: at most 0x100000"),

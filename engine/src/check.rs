@@ -219,8 +219,21 @@ struct Entry {
     access: Access,
     result: Result<u32, Trap>,
     charge: u64,
-    /// What a command wrote to memory that handlers see: where, and the bytes.
-    written: Option<(u32, Vec<u8>)>,
+    /// What it wrote to memory that handlers see.
+    written: Option<Written>,
+}
+
+/// Where, and the bytes.
+type Written = (u32, Vec<u8>);
+
+impl Entry {
+    /// Writes what the access wrote.
+    fn write_again(&self, view: &mut View<'_>) {
+        if let Some((address, bytes)) = &self.written {
+            let copied = view.copy_in(*address, bytes);
+            debug_assert!(copied.is_some() || self.result.is_err(), "the memory is the same");
+        }
+    }
 }
 
 /// Devices, and a record of what is done to them.
@@ -235,6 +248,19 @@ impl<D> Recorder<'_, D> {
         result
     }
 
+    fn note_written(
+        &mut self,
+        access: Access,
+        result: Result<u32, Trap>,
+        written: Option<Written>,
+    ) -> Result<u32, Trap> {
+        let result = self.note(access, result);
+        if let Some(entry) = self.log.last_mut() {
+            entry.written = written;
+        }
+        result
+    }
+
     fn note_done(&mut self, access: Access, result: Result<(), Trap>) -> Result<(), Trap> {
         self.note(access, result.map(|()| 0u32)).map(|_| ())
     }
@@ -243,7 +269,8 @@ impl<D> Recorder<'_, D> {
 impl<D: Device> Device for Recorder<'_, D> {
     fn load(&mut self, view: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap> {
         let result = self.device.load(view, address, width);
-        self.note(Access::Load { address, width }, result)
+        let written = self.device.take_written().and_then(|(address, len)| bytes(view, address, len));
+        self.note_written(Access::Load { address, width }, result, written)
     }
 
     fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap> {
@@ -254,11 +281,7 @@ impl<D: Device> Device for Recorder<'_, D> {
     fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
         let result = self.device.issue(view, command);
         let written = written(view, command);
-        let result = self.note(Access::Issue(command.clone()), result);
-        if let Some(entry) = self.log.last_mut() {
-            entry.written = written;
-        }
-        result
+        self.note_written(Access::Issue(command.clone()), result, written)
     }
 
     fn take_charge(&mut self) -> u64 {
@@ -277,13 +300,18 @@ impl<D: Device> Device for Recorder<'_, D> {
 }
 
 /// The memory that a command may have written, as it is now.
-fn written(view: &View<'_>, command: &CommandRegisters) -> Option<(u32, Vec<u8>)> {
+fn written(view: &View<'_>, command: &CommandRegisters) -> Option<Written> {
     let decoded = command.decode().ok()?;
     let Command::Dma { nic, length, direction: Direction::FromHost, .. } = decoded else { return None };
-    view.kind_of(nic, length)?;
-    let mut bytes = vec![0; length as usize];
-    view.copy_out(nic, &mut bytes)?;
-    Some((nic, bytes))
+    bytes(view, nic, length)
+}
+
+/// `len` bytes of memory, as they are now.
+fn bytes(view: &View<'_>, address: u32, len: u32) -> Option<Written> {
+    view.kind_of(address, len)?;
+    let mut bytes = vec![0; len as usize];
+    view.copy_out(address, &mut bytes)?;
+    Some((address, bytes))
 }
 
 /// Devices that answer as the record has it.
@@ -317,8 +345,10 @@ impl<'l> Replay<'l> {
 }
 
 impl Device for Replay<'_> {
-    fn load(&mut self, _: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap> {
-        self.answer(Access::Load { address, width })?.result
+    fn load(&mut self, view: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap> {
+        let entry = self.answer(Access::Load { address, width })?;
+        entry.write_again(view);
+        entry.result
     }
 
     fn store(&mut self, _: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap> {
@@ -327,10 +357,7 @@ impl Device for Replay<'_> {
 
     fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
         let entry = self.answer(Access::Issue(command.clone()))?;
-        if let Some((address, bytes)) = &entry.written {
-            let copied = view.copy_in(*address, bytes);
-            debug_assert!(copied.is_some() || entry.result.is_err(), "the memory is the same");
-        }
+        entry.write_again(view);
         entry.result
     }
 

@@ -14,6 +14,7 @@ use spin_nic::{Frame, Queue};
 
 use crate::context::HostMemory;
 use crate::counts::Counts;
+use crate::ip_view::Link;
 
 /// How often the NIC is asked to give back transmit buffers before a send fails.
 const ALLOCATE_ATTEMPTS: u32 = 100;
@@ -61,6 +62,8 @@ pub struct Commands<'t> {
     pub may_move: bool,
     /// What the task has issued so far.
     pub issued: Issued,
+    /// What comes before all that is sent, of handlers that see packets without it.
+    pub link: Option<Link>,
     /// What commands count for against the handler's limit and was not yet charged.
     charge: u64,
 }
@@ -97,7 +100,7 @@ impl<'t> Commands<'t> {
         may_move: bool,
         issued: Issued,
     ) -> Self {
-        Self { nic, transmit, host, counts, may_move, issued, charge: 0 }
+        Self { nic, transmit, host, counts, may_move, issued, link: None, charge: 0 }
     }
 
     /// Those of the next task begin.
@@ -127,6 +130,11 @@ impl<'t> Commands<'t> {
     const fn charge(&mut self, instructions: u64) {
         self.charge += instructions;
         self.issued.budget = self.issued.budget.saturating_sub(instructions);
+    }
+
+    /// Counts bytes that are copied within NIC memory.
+    pub fn charge_copy(&mut self, bytes: u32) {
+        self.charge(charge::COMMAND + u64::from(bytes) / charge::BYTES_PER_INSTRUCTION);
     }
 
     /// Carries out a command, or puts it off: [`Status::Pending`].
@@ -180,15 +188,19 @@ impl<'t> Commands<'t> {
 
     fn send(&mut self, handle: u32, source: Source, length: u32, view: &View<'_>) -> Result<Status, Status> {
         self.charge(charge::SEND);
-        if !(MIN_SEND..=self.nic.max_frame()).contains(&(length as usize)) {
+        let before = self.link.map_or(0, |link| link.len());
+        if !(MIN_SEND..=self.nic.max_frame()).contains(&(before + length as usize)) || length == 0 {
             return Err(Status::BadLength);
+        }
+        if self.link.is_some_and(|link| !link.has_return()) {
+            return Err(Status::Unsupported);
         }
         let address = match source {
             Source::Host(address) => return self.send_from_host(address, length),
             Source::Nic(address) => address,
         };
         match view.kind_of(address, length) {
-            Some((RegionKind::L2Packet, offset)) if self.may_move => {
+            Some((RegionKind::L2Packet, offset)) if self.may_move && self.link.is_none() => {
                 self.issued.deferred = Some(Deferred { handle, address, offset, length });
                 return Ok(Status::Pending);
             }
@@ -203,10 +215,19 @@ impl<'t> Commands<'t> {
 
     fn copy_from_view(&mut self, address: u32, length: u32, view: &View<'_>) -> Result<Status, Status> {
         view.kind_of(address, length).ok_or(Status::BadNicAddress)?;
-        let mut frame = self.frame_of(length as usize)?;
-        if view.copy_out(address, &mut frame).is_none() {
+        let before = self.link.map_or(0, |link| link.len());
+        let mut frame = self.frame_of(before + length as usize)?;
+        if view.copy_out(address, &mut frame[before..]).is_none() {
             self.nic.recycle(frame);
             return Err(Status::BadNicAddress);
+        }
+        self.send_copy(frame)
+    }
+
+    /// Stages a frame that was filled, but for what comes before.
+    fn send_copy(&mut self, mut frame: Frame) -> Result<Status, Status> {
+        if let Some(link) = &self.link {
+            link.restore(&mut frame);
         }
         stage(self.transmit, self.counts, frame);
         Ok(Status::Done)
@@ -215,14 +236,14 @@ impl<'t> Commands<'t> {
     fn send_from_host(&mut self, address: u64, length: u32) -> Result<Status, Status> {
         let host = self.host.ok_or(Status::BadHostAddress)?;
         let offset = host.offset(address, length as usize).ok_or(Status::BadHostAddress)?;
-        let mut frame = self.frame_of(length as usize)?;
-        if host.region.read(offset, &mut frame).is_err() {
+        let before = self.link.map_or(0, |link| link.len());
+        let mut frame = self.frame_of(before + length as usize)?;
+        if host.region.read(offset, &mut frame[before..]).is_err() {
             self.nic.recycle(frame);
             return Err(Status::BadHostAddress);
         }
         self.counts.add(Counter::DmaFromHostBytes, u64::from(length));
-        stage(self.transmit, self.counts, frame);
-        Ok(Status::Done)
+        self.send_copy(frame)
     }
 
     /// A frame of `len` bytes. When none is free, what is staged goes to the NIC, which is asked again while it sends.

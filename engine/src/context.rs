@@ -15,6 +15,7 @@ use spin_shm::Region;
 
 use crate::counts::Counts;
 use crate::descriptor::Descriptor;
+use crate::entries::Entries;
 use crate::hpu::Hpus;
 use crate::memory::ImageMemory;
 use crate::mpq::Stage;
@@ -80,6 +81,8 @@ pub struct LoadedImage {
     pub image: Image,
     /// `.data`, `.bss`, `.l2_handler_data`.
     pub memory: ImageMemory,
+    /// Which of its functions are handlers.
+    pub entries: Entries,
     /// Its handlers reach devices at addresses that are not seen in the code: translations have to allow for that.
     pub any_device: AtomicBool,
 }

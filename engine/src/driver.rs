@@ -3,10 +3,12 @@
 use hpu_vm::{CommandRegisters, Device, Trap, View};
 use spin_abi::command::{Command, Status};
 use spin_abi::fault::Cause;
-use spin_abi::map::{DRIVER_BASE, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::map::{DMA_BASE, DRIVER_BASE, END_OF_COMPUTATION, STDOUT_BASE, STDOUT_SIZE};
 use spin_abi::regs;
 
+use crate::cluster_dma::ClusterDma;
 use crate::commands::Commands;
+use crate::memory::HpuId;
 
 /// Commands whose outcome an HPU remembers.
 const HISTORY: usize = 8;
@@ -23,26 +25,32 @@ pub struct DriverState {
     tested: u32,
     /// Handle whose status was asked for.
     asked: u32,
+    dma: ClusterDma,
+    /// What each line begins with: who printed it.
+    tag: Box<[u8]>,
     line: Vec<u8>,
 }
 
-impl Default for DriverState {
-    fn default() -> Self {
+impl DriverState {
+    /// Of an HPU that has run nothing.
+    #[must_use]
+    pub fn new(hpu: HpuId) -> Self {
         Self {
             next_handle: 1,
             history: [(0, Status::Done); HISTORY],
             tested: 0,
             asked: 0,
+            dma: ClusterDma::default(),
+            tag: format!("[{}.{}] ", hpu.cluster, hpu.hpu).into_bytes().into(),
             line: Vec::with_capacity(LINE),
         }
     }
-}
 
-impl DriverState {
     /// Forgets the commands of earlier tasks.
     pub fn clear(&mut self) {
         (self.next_handle, self.tested, self.asked) = (1, 0, 0);
         self.history.fill((0, Status::Done));
+        self.dma = ClusterDma::default();
         self.line.clear();
     }
 }
@@ -111,6 +119,9 @@ impl<'t, 'c> Driver<'t, 'c> {
 
     fn print(&mut self, byte: u8) {
         let line = &mut self.state.line;
+        if line.is_empty() {
+            line.extend_from_slice(&self.state.tag);
+        }
         if byte != b'\n' {
             line.push(byte);
         }
@@ -125,9 +136,13 @@ const BAD: Trap = Trap::Fault(Cause::DeviceAccess);
 
 impl Device for Driver<'_, '_> {
     fn load(&mut self, view: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap> {
-        let offset = address.wrapping_sub(DRIVER_BASE);
+        let (offset, in_dma) = (address.wrapping_sub(DRIVER_BASE), address.wrapping_sub(DMA_BASE));
         if width != 4 || !offset.is_multiple_of(4) {
             return Err(BAD);
+        }
+        if in_dma < regs::dma::SIZE {
+            let commands = &mut *self.commands;
+            return self.state.dma.load(view, in_dma, |bytes| commands.charge_copy(bytes));
         }
         match offset {
             regs::HANDLER_ADDR => Ok(self.handler[0]),
@@ -148,9 +163,15 @@ impl Device for Driver<'_, '_> {
             self.print(value.to_le_bytes()[0]);
             return Ok(());
         }
-        let offset = address.wrapping_sub(DRIVER_BASE);
+        let (offset, in_dma) = (address.wrapping_sub(DRIVER_BASE), address.wrapping_sub(DMA_BASE));
         if width != 4 || !offset.is_multiple_of(4) {
             return Err(BAD);
+        }
+        if in_dma < regs::dma::SIZE {
+            return self.state.dma.store(in_dma, value);
+        }
+        if address == END_OF_COMPUTATION {
+            return Err(if value == 1 { Trap::Finish } else { BAD });
         }
         match offset {
             regs::ERROR => return Err(Trap::Report(value)),
@@ -177,6 +198,10 @@ impl Device for Driver<'_, '_> {
         };
         self.remember(handle, status);
         Ok(handle)
+    }
+
+    fn take_written(&mut self) -> Option<(u32, u32)> {
+        self.state.dma.take_written()
     }
 
     fn take_charge(&mut self) -> u64 {

@@ -97,7 +97,7 @@ impl Hpu {
         checks: Checks,
     ) -> Result<Self, SpaceError> {
         let station = Station::new(machine, own, image, memory, placement, checks)?;
-        Ok(Self { station, driver: DriverState::default(), parked: false, twin: None })
+        Ok(Self { station, driver: DriverState::new(own), parked: false, twin: None })
     }
 
     /// Has each task that is translated interpreted too, by `twin`.

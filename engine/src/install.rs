@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use hpu_vm::LoadError;
 use hpu_vm::jit::{self, Atomics, Options, Translation};
 use hpu_vm::memory::SpaceError;
-use hpu_vm::{Image, Kind, LoadError};
-use spin_abi::control::{Checks, ContextInfo, Engine as Kinds, Install, Placement, RunInfo};
+use spin_abi::control::{Abi, Checks, ContextInfo, Engine as Kinds, Install, Placement, RunInfo};
 use spin_abi::counters::Counter;
+use spin_abi::fault::Fault;
 use spin_abi::map::{Machine, PACKET_WINDOW};
 use spin_matcher::{Eom, KeySpec, ListError, ParseError, Rules, Table, TableEntry, TableError};
 use spin_nic::NicError;
@@ -17,7 +18,7 @@ use spin_shm::{Region, RegionError};
 
 use crate::check::{Twin, TwinMemory};
 use crate::config::Limits;
-use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, LoadedImage, Share, Slot, Texts};
+use crate::context::{Context, HostMemory, LINES_PRINTED, LoadedImage, Share, Slot, Texts};
 use crate::counts::Counts;
 use crate::descriptor::Descriptor;
 use crate::hpu::{Hpu, Hpus};
@@ -44,8 +45,31 @@ pub enum InstallError {
     #[error("handler image: {0}")]
     Image(#[from] LoadError),
     /// The image has no handler under a name that is looked for.
-    #[error("handler image: it defines none of header_handler, payload_handler, completion_handler")]
+    #[error(
+        "handler image: it defines none of header_handler, payload_handler, completion_handler, or its init_handlers names none"
+    )]
     NoHandler,
+    /// The image's own function that tells its handlers was ended.
+    #[error("handler image: init_handlers was ended: {0}")]
+    Init(Fault),
+    /// What that told is no function.
+    #[error("handler image: init_handlers says that {kind} is at {address:#010x}, where there is no code")]
+    BadHandler {
+        /// The handler's usual name.
+        kind: &'static str,
+        /// The address.
+        address: u32,
+    },
+    /// More HPUs than handlers of that machine know.
+    #[error("abi {abi}: its handlers know {known} clusters, this machine has {clusters}; run spind --preset {abi}")]
+    Clusters {
+        /// Whose handlers they are.
+        abi: Abi,
+        /// What they know.
+        known: u32,
+        /// What there is.
+        clusters: u32,
+    },
     /// A context that matches nothing is of no use.
     #[error("no rule: say which packets the handlers are for, e.g. --rule 'udp dport 9999'")]
     NoRule,
@@ -176,13 +200,17 @@ impl Prepared {
         // Whether the rules alone fit a table: known before the engine's thread is bothered.
         Table::new(&[TableEntry { context: 0, rules: rules.clone(), eom: eom.clone(), key: key.clone() }])?;
         let run = run_info(&install, limits, loader)?;
+        let known = if install.abi == Abi::Fpspin { Machine::FPSPIN.clusters } else { Machine::MAX_CLUSTERS };
+        if loader.machine.clusters > known {
+            return Err(InstallError::Clusters { abi: install.abi, known, clusters: loader.machine.clusters });
+        }
         let image = loader.load(file, uid)?;
-        let memory = context_memory(&install, run.hpus, &image.image, &loader.machine)?;
+        let memory = context_memory(&install, run.hpus, &image, &loader.machine)?;
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
         let host = host_memory(&install, limits)?;
         let descriptor = Descriptor::create(loader.machine.clusters)?;
         let options = options(&run, image.any_device.load(Relaxed));
-        let translation = translate(loader, &image.image, &run, options, &install.name);
+        let translation = translate(loader, &image, &run, options, &install.name);
         let limits = jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit };
         let place = None;
         Ok(Self {
@@ -249,16 +277,10 @@ fn check_texts(install: &Install) -> Result<(), InstallError> {
     if bytes > MAX_TEXT { Err(InstallError::Text(bytes)) } else { Ok(()) }
 }
 
-/// A handler of an image. Kinds are in the order of [`crate::mpq::Stage`].
-fn handler(image: &Image, kind: Kind) -> Option<Handler> {
-    let size = image.symbol_size(kind.symbol()).unwrap_or(0);
-    image.handler(kind).map(|address| Handler { address, size })
-}
-
 fn context_memory(
     install: &Install,
     hpus: u32,
-    image: &Image,
+    LoadedImage { image, entries, .. }: &LoadedImage,
     machine: &Machine,
 ) -> Result<ContextMemory, InstallError> {
     let base = image.handler_mem_end();
@@ -266,7 +288,11 @@ fn context_memory(
     at_most("handler memory", install.handler_mem, end.saturating_sub(base))?;
     at_most("scratchpad", install.scratchpad, machine.scratchpad_size())?;
     let sizes = ContextSizes { hpus, handler: install.handler_mem, scratchpad: install.scratchpad };
-    Ok(ContextMemory::new(machine, base, sizes)?)
+    let memory = ContextMemory::new(machine, base, sizes)?;
+    Ok(match entries.handler_mem {
+        Some(address) => memory.told_handler(address, image.handler_mem_from(address).unwrap_or(0)),
+        None => memory,
+    })
 }
 
 /// A context's HPUs on all clusters.
@@ -308,7 +334,13 @@ const fn options(run: &RunInfo, any_device: bool) -> Options {
 }
 
 /// The image as machine code; `None` where it is interpreted.
-fn translate(loader: &Loader, image: &Image, run: &RunInfo, options: Options, name: &str) -> Option<Arc<Translation>> {
+fn translate(
+    loader: &Loader,
+    image: &LoadedImage,
+    run: &RunInfo,
+    options: Options,
+    name: &str,
+) -> Option<Arc<Translation>> {
     if run.engine == Kinds::Interp {
         return None;
     }
@@ -330,12 +362,13 @@ fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunIn
     };
     let weight = limit("weight", Some(install.weight.unwrap_or(1).into()), MOST_WEIGHT.into())?;
     let hpus = limit("HPUs", Some(install.hpus.unwrap_or(1).into()), loader.machine.hpus_per_cluster.into())?;
-    let Install { checks, isolation, placement, message_timeout_us, full, verdicts, .. } = *install;
+    let Install { abi, checks, isolation, placement, message_timeout_us, full, verdicts, .. } = *install;
     if message_timeout_us.is_some() {
         limit("message timeout in microseconds", message_timeout_us, u64::MAX)?;
     }
     Ok(RunInfo {
         engine: loader.engine,
+        abi,
         checks,
         isolation,
         placement,
@@ -671,7 +704,7 @@ pub fn warn_of_rules(error: &InstallError) {
 }
 
 fn link(prepared: Prepared, entry: TableEntry, cluster: u32) -> Context {
-    let handlers = Kind::ALL.map(|kind| handler(&prepared.image.image, kind));
+    let handlers = prepared.image.entries.handlers;
     let Install { name, l1_bytes, .. } = prepared.install;
     let mut context = Context {
         id: entry.context,

@@ -11,7 +11,8 @@
 //! * [`hpu`]: a task's windows and description, and its run.
 //! * [`check`]: interpreter and translation compared, task by task.
 //! * [`driver`]: the device page a handler issues commands through.
-//! * [`commands`]: the command unit.
+//! * [`entries`]: which functions of an image are handlers; [`ip_view`]: packets as PsPIN's handlers see them.
+//! * [`commands`]: the command unit; [`cluster_dma`]: that of the cluster, for copies within NIC memory.
 //! * [`ecn`]: marking packets that met congestion.
 //! * [`descriptor`]: what applications are told of errors.
 //! * [`context`]: an installed execution context.
@@ -35,6 +36,7 @@
 
 pub mod capabilities;
 pub mod check;
+pub mod cluster_dma;
 pub mod commands;
 pub mod config;
 pub mod context;
@@ -43,12 +45,14 @@ pub mod daemon;
 pub mod descriptor;
 pub mod driver;
 pub mod ecn;
+pub mod entries;
 pub mod fleet;
 pub mod handover;
 pub mod hpu;
 pub mod idle;
 pub mod inbound;
 pub mod install;
+pub mod ip_view;
 pub mod latency;
 pub mod loader;
 pub mod memory;

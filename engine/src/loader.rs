@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use hpu_vm::Image;
 use hpu_vm::jit::{Options, Source, TranslateError, Translation, Translations};
-use hpu_vm::{Image, Kind};
 use spin_abi::control::Engine;
 use spin_abi::map::Machine;
 
 use crate::context::{FileId, LoadedImage};
+use crate::entries::Entries;
 use crate::install::InstallError;
 use crate::memory::ImageMemory;
 
@@ -35,12 +36,9 @@ impl Loader {
     /// The image in `file` for user `uid`, with the memory it has if it is in use.
     ///
     /// # Errors
-    /// [`InstallError::Image`], [`InstallError::NoHandler`], [`InstallError::Memory`].
+    /// [`InstallError::Image`], [`InstallError::Memory`], and those of [`Entries::of`].
     pub fn load(&self, file: &[u8], uid: u32) -> Result<Arc<LoadedImage>, InstallError> {
         let image = Image::load(file, &self.machine)?;
-        if Kind::ALL.iter().all(|&kind| image.handler(kind).is_none()) {
-            return Err(InstallError::NoHandler);
-        }
         // Every step leaves the map whole.
         let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (uid, FileId::of(file));
@@ -49,7 +47,8 @@ impl Loader {
         }
         images.retain(|_, image| image.strong_count() > 0);
         let memory = ImageMemory::new(&image)?;
-        let loaded = Arc::new(LoadedImage { image, memory, any_device: AtomicBool::new(false) });
+        let entries = Entries::of(&image, &memory, &self.machine)?;
+        let loaded = Arc::new(LoadedImage { image, memory, entries, any_device: AtomicBool::new(false) });
         images.insert(key, Arc::downgrade(&loaded));
         Ok(loaded)
     }
@@ -58,8 +57,9 @@ impl Loader {
     ///
     /// # Errors
     /// See [`TranslateError`].
-    pub fn translate(&self, image: &Image, options: Options) -> Result<Arc<Translation>, TranslateError> {
-        let entries: Vec<u32> = Kind::ALL.iter().filter_map(|&kind| image.handler(kind)).collect();
+    pub fn translate(&self, loaded: &LoadedImage, options: Options) -> Result<Arc<Translation>, TranslateError> {
+        let LoadedImage { image, entries, .. } = loaded;
+        let entries: Vec<u32> = entries.handlers.iter().flatten().map(|handler| handler.address).collect();
         let taken = image.addresses_taken();
         self.translations.get(Source { code: image.code(), entries: &entries, taken: &taken }, options)
     }

@@ -89,6 +89,8 @@ pub struct ContextMemory {
     region: Arc<Region>,
     machine: Machine,
     handler_base: u32,
+    /// Address and bytes of handler memory as the task registers have them.
+    handler: (u32, u32),
     sizes: ContextSizes,
 }
 
@@ -123,7 +125,7 @@ impl ContextMemory {
         let bytes = u64::from(machine.clusters) * each + pages(sizes.handler);
         // More than there is room for is refused below.
         let region = Region::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
-        Ok(Self { region, machine: *machine, handler_base, sizes })
+        Ok(Self { region, machine: *machine, handler_base, handler: (handler_base, sizes.handler), sizes })
     }
 
     /// As much memory again.
@@ -140,10 +142,18 @@ impl ContextMemory {
         &self.region
     }
 
-    /// Guest address and bytes of the handler memory.
+    /// Has the task registers tell of handler memory that begins with `len` bytes of the image's own at `address`: up to the end of
+    /// those, or of what the context has behind them.
+    #[must_use]
+    pub fn told_handler(self, address: u32, len: u32) -> Self {
+        let len = if self.sizes.handler > 0 { self.handler_base + self.sizes.handler - address } else { len };
+        Self { handler: (address, len), ..self }
+    }
+
+    /// Guest address and bytes of the handler memory, as the task registers have them.
     #[must_use]
     pub const fn handler(&self) -> (u32, u32) {
-        (self.handler_base, self.sizes.handler)
+        self.handler
     }
 
     /// Bytes of a cluster's scratchpad that tasks on `own` may touch.
@@ -203,6 +213,11 @@ impl ContextMemory {
         Some(part.base + (offset - part.offset))
     }
 
+    /// Whether tasks on `own` may touch a part of the image: all but other clusters' L1, where they keep to their home's.
+    fn reaches(&self, part: &Part, own: HpuId, placement: Placement) -> bool {
+        placement == Placement::Any || cluster_of(&self.machine, part.base).is_none_or(|cluster| cluster == own.cluster)
+    }
+
     /// The space of the context's tasks on `own`.
     ///
     /// # Errors
@@ -216,7 +231,7 @@ impl ContextMemory {
         for part in self.parts(own, placement) {
             space.map(part.kind, part.base, &self.region, part.offset, part.len, part.access)?;
         }
-        for part in &image.parts {
+        for part in image.parts.iter().filter(|part| self.reaches(part, own, placement)) {
             space.map(part.kind, part.base, &image.region, part.offset, part.len, part.access)?;
         }
         space.set_l1_alias(machine.l1_base(cluster), machine.l1_size)?;

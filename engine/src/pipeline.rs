@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hpu_vm::jit::{Executor, TrapError};
-use spin_abi::control::{Full, Schedule};
+use spin_abi::control::{Abi, Full, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::events::{Event, What};
 use spin_abi::map::Machine;
@@ -22,6 +22,7 @@ use crate::counts::Counts;
 use crate::ecn;
 use crate::handover::Arrivals;
 use crate::inbound::{Arrival, BATCH, Inbound, Routes};
+use crate::ip_view;
 use crate::latency::Latencies;
 use crate::loader::Loader;
 use crate::messages::Messages;
@@ -330,12 +331,15 @@ impl Engine {
 
     /// Queues a frame for which there is room.
     #[inline(always)]
-    fn enqueue(&mut self, frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
+    fn enqueue(&mut self, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
         let Some(mpq) = self.queue_for(slot, key, now.time) else {
             return self.drop_frame(frame, Counter::DropNoMpq);
         };
         self.admitted += 1;
         let context = context(&mut self.contexts, slot);
+        if context.run.abi == Abi::Pspin {
+            ip_view::enter(&mut frame);
+        }
         let latch = Latch {
             context: Binding { slot, home: home(&self.clusters, key), message: self.admitted },
             header: context.handler(Stage::Header).is_some(),
@@ -426,7 +430,7 @@ impl Engine {
 
     /// What becomes of a packet of a message that was given up.
     fn dispose(&mut self, slot: Slot, packet: Packet, why: Gone) {
-        let counts = &mut context(&mut self.contexts, slot).counts;
+        let Context { counts, run, .. } = context(&mut self.contexts, slot);
         match why {
             Gone::Killed => counts.add(Counter::DropKilled, 1),
             Gone::Dropped => {
@@ -435,7 +439,7 @@ impl Engine {
             }
             Gone::Passed => {
                 counts.add(Counter::Passed, 1);
-                return self.passing.push(packet.frame);
+                return pass(&mut self.passing, packet.frame, run.abi);
             }
         }
         self.nic.recycle(packet.frame);
@@ -523,7 +527,7 @@ impl Engine {
     fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<Deferred>) {
         let Packet { frame, arrived, passes } = packet;
         self.released = arrived;
-        let counts = &mut context(&mut self.contexts, slot).counts;
+        let Context { counts, run, .. } = context(&mut self.contexts, slot);
         let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
         let mut commands = Commands::new(nic, transmit, None, counts, false, Issued::of(deferred));
         if !passes {
@@ -533,7 +537,7 @@ impl Engine {
         if let Some(send) = deferred {
             commands.copy_deferred(send, &frame);
         }
-        self.passing.push(frame);
+        pass(&mut self.passing, frame, run.abi);
     }
 
     /// The NIC outbound engine: hands staged frames over; what the NIC has no room for stays staged.
@@ -582,6 +586,14 @@ fn home(clusters: &Range<u32>, key: &MessageKey) -> u32 {
         1 => clusters.start,
         count => clusters.start + key.hash() % count,
     }
+}
+
+/// Lists a frame that a context had for the kernel.
+fn pass(passing: &mut Vec<Frame>, mut frame: Frame, abi: Abi) {
+    if abi == Abi::Pspin {
+        ip_view::leave(&mut frame);
+    }
+    passing.push(frame);
 }
 
 /// A context that matched or has messages is installed: removal empties both first.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hpu_vm::Exit;
 use hpu_vm::jit::Translation;
-use spin_abi::control::Placement;
+use spin_abi::control::{Abi, Placement};
 use spin_abi::counters::Counter;
 use spin_abi::events::{Event, What};
 use spin_abi::fault::{Cause, Fault};
@@ -18,6 +18,7 @@ use crate::commands::{Commands, Issued};
 use crate::context::{Context, LINES_PRINTED, Slot};
 use crate::hpu::{About, Job};
 use crate::inbound::BATCH;
+use crate::ip_view::Link;
 use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{MpqId, Stage, Task};
 use crate::pipeline::{Binding, Engine, Gone, Packet, context};
@@ -121,7 +122,9 @@ impl Engine {
     ) -> Option<Task<Binding, Packet>> {
         let (stage, Binding { slot, home, .. }) = (first.stage, first.context);
         let context = context(&mut self.contexts, slot);
-        let handler = context.handler(stage).filter(|_| !context.hpus.get(hpu).compares());
+        // Views of packets differ from one to the next, and so do comparisons.
+        let alone = context.run.abi == Abi::Pspin || context.hpus.get(hpu).compares();
+        let handler = context.handler(stage).filter(|_| !alone);
         let Some(handler) = handler else {
             done.tasks += 1;
             done.released += u64::from(self.run(first, hpu));
@@ -269,9 +272,12 @@ impl Engine {
         };
         let issued = begun.map_or(Issued::NOTHING, |begun| begun.issued);
         let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
+        let link = (run.abi == Abi::Pspin).then(|| Link::of(&task.packet.frame));
+        let packet = &mut task.packet.frame[link.map_or(0, |link| link.len())..];
         let mut commands = Commands::new(nic, transmit, host.as_ref(), counts, last_use, issued);
+        commands.link = link;
         let mut print = |line: &[u8]| print_line(*id, name, lines_left, line);
-        let ended = hpus.get(hpu).run(&self.executor, job, &mut task.packet.frame, &mut commands, &mut print);
+        let ended = hpus.get(hpu).run(&self.executor, job, packet, &mut commands, &mut print);
         let issued = commands.issued;
         self.see_to(task, hpu, ended.exit);
         if let Some(difference) = ended.difference {

@@ -69,7 +69,7 @@ fn start(loader: Arc<Loader>) -> (Sender<Request>, Receiver<Made>) {
 
 fn serve(loader: &Loader, asked: &Receiver<Request>, answer: &Sender<Made>) {
     for Request { context, image, options } in asked {
-        let translation = loader.translate(&image.image, options);
+        let translation = loader.translate(&image, options);
         if let Err(error) = &translation {
             tracing::warn!("context {context} is interpreted: {error}");
         }

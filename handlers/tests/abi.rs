@@ -47,6 +47,16 @@ fn registers_and_addresses() {
         ("SPIN_COMMAND_WORD_COUNT", words),
         ("SPIN_COMMANDS_IN_FLIGHT", in_flight),
         ("SPIN_MAX_CLUSTERS", Machine::MAX_CLUSTERS),
+        ("SPIN_CLUSTER_DMA_BASE", map::DMA_BASE),
+        ("SPIN_CLUSTER_DMA_SOURCE", regs::dma::SOURCE),
+        ("SPIN_CLUSTER_DMA_SOURCE_HIGH", regs::dma::SOURCE_HIGH),
+        ("SPIN_CLUSTER_DMA_DESTINATION", regs::dma::DESTINATION),
+        ("SPIN_CLUSTER_DMA_DESTINATION_HIGH", regs::dma::DESTINATION_HIGH),
+        ("SPIN_CLUSTER_DMA_BYTES", regs::dma::BYTES),
+        ("SPIN_CLUSTER_DMA_LAUNCH", regs::dma::LAUNCH),
+        ("SPIN_CLUSTER_DMA_DONE", regs::dma::DONE),
+        ("SPIN_CLUSTER_DMA_CONFIG", regs::dma::CONFIG),
+        ("SPIN_END_OF_COMPUTATION", map::END_OF_COMPUTATION),
     ];
     compiles(&assertions(&pairs)).unwrap();
 }
@@ -141,6 +151,8 @@ fn linker_scripts_know_the_machines() {
             let address = elf.symbol_by_name(name).unwrap_or_else(|| panic!("{preset}: no {name}")).address();
             u32::try_from(address).unwrap()
         };
+        let (l1, l1_size) = (symbol("__spin_l1_data_base"), symbol("__spin_l1_data_size"));
+        assert!(l1 >= map::L1_ALIAS && l1 + l1_size == map::L1_ALIAS + map::L1_DATA);
         assert_eq!(symbol("__spin_program_base"), map::PROGRAM_BASE);
         assert_eq!(symbol("__spin_program_size"), machine.program_size);
         assert_eq!(symbol("__spin_l2_data_base"), map::L2_BASE);

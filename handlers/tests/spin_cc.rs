@@ -157,17 +157,28 @@ fn says_what_is_wrong_with_a_call() {
 #[test]
 fn names_the_packages_when_the_compiler_is_missing() {
     let source = source("counter");
-    for (variable, package) in [("SPIN_CLANG", "apt install clang-19 lld-19"), ("SPIN_LLD", "apt install lld-")] {
-        let mut command = Command::new(spin_cc());
-        let output =
-            command.arg(&source).args(["-o", "/nowhere/x.elf"]).env(variable, "not-a-program").output().unwrap();
+    let cases = [
+        (&["SPIN_CLANG"][..], &["--compiler", "clang"][..], "apt install clang-19 lld-19"),
+        (&["SPIN_CLANG", "SPIN_GCC"], &[], "apt install clang-19 lld-19"),
+        (&["SPIN_LLD"], &[], "apt install lld-"),
+        (&["SPIN_GCC"], &["--compiler", "gcc"], "apt install gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf"),
+    ];
+    for (variables, arguments, packages) in cases {
+        let missing = || {
+            let mut command = Command::new(spin_cc());
+            variables.iter().for_each(|variable| _ = command.env(variable, "not-a-program"));
+            command
+        };
+        let output = missing().arg(&source).args(arguments).args(["-o", "/nowhere/x.elf"]).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && stderr.contains(package), "{stderr}");
-        let check = Command::new(spin_cc()).arg("--check").env(variable, "not-a-program").output().unwrap();
-        assert!(!check.status.success() && String::from_utf8_lossy(&check.stderr).contains(package));
+        assert!(!output.status.success() && stderr.contains(packages), "{stderr}");
+        let check = missing().arg("--check").args(arguments).output().unwrap();
+        assert!(!check.status.success() && String::from_utf8_lossy(&check.stderr).contains(packages));
     }
-    let check = Command::new(spin_cc()).arg("--check").output().unwrap();
-    assert!(check.status.success() && String::from_utf8_lossy(&check.stdout).lines().count() == 2);
+    for compiler in ["clang", "gcc"] {
+        let check = Command::new(spin_cc()).args(["--check", "--compiler", compiler]).output().unwrap();
+        assert!(check.status.success() && String::from_utf8_lossy(&check.stdout).lines().count() == 2);
+    }
 }
 
 #[test]
@@ -178,4 +189,90 @@ fn a_failed_build_leaves_the_former_image() {
     let status = Command::new(spin_cc()).arg(broken).arg("-o").arg(&image).stderr(std::process::Stdio::null()).status();
     assert!(!status.unwrap().success());
     assert_eq!(std::fs::read(image).unwrap(), b"former");
+}
+
+/// What spin-cc prints of a source, and its warnings.
+fn report(text: &str, arguments: &[&str]) -> (String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), "handler.c", text);
+    let output =
+        Command::new(spin_cc()).arg(file).args(arguments).arg("-o").arg(folder.path().join("x.elf")).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn tells_what_an_image_takes_and_what_its_handlers_need() {
+    let text = "#include <spin.h>
+        SPIN_HANDLER_DATA uint32_t table[25];
+        uint32_t words[10] = {1};
+        __attribute__((noinline)) static void deep(volatile char *at) { char more[200]; __asm__ volatile(\"\" ::\"r\"(more), \"r\"(at) : \"memory\"); }
+        void header_handler(handler_args_t *a) { (void)a; words[0] = table[1]; }
+        void payload_handler(handler_args_t *a) {
+            char room[1000];
+            deep(room);
+            for (uint32_t i = 0; i < a->task->pkt_mem_size; i++) __asm__ volatile(\"nop\");
+        }";
+    for compiler in ["clang", "gcc"] {
+        let (printed, warned) = report(text, &["--compiler", compiler]);
+        assert_eq!(warned, "");
+        assert!(printed.contains("data 40, handler memory 100"), "{printed}");
+        let line = |handler: &str| printed.lines().find(|line| line.contains(handler)).expect("a line").to_owned();
+        assert!(line("header_handler: stack 0 of 4000 bytes").ends_with("instructions"), "{printed}");
+        let payload = line("payload_handler");
+        let stack: u32 = payload.split(' ').nth(4).unwrap().parse().unwrap();
+        assert!((1200..1300).contains(&stack) && payload.ends_with("instructions and loops"), "{payload}");
+        assert_eq!(report(text, &["--compiler", compiler, "--quiet"]).0, "");
+    }
+}
+
+#[test]
+fn warns_of_a_stack_that_is_too_large() {
+    let frame = |bytes: u32| {
+        format!(
+            "#include <handler.h>
+            static void handler(handler_args_t *a) {{ char room[{bytes}]; (void)a; __asm__ volatile(\"\" ::\"r\"(room) : \"memory\"); }}
+            void init_handlers(handler_fn *hh, handler_fn *ph, handler_fn *th, void **mem) {{
+                *hh = *th = NULL;
+                *ph = handler;
+                *mem = NULL;
+            }}"
+        )
+    };
+    for compiler in ["clang", "gcc"] {
+        for abi in ["pspin", "fpspin"] {
+            let arguments = ["--compiler", compiler, "--abi", abi];
+            assert_eq!(report(&frame(3900), &arguments).1, "");
+            let warned = report(&frame(4080), &arguments).1;
+            assert!(
+                warned.contains("warning: handler needs 40") && warned.contains("of which there are 4000"),
+                "{warned}"
+            );
+        }
+    }
+}
+
+#[test]
+fn says_what_does_not_fit() {
+    let large = refused(
+        "#include <spin.h>\nconst char text[40000] = {1}; void payload_handler(handler_args_t *a) { if (a->hpu_id) spin_puts(&text[a->hpu_gid]); }",
+        &[],
+    );
+    assert!(large.contains("the sizes of memories are in"), "{large}");
+    assert!(refused("", &["--abi", "axi"]).contains("unknown ABI axi: wire, pspin or fpspin"));
+    assert!(refused("", &["--compiler", "tcc"]).contains("unknown compiler tcc: clang or gcc"));
+}
+
+/// With gcc alone its images are as good.
+#[test]
+fn gcc_is_used_where_there_is_no_clang() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("x.elf");
+    let mut command = Command::new(spin_cc());
+    let output =
+        command.arg(source("udp_pingpong")).arg("-o").arg(&image).env("SPIN_CLANG", "not-a-program").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let bytes = std::fs::read(image).unwrap();
+    assert!(bytes.windows(4).any(|at| at == b"GCC:"), "the comment section names its compiler");
 }

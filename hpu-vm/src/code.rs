@@ -26,6 +26,7 @@ pub struct Code {
     base: u32,
     table: Box<[Decoded]>,
     segments: Box<[CodeSegment]>,
+    global_pointer: u32,
 }
 
 impl Code {
@@ -46,7 +47,19 @@ impl Code {
             table.resize((segment.base - base) as usize / 2, NOTHING);
             table.extend(decode_segment(&segment.bytes));
         }
-        Self { base, table: table.into_boxed_slice(), segments: segments.into_boxed_slice() }
+        Self { base, table: table.into_boxed_slice(), segments: segments.into_boxed_slice(), global_pointer: 0 }
+    }
+
+    /// The same code, for which `gp` holds an address when a handler begins: code that a linker has relaxed reaches data by it.
+    #[must_use]
+    pub fn with_global_pointer(self, global_pointer: u32) -> Self {
+        Self { global_pointer, ..self }
+    }
+
+    /// What `gp` holds when a handler begins.
+    #[must_use]
+    pub const fn global_pointer(&self) -> u32 {
+        self.global_pointer
     }
 
     /// Code of one segment at `base`.

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use spin_abi::command::{Command, Status};
 use spin_abi::fault::Cause;
-use spin_abi::map::{DRIVER_BASE, STDOUT_BASE, STDOUT_SIZE};
-use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORD_COUNT, COMMAND_WORDS, DRIVER_SIZE};
+use spin_abi::map::{DRIVER_BASE, PERIPHERALS, PERIPHERALS_SIZE, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORD_COUNT, COMMAND_WORDS};
 
 use crate::hart::Hart;
 use crate::inst::Reg;
@@ -155,6 +155,12 @@ pub trait Device {
         Err(Trap::Fault(Cause::DeviceAccess))
     }
 
+    /// The memory that accesses since the last call had written, besides what the instruction itself does: its address and bytes.
+    /// By default none.
+    fn take_written(&mut self) -> Option<(u32, u32)> {
+        None
+    }
+
     /// Time that device accesses since the last call took beyond their own instruction, in instructions: it counts
     /// against the task's limit, which stands for the time a handler may hold its HPU.
     fn take_charge(&mut self) -> u64 {
@@ -178,10 +184,10 @@ pub trait Device {
     }
 }
 
-/// Whether `address` belongs to a device: the driver page's registers or the character output.
+/// Whether `address` belongs to a device: those of the cluster, up to the driver page's registers, or the character output.
 #[must_use]
 pub const fn is_device(address: u32) -> bool {
-    address.wrapping_sub(DRIVER_BASE) < DRIVER_SIZE || address.wrapping_sub(STDOUT_BASE) < STDOUT_SIZE
+    address.wrapping_sub(PERIPHERALS) < PERIPHERALS_SIZE || address.wrapping_sub(STDOUT_BASE) < STDOUT_SIZE
 }
 
 /// No device at all: every access faults.
@@ -204,7 +210,7 @@ mod tests {
 
     #[test]
     fn device_windows_are_exact() {
-        for (first, size) in [(0x1b20_5000, 0xc0), (0x1a10_4000, 0x1000)] {
+        for (first, size) in [(0x1b20_0000, 0x50c0), (0x1a10_4000, 0x1000)] {
             assert!(is_device(first) && is_device(first + size - 1));
             assert!(!is_device(first - 1) && !is_device(first + size));
         }

@@ -11,7 +11,7 @@ mod error;
 
 use std::collections::BTreeSet;
 
-use spin_abi::map::{Machine, PAGE};
+use spin_abi::map::{L1_STRIDE, Machine, PAGE};
 
 pub use self::error::LoadError;
 use crate::code::{Code, CodeSegment};
@@ -86,6 +86,8 @@ impl Image {
             return Err(LoadError::Entry { entry });
         }
         let symbols = Symbols::read(header, elf, &code)?;
+        // Of GNU ld's: what its relaxed code expects in gp.
+        let code = code.with_global_pointer(symbols.find("__global_pointer$").map_or(0, |symbol| symbol.address));
         let mut handlers = [None; 3];
         for (handler, kind) in handlers.iter_mut().zip(Kind::ALL) {
             *handler = function(&symbols, &code, kind.symbol())?;
@@ -94,9 +96,13 @@ impl Image {
         if handlers.iter().chain([&init_handlers]).all(Option::is_none) {
             return Err(LoadError::NoHandlers);
         }
+        let data = data(&segments, machine);
+        if code.segments().len() + data.len() > elf::MAX_SEGMENTS {
+            return Err(LoadError::TooManySegments { max: elf::MAX_SEGMENTS });
+        }
         let lines = Lines::read(header, elf, &code);
         let handler_mem_end = handler_mem_end(&segments, machine);
-        Ok(Self { code, data: data(&segments), symbols, lines, entry, handlers, init_handlers, handler_mem_end })
+        Ok(Self { code, data, symbols, lines, entry, handlers, init_handlers, handler_mem_end })
     }
 
     /// The code, decoded.
@@ -135,6 +141,13 @@ impl Image {
         self.symbols.find(name).map(|symbol| symbol.size)
     }
 
+    /// Bytes of the function that begins at `address`, 0 when the image does not tell.
+    #[must_use]
+    pub fn function_size(&self, address: u32) -> u32 {
+        let found = self.symbols.symbolize(address).filter(|(_, offset)| *offset == 0);
+        found.and_then(|(name, _)| self.symbol_size(name)).unwrap_or(0)
+    }
+
     /// The function that `pc` is in and the offset in it, for reports.
     #[must_use]
     pub fn symbolize(&self, pc: u32) -> Option<(&str, u32)> {
@@ -145,6 +158,17 @@ impl Image {
     #[must_use]
     pub fn line(&self, pc: u32) -> Option<Line<'_>> {
         self.lines.find(pc).filter(|_| self.code.contains(pc))
+    }
+
+    /// Bytes of the image's own handler memory from `address` on; `None` when none of its segments there holds it.
+    #[must_use]
+    pub fn handler_mem_from(&self, address: u32) -> Option<u32> {
+        let mut own = self.data.iter().filter(|segment| segment.kind == RegionKind::HandlerMemory);
+        let rest = |segment: &DataSegment| {
+            let len = u32::try_from(segment.bytes.len()).unwrap_or(u32::MAX);
+            len.checked_sub(address.checked_sub(segment.base)?).filter(|&rest| rest > 0)
+        };
+        own.find_map(rest)
     }
 
     /// The first free page of handler memory: above the image's own segments there, or its base.
@@ -231,15 +255,21 @@ fn code(segments: &[Segment<'_>]) -> Result<Code, LoadError> {
     Ok(Code::new(executable))
 }
 
-fn data(segments: &[Segment<'_>]) -> Box<[DataSegment]> {
+/// Data in L1 (`.data_tiny_l1`) is loaded into each cluster's.
+fn data(segments: &[Segment<'_>], machine: &Machine) -> Box<[DataSegment]> {
     let data = segments.iter().filter(|segment| segment.access != Access::Execute);
-    data.map(|segment| DataSegment {
-        base: segment.address,
-        kind: segment.kind,
-        writable: segment.access == Access::Write,
-        bytes: segment.filled(),
-    })
-    .collect()
+    let copies = |segment: &Segment<'_>| if segment.kind == RegionKind::Scratchpad { machine.clusters } else { 1 };
+    let all = data.flat_map(|segment| (0..copies(segment)).map(move |cluster| (segment, cluster)));
+    let mut data: Vec<_> = all
+        .map(|(segment, cluster)| DataSegment {
+            base: segment.address + cluster * L1_STRIDE,
+            kind: segment.kind,
+            writable: segment.access == Access::Write,
+            bytes: segment.filled(),
+        })
+        .collect();
+    data.sort_by_key(|segment| segment.base);
+    data.into()
 }
 
 fn starts_code(code: &Code, address: u32) -> bool {

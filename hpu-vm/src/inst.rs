@@ -188,6 +188,8 @@ impl Reg {
     pub const RA: Self = Self(1);
     /// Stack pointer.
     pub const SP: Self = Self(2);
+    /// Global pointer.
+    pub const GP: Self = Self(3);
     /// Thread pointer: FPsPIN keeps the hart id here.
     pub const TP: Self = Self(4);
     /// First argument, result.

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use hpu_vm::{Image, Kind, Line, LoadError, Memory, Range, RegionKind, View};
 use object::{Object as _, ObjectSection as _};
 use proptest::prelude::*;
-use spin_abi::map::{L2_BASE, Machine, PROGRAM_BASE};
+use spin_abi::map::{L1_ALIAS, L1_BASE, L1_DATA, L1_STRIDE, L2_BASE, Machine, PROGRAM_BASE};
 use support::{Elf, R, RET, Segment, W, X, assemble, sample};
 
 const MACHINE: Machine = Machine::PSPIN;
@@ -77,6 +77,35 @@ fn segments_may_fill_their_memory_to_the_last_byte() {
 }
 
 #[test]
+fn data_in_l1_is_in_each_clusters() {
+    for base in [L1_BASE + 4, L1_ALIAS + 4] {
+        let image = load(&sample().segment(Segment::load(base, b"tiny", R | W))).unwrap();
+        let mut memory = image.instantiate();
+        let mut view = View::new();
+        image.map_into(&mut view).unwrap();
+        memory.map_into(&mut view).unwrap();
+        for cluster in 0..MACHINE.clusters {
+            let mut bytes = [0; 4];
+            view.copy_out(MACHINE.l1_base(cluster) + 4, &mut bytes).unwrap();
+            assert_eq!(&bytes, b"tiny");
+        }
+        assert_eq!(view.kind_of(L1_BASE + 4, 5), None);
+    }
+    let both = sample().segment(Segment::load(L1_BASE, &[1; 8], W)).segment(Segment::load(L1_ALIAS + 7, &[1], W));
+    let other = LoadError::Overlap { address: L1_BASE + 7, other: L1_BASE, size: 8 };
+    assert_eq!(refused(load(&both)), other, "by whichever address");
+    let many = (0..4).fold(sample(), |elf, n| elf.segment(Segment::load(L1_BASE + 16 * n, &[1], R | W)));
+    assert_eq!(refused(load(&many)), LoadError::TooManySegments { max: 16 }, "copies count");
+}
+
+#[test]
+fn what_the_linkers_relaxation_expects_in_gp() {
+    assert_eq!(load(&sample()).unwrap().code().global_pointer(), 0);
+    let image = load(&sample().symbol("__global_pointer$", L2_BASE + 0x800, 0)).unwrap();
+    assert_eq!(image.code().global_pointer(), L2_BASE + 0x800);
+}
+
+#[test]
 fn headers_of_other_machines() {
     assert!(matches!(patched(0, b"\x7fELG"), LoadError::NotElf(_)));
     assert_eq!(patched(4, &[2]), LoadError::Class(2));
@@ -132,7 +161,9 @@ fn segments_in_wrong_places() {
     outside(Segment::load(L2_BASE + 0x1000, &[1, 0], R | X));
     outside(Segment::load(CODE + 0x2000, &[1], R | W));
     outside(Segment::load(0, &[1], R));
-    outside(Segment::load(0x1000_0000, &[1], R | W));
+    outside(Segment::load(L1_BASE + L1_DATA - 1, &[1; 2], R | W));
+    outside(Segment::load(L1_BASE + L1_STRIDE, &[1], R | W));
+    outside(Segment::load(L1_ALIAS, &[1, 0], R | X));
     outside(Segment::load(0x1b20_5000, &[1], R | W));
     outside(Segment::load(MACHINE.l2_packet_base, &[1], R | W));
     outside(Segment::load(L2_BASE - 1, &[1; 2], R | W));
@@ -226,7 +257,8 @@ fn messages_say_what_and_where() {
     assert_eq!(
         error.to_string(),
         "writable segment at 0x00001000, 1 bytes long, is not within L2 data (0x1c000000, 3145728 bytes) or handler \
-         memory (0x1c300000, 1048576 bytes)"
+         memory (0x1c300000, 1048576 bytes) or L1 data (0x10000000, 20480 bytes) or L1 data by its alias (0x1b000000, \
+         20480 bytes)"
     );
     assert_eq!(
         refused(Image::load(b"#!/bin/sh", &MACHINE)).to_string(),
@@ -247,7 +279,7 @@ fn a_file_cut_at_any_byte_is_refused() {
 fn check_invariants(image: &Image) {
     let mut memory = image.instantiate();
     let size: usize = memory.segments().map(|(.., bytes)| bytes.len()).sum();
-    assert!(size <= (MACHINE.l2_data_size + MACHINE.handler_mem_size) as usize);
+    assert!(size <= (MACHINE.l2_data_size + MACHINE.handler_mem_size + MACHINE.clusters * L1_DATA) as usize);
     let mut stack = [0; 64];
     let mut view = View::new();
     // No overlap, no wrap, not too many: the view refuses all of these.

@@ -39,7 +39,7 @@ fn handlers_run_on_a_machine_of_other_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("spind.toml");
     let sizes =
-        "[machine]\nhpus_per_cluster = 8\nl1_size = 0x1_0000\nl2_packet_base = 0x1cff_1000\nl2_packet_size = 0xf000\n";
+        "[machine]\nhpus_per_cluster = 8\nl1_size = 0x1_5000\nl2_packet_base = 0x1cff_1000\nl2_packet_size = 0xf000\n";
     fs::write(&config, format!("nic = 'loopback'\n{sizes}")).unwrap();
     let options = ["--config", config.to_str().unwrap(), "--clusters", "3", "--hpus-per-cluster", "5"];
     let spind = Spind::start(&options);
@@ -48,7 +48,10 @@ fn handlers_run_on_a_machine_of_other_sizes() {
     assert_eq!(answers(&mut client, 64), 64);
     let scratchpad = Install { rules: vec!["any".into()], scratchpad: 0x6001, ..Install::default() };
     let refused = client.install(&scratchpad, &image("udp_pingpong")).unwrap_err().to_string();
-    assert!(refused.contains("scratchpad") && refused.contains("24576"), "64 KiB less five HPUs' windows: {refused}");
+    assert!(
+        refused.contains("scratchpad") && refused.contains("24576"),
+        "84 KiB less images' data and five HPUs' windows: {refused}"
+    );
 }
 
 /// The paper's 4 MiB of handler memory, used by an image that is linked for them.

@@ -1,7 +1,8 @@
 //! Which machines there can be: memories whose sizes are configured, in an address map whose fixed places are not.
 
 use super::{
-    L1_ALIAS, L1_STRIDE, L2_BASE, Machine, PACKET_WINDOW, PAGE, PERIPHERALS, PROGRAM_BASE, PROGRAM_MOST, STACK_WINDOW,
+    L1_ALIAS, L1_DATA, L1_STRIDE, L2_BASE, Machine, PACKET_WINDOW, PAGE, PERIPHERALS, PROGRAM_BASE, PROGRAM_MOST,
+    STACK_WINDOW,
 };
 
 /// Why there cannot be such a machine. Values are named as the fields of [`Machine`] are.
@@ -106,8 +107,8 @@ impl Machine {
         self.check_alignment()?;
         // Below the next cluster's, and its alias below the peripherals.
         at_most("l1_size", self.l1_size, L1_STRIDE.min(PERIPHERALS - L1_ALIAS))?;
-        let windows = self.hpus_per_cluster * (STACK_WINDOW + PACKET_WINDOW);
-        at_least("l1_size", self.l1_size, windows, "the stack and the packet window of each HPU")?;
+        let windows = L1_DATA + self.hpus_per_cluster * (STACK_WINDOW + PACKET_WINDOW);
+        at_least("l1_size", self.l1_size, windows, "images' data, the stack and the packet window of each HPU")?;
         at_most("program_size", self.program_size, PROGRAM_MOST)?;
         at_least("program_size", self.program_size, PAGE, "code")?;
         at_least("l2_data_size", self.l2_data_size, PAGE, "data")?;

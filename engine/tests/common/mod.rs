@@ -36,6 +36,8 @@ pub struct Lab {
     pub refuse_rules: Arc<AtomicBool>,
     /// Longest frame the NIC sends.
     pub longest: Arc<AtomicUsize>,
+    /// Frames that were handed to the kernel.
+    pub passed: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 /// The engine's end of the pair, made to misbehave.
@@ -43,6 +45,7 @@ struct Nic {
     queue: MemoryQueue,
     refuse_rules: Arc<AtomicBool>,
     longest: Arc<AtomicUsize>,
+    passed: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Queue for Nic {
@@ -67,6 +70,7 @@ impl Queue for Nic {
     }
 
     fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.passed.lock().expect("no test panics meanwhile").extend(batch.iter().map(|frame| frame.to_vec()));
         self.queue.pass(batch)
     }
 
@@ -137,7 +141,9 @@ impl Lab {
         let (queue, far) = pair(frames).expect("a pair");
         let refuse_rules = Arc::new(AtomicBool::new(false));
         let longest = Arc::new(AtomicUsize::new(queue.max_frame()));
-        let nic = Nic { queue, refuse_rules: refuse_rules.clone(), longest: longest.clone() };
+        let passed = Arc::default();
+        let nic =
+            Nic { queue, refuse_rules: refuse_rules.clone(), longest: longest.clone(), passed: Arc::clone(&passed) };
         let loader = Arc::new(Loader::new(machine, kind));
         // Debug builds interpret slowly, on machines that do much else.
         let limits = Limits { watchdog_us: 200_000, ..Limits::default() };
@@ -150,6 +156,7 @@ impl Lab {
             now: Duration::ZERO,
             refuse_rules,
             longest,
+            passed,
         }
     }
 

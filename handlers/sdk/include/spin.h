@@ -16,6 +16,10 @@
 #ifndef SPIN_H
 #define SPIN_H
 
+#ifdef SPIN_CONF_H
+#error "spin.h and handler.h describe the same things differently: include one of them"
+#endif
+
 #include "spin_atomic.h"
 #include "spin_bytes.h"
 #include "spin_checksum.h"

@@ -42,6 +42,21 @@
 /* Most clusters a machine has: the length of the scratchpad arrays of task_t. */
 #define SPIN_MAX_CLUSTERS 4u
 
+/* The cluster's DMA engine, which copies within NIC memory: offsets from its base. */
+#define SPIN_CLUSTER_DMA_BASE 0x1b204400u
+#define SPIN_CLUSTER_DMA_SOURCE 0x00u
+#define SPIN_CLUSTER_DMA_SOURCE_HIGH 0x04u
+#define SPIN_CLUSTER_DMA_DESTINATION 0x08u
+#define SPIN_CLUSTER_DMA_DESTINATION_HIGH 0x0cu
+#define SPIN_CLUSTER_DMA_BYTES 0x10u
+/* Reading launches the copy and gives its id. */
+#define SPIN_CLUSTER_DMA_LAUNCH 0x18u
+/* Reads the id of the copy completed last: those up to it are complete. */
+#define SPIN_CLUSTER_DMA_DONE 0x20u
+#define SPIN_CLUSTER_DMA_CONFIG 0x28u
+/* Writing 1 ends the handler. */
+#define SPIN_END_OF_COMPUTATION 0x1b200000u
+
 /* Values of SPIN_REG_COMMAND_INFO. */
 #define SPIN_INFO_DMA 0u
 #define SPIN_INFO_EVENT 1u

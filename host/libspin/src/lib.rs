@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-pub use spin_abi::control::{Capabilities, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
+pub use spin_abi::control::{Abi, Capabilities, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
 pub use spin_abi::control::{Checks, Engine, Full, Isolation, Placement, RunInfo};
 pub use spin_abi::control::{ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, SourceLine, Stats, ThreadInfo};
 use spin_abi::control::{Reply, Request};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use libspin::{Checks, Full, Isolation, Placement};
+use libspin::{Abi, Checks, Full, Isolation, Placement};
 
 /// Install, list, watch and remove sPIN execution contexts of a running spind.
 #[derive(Debug, Parser)]
@@ -117,6 +117,9 @@ pub struct InstallArgs {
     /// for ever unless given.
     #[arg(long, value_name = "US")]
     pub message_timeout_us: Option<u64>,
+    /// Whose handlers they are: 'wire' (spin.h), 'pspin' (packets without the Ethernet header, fields little-endian) or 'fpspin'.
+    #[arg(long, value_name = "wire|pspin|fpspin", default_value_t)]
+    pub abi: Abi,
     /// How exactly handlers are kept to their memory: 'page', at no cost, or 'exact', to the byte.
     #[arg(long, value_name = "page|exact", default_value_t)]
     pub checks: Checks,

@@ -146,6 +146,7 @@ fn request(args: &InstallArgs) -> Install {
         weight: Some(args.weight),
         full: args.full,
         hpus: Some(args.hpus),
+        abi: args.abi,
         verdicts: args.verdicts,
         replaces: None,
         persistent: true,

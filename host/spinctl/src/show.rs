@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use libspin::{Capabilities, ContextInfo, Guarantees, LatencyInfo, RunInfo, Stats};
+use libspin::{Abi, Capabilities, ContextInfo, Guarantees, LatencyInfo, RunInfo, Stats};
 
 /// Prints `list`.
 pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> io::Result<()> {
@@ -110,14 +110,15 @@ fn bytes(size: impl Into<u64>) -> String {
 
 /// How a context's handlers are run, in words.
 fn how(run: &RunInfo) -> String {
-    let RunInfo { engine, checks, isolation, placement, watchdog_us, weight, full, hpus, verdicts, .. } = run;
+    let RunInfo { engine, abi, checks, isolation, placement, watchdog_us, weight, full, hpus, verdicts, .. } = run;
     let RunInfo { instruction_limit, message_timeout_us, .. } = run;
     let instructions = instruction_limit.map(|limit| format!(", {limit} instructions")).unwrap_or_default();
     let timeout = message_timeout_us.map(|limit| format!("; message timeout: {limit} us")).unwrap_or_default();
     let kept = format!("checks: {checks}; isolation: {isolation}; placement: {placement}");
     let shares = format!("weight: {weight}; full: {full}; HPUs: {hpus}");
     let verdicts = if *verdicts { "; verdicts" } else { "" };
-    format!("engine: {engine}; {kept}; limit: {watchdog_us} us{instructions}{timeout}; {shares}{verdicts}")
+    let abi = if *abi == Abi::Wire { String::new() } else { format!("; abi {abi}") };
+    format!("engine: {engine}{abi}; {kept}; limit: {watchdog_us} us{instructions}{timeout}; {shares}{verdicts}")
 }
 
 /// `h`, `p`, `c` for the handlers an image has.

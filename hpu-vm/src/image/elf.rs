@@ -5,7 +5,7 @@
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader32, ProgramHeader32};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
-use spin_abi::map::{L2_BASE, Machine, PROGRAM_BASE};
+use spin_abi::map::{L1_ALIAS, L1_BASE, L1_DATA, L2_BASE, Machine, PROGRAM_BASE};
 
 use super::LoadError;
 use crate::view::RegionKind;
@@ -145,6 +145,9 @@ fn segment<'d>(
         return Err(LoadError::OddCode { address });
     }
     let kind = place(access, address, size, machine)?;
+    // What is linked for the own cluster's L1 by its alias is the same in each.
+    let in_alias = address.wrapping_sub(L1_ALIAS);
+    let address = if in_alias < L1_DATA { L1_BASE + in_alias } else { address };
     Ok(Some(Segment { address, size, bytes, access, kind }))
 }
 
@@ -178,6 +181,9 @@ fn place(access: Access, address: u32, size: u32, machine: &Machine) -> Result<R
             size: machine.handler_mem_size,
             kind: RegionKind::HandlerMemory,
         },
+        // Each cluster has a copy of what lies there: see `super::data`.
+        Place { name: "L1 data", base: L1_BASE, size: L1_DATA, kind: RegionKind::Scratchpad },
+        Place { name: "L1 data by its alias", base: L1_ALIAS, size: L1_DATA, kind: RegionKind::Scratchpad },
     ];
     let (access, allowed) = match access {
         Access::Execute => ("executable", &places[..1]),

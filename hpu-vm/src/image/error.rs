@@ -49,7 +49,7 @@ pub enum LoadError {
     #[error("the image has nothing to load: no LOAD segment has any bytes")]
     NoSegments,
     /// More LOAD segments than a view has room for.
-    #[error("more than {max} LOAD segments")]
+    #[error("more than {max} LOAD segments, of which those in L1 count for each cluster")]
     TooManySegments {
         /// Most that are accepted.
         max: usize,

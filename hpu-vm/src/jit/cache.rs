@@ -14,6 +14,7 @@ use crate::code::CodeSegment;
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     code: Box<[CodeSegment]>,
+    global_pointer: u32,
     entries: Box<[u32]>,
     taken: BTreeSet<u32>,
     options: Options,
@@ -33,6 +34,7 @@ impl Translations {
     pub fn get(&self, source: Source<'_>, options: Options) -> Result<Arc<Translation>, TranslateError> {
         let key = Key {
             code: source.code.segments().into(),
+            global_pointer: source.code.global_pointer(),
             entries: source.entries.into(),
             taken: source.taken.clone(),
             options,

@@ -1,7 +1,6 @@
 //! What is known about registers before anything is translated: constants, addresses of devices, liveness.
 
-use spin_abi::map::{DRIVER_BASE, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE};
-use spin_abi::regs::DRIVER_SIZE;
+use spin_abi::map::{PERIPHERALS, PERIPHERALS_SIZE, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE};
 
 use crate::csr::Csr;
 use crate::inst::{Format, Inst, Op, Reg};
@@ -83,12 +82,13 @@ pub(crate) struct Known {
 
 impl Known {
     /// At a handler's first instruction ([`crate::Hart::begin`]): all but sp, tp and a0 are constants.
-    fn at_entry() -> Self {
+    fn at_entry(global_pointer: u32) -> Self {
         let mut constants = [Some(0); 32];
         for reg in [Reg::SP, Reg::TP, Reg::A0] {
             constants[reg.index()] = None;
         }
         constants[Reg::RA.index()] = Some(RETURN_ADDRESS);
+        constants[Reg::GP.index()] = Some(global_pointer);
         Self { constants, ..Self::default() }
     }
 
@@ -240,7 +240,7 @@ fn computes(op: Op) -> bool {
 fn near_device(address: u32) -> bool {
     const NEAR: u32 = 0x1000;
     let near = |base: u32, size: u32| address.wrapping_sub(base - NEAR) < size + 2 * NEAR;
-    near(DRIVER_BASE, DRIVER_SIZE) || near(STDOUT_BASE, STDOUT_SIZE)
+    near(PERIPHERALS, PERIPHERALS_SIZE) || near(STDOUT_BASE, STDOUT_SIZE)
 }
 
 /// What is known of a plan.
@@ -257,9 +257,9 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// Looks at every block. Computed jumps whose address turns out to be a constant become plain ones in `plan`. `results`
-    /// are read when the handler has returned.
-    pub(crate) fn new(plan: &mut Plan, results: Regs) -> Self {
-        let known = constants(plan);
+    /// are read when the handler has returned; `gp` holds `global_pointer` when it begins.
+    pub(crate) fn new(plan: &mut Plan, results: Regs, global_pointer: u32) -> Self {
+        let known = constants(plan, global_pointer);
         resolve_jumps(plan, &known);
         let live = liveness(plan, results);
         let device_escapes = plan.blocks.iter().zip(&known).any(|(block, known)| {
@@ -293,9 +293,9 @@ impl Facts {
     }
 }
 
-fn constants(plan: &Plan) -> Vec<Option<Known>> {
+fn constants(plan: &Plan, global_pointer: u32) -> Vec<Option<Known>> {
     let mut known: Vec<Option<Known>> = vec![None; plan.blocks.len()];
-    known[0] = Some(Known::at_entry());
+    known[0] = Some(Known::at_entry(global_pointer));
     let mut queued = vec![false; plan.blocks.len()];
     let mut work = vec![0];
     while let Some(id) = work.pop() {

@@ -221,6 +221,7 @@ impl BoundParts<'_> {
         if self.whole {
             state.hart.begin(self.task.entry, self.task.sp, self.task.argument);
             state.hart.set(Reg::TP, self.task.tp);
+            state.hart.set(Reg::GP, self.task.code.global_pointer());
         } else {
             state.hart.begin_translated();
         }

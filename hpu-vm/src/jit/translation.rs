@@ -174,7 +174,7 @@ impl<'i> Compiler<'i> {
         }
         let mut plan = Plan::new(source.code, entry, source.taken);
         let results = if options.result { Regs(0).with(Reg::A0) } else { Regs(0) };
-        let facts = Facts::new(&mut plan, results);
+        let facts = Facts::new(&mut plan, results, source.code.global_pointer());
         self.context.clear();
         self.context.set_disasm(self.words);
         // Images are hostile input to a large library; a mistake in it must not take others down.

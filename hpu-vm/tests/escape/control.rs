@@ -2,7 +2,7 @@
 
 use hpu_vm::{Inst, Op, Reg};
 use spin_abi::fault::Cause;
-use spin_abi::map::{L1_ALIAS, PAGE, RETURN_ADDRESS};
+use spin_abi::map::{L1_ALIAS, L1_STACKS, PAGE, RETURN_ADDRESS};
 
 use crate::assembly::{A2, A3, A4, Assembly, Known, S0, T0, T1};
 use crate::attack::{Attack, Ends};
@@ -33,7 +33,7 @@ pub fn attacks() -> Vec<Attack> {
 fn elsewhere(known: Known, attacks: &mut Vec<Attack>) {
     let targets = [
         ("the stack", OWN.stack_end() - 0x200),
-        ("the stack in the alias", L1_ALIAS + OWN.hpu * PAGE + 0x100),
+        ("the stack in the alias", L1_ALIAS + L1_STACKS + OWN.hpu * PAGE + 0x100),
         ("data", OWN.data),
         ("handler memory", OWN.handler_mem),
         ("another's stack", FOREIGN.stack_end() - 0x200),

@@ -2,7 +2,9 @@
 
 use hpu_vm::{Op, Reg};
 use spin_abi::fault::Cause;
-use spin_abi::map::{DRIVER_BASE, L1_ALIAS, L2_BASE, PAGE, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE};
+use spin_abi::map::{
+    DRIVER_BASE, L1_ALIAS, L1_STACKS, L2_BASE, PAGE, PERIPHERALS, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE,
+};
 use spin_abi::regs::{self, DRIVER_SIZE};
 
 use crate::assembly::{A2, A3, A4, Assembly, Known};
@@ -31,8 +33,8 @@ pub const TARGETS: [(&str, u32, What); 34] = [
     ("another's handler memory", FOREIGN.handler_mem + 0x40, What::Nothing),
     ("the stack above", OWN.stack_end() + 16, What::Nothing),
     ("the stack below", MACHINE.stack_base(OWN.cluster, OWN.hpu - 1) + 0x200, What::BelowStack),
-    ("the stack below in the alias", L1_ALIAS + (OWN.hpu - 1) * PAGE + 0x200, What::BelowStack),
-    ("the stack above in the alias", L1_ALIAS + (OWN.hpu + 1) * PAGE + 0x200, What::Nothing),
+    ("the stack below in the alias", L1_ALIAS + L1_STACKS + (OWN.hpu - 1) * PAGE + 0x200, What::BelowStack),
+    ("the stack above in the alias", L1_ALIAS + L1_STACKS + (OWN.hpu + 1) * PAGE + 0x200, What::Nothing),
     ("the packet window above", MACHINE.l1_packet_base(OWN.cluster, OWN.hpu + 1) + 4, What::Nothing),
     ("the packet window below", MACHINE.l1_packet_base(OWN.cluster, OWN.hpu - 1) + 4, What::Nothing),
     ("the L2 packet window above", MACHINE.l2_packet_window(OWN.cluster, OWN.hpu + 1) + 4, What::Nothing),
@@ -53,7 +55,7 @@ pub const TARGETS: [(&str, u32, What); 34] = [
     ("before the sign's change", 0x7fff_fffc, What::Nothing),
     ("code", CODE, What::Constant),
     ("before the code", CODE - 4, What::Nothing),
-    ("before the driver page", DRIVER_BASE - 4, What::Nothing),
+    ("before the peripherals", PERIPHERALS - 4, What::Nothing),
     ("behind the driver's registers", DRIVER_BASE + DRIVER_SIZE, What::Nothing),
     ("behind the character output", STDOUT_BASE + STDOUT_SIZE, What::Nothing),
 ];
@@ -142,7 +144,7 @@ fn range_ends(known: Known, attacks: &mut Vec<Attack>) {
         ("data", OWN.data + DATA_LEN),
         ("handler memory", OWN.handler_mem + HANDLER_MEM_LEN),
         ("packet", MACHINE.l1_packet_base(OWN.cluster, OWN.hpu) + PACKET),
-        ("packet in the alias", L1_ALIAS + (MACHINE.hpus_per_cluster + OWN.hpu) * PAGE + PACKET),
+        ("packet in the alias", L1_ALIAS + L1_STACKS + (MACHINE.hpus_per_cluster + OWN.hpu) * PAGE + PACKET),
         ("packet in L2", OWN.l2_packet() + PACKET),
         ("scratchpad", MACHINE.scratchpad_base(OWN.cluster) + SCRATCHPAD_LEN),
     ];

@@ -5,8 +5,7 @@ use std::mem::offset_of;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{self, AbiParam, InstBuilder, Signature, Value};
-use spin_abi::map::{DRIVER_BASE, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE};
-use spin_abi::regs::DRIVER_SIZE;
+use spin_abi::map::{PERIPHERALS, PERIPHERALS_SIZE, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE};
 
 use super::{Emitter, TRUSTED, offset};
 use crate::device::CommandRegisters;
@@ -74,7 +73,7 @@ impl Emitter<'_> {
     /// Blocks for an access to `address`: a device's, memory's, and where both go on.
     pub(super) fn either(&mut self, address: Value) -> (ir::Block, ir::Block, ir::Block) {
         let blocks = [(); 3].map(|()| self.builder.create_block());
-        let driver = self.lies_in(address, DRIVER_BASE, DRIVER_SIZE);
+        let driver = self.lies_in(address, PERIPHERALS, PERIPHERALS_SIZE);
         let stdout = self.lies_in(address, STDOUT_BASE, STDOUT_SIZE);
         let device = self.builder.ins().bor(driver, stdout);
         self.builder.ins().brif(device, blocks[0], &[], blocks[1], &[]);
@@ -214,7 +213,13 @@ impl Emitter<'_> {
         self.registers.begin_block();
         for reg in Regs::ALL.iter() {
             let given = self.given.iter().find(|(given, _)| *given == reg).map(|(_, value)| *value);
-            let value = given.unwrap_or_else(|| self.constant(if reg == Reg::RA { RETURN_ADDRESS } else { 0 }));
+            let value = given.unwrap_or_else(|| {
+                self.constant(match reg {
+                    Reg::RA => RETURN_ADDRESS,
+                    Reg::GP => self.code.global_pointer(),
+                    _ => 0,
+                })
+            });
             self.registers.define(&mut self.builder, reg, value);
         }
         if self.begins.command {

@@ -7,8 +7,7 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64, I64X2};
 use cranelift_codegen::ir::{InstBuilder, Value};
-use spin_abi::map::{DRIVER_BASE, PAGE, STDOUT_BASE, STDOUT_SIZE};
-use spin_abi::regs::DRIVER_SIZE;
+use spin_abi::map::{PAGE, PERIPHERALS, PERIPHERALS_SIZE, STDOUT_BASE, STDOUT_SIZE};
 
 use super::Touched;
 use super::lanes::vector_of;
@@ -114,7 +113,7 @@ impl Emitter<'_> {
         if !(self.known.may_be_device(memory.rs1) || self.any_device && memory.rs1 != Reg::SP) {
             return refused;
         }
-        let driver = self.lies_in(address, DRIVER_BASE - MOST, DRIVER_SIZE + MOST);
+        let driver = self.lies_in(address, PERIPHERALS - MOST, PERIPHERALS_SIZE + MOST);
         let stdout = self.lies_in(address, STDOUT_BASE - MOST, STDOUT_SIZE + MOST);
         let device = self.builder.ins().bor(driver, stdout);
         Some(refused.map_or(device, |refused| self.builder.ins().bor(device, refused)))

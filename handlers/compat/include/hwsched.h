@@ -1,0 +1,51 @@
+/* The HPU driver page: what the hardware scheduler tells of a task, and the command unit.
+ *
+ * The page's offsets have names in spin_regs.h. */
+#ifndef SPIN_HWSCHED_H
+#define SPIN_HWSCHED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "spin_conf.h"
+#include "spin_regs.h"
+
+/* The machine's registers have room for four clusters; where there are fewer the words are not used. */
+#define SPIN_OTHER_CLUSTERS (SPIN_MAX_CLUSTERS - NB_CLUSTERS)
+
+/* A task: memory that is written for each one. Writes to it are lost with the task. */
+typedef struct task {
+    void *handler_mem;       /* handler memory: state of the context, kept from packet to packet */
+    size_t handler_mem_size; /* its bytes */
+    void *pkt_mem;           /* the packet in L1 */
+    size_t pkt_mem_size;     /* bytes of it that were copied to L1 */
+    void *scratchpad[NB_CLUSTERS]; /* the context's scratchpad in each cluster's L1 */
+#if NB_CLUSTERS < 4
+    uint32_t no_scratchpad[SPIN_OTHER_CLUSTERS];
+#endif
+    size_t scratchpad_size[NB_CLUSTERS]; /* their bytes */
+#if NB_CLUSTERS < 4
+    uint32_t no_scratchpad_size[SPIN_OTHER_CLUSTERS];
+#endif
+    uint32_t host_mem_high; /* host memory: address as the application knows it, upper half */
+    uint32_t host_mem_low;  /* lower half */
+    size_t host_mem_size;   /* its bytes, 0 for none */
+    void *l2_pkt_mem;       /* the packet in L2 */
+    uint32_t home_cluster_id; /* cluster on which the message's tasks run */
+    uint32_t flow_id;         /* index of the message's queue */
+} __attribute__((packed)) task_t;
+
+/* Argument of every handler. */
+typedef struct handler_args {
+    task_t *task;
+    uint32_t hpu_gid;    /* HPU in the machine */
+    uint32_t cluster_id; /* its cluster */
+    uint32_t hpu_id;     /* HPU in that cluster */
+} handler_args_t;
+
+typedef void (*handler_fn)(handler_args_t *);
+
+/* A device register. */
+static inline volatile uint32_t *spin_reg(uint32_t offset) { return (volatile uint32_t *)(SPIN_DRIVER_BASE + offset); }
+
+#endif

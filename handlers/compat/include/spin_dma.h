@@ -1,0 +1,169 @@
+/* Copies within NIC memory, commands to NIC and host, locks.
+ *
+ * Waiting for a command is optional: a task is not complete before its commands are. All functions return SPIN_OK, or SPIN_FAIL where
+ * that is said. */
+#ifndef SPIN_SPIN_DMA_H
+#define SPIN_SPIN_DMA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hwsched.h"
+#include "pspin.h"
+
+#define SPIN_OK 0
+#define SPIN_FAIL 1
+
+/* Names a copy within NIC memory. */
+typedef uint32_t spin_dma_t;
+/* Names a command of this task. */
+typedef uint32_t spin_cmd_t;
+
+/* Which way spin_dma goes: from L2 to L1, or from L1 to L2. Addresses say so too, so it makes no difference. */
+#define SPIN_DMA_LOC2EXT 0
+#define SPIN_DMA_EXT2LOC 1
+
+static inline volatile uint32_t *spin_cluster_dma_reg(uint32_t offset) {
+    return (volatile uint32_t *)(SPIN_CLUSTER_DMA_BASE + offset);
+}
+
+/* Copies `size` bytes from `source` to `destination`, both in NIC memory. One that reaches beyond the task's memory ends the
+ * handler. `options` is for the engine's bursts and not looked at. */
+static inline int spin_dma(const volatile void *source, volatile void *destination, uint32_t size, int direction, int options,
+                           spin_dma_t *xfer) {
+    (void)direction;
+    __asm__ volatile("" ::: "memory");
+    *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_SOURCE) = (uint32_t)(uintptr_t)source;
+    *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_SOURCE_HIGH) = 0;
+    *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_DESTINATION) = (uint32_t)(uintptr_t)destination;
+    *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_DESTINATION_HIGH) = 0;
+    *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_BYTES) = size;
+    *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_CONFIG) = (uint32_t)options;
+    *xfer = *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_LAUNCH);
+    __asm__ volatile("" ::: "memory");
+    return SPIN_OK;
+}
+
+/* Whether the copy is complete: `completed` points at a bool or an integer. */
+#define spin_dma_test(xfer, completed) (*(completed) = spin_dma_is_done(xfer), SPIN_OK)
+static inline bool spin_dma_is_done(spin_dma_t xfer) {
+    bool done = xfer <= *spin_cluster_dma_reg(SPIN_CLUSTER_DMA_DONE);
+    __asm__ volatile("" ::: "memory");
+    return done;
+}
+
+/* Waits until it is. */
+static inline int spin_dma_wait(spin_dma_t xfer) {
+    while (!spin_dma_is_done(xfer)) {}
+    return SPIN_OK;
+}
+
+/* Issues the command whose words are w. */
+static inline spin_cmd_t spin_cmd_issue(uint32_t info, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3, uint32_t w4) {
+    /* The device reads bytes that the compiler may still hold in registers. */
+    __asm__ volatile("" ::: "memory");
+    volatile uint32_t *words = spin_reg(SPIN_REG_COMMAND_WORDS);
+    words[0] = w0;
+    words[1] = w1;
+    words[2] = w2;
+    words[3] = w3;
+    words[4] = w4;
+    *spin_reg(SPIN_REG_COMMAND_INFO) = info;
+    spin_cmd_t handle = *spin_reg(SPIN_REG_COMMAND_ISSUE);
+    __asm__ volatile("" ::: "memory");
+    return handle;
+}
+
+/* Waits until the command is complete. */
+static inline int spin_cmd_wait(spin_cmd_t handle) {
+    *spin_reg(SPIN_REG_COMMAND_WAIT) = handle;
+    __asm__ volatile("" ::: "memory");
+    return SPIN_OK;
+}
+
+/* Whether it is. */
+static inline int spin_cmd_test(spin_cmd_t handle, bool *completed) {
+    *spin_reg(SPIN_REG_COMMAND_TEST) = handle;
+    *completed = *spin_reg(SPIN_REG_COMMAND_TEST) & 1;
+    __asm__ volatile("" ::: "memory");
+    return SPIN_OK;
+}
+
+/* Sends `length` bytes of NIC memory: a packet as handlers see packets, so from the IP header on for SPIN_ABI_PSPIN, from the
+ * Ethernet header on for SPIN_ABI_FPSPIN. */
+static inline int spin_send_packet(const volatile void *data, uint32_t length, spin_cmd_t *handle) {
+    *handle = spin_cmd_issue(SPIN_INFO_SEND, 0, 0, (uint32_t)(uintptr_t)data, 0, length);
+    return SPIN_OK;
+}
+
+/* Puts `length` bytes on queue pair `destination`. */
+static inline int spin_rdma_put(uint32_t destination, const volatile void *data, uint32_t length, spin_cmd_t *handle) {
+    *handle = spin_cmd_issue(SPIN_INFO_SEND, 0, destination, (uint32_t)(uintptr_t)data, 0, length);
+    return SPIN_OK;
+}
+
+/* Copies NIC memory to host memory; `event` tells the host. */
+static inline int spin_dma_to_host(uint64_t host, uint32_t nic, uint32_t length, bool event, spin_cmd_t *handle) {
+    *handle = spin_cmd_issue(SPIN_INFO_DMA | (event ? SPIN_INFO_EVENT : 0), (uint32_t)host, (uint32_t)(host >> 32), nic, length,
+                             SPIN_DMA_TO_HOST);
+    return SPIN_OK;
+}
+
+/* Copies host memory to NIC memory; `event` tells the host. */
+static inline int spin_dma_from_host(uint64_t host, uint32_t nic, uint32_t length, bool event, spin_cmd_t *handle) {
+    *handle = spin_cmd_issue(SPIN_INFO_DMA | (event ? SPIN_INFO_EVENT : 0), (uint32_t)host, (uint32_t)(host >> 32), nic, length,
+                             SPIN_DMA_FROM_HOST);
+    return SPIN_OK;
+}
+
+/* Writes eight bytes, given by value, to host memory. */
+static inline int spin_write_to_host(uint64_t host, uint64_t value, spin_cmd_t *handle) {
+    *handle = spin_cmd_issue(SPIN_INFO_HOST_DIRECT, (uint32_t)host, (uint32_t)(host >> 32), 8 << 1 | SPIN_DMA_TO_HOST,
+                             (uint32_t)value, (uint32_t)(value >> 32));
+    return SPIN_OK;
+}
+#define spin_host_write spin_write_to_host
+
+/* A lock: 0 when free. A handler that is ended while it holds one leaves it locked. */
+typedef volatile uint32_t spin_lock_t;
+
+static inline int spin_lock_init(spin_lock_t *lock) {
+    *lock = 0;
+    return SPIN_OK;
+}
+/* SPIN_FAIL: somebody else has it. */
+static inline int spin_lock_try_lock(spin_lock_t *lock) { return amo_or(lock, 1) == 0 ? SPIN_OK : SPIN_FAIL; }
+static inline int spin_lock_lock(spin_lock_t *lock) {
+    while (spin_lock_try_lock(lock) != SPIN_OK) futex_wait(lock, 1);
+    return SPIN_OK;
+}
+static inline int spin_lock_unlock(spin_lock_t *lock) {
+    amo_store(lock, 0);
+    return SPIN_OK;
+}
+
+/* A lock that many readers can hold or one writer: all zero when free. */
+typedef struct spin_rw_lock {
+    spin_lock_t glock;             /* held by the writer, or by readers while they count themselves */
+    volatile uint32_t num_readers; /* readers that hold it */
+} spin_rw_lock_t;
+
+static inline int spin_rw_lock_r_lock(spin_rw_lock_t *lock) {
+    spin_lock_lock(&lock->glock);
+    amo_add(&lock->num_readers, 1);
+    return spin_lock_unlock(&lock->glock);
+}
+static inline int spin_rw_lock_r_unlock(spin_rw_lock_t *lock) {
+    amo_add(&lock->num_readers, (uint32_t)-1);
+    return SPIN_OK;
+}
+/* Keeps new readers out, and waits for those that are in. */
+static inline int spin_rw_lock_w_lock(spin_rw_lock_t *lock) {
+    spin_lock_lock(&lock->glock);
+    while (lock->num_readers != 0) {}
+    __asm__ volatile("fence" ::: "memory");
+    return SPIN_OK;
+}
+static inline int spin_rw_lock_w_unlock(spin_rw_lock_t *lock) { return spin_lock_unlock(&lock->glock); }
+
+#endif

@@ -1,0 +1,52 @@
+//! FPsPIN's requests to the host program: a handler waits for its answer, which comes by way of NIC memory.
+
+use spin_abi::control::Install;
+use spin_abi::counters::Counter;
+use spin_abi::map::L2_BASE;
+
+use super::common::{Kind, ROOT, udp};
+use super::{COMPILERS, FPSPIN, build, host_word};
+
+#[test]
+fn a_request_waits_for_the_hosts_answer() {
+    for compiler in COMPILERS {
+        // What waits does not run twice.
+        for kind in [Kind::Interp, Kind::Jit] {
+            let image = build(FPSPIN, compiler, "host.c", &[]);
+            let mut lab = FPSPIN.lab(kind);
+            // On the home cluster of any packet: the answer has another flow than the request.
+            let install = Install { hpus: Some(2), rules: vec!["udp".into()], ..FPSPIN.install() };
+            let (id, host) = lab.try_install(&image, install, ROOT).expect("installs");
+            let host = host.expect("host memory");
+            let question: Vec<u8> = (0..40).map(|n| if n == 0 { b'r' } else { n }).collect();
+            for request in 1..=3u32 {
+                lab.arrive(&[udp(9999, &question)]);
+                for _ in 0..50 {
+                    lab.turn();
+                }
+                let page = (0..16u64).find(|hpu| host_word(&host, hpu * 4096) & 0xff == request);
+                let hpu = page.expect("an HPU has asked");
+                let flag = u64::from(host_word(&host, hpu * 4096 + 4)) << 32 | u64::from(host_word(&host, hpu * 4096));
+                assert_eq!((flag >> 8 & 0xffff_ffff, flag >> 40), (40, hpu), "length and HPU");
+                let mut asked = vec![0; 40];
+                host.read(hpu * 4096 + 64, &mut asked).expect("inside");
+                assert_eq!(asked, question, "what is asked");
+                assert_eq!(lab.count(id, Counter::Messages), u64::from(request - 1) * 2, "it waits");
+                // The host's answer: the same id, 7 bytes.
+                let answer = flag & 0xff | 7 << 8 | hpu << 40;
+                let bytes = [&[b'h', u8::try_from(hpu).unwrap(), 0, 0, 0, 0, 0, 0][..], &answer.to_le_bytes()].concat();
+                lab.arrive(&[udp(9998, &bytes)]);
+                for _ in 0..50 {
+                    lab.turn();
+                }
+                assert_eq!((lab.count(id, Counter::Messages), lab.faults(id)), (u64::from(request) * 2, vec![]));
+                let told: Vec<u32> = (0..8).map(|n| host_word(&host, 16 * 4096 + 4 * n)).collect();
+                let number = u32::try_from(hpu).unwrap();
+                assert_eq!(told[..3], [request, 7, number], "the answer");
+                assert_eq!(told[3..5], [7 * request, request], "a counter's sum and count");
+                assert!(told[5] > 0 || kind == Kind::Jit, "cycles passed");
+                assert_eq!(told[6..], [L2_BASE, number], "where the host finds flags");
+            }
+        }
+    }
+}

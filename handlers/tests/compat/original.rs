@@ -1,0 +1,98 @@
+//! An image as upstream's build makes it: start-up code of a runtime, sections in its places, devices by inline assembly, relaxed
+//! by the linker. Only `init_handlers` tells what its handlers are.
+
+use std::process::Command;
+
+use spin_abi::control::Install;
+
+use super::common::{Kind, ROOT, udp};
+use super::{FPSPIN, PSPIN, Target, host_word, source};
+
+fn original(target: Target) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("original.elf");
+    let base = format!("-Wl,--defsym=handler_base={:#x}", target.machine.handler_mem_base);
+    let output = Command::new("riscv64-unknown-elf-gcc")
+        .args([
+            "-march=rv32imac_zicsr",
+            "-mabi=ilp32",
+            "-O3",
+            "-ffreestanding",
+            "-nostdlib",
+            "-nostartfiles",
+            "-msmall-data-limit=64",
+        ])
+        .arg(if target == PSPIN { "-DLINK=0" } else { "-DLINK=14" })
+        .arg(base)
+        .arg("-T")
+        .arg(source("original.ld"))
+        .args([source("original.c"), source("original.S")])
+        .arg("-o")
+        .arg(&image)
+        .output()
+        .expect("riscv64-unknown-elf-gcc; on Debian: apt install gcc-riscv64-unknown-elf");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::read(image).unwrap()
+}
+
+#[test]
+fn an_image_with_a_runtime_of_its_own_runs() {
+    for target in [PSPIN, FPSPIN] {
+        let image = original(target);
+        for kind in [Kind::Interp, Kind::Jit, Kind::Check] {
+            let mut lab = target.lab(kind);
+            let install = Install { handler_mem: 4096, ..target.install() };
+            let (id, host) = lab.try_install(&image, install, ROOT).expect("installs");
+            let replies = lab.exchange(&[udp(9999, b"one"), udp(9999, b"two")]);
+            assert_eq!(lab.faults(id), [], "{}, {kind}", target.abi);
+            assert_eq!(replies.len(), 2);
+            assert_eq!(lab.info(id).handlers, [false, true, true]);
+            let host = host.expect("host memory");
+            let told: Vec<u32> = (0..7).map(|n| host_word(&host, 4 * n)).collect();
+            let base = target.machine.handler_mem_base;
+            assert_eq!(told[..2], [2, 0x1234_5680], "small data by gp: counted up, and as it was loaded");
+            assert_eq!(told[2], base, "handler memory begins with the image's own");
+            assert_eq!(told[3], 0x1000 + 4096, "and goes on with what the context asked for");
+            assert_eq!(told[4], 2, "static handler memory");
+            assert_eq!(told[5], 7, ".data_tiny_l1");
+            assert_eq!(told[6], 1, "init_handlers has run once");
+        }
+    }
+}
+
+/// Contexts of one image share its data, and `init_handlers` has run for the first of them alone.
+#[test]
+fn an_image_is_initialised_once() {
+    let image = original(PSPIN);
+    let mut lab = PSPIN.lab(Kind::Jit);
+    let mut install = |port: u16| {
+        let install = Install { rules: vec![format!("udp dport {port}")], ..PSPIN.install() };
+        lab.try_install(&image, install, ROOT).expect("installs").1.expect("host memory")
+    };
+    let (_first, second) = (install(9999), install(9998));
+    lab.exchange(&[udp(9999, b"one")]);
+    lab.exchange(&[udp(9998, b"two")]);
+    assert_eq!((host_word(&second, 0), host_word(&second, 24)), (2, 1));
+}
+
+#[test]
+fn what_init_handlers_says_is_checked() {
+    let refused = |body: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("handler.c");
+        let text = format!(
+            "#include <handler.h>\nvoid init_handlers(handler_fn *hh, handler_fn *ph, handler_fn *th, void **mem) {{ (void)hh; (void)ph; (void)th; (void)mem; {body} }}\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let image = spin_handlers::try_build(&[&file], &["--abi", "pspin"]).unwrap();
+        PSPIN.lab(Kind::Jit).try_install(&image, PSPIN.install(), ROOT).unwrap_err().to_string()
+    };
+    assert!(refused("").contains("names none"));
+    assert!(
+        refused("*ph = (handler_fn)0x1c000000;").contains("payload_handler is at 0x1c000000, where there is no code")
+    );
+    assert!(refused("*ph = (handler_fn)0x1d000001;").contains("0x1d000001"));
+    assert!(refused("*(volatile int *)0 = 1;").contains("init_handlers was ended: store outside its memory"));
+    assert!(refused("for (;;) __asm__ volatile(\"\");").contains("ran over its time limit"));
+    assert!(refused("spin_cmd_t handle; spin_send_packet(mem, 60, &handle);").contains("bad device access"));
+}

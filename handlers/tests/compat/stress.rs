@@ -1,0 +1,77 @@
+//! Locks, lists and counters that all clusters' handlers share, on two threads at a time.
+
+use spin_abi::control::Install;
+use spin_engine::config::{Limits, Sizes};
+use spin_engine::install::Prepared;
+use spin_engine::loader::Loader;
+use spin_engine::pipeline::Engine;
+use spin_nic::Queue;
+use spin_nic::memory::pair;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use super::common::{Kind, ROOT, udp_from};
+use super::{COMPILERS, PSPIN, Target, build, host_word};
+
+const PACKETS: u16 = 250;
+const ROUNDS: u32 = 8;
+
+/// One thread's engine, with its own part of a context: lets packets of many messages arrive and their handlers run.
+fn serve(loader: Arc<Loader>, prepared: Prepared, limits: &Limits, clusters: std::ops::Range<u32>, start: &Barrier) {
+    let (queue, mut far) = pair(64).expect("a pair");
+    let mut engine =
+        Engine::new(loader, Box::new(queue), Sizes::default(), Default::default(), clusters).expect("a timer");
+    let id = engine.install(prepared, limits).expect("installs");
+    start.wait();
+    for first in (0..PACKETS).step_by(25) {
+        let mut batch = Vec::new();
+        for source in first..first + 25 {
+            let mut frame = far.allocate().expect("few are on their way");
+            frame.fill(&udp_from(1000 + source, 9999, b"x")).expect("fits");
+            batch.push(frame);
+        }
+        far.send(&mut batch);
+        far.flush().expect("memory does not fail");
+        while engine.turn(|| Duration::ZERO).expect("memory does not fail") > 0 || engine.has_tasks() {}
+    }
+    let info = engine.context_infos().into_iter().find(|info| info.context == id).expect("installed");
+    assert_eq!(info.faults, []);
+}
+
+fn stress(target: Target, compiler: &str, kind: Kind) {
+    let image = build(target, compiler, "stress.c", &[]);
+    let loader = Arc::new(Loader::new(target.machine, kind));
+    let limits = Limits { watchdog_us: 2_000_000, ..Limits::default() };
+    let install = Install { host_mem: 4096, ..target.install() };
+    let mut first = Prepared::new(install, &image, ROOT.0, &loader, &limits).expect("is prepared");
+    let host = first.host().expect("host memory");
+    let half = target.machine.clusters / 2;
+    let second = first.split_off(half);
+    let start = Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| serve(loader.clone(), first, &limits, 0..half, &start));
+        scope.spawn(|| serve(loader.clone(), second, &limits, half..target.machine.clusters, &start));
+    });
+    let runs = 2 * u32::from(PACKETS);
+    let all = runs * ROUNDS;
+    let what = format!("{}, {compiler}, {kind}", target.abi);
+    // Each packet is a message, whose completion handler writes what there is; the last of all may have seen one run less.
+    let told: Vec<u32> = (0..11).map(|n| host_word(&host, 4 * n)).collect();
+    assert_eq!(told[0], runs, "{what}: the last completion handler is the last task");
+    assert_eq!(told[1..4], [all; 3], "{what}: under locks");
+    assert_eq!(told[4], 3 * all, "{what}: amoadd");
+    assert_eq!(told[5], 0, "{what}: each bit was changed {runs} times");
+    assert_eq!(told[6..9], [all; 3], "{what}: the largest, by compare and swap, the list's length");
+    assert_eq!(told[9..], [all; 2], "{what}: in cluster 0's L1");
+}
+
+#[test]
+fn nothing_is_lost_that_handlers_share() {
+    for compiler in COMPILERS {
+        for target in [PSPIN, super::FPSPIN] {
+            for kind in [Kind::Interp, Kind::Jit] {
+                stress(target, compiler, kind);
+            }
+        }
+    }
+}
