@@ -57,7 +57,10 @@ pub fn build(target: Target, compiler: &str, name: &str, options: &[&str]) -> Ar
 
 impl Target {
     pub fn lab(self, kind: Kind) -> Lab {
-        Lab::with(kind, self.machine, 256)
+        let mut lab = Lab::with(kind, self.machine, 256);
+        // No test is decided by how busy the machine is.
+        lab.limits.watchdog_us = 20_000_000;
+        lab
     }
 
     /// A context with room for everything.

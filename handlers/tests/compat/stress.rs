@@ -41,7 +41,7 @@ fn serve(loader: Arc<Loader>, prepared: Prepared, limits: &Limits, clusters: std
 fn stress(target: Target, compiler: &str, kind: Kind) {
     let image = build(target, compiler, "stress.c", &[]);
     let loader = Arc::new(Loader::new(target.machine, kind));
-    let limits = Limits { watchdog_us: 2_000_000, ..Limits::default() };
+    let limits = Limits { watchdog_us: 20_000_000, ..Limits::default() };
     let install = Install { host_mem: 4096, ..target.install() };
     let mut first = Prepared::new(install, &image, ROOT.0, &loader, &limits).expect("is prepared");
     let host = first.host().expect("host memory");
