@@ -16,11 +16,11 @@ use spin_abi::control::Install;
 use spin_abi::counters::Counter;
 
 /// Builds a source; `None` and a note: there is no `core` for RISC-V on this machine.
-fn build(source: &Path) -> Option<Vec<u8>> {
+fn build(source: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("handler.elf");
     let mut compiler = Command::new(spin_handlers::folder().join("sdk/bin/spin-rustc"));
-    let output = compiler.arg(source).arg("-o").arg(&image).output().expect("spin-rustc starts");
+    let output = compiler.arg(source).args(arguments).arg("-o").arg(&image).output().expect("spin-rustc starts");
     let said = String::from_utf8_lossy(&output.stderr);
     if said.contains("no core for RISC-V") {
         eprintln!("SKIPPED: handlers in Rust: {said}");
@@ -31,7 +31,7 @@ fn build(source: &Path) -> Option<Vec<u8>> {
 }
 
 fn example(name: &str) -> Option<Vec<u8>> {
-    build(&spin_handlers::folder().join("rust/examples").join(name))
+    build(&spin_handlers::folder().join("rust/examples").join(name), &[])
 }
 
 /// UDP datagrams in all kinds of frames, most of which get an answer, and every beginning of three of them.
@@ -107,10 +107,78 @@ fn sums_come_to_host_memory() {
     }
 }
 
+/// Builds a source given as text.
+fn build_text(text: &str, arguments: &[&str]) -> Option<Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("handler.rs");
+    std::fs::write(&source, text).unwrap();
+    build(&source, arguments)
+}
+
+/// Every command, and every memory.
+#[test]
+fn commands_and_memories() {
+    let text = "#![no_std]
+        use core::sync::atomic::Ordering::Relaxed;
+        use spin_handler::{Status, Task, command, handlers};
+        handlers! { payload: probe }
+        fn probe(task: &mut Task<'_>) {
+            let host = task.host();
+            let mut bytes = [0; 13];
+            assert_eq!(host.read(64, &mut bytes), Status::Done);
+            bytes.reverse();
+            assert_eq!(host.write(0, &bytes).wait(), Status::Done);
+            let now = host.write_now(16, b\"hello\").unwrap();
+            assert!(now.is_complete() && now.status() == Status::Done);
+            assert!(host.write_now(16, &[0; 33]).is_none() && host.write_now(16, &[]).is_none());
+            assert_eq!(host.write(u64::from(host.size()) - 12, &bytes).wait(), Status::BadHostAddress);
+            let (kept, scratch) = (task.handler_memory(), task.home_scratchpad());
+            assert_eq!((kept.len(), scratch.len()), (1024, 512));
+            let count = kept[1023].fetch_add(1, Relaxed) + 1;
+            scratch[511].store(0x0102_0304 * count, Relaxed);
+            assert_eq!(host.write_words(24, &scratch[510..]).wait(), Status::Done);
+            assert_eq!(host.read_words(24, &kept[..2]), Status::Done);
+            assert_eq!(kept[1].load(Relaxed), 0x0102_0304 * count);
+            assert!(task.hpu().1 < 4 && task.home_cluster() < 4 && task.scratchpad(task.home_cluster()).len() == 512);
+            assert_eq!(command::send(task.packet()).wait(), Status::Done);
+            assert_eq!(command::send(&task.packet()[..5]).wait(), Status::BadLength);
+        }";
+    let Some(image) = build_text(text, &[]) else { return };
+    for kind in [Kind::Interp, Kind::Jit, Kind::Check] {
+        let mut lab = Lab::new(kind);
+        let install = Install { handler_mem: 4096, scratchpad: 2048, host_mem: 4096, ..rule("udp dport 9999") };
+        let (id, host) = lab.try_install(&image, install, ROOT).expect("it installs");
+        let host = host.expect("host memory");
+        host.write(64, b"reversed here").expect("inside");
+        let frame = common::udp(9999, b"frame");
+        assert_eq!(lab.exchange(&[frame.clone(), frame.clone()]), [frame.clone(), frame], "{:?}", lab.faults(id));
+        assert!(lab.faults(id).is_empty(), "{:?}", lab.faults(id));
+        assert_eq!(lab.total(Counter::CommandErrors), 4);
+        let mut written = [0; 32];
+        host.read(0, &mut written).expect("inside");
+        let expected = b"ereh desrever\0\0\0hello\0\0\0\0\0\0\0\x08\x06\x04\x02";
+        assert_eq!(written, *expected, "{kind:?}");
+    }
+}
+
+#[test]
+fn verdicts_decide() {
+    let text = "#![no_std]
+        use spin_handler::{Task, Verdict, handlers};
+        handlers! { header: look, payload: ignore }
+        fn look(task: &mut Task<'_>) -> Verdict {
+            if task.packet().last() == Some(&b'!') { Verdict::Drop } else { Verdict::ProcessData }
+        }
+        fn ignore(_: &mut Task<'_>) {}";
+    let Some(image) = build_text(text, &[]) else { return };
+    let mut lab = Lab::new(Kind::Jit);
+    lab.try_install(&image, Install { verdicts: true, ..rule("udp dport 9999") }, ROOT).expect("it installs");
+    lab.exchange(&[common::udp(9999, b"no!"), common::udp(9999, b"yes")]);
+    assert_eq!((lab.total(Counter::HeaderRuns), lab.total(Counter::PayloadRuns)), (2, 1));
+}
+
 #[test]
 fn a_panic_ends_the_handler_and_names_its_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("panics.rs");
     let text = "#![no_std]
         use spin_handler::{Task, handlers, println};
         handlers! { payload: look }
@@ -119,8 +187,7 @@ fn a_panic_ends_the_handler_and_names_its_line() {
             let at = packet[42] as usize;
             println!(\"byte {at} is {:#04x}\", packet[at]);
         }";
-    std::fs::write(&source, text).unwrap();
-    let Some(image) = build(&source) else { return };
+    let Some(image) = build_text(text, &[]) else { return };
     let mut lab = Lab::new(Kind::Jit);
     let (id, _) = lab.try_install(&image, rule("udp dport 9999"), ROOT).expect("it installs");
     lab.exchange(&[common::udp(9999, &[42]), common::udp(9999, &[43])]);
@@ -128,4 +195,23 @@ fn a_panic_ends_the_handler_and_names_its_line() {
     assert_eq!(faults.len(), 1, "the first packet is long enough: {faults:?}");
     let said = faults[0].fault.to_string();
     assert!(said.contains("reported") && (said.contains("0x00000007") || said.contains(" 7")), "{said}");
+}
+
+#[test]
+fn faults_name_the_source_line() {
+    let text = "#![no_std]
+        use spin_handler::{Task, handlers};
+        handlers! { payload: store }
+        fn store(_: &mut Task<'_>) {
+            // SAFETY: none, it ends the handler.
+            unsafe { core::arch::asm!(\"sw zero, 0({})\", in(reg) 0x2000) };
+        }";
+    for (arguments, line) in [(&["-g"][..], Some("handler.rs:6")), (&[], None)] {
+        let Some(image) = build_text(text, arguments) else { return };
+        let mut lab = Lab::new(Kind::Jit);
+        let (id, _) = lab.try_install(&image, rule("udp dport 9999"), ROOT).expect("it installs");
+        lab.exchange(&[common::udp(9999, b"")]);
+        let fault = lab.faults(id).pop().expect("a fault");
+        assert_eq!(fault.line.map(|line| line.to_string()).as_deref(), line);
+    }
 }
