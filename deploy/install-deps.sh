@@ -26,6 +26,7 @@ if [ "$(id -u)" = 0 ] && [ "${NIC:-veth}" = veth ]; then
         "command:sysctl procps"
     )
 fi
+# Handlers in Rust need the sources of `core` too: rust-src.sh fetches them and installs nothing.
 test=(
     "${demo[@]}"
     "command:qemu-riscv32 qemu-user"

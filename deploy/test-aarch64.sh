@@ -8,9 +8,6 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=aarch64-unknown-linux-gnu
-target_dir=${CARGO_TARGET_DIR:-target}
-suite=http://deb.debian.org/debian
-release=trixie-backports
 
 skip() {
     echo "SKIPPED: aarch64 tests: $*"
@@ -33,40 +30,6 @@ install_tools() {
         skip "cannot install ${missing[*]}"
 }
 
-# apt with a configuration of its own: the machine's sources and lists stay as they are.
-apt_get() {
-    APT_CONFIG=$apt/apt.conf apt-get -q "$@"
-}
-
-configure_apt() {
-    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $suite $release main" >"$apt/sources.list"
-    cat >"$apt/apt.conf" <<CONF
-Dir::Etc::sourcelist "$apt/sources.list";
-Dir::Etc::sourceparts "/dev/null";
-Dir::State::lists "$apt/lists";
-Dir::Cache "$apt/cache";
-APT::Sandbox::User "root";
-CONF
-}
-
-# Unpacks the standard library's source of compiler version $1 into $sources; kept for the next run.
-fetch_sources() {
-    local apt
-    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
-        skip "no target $target in the toolchain and no apt to fetch rust-src with (rustup target add $target)"
-    apt=$(mktemp -d)
-    # shellcheck disable=SC2064 # this directory, whatever the variable becomes
-    trap "rm -rf '$apt'" EXIT
-    configure_apt
-    apt_get update >/dev/null || skip "cannot read the package list of $release"
-    (cd "$apt" && apt_get download "rust-src=$1+*" >/dev/null) || skip "$release has no rust-src of version $1"
-    rm -rf "$sources.new"
-    dpkg-deb -x "$apt"/rust-src_*.deb "$sources.new"
-    rm -rf "$sources"
-    mv "$sources.new" "$sources"
-}
-
 install_tools
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="timeout -k 5 1200 qemu-aarch64-static -L /usr/aarch64-linux-gnu"
@@ -75,10 +38,8 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="timeout -k 5 1200 qemu-aar
 export PROPTEST_CASES=${PROPTEST_CASES:-32} SPIN_FUZZ_PROGRAMS=${SPIN_FUZZ_PROGRAMS:-100} CARGO_PROFILE_DEV_OPT_LEVEL=1
 build_std=()
 if [ ! -d "$(rustc --print target-libdir --target "$target")" ]; then
-    version=$(rustc --version | cut -d' ' -f2)
-    sources=$(mkdir -p "$target_dir" && realpath "$target_dir")/rust-src-$version
-    library=$sources/usr/src/rustc-$version/library
-    [ -e "$library/std/Cargo.toml" ] || fetch_sources "$version"
+    library=$(deploy/rust-src.sh) ||
+        skip "no target $target in the toolchain (rustup target add $target)"
     # An unstable feature of cargo on the stable compiler that the product is built with.
     export RUSTC_BOOTSTRAP=1 __CARGO_TESTS_ONLY_SRC_ROOT=$library
     build_std=(-Zbuild-std=std,panic_abort,test)

@@ -1,8 +1,9 @@
 /* Looks each UDP datagram's IPv4 source up in a table: on a match the destination port is overwritten with the value
  * found, and the headers go to the source's record in host memory.
  *
- * The table is the context's handler memory: 65,536 entries, open addressing, written by the application before packets
- * arrive. Handlers only read it. */
+ * The table has 65,536 entries, open addressing, and lies in the context's handler memory. The application writes it to host
+ * memory behind the records, and sets a word behind it when it is whole; from then on handlers copy each part of it when
+ * they look there first, and only read it after that. */
 #include <spin.h>
 
 #define ENTRIES 65536u
@@ -17,12 +18,66 @@ typedef struct entry {
     uint32_t port;   /* network order, in the lower half */
 } entry;
 
+/* Entries that are copied at a time. */
+#define SEGMENT 1024u
+
+/* Handler memory. */
+typedef struct state {
+    entry table[ENTRIES];
+    uint32_t loaded[ENTRIES / SEGMENT]; /* of each segment: the address of the table, once it is there */
+    uint32_t ready;                     /* what the application's word was */
+} state;
+
+/* Host memory: the records, the table, the word. */
+#define TABLE_AT (ENTRIES * RECORD)
+#define READY_AT (TABLE_AT + ENTRIES * (uint32_t)sizeof(entry))
+
+static bool read_host(const handler_args_t *args, uint32_t offset, void *to, uint32_t length) {
+    spin_cmd_t handle;
+    spin_dma_from_host(spin_host_mem(args) + offset, (uint32_t)to, length, false, &handle);
+    spin_cmd_wait(handle);
+    return spin_cmd_status(handle) == SPIN_STATUS_DONE;
+}
+
+/* The segments in which the entries from `at` on lie that are looked at. */
+static inline uint32_t first_segment(uint32_t at) { return at / SEGMENT; }
+static inline uint32_t last_segment(uint32_t at) { return (at + PROBES - 1) % ENTRIES / SEGMENT; }
+
+/* Sees to it that a segment is there; false: the table is not whole yet. Handlers that copy it at the same time write the same
+ * bytes. */
+static bool load(const handler_args_t *args, uint32_t segment) {
+    state *s = (state *)args->task->handler_mem;
+    const uint32_t bytes = SEGMENT * sizeof(entry);
+    if (s->loaded[segment]) return true;
+    if (s->ready == 0 && (!read_host(args, READY_AT, &s->ready, sizeof s->ready) || s->ready == 0)) return false;
+    if (!read_host(args, TABLE_AT + segment * bytes, &s->table[segment * SEGMENT], bytes)) return false;
+    __atomic_store_n(&s->loaded[segment], (uint32_t)s->table, __ATOMIC_RELEASE);
+    return true;
+}
+
+/* Begins again with the segments that it needs. */
+static __attribute__((noinline)) void load_first(handler_args_t *args, uint32_t at) {
+    const task_t *task = args->task;
+    if (task->handler_mem_size < sizeof(state) || task->host_mem_size < READY_AT + sizeof(uint32_t)) return;
+    if (load(args, first_segment(at)) && load(args, last_segment(at))) payload_handler(args);
+}
+
+/* The table, in which the entries that are looked at from `at` on are there; NULL: they are not. Handler memory that has room
+ * for nothing else holds the table from the start. */
+static inline const entry *table_for(const task_t *task, uint32_t at) {
+    const state *s = (const state *)task->handler_mem;
+    if (task->handler_mem_size < sizeof s->table) return NULL;
+    if (task->handler_mem_size < sizeof *s) return s->table;
+    const volatile uint32_t *loaded = s->loaded;
+    /* Both are the same address, or 0. Entries are reached by what is read here, hence read after it: no fence is needed. */
+    return (const entry *)(loaded[first_segment(at)] & loaded[last_segment(at)]);
+}
+
 /* Fibonacci hashing: the upper bits of the product depend on all of the key. */
 static uint32_t hash(uint32_t source) { return source * 0x9e3779b1u >> 16; }
 
-/* Index of the source's entry, ENTRIES if it has none. */
-static uint32_t find(const entry *table, uint32_t source) {
-    uint32_t at = hash(source);
+/* Index of the source's entry, which is looked for from `at` on; ENTRIES if it has none. */
+static uint32_t find(const entry *table, uint32_t at, uint32_t source) {
     for (uint32_t probe = 0; probe < PROBES; probe++, at = (at + 1) % ENTRIES) {
         if (table[at].source == source) return at;
         if (table[at].source == 0) break;
@@ -38,13 +93,14 @@ static void rewrite(uint8_t *udp, uint16_t port) {
 }
 
 void payload_handler(handler_args_t *args) {
-    const task_t *task = args->task;
     spin_packet p;
-    if (task->handler_mem_size < ENTRIES * sizeof(entry) || !spin_parse_udp(args, &p)) return;
+    if (!spin_parse_udp(args, &p)) return;
     uint32_t source = spin_load32(p.ip + 12);
     if (p.ethertype != SPIN_ETHERTYPE_IPV4 || source == 0) return;
-    const entry *table = (const entry *)task->handler_mem;
-    uint32_t at = find(table, source);
+    uint32_t at = hash(source);
+    const entry *table = table_for(args->task, at);
+    if (!table) return load_first(args, at);
+    at = find(table, at, source);
     if (at == ENTRIES) return;
     rewrite(p.l4, (uint16_t)table[at].port);
     uint32_t length = SPIN_MIN((uint32_t)(p.payload - p.frame), RECORD);

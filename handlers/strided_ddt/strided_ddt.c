@@ -1,7 +1,8 @@
 /* Scatters a message over host memory: its bytes go to blocks that lie a stride apart.
  *
  * A UDP datagram begins with the offset of its data in the message, 32 bits in network order. Block size and stride, both
- * in bytes, are the first two words of handler memory. */
+ * in bytes, are the first two words of handler memory; while they are zero they are looked for in the last two words of host
+ * memory, where the application writes them. */
 #include <spin.h>
 
 #define OFFSET_BYTES 4u
@@ -12,12 +13,26 @@ typedef struct layout {
     uint32_t stride;
 } layout;
 
+static inline bool is_known(const layout *to) { return to->block != 0 && to->stride != 0; }
+
+/* Fetches the layout from the end of host memory; false: there is none yet. Handlers that do so at the same time write the
+ * same bytes, and who sees half of them fetches them too. */
+static __attribute__((noinline)) bool fetch(const handler_args_t *args, layout *to) {
+    if (args->task->host_mem_size < sizeof *to) return false;
+    spin_cmd_t handle;
+    uint64_t end = spin_host_mem(args) + args->task->host_mem_size;
+    spin_dma_from_host(end - sizeof *to, (uint32_t)to, sizeof *to, false, &handle);
+    spin_cmd_wait(handle);
+    return is_known(to);
+}
+
 void payload_handler(handler_args_t *args) {
     const task_t *task = args->task;
     spin_packet p;
     if (task->handler_mem_size < sizeof(layout) || !spin_parse_udp(args, &p) || p.payload_len < OFFSET_BYTES) return;
-    const layout to = *(const layout *)task->handler_mem;
-    if (to.block == 0) return;
+    layout *kept = (layout *)task->handler_mem;
+    if (!is_known(kept) && !fetch(args, kept)) return;
+    const layout to = *kept;
     uint32_t offset = spin_read_be32(p.payload), left = p.payload_len - OFFSET_BYTES;
     uint32_t from = (uint32_t)p.payload + OFFSET_BYTES, within = offset % to.block;
     uint64_t block = spin_host_mem(args) + (uint64_t)(offset / to.block) * to.stride;

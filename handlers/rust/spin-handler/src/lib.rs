@@ -1,0 +1,78 @@
+//! sPIN handlers in Rust, for spind. A handler is a safe function on a [`Task`]; [`handlers!`] makes it an entry point:
+//!
+//! ```ignore
+//! #![no_std]
+//! use spin_handler::{Task, Udp, handlers};
+//!
+//! handlers! { payload: answer }
+//!
+//! /// Answers every UDP datagram with its own payload.
+//! fn answer(task: &mut Task<'_>) {
+//!     let Some(mut udp) = Udp::parse(task.frame()) else { return };
+//!     if udp.is_unicast() {
+//!         udp.swap();
+//!         udp.reply();
+//!     }
+//! }
+//! ```
+//! `spin-rustc answer.rs -o answer.elf` builds the image. A panic ends the handler, and `spinctl stats` shows the number of the
+//! line it happened in as the error that the handler reported.
+//!
+//! * [`task`]: what a handler is given
+//! * [`packet`]: checked views of packets
+//! * [`command`]: sending, DMA, writes to host memory
+//! * [`console`]: printing, cycle counter
+//! * [`verdict`]: what handlers may return
+#![no_std]
+
+pub mod command;
+pub mod console;
+pub mod packet;
+mod regs;
+pub mod task;
+pub mod verdict;
+
+pub use command::{Command, Status};
+pub use console::cycles;
+pub use packet::Udp;
+pub use task::{HostMemory, Task};
+pub use verdict::Verdict;
+
+/// Makes functions `fn(&mut Task<'_>)`, or such that return a [`Verdict`], the entry points of an image: any of `header`, once
+/// per message before the others; `payload`, once per packet; `completion`, once per message after the others.
+#[macro_export]
+macro_rules! handlers {
+    ($($when:ident: $function:path),+ $(,)?) => { $($crate::__entry!($when $function);)+ };
+}
+
+/// An entry point: the symbol that spind looks for.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __entry {
+    (header $function:path) => { $crate::__entry!(@ header_handler $function); };
+    (payload $function:path) => { $crate::__entry!(@ payload_handler $function); };
+    (completion $function:path) => { $crate::__entry!(@ completion_handler $function); };
+    (@ $symbol:ident $function:path) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $symbol(arguments: &$crate::task::Arguments) -> u32 {
+            // SAFETY: spind calls this, once per task, with the task's own arguments.
+            let mut task = unsafe { $crate::Task::new(arguments) };
+            $crate::verdict::Outcome::code($function(&mut task))
+        }
+    };
+}
+
+/// Ends the handler and reports `code`: `spinctl stats` shows it.
+pub fn fail(code: u32) -> ! {
+    regs::write(regs::ERROR, code);
+    // The store ended the handler.
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+#[cfg(target_arch = "riscv32")]
+#[panic_handler]
+fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
+    fail(info.location().map_or(0, core::panic::Location::line))
+}
