@@ -93,7 +93,7 @@ fn capabilities_are_those_of_the_configuration() {
     let mut client = Client::connect(spind.socket()).unwrap();
     let all = client.capabilities().unwrap();
     assert_eq!((all.machine.clusters, all.machine.hpus_per_cluster, all.threads), (1, 8, 1));
-    assert_eq!((all.machine.l1, all.machine.scratchpad), (256 << 10, 192 << 10));
+    assert_eq!((all.machine.l1, all.machine.scratchpad), (256 << 10, 172 << 10), "20 KiB are for the data of images");
     assert_eq!((all.limits.queues, all.limits.contexts, all.limits.watchdog_us), (99, 7, 3000));
     assert_eq!((all.engine.as_str(), all.protocol), ("interp", spin_abi::control::VERSION));
     assert_eq!(all.max_payload + 14, all.max_frame);
