@@ -188,7 +188,7 @@ impl<'t> Commands<'t> {
 
     fn send(&mut self, handle: u32, source: Source, length: u32, view: &View<'_>) -> Result<Status, Status> {
         self.charge(charge::SEND);
-        let before = self.link.map_or(0, |link| link.len());
+        let before = self.link_len();
         if !(MIN_SEND..=self.nic.max_frame()).contains(&(before + length as usize)) || length == 0 {
             return Err(Status::BadLength);
         }
@@ -215,13 +215,18 @@ impl<'t> Commands<'t> {
 
     fn copy_from_view(&mut self, address: u32, length: u32, view: &View<'_>) -> Result<Status, Status> {
         view.kind_of(address, length).ok_or(Status::BadNicAddress)?;
-        let before = self.link.map_or(0, |link| link.len());
+        let before = self.link_len();
         let mut frame = self.frame_of(before + length as usize)?;
         if view.copy_out(address, &mut frame[before..]).is_none() {
             self.nic.recycle(frame);
             return Err(Status::BadNicAddress);
         }
         self.send_copy(frame)
+    }
+
+    /// Bytes that come before what is sent.
+    fn link_len(&self) -> usize {
+        self.link.as_ref().map_or(0, Link::len)
     }
 
     /// Stages a frame that was filled, but for what comes before.
@@ -236,7 +241,7 @@ impl<'t> Commands<'t> {
     fn send_from_host(&mut self, address: u64, length: u32) -> Result<Status, Status> {
         let host = self.host.ok_or(Status::BadHostAddress)?;
         let offset = host.offset(address, length as usize).ok_or(Status::BadHostAddress)?;
-        let before = self.link.map_or(0, |link| link.len());
+        let before = self.link_len();
         let mut frame = self.frame_of(before + length as usize)?;
         if host.region.read(offset, &mut frame[before..]).is_err() {
             self.nic.recycle(frame);

@@ -406,8 +406,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             return None;
         };
         own.ready[0] = std::mem::replace(&mut queue.next_ready, NONE);
-        let head = queue.head;
-        let (Some(slot), Some(latch)) = (self.slots.get_mut(head as usize), queue.latch) else {
+        let (Some(slot), Some(latch)) = (self.slots.get_mut(queue.head as usize), queue.latch) else {
             unreachable!("a ready queue has a message and its packet");
         };
         queue.in_flight += 1;
@@ -432,11 +431,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         let Some(packet) = slot.packet.take() else { unreachable!("a ready queue's packet is at home") };
         queue.listed = false;
         if last_use {
-            queue.head = std::mem::replace(&mut slot.next, self.free);
-            if queue.head == NONE {
-                queue.tail = NONE;
-            }
-            self.free = head;
+            unlink(queue, slot, &mut self.free);
             self.free_count += 1;
             self.owners[slot.latch.context.owner() as usize].hers -= 1;
         }
@@ -602,15 +597,20 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     #[inline]
     fn pop(&mut self, mpq: MpqId) -> Option<P> {
         let queue = &mut self.queues[mpq.0 as usize];
-        let index = queue.head;
-        let slot = self.slots.get_mut(index as usize)?;
-        let packet = slot.packet.take();
-        queue.head = std::mem::replace(&mut slot.next, std::mem::replace(&mut self.free, index));
-        if queue.head == NONE {
-            queue.tail = NONE;
-        }
+        let slot = self.slots.get_mut(queue.head as usize)?;
+        unlink(queue, slot, &mut self.free);
         self.free_count += 1;
         self.owners[slot.latch.context.owner() as usize].hers -= 1;
-        packet
+        slot.packet.take()
     }
+}
+
+/// Moves the slot at the head of a queue to the free list.
+#[inline]
+const fn unlink<C, P>(queue: &mut Mpq<C>, slot: &mut Slot<C, P>, free: &mut SlotIndex) {
+    let index = std::mem::replace(&mut queue.head, slot.next);
+    if queue.head == NONE {
+        queue.tail = NONE;
+    }
+    slot.next = std::mem::replace(free, index);
 }

@@ -15,8 +15,9 @@ use spin_abi::verdict::{Fate, Verdict};
 
 use crate::check::Difference;
 use crate::commands::{Commands, Issued};
-use crate::context::{Context, LINES_PRINTED, Slot};
-use crate::hpu::{About, Job};
+use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, Slot};
+use crate::counts::Counts;
+use crate::hpu::{About, Hpus, Job};
 use crate::inbound::BATCH;
 use crate::ip_view::Link;
 use crate::memory::{HpuId, cluster_of};
@@ -130,19 +131,11 @@ impl Engine {
             done.released += u64::from(self.run(first, hpu));
             return None;
         };
-        let Context { hpus, host, counts, image, translation, run, id, name, lines_left, .. } = context;
-        let job = Job {
-            handler,
-            about: about(&first),
-            l1_bytes: context.l1_bytes,
-            image: &image.image,
-            translation: translation.as_deref(),
-            limits: context.limits,
-            isolation: run.isolation,
-        };
-        let mut print = |line: &[u8]| print_line(*id, name, lines_left, line);
+        let verdicts = context.run.verdicts;
+        let Parts { job, hpus, host, counts, mut printer } = parts(context, handler, &first);
+        let mut print = |line: &[u8]| printer.print(line);
         let Self { nic, transmit, mpqs, messages, released, executor, .. } = self;
-        let mut commands = Commands::new(&mut **nic, transmit, host.as_ref(), counts, first.last_use, Issued::NOTHING);
+        let mut commands = Commands::new(&mut **nic, transmit, host, counts, first.last_use, Issued::NOTHING);
         let (mut task, mut left) = (first, most);
         let ended = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             loop {
@@ -150,7 +143,7 @@ impl Engine {
                 let exit = row.run(about(&task), &mut task.packet.frame);
                 left -= 1;
                 let usual = matches!(exit, Exit::Returned | Exit::Finished) && !task.packet.passes;
-                if !usual || run.verdicts && !processes(row.result()) {
+                if !usual || verdicts && !processes(row.result()) {
                     return Next::Unusual(task, exit, row.commands().issued);
                 }
                 let Task { mpq, packet, last_use, .. } = task;
@@ -260,23 +253,17 @@ impl Engine {
         if begun.is_none() {
             context.counts.add(started(stage), 1);
         }
-        let Context { hpus, host, counts, image, translation, run, id, name, lines_left, .. } = context;
-        let job = Job {
-            handler,
-            about: about(task),
-            l1_bytes: context.l1_bytes,
-            image: &image.image,
-            translation: begun.map_or(translation.as_deref(), |begun| begun.translation),
-            limits: context.limits,
-            isolation: run.isolation,
-        };
-        let issued = begun.map_or(Issued::NOTHING, |begun| begun.issued);
+        let link = (context.run.abi == Abi::Pspin).then(|| Link::of(&task.packet.frame));
+        let Parts { mut job, hpus, host, counts, mut printer } = parts(context, handler, task);
+        let mut issued = Issued::NOTHING;
+        if let Some(begun) = begun {
+            (job.translation, issued) = (begun.translation, begun.issued);
+        }
         let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
-        let link = (run.abi == Abi::Pspin).then(|| Link::of(&task.packet.frame));
-        let packet = &mut task.packet.frame[link.map_or(0, |link| link.len())..];
-        let mut commands = Commands::new(nic, transmit, host.as_ref(), counts, last_use, issued);
+        let packet = &mut task.packet.frame[link.as_ref().map_or(0, Link::len)..];
+        let mut commands = Commands::new(nic, transmit, host, counts, last_use, issued);
         commands.link = link;
-        let mut print = |line: &[u8]| print_line(*id, name, lines_left, line);
+        let mut print = |line: &[u8]| printer.print(line);
         let ended = hpus.get(hpu).run(&self.executor, job, packet, &mut commands, &mut print);
         let issued = commands.issued;
         self.see_to(task, hpu, ended.exit);
@@ -361,6 +348,30 @@ enum Next {
     Unusual(Task<Binding, Packet>, Exit, Issued),
 }
 
+/// What a context's task runs with, each part on its own.
+struct Parts<'c> {
+    job: Job<'c>,
+    hpus: &'c mut Hpus,
+    host: Option<&'c HostMemory>,
+    counts: &'c mut Counts,
+    printer: Printer<'c>,
+}
+
+#[inline]
+fn parts<'c>(context: &'c mut Context, handler: Handler, task: &Task<Binding, Packet>) -> Parts<'c> {
+    let Context { hpus, host, counts, image, translation, run, l1_bytes, limits, id, name, lines_left, .. } = context;
+    let job = Job {
+        handler,
+        about: about(task),
+        l1_bytes: *l1_bytes,
+        image: &image.image,
+        translation: translation.as_deref(),
+        limits: *limits,
+        isolation: run.isolation,
+    };
+    Parts { job, hpus, host: host.as_ref(), counts, printer: Printer { id: *id, name, lines_left } }
+}
+
 /// The message of a task.
 #[inline]
 const fn about(task: &Task<Binding, Packet>) -> About {
@@ -415,12 +426,22 @@ fn report(context: &mut Context, stage: Stage, difference: &Difference) {
     );
 }
 
-/// What a handler prints goes to the log, as long as its context has lines left.
-fn print_line(id: u32, name: &str, lines_left: &mut u32, line: &[u8]) {
-    match lines_left {
-        0 => return,
-        1 => tracing::warn!("context {id} ({name}) has printed {LINES_PRINTED} lines; no more are shown"),
-        _ => tracing::info!("context {id} ({name}): {}", String::from_utf8_lossy(line).escape_debug()),
+/// Prints what a context's handlers print.
+struct Printer<'c> {
+    id: u32,
+    name: &'c str,
+    lines_left: &'c mut u32,
+}
+
+impl Printer<'_> {
+    /// To the log, as long as the context has lines left.
+    fn print(&mut self, line: &[u8]) {
+        let Self { id, name, lines_left } = self;
+        match **lines_left {
+            0 => return,
+            1 => tracing::warn!("context {id} ({name}) has printed {LINES_PRINTED} lines; no more are shown"),
+            _ => tracing::info!("context {id} ({name}): {}", String::from_utf8_lossy(line).escape_debug()),
+        }
+        **lines_left -= 1;
     }
-    *lines_left -= 1;
 }
