@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "spin_conf.h"
+#include "spin_device.h"
 #include "spin_regs.h"
 
 /* The machine's registers have room for four clusters; where there are fewer the words are not used. */
@@ -44,8 +45,5 @@ typedef struct handler_args {
 } handler_args_t;
 
 typedef void (*handler_fn)(handler_args_t *);
-
-/* A device register. */
-static inline volatile uint32_t *spin_reg(uint32_t offset) { return (volatile uint32_t *)(SPIN_DRIVER_BASE + offset); }
 
 #endif

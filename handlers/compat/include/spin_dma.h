@@ -10,14 +10,10 @@
 
 #include "hwsched.h"
 #include "pspin.h"
-
-#define SPIN_OK 0
-#define SPIN_FAIL 1
+#include "spin_device.h"
 
 /* Names a copy within NIC memory. */
 typedef uint32_t spin_dma_t;
-/* Names a command of this task. */
-typedef uint32_t spin_cmd_t;
 
 /* Which way spin_dma goes: from L2 to L1, or from L1 to L2. Addresses say so too, so it makes no difference. */
 #define SPIN_DMA_LOC2EXT 0
@@ -72,21 +68,6 @@ static inline spin_cmd_t spin_cmd_issue(uint32_t info, uint32_t w0, uint32_t w1,
     spin_cmd_t handle = *spin_reg(SPIN_REG_COMMAND_ISSUE);
     __asm__ volatile("" ::: "memory");
     return handle;
-}
-
-/* Waits until the command is complete. */
-static inline int spin_cmd_wait(spin_cmd_t handle) {
-    *spin_reg(SPIN_REG_COMMAND_WAIT) = handle;
-    __asm__ volatile("" ::: "memory");
-    return SPIN_OK;
-}
-
-/* Whether it is. */
-static inline int spin_cmd_test(spin_cmd_t handle, bool *completed) {
-    *spin_reg(SPIN_REG_COMMAND_TEST) = handle;
-    *completed = *spin_reg(SPIN_REG_COMMAND_TEST) & 1;
-    __asm__ volatile("" ::: "memory");
-    return SPIN_OK;
 }
 
 /* Sends `length` bytes of NIC memory: a packet as handlers see packets, so from the IP header on for SPIN_ABI_PSPIN, from the

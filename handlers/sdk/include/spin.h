@@ -11,6 +11,7 @@
  *   spin_checksum.h  the internet checksum
  *   spin_bytes.h     numbers in memory, byte order
  *   spin_io.h        printing, cycle counter
+ *   spin_device.h    registers of the device page, waiting for commands
  *   spin_regs.h      addresses of the device page
  */
 #ifndef SPIN_H
@@ -24,6 +25,7 @@
 #include "spin_bytes.h"
 #include "spin_checksum.h"
 #include "spin_command.h"
+#include "spin_device.h"
 #include "spin_io.h"
 #include "spin_packet.h"
 #include "spin_regs.h"

@@ -7,13 +7,8 @@
 #ifndef SPIN_COMMAND_H
 #define SPIN_COMMAND_H
 
+#include "spin_device.h"
 #include "spin_task.h"
-
-#define SPIN_OK 0
-#define SPIN_FAIL 1
-
-/* Names a command of this task. */
-typedef uint32_t spin_cmd_t;
 
 /* How a command ended. */
 typedef enum spin_status {
@@ -107,21 +102,6 @@ static inline int spin_write_to_host(uint64_t host, uint64_t value, spin_cmd_t *
     spin_command_word(3, (uint32_t)value);
     spin_command_word(4, (uint32_t)(value >> 32));
     *handle = spin_command_issue(SPIN_INFO_HOST_DIRECT);
-    return SPIN_OK;
-}
-
-/* Waits until the command is complete. */
-static inline int spin_cmd_wait(spin_cmd_t handle) {
-    *spin_reg(SPIN_REG_COMMAND_WAIT) = handle;
-    __asm__ volatile("" ::: "memory");
-    return SPIN_OK;
-}
-
-/* Whether the command is complete. */
-static inline int spin_cmd_test(spin_cmd_t handle, bool *completed) {
-    *spin_reg(SPIN_REG_COMMAND_TEST) = handle;
-    *completed = *spin_reg(SPIN_REG_COMMAND_TEST) & 1;
-    __asm__ volatile("" ::: "memory");
     return SPIN_OK;
 }
 

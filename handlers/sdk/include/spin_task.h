@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "spin_device.h"
 #include "spin_regs.h"
 #include "spin_verdict.h"
 
@@ -53,11 +54,6 @@ static inline uint64_t spin_host_mem(const handler_args_t *args) {
 /* Scratchpad of the cluster that this handler runs on. */
 static inline void *spin_scratchpad(const handler_args_t *args) {
     return (void *)args->task->scratchpad[args->cluster_id % SPIN_MAX_CLUSTERS];
-}
-
-/* A device register. */
-static inline volatile uint32_t *spin_reg(uint32_t offset) {
-    return (volatile uint32_t *)(SPIN_DRIVER_BASE + offset);
 }
 
 /* Ends the handler and reports `code` (for people: spinctl stats shows it as reported by the handler). */
