@@ -27,7 +27,8 @@ pub fn binary(name: &str) -> PathBuf {
     let profile = test.ancestors().nth(2).expect("tests lie two folders below their profile's");
     BUILD.call_once(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(root).args(["build", "--workspace", "--bins", "--quiet", "--locked"]);
+        // With examples as with tests: the same features of all dependencies, which need not be built twice then.
+        cargo.current_dir(root).args(["build", "--workspace", "--bins", "--examples", "--quiet", "--locked"]);
         cargo.env("CARGO_TARGET_DIR", profile.parent().expect("a profile's folder is in target/"));
         if profile.ends_with("release") {
             cargo.arg("--release");

@@ -5,6 +5,7 @@ mod assembly;
 mod emitted;
 #[path = "../support/guest.rs"]
 mod guest;
+mod registers;
 mod twice;
 
 use std::sync::Arc;

@@ -30,6 +30,22 @@ impl Jit {
     }
 }
 
+/// The translator, each program with the next of [`all`] options.
+pub struct InTurn(pub Vec<Jit>);
+
+impl Default for InTurn {
+    fn default() -> Self {
+        Self(all().map(Jit::new).collect())
+    }
+}
+
+impl Engine for InTurn {
+    fn run(&mut self, program: &Program) -> Outcome {
+        let next = (program.seed % self.0.len() as u64) as usize;
+        self.0[next].run(program)
+    }
+}
+
 /// Every way to translate; results are kept in half of them, with and without anything else.
 pub fn all() -> impl Iterator<Item = Options> {
     let ways = [(false, false), (true, false), (false, true), (true, true)];

@@ -73,20 +73,23 @@ pub fn program(seed: u64, shape: Shape) -> Program {
     let mut random = Random::new(seed);
     let blocks = if shape.linux { linux_blocks(&mut random) } else { handler_blocks(&mut random, shape.checks) };
     let mut asm = Assembler::default();
-    let functions: Vec<Label> = (0..=random.below(6)).map(|_| asm.label()).collect();
+    // Most are short: what is wrong shows in few instructions, and translating is what takes time.
+    let most = random.choose(&[30, 30, 100, 300]);
+    let size = 8 + random.below(most);
+    let functions: Vec<Label> = (0..=random.below(6.min(size / 12) + 1)).map(|_| asm.label()).collect();
     let cut = asm.label();
     let mut generator = Generator { random, asm, shape, blocks, functions, level: 0, loops: 0, framed: true, cut };
-    generator.whole();
+    generator.whole(size as usize);
     generator.finish(seed)
 }
 
 impl Generator {
-    fn whole(&mut self) {
+    /// Functions of about `left` instructions in all, without what each begins and ends with.
+    fn whole(&mut self, mut left: usize) {
         self.asm.section(CODE);
         if self.shape.linux {
             self.linux_frame();
         }
-        let mut left = 20 + self.random.below(300) as usize;
         let last = self.functions.len() - 1;
         for level in 0..=last {
             if level == last && level > 0 {
