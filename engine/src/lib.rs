@@ -51,6 +51,7 @@ pub mod handover;
 pub mod hpu;
 pub mod idle;
 pub mod inbound;
+mod inlet;
 pub mod install;
 pub mod ip_view;
 pub mod latency;

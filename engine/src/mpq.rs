@@ -326,6 +326,28 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         }
     }
 
+    /// The payload task of a packet that need not wait: nothing of its message is queued or in flight, and no other handler has to
+    /// run on the packet. `latch` is what its message latches if this is the first. Returns what the task is bound to, with the
+    /// task in flight; the packet is the task's for the [last time](Task::last_use). Else nothing is changed.
+    #[inline(always)]
+    pub fn pass(&mut self, mpq: MpqId, end_of_message: bool, latch: impl FnOnce() -> Latch<C>) -> Option<C> {
+        let queue = &mut self.queues[mpq.0 as usize];
+        if queue.head != NONE || queue.in_flight > 0 {
+            return None;
+        }
+        let latch = match (queue.state, queue.latch) {
+            (State::Payload, Some(latch)) => latch,
+            (State::Free, _) => latch(),
+            _ => return None,
+        };
+        if latch.header && queue.state == State::Free || latch.completion && end_of_message {
+            return None;
+        }
+        (queue.latch, queue.in_flight, queue.end_seen) = (Some(latch), 1, end_of_message);
+        queue.state = if end_of_message { State::PayloadDraining } else { State::Payload };
+        Some(latch.context)
+    }
+
     /// Why the queue does not [take](Mpqs::takes) a HER: for want of room, or it is one of a message that was killed.
     #[cold]
     pub fn refuse(&mut self, mpq: MpqId, her: Her<C, P>) -> Refused<P> {

@@ -23,10 +23,11 @@ use crate::ecn;
 use crate::handover::Arrivals;
 use crate::inbound::{Arrival, BATCH, Inbound, Routes};
 use crate::ip_view;
+use crate::inlet::Admission;
 use crate::latency::Latencies;
 use crate::loader::Loader;
 use crate::messages::Messages;
-use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Stage, Task};
+use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Task};
 use crate::schedule::Scheduler;
 use crate::stamp::Stamp;
 use crate::statistics::Statistics;
@@ -81,9 +82,9 @@ impl Owned for Binding {
 
 /// When a batch arrived.
 #[derive(Clone, Copy)]
-struct Moment {
-    time: Duration,
-    stamp: Stamp,
+pub(crate) struct Moment {
+    pub(crate) time: Duration,
+    pub(crate) stamp: Stamp,
 }
 
 /// Where an engine's packets come from.
@@ -142,7 +143,9 @@ pub struct Engine {
     /// Contexts that go with their last message.
     pub(crate) retired: u32,
     /// Frames admitted so far: each could be a message's first.
-    admitted: u64,
+    pub(crate) admitted: u64,
+    /// Arrivals of this turn that another thread handed over.
+    pub(crate) handed: usize,
     pub(crate) executor: Rc<Executor>,
     pub(crate) translator: Translator,
     pub(crate) transmit: Vec<Frame>,
@@ -197,6 +200,7 @@ impl Engine {
             timeouts: 0,
             retired: 0,
             admitted: 0,
+            handed: 0,
             executor: executor()?,
             translator: Translator::new(loader),
             transmit: Vec::with_capacity(TRANSMIT_BACKLOG + BATCH * 4),
@@ -228,8 +232,16 @@ impl Engine {
         if taken > 0 || self.has_tasks() {
             let arrival = clock();
             self.first_arrival.get_or_insert(arrival);
-            taken = self.admit_batch(arrival);
-            let released = self.resume_parked() + self.run_tasks(&clock);
+            let before = self.kept_back();
+            self.handed = 0;
+            let now = Moment { time: arrival, stamp: Stamp::at(arrival) };
+            let released = if self.is_shared() {
+                self.admit_batch(now);
+                self.resume_parked() + self.run_shared(&clock)
+            } else {
+                self.resume_parked() + self.run_alone(now, &clock)
+            };
+            taken = before + self.handed - self.kept_back();
             self.last_feedback = clock();
             // As if all of the batch had waited as long as its last one.
             self.latencies.record_total(released, self.released.before(self.last_feedback));
@@ -274,35 +286,42 @@ impl Engine {
         }
     }
 
+    /// Whether several contexts share the thread's time.
+    fn is_shared(&self) -> bool {
+        self.routes.slots.len() > 1 || self.retired > 0
+    }
+
     /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
-    /// Returns how many there were.
-    fn admit_batch(&mut self, now: Duration) -> usize {
-        let before = self.kept_back();
-        let now = Moment { time: now, stamp: Stamp::at(now) };
+    fn admit_batch(&mut self, now: Moment) {
+        let mut key = MessageKey::default();
+        while self.mpqs.room() > 0 && self.admit_next(now, &mut key) {}
+    }
+
+    /// Takes a frame, if there is one and there is room for it.
+    #[inline]
+    pub(crate) fn admit_next(&mut self, now: Moment, key: &mut MessageKey) -> bool {
         if let Some(arrival) = self.waiting.take() {
             self.admit(arrival.frame, arrival.slot, &arrival.key, arrival.end_of_message, now);
+            return self.waiting.is_none();
         }
-        let (mut handed, mut key) = (0, MessageKey::default());
-        for _ in 0..self.mpqs.room().min(BATCH) {
-            if self.waiting.is_some() {
-                break;
-            }
-            match &mut self.source {
-                Source::Nic(inbound) => {
-                    let Some(frame) = inbound.pop() else { break };
-                    match self.routes.find(&frame, &mut key) {
-                        Some((slot, end_of_message)) => self.admit(frame, slot, &key, end_of_message, now),
-                        None => self.drop_frame(frame, Counter::DropUnmatched),
-                    }
-                }
-                Source::Handover(arrivals) => {
-                    let Some(arrival) = arrivals.pop() else { break };
-                    handed += 1;
-                    self.admit(arrival.frame, arrival.slot, &arrival.key, arrival.end_of_message, now);
+        match &mut self.source {
+            Source::Nic(inbound) => {
+                let Some(frame) = inbound.pop() else { return false };
+                match self.routes.find(&frame, key) {
+                    Some((slot, end_of_message)) => self.admit(frame, slot, key, end_of_message, now),
+                    None => self.drop_frame(frame, Counter::DropUnmatched),
                 }
             }
+            Source::Handover(arrivals) => {
+                if self.handed == BATCH {
+                    return false;
+                }
+                let Some(arrival) = arrivals.pop() else { return false };
+                self.handed += 1;
+                self.admit(arrival.frame, arrival.slot, &arrival.key, arrival.end_of_message, now);
+            }
         }
-        before + handed - self.kept_back()
+        self.waiting.is_none()
     }
 
     /// Frames that were received and not admitted.
@@ -313,7 +332,7 @@ impl Engine {
 
     /// Queues a frame with its message.
     #[inline]
-    fn admit(&mut self, frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
+    pub(crate) fn admit(&mut self, frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
         let Context { share, predecessor, .. } = context(&mut self.contexts, slot);
         if self.mpqs.held(slot.0) < share.unquestioned && predecessor.is_none() {
             self.enqueue(frame, slot, key, end_of_message, now);
@@ -340,11 +359,7 @@ impl Engine {
         if context.run.abi == Abi::Pspin {
             ip_view::enter(&mut frame);
         }
-        let latch = Latch {
-            context: Binding { slot, home: home(&self.clusters, key), message: self.admitted },
-            header: context.handler(Stage::Header).is_some(),
-            completion: context.handler(Stage::Completion).is_some(),
-        };
+        let latch = Admission::of(slot, context).latch(&self.clusters, key, self.admitted);
         let her = |frame| {
             let packet = Packet { frame, arrived: now.stamp, passes: false };
             Her { latch, end_of_message, packet }
@@ -581,7 +596,7 @@ impl Engine {
 
 /// The cluster on which a message's tasks run: the paper's home cluster.
 #[inline]
-fn home(clusters: &Range<u32>, key: &MessageKey) -> u32 {
+pub(crate) fn home(clusters: &Range<u32>, key: &MessageKey) -> u32 {
     match clusters.end - clusters.start {
         1 => clusters.start,
         count => clusters.start + key.hash() % count,

@@ -12,17 +12,19 @@ use spin_abi::events::{Event, What};
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::Machine;
 use spin_abi::verdict::{Fate, Verdict};
+use spin_matcher::MessageKey;
 
 use crate::check::Difference;
 use crate::commands::{Commands, Issued};
 use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, Slot};
 use crate::counts::Counts;
 use crate::hpu::{About, Hpus, Job};
-use crate::inbound::BATCH;
+use crate::inbound::{Arrival, BATCH};
+use crate::inlet::{Admission, Inlet, Taken};
 use crate::ip_view::Link;
 use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{MpqId, Stage, Task};
-use crate::pipeline::{Binding, Engine, Gone, Packet, context};
+use crate::pipeline::{Binding, Engine, Gone, Moment, Packet, context};
 
 /// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
 /// their share of the time, however many packets of others arrive in between.
@@ -40,19 +42,26 @@ pub(crate) struct Parked {
 }
 
 impl Engine {
-    /// Runs tasks, by turns of the contexts that have some. Returns how many packet buffers were given back.
-    pub(crate) fn run_tasks(&mut self, clock: &impl Fn() -> Duration) -> u64 {
-        let mut sampled = false;
-        if self.routes.slots.len() > 1 || self.retired > 0 {
-            return self.run_shared(clock, &mut sampled);
+    /// Runs all tasks of the only context, and those of the batch's packets as they are taken. Returns how many packet buffers
+    /// were given back.
+    pub(crate) fn run_alone(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
+        let (mut sampled, mut released, mut key) = (false, 0, MessageKey::default());
+        loop {
+            // One whose HPUs are all taken runs none.
+            if let Some(&only) = self.mpqs.backlogged().first() {
+                released += self.run_some(only, u32::MAX, Some(now), clock, &mut sampled).released;
+            }
+            let room = self.mpqs.room() > 0 && self.waiting.is_none();
+            if !room || !self.admit_next(now, &mut key) {
+                return released;
+            }
         }
-        // With nobody to share with, all there is.
-        let only = self.mpqs.backlogged().first().copied();
-        only.map_or(0, |only| self.run_some(only, u32::MAX, clock, &mut sampled).released)
     }
 
-    /// Runs some tasks of contexts that share the time, and charges them for theirs.
-    fn run_shared(&mut self, clock: &impl Fn() -> Duration, sampled: &mut bool) -> u64 {
+    /// Runs some tasks of contexts that share the time, and charges them for theirs. Returns how many packet buffers were given
+    /// back.
+    pub(crate) fn run_shared(&mut self, clock: &impl Fn() -> Duration) -> u64 {
+        let mut sampled = false;
         let timed = self.scheduler.wants_time();
         let moment = || if timed { clock() } else { Duration::ZERO };
         let start = moment();
@@ -64,7 +73,7 @@ impl Engine {
                 break;
             }
             let Some(pick) = self.scheduler.pick(backlogged) else { break };
-            let done = self.run_some(pick.owner, pick.tasks.min(most - all.tasks), clock, sampled);
+            let done = self.run_some(pick.owner, pick.tasks.min(most - all.tasks), None, clock, &mut sampled);
             let now = moment();
             self.scheduler.charge(pick.owner, done.tasks, now.saturating_sub(last));
             last = now;
@@ -75,15 +84,23 @@ impl Engine {
         all.released
     }
 
-    /// Runs at most so many tasks of a context. The time of one is taken, unless one was `sampled` before.
-    fn run_some(&mut self, owner: u32, most: u32, clock: &impl Fn() -> Duration, sampled: &mut bool) -> Done {
+    /// Runs at most so many tasks of a context; when it is alone, those of the packets too that arrived `now`. The time of one is
+    /// taken, unless one was `sampled` before.
+    fn run_some(
+        &mut self,
+        owner: u32,
+        most: u32,
+        now: Option<Moment>,
+        clock: &impl Fn() -> Duration,
+        sampled: &mut bool,
+    ) -> Done {
         let (mut done, mut next) = (Done::default(), None);
         while done.tasks < most {
             let Some((hpu, alone)) = self.place(owner, next.as_ref()) else { break };
             let Some(task) = next.take().or_else(|| self.mpqs.next_task(owner)) else { break };
             let hpu = hpu.unwrap_or(HpuId { cluster: task.context.home, hpu: 0 });
             if std::mem::replace(sampled, true) {
-                next = self.run_row(task, hpu, if alone { 1 } else { most - done.tasks }, &mut done);
+                next = self.run_row(task, hpu, if alone { 1 } else { most - done.tasks }, now, &mut done);
             } else {
                 self.sample(task, hpu, clock, &mut done);
             }
@@ -108,17 +125,19 @@ impl Engine {
     fn sample(&mut self, task: Task<Binding, Packet>, hpu: HpuId, clock: &impl Fn() -> Duration, done: &mut Done) {
         let start = clock();
         self.latencies.sample_queueing(task.packet.arrived.before(start));
-        self.run_row(task, hpu, 1, done);
+        self.run_row(task, hpu, 1, None, done);
         self.latencies.sample_handler(clock().saturating_sub(start));
     }
 
     /// Runs a task, and at most `most` in all: those behind it too, as long as they are of the same handler on the same cluster
-    /// and end as most do. Returns the next one if it was taken and is another handler's.
+    /// and end as most do, and `now` those of the packets behind them. Returns the next one if it was taken and is another
+    /// handler's.
     fn run_row(
         &mut self,
         first: Task<Binding, Packet>,
         hpu: HpuId,
         most: u32,
+        now: Option<Moment>,
         done: &mut Done,
     ) -> Option<Task<Binding, Packet>> {
         let (stage, Binding { slot, home, .. }) = (first.stage, first.context);
@@ -132,9 +151,15 @@ impl Engine {
             return None;
         };
         let verdicts = context.run.verdicts;
+        let admission = Admission::of(slot, context);
+        let open = now.filter(|_| context.predecessor.is_none());
         let Parts { job, hpus, host, counts, mut printer } = parts(context, handler, &first);
         let mut print = |line: &[u8]| printer.print(line);
-        let Self { nic, transmit, mpqs, messages, released, executor, .. } = self;
+        let Self { nic, transmit, released, executor, source, routes, .. } = self;
+        let Self { clusters, messages, mpqs, admitted, handed, counts: own, .. } = self;
+        let key = MessageKey::default();
+        let mut inlet =
+            Inlet { source, routes, clusters, messages, mpqs, admitted, handed, counts: own, admission, open, key };
         let mut commands = Commands::new(&mut **nic, transmit, host, counts, first.last_use, Issued::NOTHING);
         let (mut task, mut left) = (first, most);
         let ended = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
@@ -155,17 +180,21 @@ impl Engine {
                 } else {
                     Some(packet)
                 };
-                let feedback = mpqs.feedback(mpq, stage, kept);
+                let feedback = inlet.mpqs.feedback(mpq, stage, kept);
                 if feedback.message_done {
                     row.commands().counts.add(Counter::Messages, 1);
                 }
                 if feedback.idle {
-                    messages.release(mpq);
+                    inlet.messages.release(mpq);
                 }
                 if left == 0 {
                     return Next::None;
                 }
-                let Some(next) = mpqs.next_task(slot.0) else { return Next::None };
+                let next = match inlet.next_task(row.commands()) {
+                    Taken::Task(next) => next,
+                    Taken::Questionable(arrival, now) => return Next::Arrival(arrival, now),
+                    Taken::Nothing | Taken::Seen => return Next::None,
+                };
                 if next.stage != stage || next.context.home != home {
                     return Next::Other(next);
                 }
@@ -177,6 +206,10 @@ impl Engine {
         match ended {
             Next::None => None,
             Next::Other(task) => Some(task),
+            Next::Arrival(Arrival { frame, key, end_of_message, .. }, now) => {
+                self.admit(frame, slot, &key, end_of_message, now);
+                None
+            }
             Next::Unusual(mut task, exit, issued) => {
                 self.see_to(&mut task, hpu, exit);
                 done.released += u64::from(self.leave(task, hpu, exit, issued));
@@ -344,6 +377,8 @@ enum Next {
     None,
     /// A task of another handler.
     Other(Task<Binding, Packet>),
+    /// A packet that was taken and may not be queued without more ado.
+    Arrival(Arrival, Moment),
     /// The last one, with what becomes of it.
     Unusual(Task<Binding, Packet>, Exit, Issued),
 }
