@@ -109,7 +109,9 @@ impl Inlet<'_> {
         let Self { admission, key, .. } = self;
         let slot = admission.slot;
         let arrival = |frame| Arrival { frame, slot, key: *key, end_of_message };
-        let Some(mpq) = self.messages.queue(slot, key, now.time) else { return Taken::Questionable(arrival(frame), now) };
+        let Some(mpq) = self.messages.queue(slot, key, now.time) else {
+            return Taken::Questionable(arrival(frame), now);
+        };
         let message = *self.admitted + 1;
         let latch = || admission.latch(self.clusters, key, message);
         let packet = |frame| Packet { frame, arrived: now.stamp, passes: false };

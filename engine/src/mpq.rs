@@ -335,17 +335,28 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         if queue.head != NONE || queue.in_flight > 0 {
             return None;
         }
-        let latch = match (queue.state, queue.latch) {
-            (State::Payload, Some(latch)) => latch,
-            (State::Free, _) => latch(),
+        let context = match &queue.latch {
+            Some(latch) if queue.state == State::Payload => {
+                if latch.completion && end_of_message {
+                    return None;
+                }
+                latch.context
+            }
+            None if queue.state == State::Free => {
+                let latch = latch();
+                if latch.header || latch.completion && end_of_message {
+                    return None;
+                }
+                (queue.latch, queue.state) = (Some(latch), State::Payload);
+                latch.context
+            }
             _ => return None,
         };
-        if latch.header && queue.state == State::Free || latch.completion && end_of_message {
-            return None;
+        queue.in_flight = 1;
+        if end_of_message {
+            (queue.end_seen, queue.state) = (true, State::PayloadDraining);
         }
-        (queue.latch, queue.in_flight, queue.end_seen) = (Some(latch), 1, end_of_message);
-        queue.state = if end_of_message { State::PayloadDraining } else { State::Payload };
-        Some(latch.context)
+        Some(context)
     }
 
     /// Why the queue does not [take](Mpqs::takes) a HER: for want of room, or it is one of a message that was killed.

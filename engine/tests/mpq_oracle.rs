@@ -30,6 +30,14 @@ enum Op {
         completion: bool,
         end_of_message: bool,
     },
+    /// A packet that may need no queue.
+    Pass {
+        mpq: u32,
+        context: Context,
+        header: bool,
+        completion: bool,
+        end_of_message: bool,
+    },
     Take {
         owner: u32,
     },
@@ -41,9 +49,13 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
+    let arrival = || (0..QUEUES, (0..4u32).prop_map(Context), any::<bool>(), any::<bool>(), prop::bool::weighted(0.3));
     prop_oneof![
-        4 => (0..QUEUES, (0..4u32).prop_map(Context), any::<bool>(), any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+        4 => arrival().prop_map(
             |(mpq, context, header, completion, end_of_message)| Op::Push { mpq, context, header, completion, end_of_message }
+        ),
+        2 => arrival().prop_map(
+            |(mpq, context, header, completion, end_of_message)| Op::Pass { mpq, context, header, completion, end_of_message }
         ),
         4 => (0..OWNERS).prop_map(|owner| Op::Take { owner }),
         1 => (0..QUEUES).prop_map(|mpq| Op::Kill { mpq }),
@@ -228,6 +240,9 @@ impl Run {
                     assert_eq!(result, Err(Refused::Full(packet)));
                 }
             }
+            Op::Pass { mpq, context, header, completion, end_of_message } => {
+                self.pass(mpq, Latch { context, header, completion }, end_of_message);
+            }
             Op::Take { owner } => self.take(owner),
             Op::Kill { mpq } => self.kill(mpq),
             Op::Feedback(_) if self.in_flight.is_empty() => {}
@@ -242,6 +257,24 @@ impl Run {
             assert!(self.round_robin[owner as usize].is_empty() || self.mpqs.backlogged().contains(&owner));
         }
         assert_eq!((0..OWNERS).map(|owner| self.mpqs.held(owner) as usize).sum::<usize>(), self.held);
+    }
+
+    /// A packet is passed exactly when it would be the queue's only one, and its payload task the only one to run.
+    fn pass(&mut self, mpq: u32, latch: Latch<Context>, end_of_message: bool) {
+        let naive = &mut self.naive[mpq as usize];
+        let latched = naive.arrivals.front().map_or(latch, |first| first.latch);
+        let waits = naive.killed || naive.in_flight() > 0 || naive.startable().is_some();
+        let other = !naive.header_done && latched.header || latched.completion && end_of_message;
+        let expected = !(waits || other);
+        let passed = self.mpqs.pass(MpqId(mpq), end_of_message, || latch);
+        assert_eq!(passed, expected.then_some(latched.context));
+        let Some(context) = passed else { return };
+        let packet = self.next_packet;
+        self.next_packet += 1;
+        naive.arrivals.push_back(Arrival { latch: latched, end: end_of_message, packet });
+        assert_eq!(naive.startable(), Some((Stage::Payload, context, packet, true)));
+        naive.start(Stage::Payload);
+        self.in_flight.push(Task { mpq: MpqId(mpq), stage: Stage::Payload, context, packet, last_use: true });
     }
 
     fn kill(&mut self, mpq: u32) {

@@ -96,10 +96,10 @@ impl Executor {
         }
         let entry = task.translation.and_then(|translation| translation.entry(task.entry));
         let whole = task.translation.is_none_or(Translation::needs_registers) || entry.is_none();
-        let simple = !whole && task.limits.instructions.is_none();
-        let plain = entry.filter(|_| simple && !offers_packet);
+        let simple = entry.filter(|_| !whole && task.limits.instructions.is_none());
         let (state, slot) = (ptr::from_mut(state), ptr::from_mut(slot));
-        let parts = BoundParts { watch: self.watchdog.watch(), slot, state, block, task, entry, plain, simple, whole };
+        let parts =
+            BoundParts { watch: self.watchdog.watch(), slot, state, block, task, entry, simple, offers_packet, whole };
         Bound { parts, device: PhantomData }
     }
 
@@ -141,10 +141,10 @@ struct BoundParts<'b> {
     block: *mut TaskBlock,
     task: &'b Task<'b>,
     entry: Option<&'b Entry>,
-    /// The same, when there is nothing to see to between tasks.
-    plain: Option<&'b Entry>,
-    /// There is nothing to see to but the packet in L2.
-    simple: bool,
+    /// The same, when there is nothing to see to between tasks but the packet in L2.
+    simple: Option<&'b Entry>,
+    /// Packets are shown in L2.
+    offers_packet: bool,
     /// The hart has to hold all registers when a task begins.
     whole: bool,
 }
@@ -191,8 +191,8 @@ impl<D: Device> Bound<'_, D> {
         // SAFETY: the state is the slot's own, which is borrowed, attached to its space, with device and calls of type `D`
         // and a view that only this uses. The translated code is what `State::lookup` knows.
         unsafe {
-            match parts.plain {
-                Some(entry) if (*parts.state).hart.is_clean() => attended::<D>(&parts, entry),
+            match parts.simple {
+                Some(entry) if (*parts.state).hart.is_clean() => parts.run_simple::<D>(packet, entry),
                 _ => parts.run_any::<D>(packet),
             }
         }
@@ -213,10 +213,6 @@ impl BoundParts<'_> {
     unsafe fn run_any<D: Device>(self, packet: &mut [u8]) -> Exit {
         // SAFETY: as the caller says; no task runs.
         let state = unsafe { &mut *self.state };
-        if self.simple && state.hart.is_clean() {
-            // SAFETY: as the caller says.
-            return unsafe { self.run_with_packet::<D>(packet) };
-        }
         state.resume = 0;
         if self.whole {
             state.hart.begin(self.task.entry, self.task.sp, self.task.argument);
@@ -232,16 +228,20 @@ impl BoundParts<'_> {
         unsafe { self.go_on::<D>(packet, self.entry, Begun::Now) }
     }
 
+    /// Runs a task for which there is nothing to see to but the packet.
+    ///
     /// # Safety
-    /// As [`Self::run_any`], and the task is simple.
-    #[inline]
-    unsafe fn run_with_packet<D: Device>(self, packet: &mut [u8]) -> Exit {
+    /// As [`Self::run_any`]; `entry` is what `simple` says, and the hart is clean.
+    #[inline(always)]
+    unsafe fn run_simple<D: Device>(&self, packet: &mut [u8], entry: &Entry) -> Exit {
         // SAFETY: as the caller says.
         unsafe {
-            let Some(entry) = self.entry else { return Exit::Returned };
+            if !self.offers_packet {
+                return attended::<D>(self, entry);
+            }
             (*self.slot).with_packet(packet, |state, view| {
                 state.view = ptr::from_mut(view).cast();
-                attended::<D>(&Self { state, ..self }, entry)
+                attended::<D>(&Self { state, ..*self }, entry)
             })
         }
     }
