@@ -31,11 +31,15 @@ use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Task};
 use crate::schedule::Scheduler;
 use crate::stamp::Stamp;
 use crate::statistics::Statistics;
-use crate::tasks::Parked;
+use crate::tasks::{Parked, SHARED_TURN};
 use crate::translator::Translator;
 
 /// Frames taken at least, while there is room: some may be for contexts that have nothing to do.
 const FEW: usize = 8;
+/// Tasks of a context that will do for a turn.
+const ENOUGH: u32 = SHARED_TURN;
+/// Turns for which a context that ran out of tasks counts as one that soon has some again.
+const TURNS_OPEN: u32 = 64;
 /// Queues looked at in a turn for messages that wait too long.
 const QUEUES_MONITORED: u32 = 16;
 /// Frames staged for sending above which nothing more is received: the NIC has to catch up first.
@@ -144,6 +148,10 @@ pub struct Engine {
     pub(crate) retired: u32,
     /// Frames admitted so far: each could be a message's first.
     pub(crate) admitted: u64,
+    /// How many contexts had tasks when frames were taken last.
+    backlogged: usize,
+    /// Turns left of [`TURNS_OPEN`].
+    ran_out: u32,
     /// Arrivals of this turn that another thread handed over.
     pub(crate) handed: usize,
     pub(crate) executor: Rc<Executor>,
@@ -201,6 +209,8 @@ impl Engine {
             retired: 0,
             admitted: 0,
             handed: 0,
+            backlogged: 0,
+            ran_out: 0,
             executor: executor()?,
             translator: Translator::new(loader),
             transmit: Vec::with_capacity(TRANSMIT_BACKLOG + BATCH * 4),
@@ -277,13 +287,20 @@ impl Engine {
         }
     }
 
-    /// How many frames are worth taking. While one context alone has tasks, few more than there is work for: what it could not
-    /// hold would be lost, where the NIC can keep it. While several have, as many as possible, so that none runs out.
-    fn wanted(&self) -> usize {
-        match self.mpqs.backlogged() {
-            [] | [_] => BATCH.saturating_sub(self.hers as usize - self.mpqs.room()).max(FEW),
-            _ => BATCH,
+    /// How many frames are worth taking. While all that have tasks have enough of them, few more than there is work for: what
+    /// their contexts could not hold would be lost, where the NIC can keep it. While one of several may run out, as many as
+    /// possible.
+    fn wanted(&mut self) -> usize {
+        let backlogged = self.mpqs.backlogged();
+        if backlogged.len() < std::mem::replace(&mut self.backlogged, backlogged.len()) {
+            self.ran_out = TURNS_OPEN;
         }
+        let hungry = self.ran_out > 0 || backlogged.iter().any(|&owner| self.mpqs.held(owner) < ENOUGH);
+        self.ran_out = self.ran_out.saturating_sub(1);
+        if self.is_shared() && hungry {
+            return BATCH;
+        }
+        BATCH.saturating_sub(self.hers as usize - self.mpqs.room()).max(FEW)
     }
 
     /// Whether several contexts share the thread's time.

@@ -28,7 +28,7 @@ use crate::pipeline::{Binding, Engine, Gone, Moment, Packet, context};
 
 /// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
 /// their share of the time, however many packets of others arrive in between.
-const SHARED_TURN: u32 = 16;
+pub(crate) const SHARED_TURN: u32 = 16;
 /// Time of such a turn after which no more of them are begun.
 const SHARED_TIME: Duration = Duration::from_micros(100);
 
