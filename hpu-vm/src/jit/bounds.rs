@@ -2,7 +2,7 @@
 
 use spin_abi::map::{L1_ALIAS, PAGE};
 
-use crate::memory::Layout;
+use crate::memory::{Layout, Words};
 
 /// Pages of guest memory.
 const PAGES: usize = 1 << 20;
@@ -11,8 +11,7 @@ const PAGES: usize = 1 << 20;
 /// page: the interpreter finds out then. So bytes lie in one range if they end no later than their first byte's page says.
 #[derive(Debug)]
 pub(crate) struct Bounds {
-    /// Only the pages of this table that are written take memory.
-    ends: Box<[u32]>,
+    ends: Words,
     alias: (u32, u32),
 }
 
@@ -20,7 +19,7 @@ impl Bounds {
     /// Bounds of `ranges` (base and length), those in the own L1 in the layout's alias window too.
     pub(crate) fn new(layout: &Layout, ranges: impl Iterator<Item = (u32, u32)>) -> Self {
         let alias = (layout.places().l1_base(), layout.places().l1_size());
-        let mut bounds = Self { ends: vec![0; PAGES].into_boxed_slice(), alias };
+        let mut bounds = Self { ends: Words::new(PAGES), alias };
         for (base, len) in ranges.filter(|(_, len)| *len > 0) {
             bounds.resize(base, len, len);
         }

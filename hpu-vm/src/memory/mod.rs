@@ -15,12 +15,14 @@ pub(crate) mod packet;
 mod region;
 mod space;
 mod window;
+mod words;
 
 pub use layout::{GUARD_ABOVE, GUARD_BELOW, Layout};
 pub use packet::L2Window;
 pub use region::Region;
 pub use space::{DEFAULT_MAX_SPACES, Space, set_max_spaces};
 pub use window::Window;
+pub(crate) use words::Words;
 
 use rustix::io::Errno;
 
