@@ -25,6 +25,29 @@ struct Part {
     offset: u32,
 }
 
+/// Some bytes of NIC memory: where they are in a region.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'m> {
+    /// The region.
+    pub region: &'m Region,
+    /// First byte there.
+    pub offset: usize,
+    /// How many there are up to the end of their part.
+    pub len: u32,
+    /// Handlers may write them.
+    pub writable: bool,
+}
+
+impl Part {
+    /// Its bytes from `address` on.
+    fn piece<'m>(&self, region: &'m Region, address: u32) -> Option<Piece<'m>> {
+        let skipped = address.checked_sub(self.base)?;
+        let len = self.len.checked_sub(skipped).filter(|&len| len > 0)?;
+        let offset = self.offset as usize + skipped as usize;
+        Some(Piece { region, offset, len, writable: self.access == Access::Write })
+    }
+}
+
 /// An image's segments, initialised: code and constants, and what all contexts of the loaded image share.
 #[derive(Debug)]
 pub struct ImageMemory {
@@ -73,6 +96,12 @@ impl ImageMemory {
     #[must_use]
     pub const fn region(&self) -> &Arc<Region> {
         &self.region
+    }
+
+    /// The image's bytes from `address` on.
+    #[must_use]
+    pub fn piece(&self, address: u32) -> Option<Piece<'_>> {
+        self.parts.iter().find_map(|part| part.piece(&self.region, address))
     }
 
     /// The guest address of the byte at `offset` of the region.
@@ -203,6 +232,14 @@ impl ContextMemory {
         let offset = first + machine.clusters * step;
         let handler = part(RegionKind::HandlerMemory, self.handler_base, self.sizes.handler, offset);
         own_windows.into_iter().chain([handler]).chain(scratchpads)
+    }
+
+    /// The bytes of scratchpads and handler memory from `address` on.
+    #[must_use]
+    pub fn piece(&self, address: u32) -> Option<Piece<'_>> {
+        let windows = |kind| matches!(kind, RegionKind::Packet | RegionKind::Stack);
+        let mut parts = self.parts(HpuId { cluster: 0, hpu: 0 }, Placement::Any).filter(|part| !windows(part.kind));
+        parts.find_map(|part| part.piece(&self.region, address))
     }
 
     /// What lies at `offset` of the region, as tasks on `own` see it: the guest address.
