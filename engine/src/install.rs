@@ -263,7 +263,7 @@ impl Prepared {
     /// The NIC memory that the application may reach.
     #[must_use]
     pub fn nic_memory(&self) -> NicMemory {
-        NicMemory::new(self.image.clone(), self.memory.clone())
+        NicMemory::new(&self.image, &self.memory)
     }
 
     /// Where its handlers and handler memory are.

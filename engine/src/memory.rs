@@ -25,14 +25,12 @@ struct Part {
     offset: u32,
 }
 
-/// Some bytes of NIC memory: where they are in a region.
+/// Bytes of a region up to the end of their part.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece<'m> {
-    /// The region.
-    pub region: &'m Region,
-    /// First byte there.
+pub struct Piece {
+    /// Where the first one is in the region.
     pub offset: usize,
-    /// How many there are up to the end of their part.
+    /// How many there are.
     pub len: u32,
     /// Handlers may write them.
     pub writable: bool,
@@ -40,11 +38,23 @@ pub struct Piece<'m> {
 
 impl Part {
     /// Its bytes from `address` on.
-    fn piece<'m>(&self, region: &'m Region, address: u32) -> Option<Piece<'m>> {
+    fn piece(&self, address: u32) -> Option<Piece> {
         let skipped = address.checked_sub(self.base)?;
         let len = self.len.checked_sub(skipped).filter(|&len| len > 0)?;
         let offset = self.offset as usize + skipped as usize;
-        Some(Piece { region, offset, len, writable: self.access == Access::Write })
+        Some(Piece { offset, len, writable: self.access == Access::Write })
+    }
+}
+
+/// Where what a context shares with its application lies in the context's region: scratchpads and handler memory.
+#[derive(Clone, Debug)]
+pub struct SharedParts(Box<[Part]>);
+
+impl SharedParts {
+    /// The bytes from `address` on.
+    #[must_use]
+    pub fn piece(&self, address: u32) -> Option<Piece> {
+        self.0.iter().find_map(|part| part.piece(address))
     }
 }
 
@@ -100,8 +110,8 @@ impl ImageMemory {
 
     /// The image's bytes from `address` on.
     #[must_use]
-    pub fn piece(&self, address: u32) -> Option<Piece<'_>> {
-        self.parts.iter().find_map(|part| part.piece(&self.region, address))
+    pub fn piece(&self, address: u32) -> Option<Piece> {
+        self.parts.iter().find_map(|part| part.piece(address))
     }
 
     /// The guest address of the byte at `offset` of the region.
@@ -234,12 +244,12 @@ impl ContextMemory {
         own_windows.into_iter().chain([handler]).chain(scratchpads)
     }
 
-    /// The bytes of scratchpads and handler memory from `address` on.
+    /// What its application may reach.
     #[must_use]
-    pub fn piece(&self, address: u32) -> Option<Piece<'_>> {
+    pub fn shared(&self) -> SharedParts {
         let windows = |kind| matches!(kind, RegionKind::Packet | RegionKind::Stack);
-        let mut parts = self.parts(HpuId { cluster: 0, hpu: 0 }, Placement::Any).filter(|part| !windows(part.kind));
-        parts.find_map(|part| part.piece(&self.region, address))
+        let parts = self.parts(HpuId { cluster: 0, hpu: 0 }, Placement::Any);
+        SharedParts(parts.filter(|part| !windows(part.kind)).collect())
     }
 
     /// What lies at `offset` of the region, as tasks on `own` see it: the guest address.

@@ -348,6 +348,8 @@ impl Connection {
                 let Answer::Installed(context) = self.shared.control.ask(Work::Install(Box::new(prepared)))? else {
                     return Err("the engine gave an unexpected answer".into());
                 };
+                // Others may have removed some.
+                self.installed.retain(|installed| installed.memory.is_there());
                 self.installed.push(Installed { context, persistent, memory });
                 let host_mem = host.as_ref().map_or(0, |region| region.len());
                 Ok((Reply::Installed { context, host_mem, host_address: HOST_ADDRESS, areas }, Vec::new(), host))
