@@ -125,7 +125,7 @@ unsafe fn describe(ctx: *mut Ctx, loaded: Option<&Loaded>) {
         (*ctx).cpu_addr = host.map_or(null_mut(), |host| host.as_ptr().cast());
         // A mapping's length.
         (*ctx).mmap_len = host.map_or(0, |host| usize::try_from(host.len()).unwrap_or(0));
-        (*ctx).dma_idx = loaded.map_or([0; NUM_HPUS], |loaded| loaded.answered);
+        (*ctx).dma_idx = [0; NUM_HPUS];
         (*ctx).host_data_ptr = loaded.map_or(0, |loaded| loaded.host_data.into());
         ((*ctx).hh, (*ctx).ph, (*ctx).th) = (hh, ph, th);
         (*ctx).handler_mem = area(areas.handler_mem);

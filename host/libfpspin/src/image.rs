@@ -1,6 +1,7 @@
 //! What the host side looks up in a handler image.
 
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::path::Path;
 
@@ -13,6 +14,11 @@ use spin_abi::map::{L2_BASE, Machine, PAGE};
 /// Symbol of what host programs read and write in NIC memory.
 const HOST_DATA: &str = "__host_data";
 
+/// What makes one of several images from the same file.
+type Mark = [u8; 8];
+/// Longest image.
+const LONGEST: u64 = (MAX_BLOB - size_of::<Mark>()) as u64;
+
 /// Why an image is of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
@@ -20,7 +26,7 @@ pub enum ImageError {
     #[error("cannot read it: {0}")]
     Read(#[from] std::io::Error),
     /// Longer than spind takes.
-    #[error("it is longer than {MAX_BLOB} bytes")]
+    #[error("it is longer than {LONGEST} bytes")]
     TooLong,
     /// Not a handler image.
     #[error("it is no handler image: {0}")]
@@ -39,14 +45,22 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads the image at `path`.
+    /// Reads the image at `path`, and marks it so that it shares nothing with others that spind has of the same file: flags and counters
+    /// in its data are its own.
     ///
     /// # Errors
     /// See [`ImageError`].
     pub fn read(path: &Path) -> Result<Self, ImageError> {
         let mut bytes = Vec::new();
-        File::open(path)?.take(MAX_BLOB as u64 + 1).read_to_end(&mut bytes)?;
-        if bytes.len() > MAX_BLOB { Err(ImageError::TooLong) } else { Self::of(bytes) }
+        File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > LONGEST {
+            return Err(ImageError::TooLong);
+        }
+        let mut image = Self::of(bytes)?;
+        // Behind an ELF file's end nothing is looked at, but it makes another file of it.
+        let mark: Mark = RandomState::new().hash_one(std::process::id()).to_le_bytes();
+        image.bytes.extend_from_slice(&mark);
+        Ok(image)
     }
 
     fn of(bytes: Vec<u8>) -> Result<Self, ImageError> {

@@ -72,8 +72,6 @@ pub struct Loaded {
     pub host_data: u32,
     /// Handlers and handler memory.
     pub areas: Areas,
-    /// By HPU: id of the request that was answered last, by whoever had the image before.
-    pub answered: [u8; NUM_HPUS],
 }
 
 /// A connection to spind.
@@ -142,22 +140,13 @@ impl Session {
         let host_mem = u64::try_from(pages).map_err(|_| SessionError::Pages(pages))? * PAGE_SIZE as u64;
         let image = Image::read(path).map_err(|source| SessionError::Image { path: path.to_path_buf(), source })?;
         let install = self.install(path, &image, host_mem)?;
-        let mut client = lock(&self.client);
-        let context = client.install(&install, &image.bytes)?;
-        let mut loaded = Loaded {
+        let context = lock(&self.client).install(&install, &image.bytes)?;
+        let loaded = Arc::new(Loaded {
             context: context.id,
             host: context.host,
             host_data: image.host_data,
             areas: context.areas,
-            answered: [0; NUM_HPUS],
-        };
-        let mut flags = [0; NUM_HPUS * 8];
-        // An image may have no such data: then its handlers ask nothing.
-        if client.read_memory(loaded.context, loaded.host_data, &mut flags).is_ok() {
-            loaded.answered.iter_mut().zip(flags.chunks(8)).for_each(|(id, flag)| *id = flag[0]);
-        }
-        drop(client);
-        let loaded = Arc::new(loaded);
+        });
         *lock(&self.loaded) = Some(loaded.clone());
         Ok(loaded)
     }

@@ -88,6 +88,10 @@ int main(int argc, char **argv) {
     fpspin_exit(&ctx);
     FAILS(fpspin_pop_req(&ctx, 0, &flag));
     fpspin_exit(&ctx);
+    /* One without host memory. */
+    if (!fpspin_init(&ctx, dev, img, 0, &rs, 1, 0) || ctx.cpu_addr || ctx.mmap_len) return 250;
+    FAILS(fpspin_pop_req(&ctx, 0, &flag));
+    fpspin_exit(&ctx);
     /* SLMP. */
     slmp_sock_t sock;
     FAILS(slmp_socket(NULL, 0, 0, 0, 1) == 0);

@@ -196,6 +196,27 @@ fn a_program_changes_what_is_loaded() {
 }
 
 #[test]
+fn programs_with_the_same_image_share_nothing() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let spind = spind(folder.path(), &[]);
+    let (program, image) = (compile("control", C, true, folder.path()), handlers("control_handlers", folder.path()));
+    let mut programs = [(), ()].map(|()| {
+        let mut program = Program::start(Command::new(&program).arg(spind.socket()).arg(&image));
+        assert_eq!(program.line(), "ports 1 and 2");
+        program
+    });
+    // The one that was there first has them all.
+    let mut client = Client::connect(spind.socket()).expect("spind listens");
+    assert_eq!(exchange(&mut client, &[udp(1, [4000, 1], &[0; 20]), udp(1, [4000, 2], &[0; 20])]).len(), 2);
+    for (program, counted) in programs.iter_mut().zip(["20 of 2, 10.0", "0 of 0, 0.0"]) {
+        for line in ["port 3", "ports 3 and 4", counted] {
+            program.go_on();
+            assert_eq!(program.line(), line);
+        }
+    }
+}
+
+#[test]
 fn a_program_outlives_its_spind() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let spind = spind(folder.path(), &[]);
