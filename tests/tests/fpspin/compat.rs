@@ -51,6 +51,16 @@ fn ids_of_different_senders_collide_as_there() {
         assert!(spind.ctl_ok(&["list"]).contains("key: fpspin"));
         assert_eq!(queues(&mut client, &frames), (vec![3, 3, 3, 15, 0], 0), "four bits of the id");
     }
+    // Neither a key of one's own nor handlers of another machine have anything to do with it.
+    let compat = spind(folder.path(), &["--compat", "fpspin"]);
+    let mut client = Client::connect(compat.socket()).expect("spind listens");
+    let file = fs::read(&image).expect("it was written");
+    let wire = Install { rules: vec!["udp".into()], ..Install::default() };
+    for install in [wire.clone(), Install { key: Some("flow".into()), abi: Abi::Fpspin, ..wire }] {
+        client.install(&install, &file).expect("installs");
+    }
+    assert!(client.contexts().expect("a list").iter().all(|context| context.key == "flow"));
+
     let spind = spind(folder.path(), &[]);
     let mut client = Client::connect(spind.socket()).expect("spind listens");
     let own_key = [&ask[..], &["--key", "flow + frame[44:4]"]].concat();
