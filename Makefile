@@ -15,8 +15,8 @@ help: ## list the targets
 deps-build deps-demo deps-test deps-bench: deps-%:
 	@deploy/install-deps.sh $*
 
-build: deps-build ## build spind, spinctl and the tools, optimised
-	$(CARGO) build --release --locked --workspace --bins
+build: deps-build ## build spind, spinctl, libfpspin and the tools, optimised
+	$(CARGO) build --release --locked --workspace --bins --lib
 
 handlers: build ## compile the handlers
 	@mkdir -p target/handlers

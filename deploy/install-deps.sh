@@ -30,6 +30,7 @@ fi
 test=(
     "${demo[@]}"
     "command:qemu-riscv32 qemu-user"
+    "command:c++ g++"
     "command:riscv64-unknown-elf-gcc gcc-riscv64-unknown-elf"
     "file:/usr/lib/picolibc/riscv64-unknown-elf/lib/libc.a picolibc-riscv64-unknown-elf"
 )

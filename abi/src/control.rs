@@ -119,6 +119,15 @@ choices! {
         Fpspin = "fpspin",
     }
 
+    /// Whose rules of messages contexts have that say nothing of it.
+    Compat {
+        /// spind's own: a message is named by its whole flow, and what else its context says.
+        #[default]
+        None = "none",
+        /// FPsPIN's, for contexts with its handlers: 16 message queues, named by bits of the frame alone.
+        Fpspin = "fpspin",
+    }
+
     /// What becomes of packets of a context that has its share of the packet buffer full, while others have room.
     Full {
         /// They are dropped and counted.
@@ -247,6 +256,32 @@ pub enum Request {
         /// The context's id.
         context: u32,
     },
+    /// Read NIC memory of a context that was installed over this connection: its image's memories, handler memory, scratchpads. The
+    /// bytes are the reply's blob.
+    ReadMemory {
+        /// The context's id.
+        context: u32,
+        /// Address as handlers know it.
+        address: u32,
+        /// Bytes.
+        len: u32,
+    },
+    /// Write the blob to such memory. Aligned doublewords are written as a whole, in order of their address.
+    WriteMemory {
+        /// The context's id.
+        context: u32,
+        /// Address as handlers know it.
+        address: u32,
+    },
+    /// Have a context take other packets than before. Messages that are open go on.
+    SetRules {
+        /// The context's id.
+        context: u32,
+        /// As [`Install::rules`].
+        rules: Vec<String>,
+        /// As [`Install::eom`].
+        eom: Option<String>,
+    },
     /// On `--nic loopback`: the blob is a pcap whose frames arrive as if from the wire; the reply's blob is a pcap of
     /// what was sent.
     Replay,
@@ -331,6 +366,9 @@ pub enum Reply {
         host_mem: u64,
         /// Address by which handlers name it until [`Request::MapHost`] changes that.
         host_address: u64,
+        /// Where its handlers and handler memory are.
+        #[serde(default)]
+        areas: Areas,
     },
     /// The context's descriptor; the file's descriptor comes along.
     Events {
@@ -360,6 +398,25 @@ pub enum Reply {
         /// What was wrong, where, and what to do.
         message: String,
     },
+}
+
+/// Bytes in NIC memory; none of something that is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Area {
+    /// First one's address.
+    pub address: u32,
+    /// How many.
+    pub size: u32,
+}
+
+/// Where in NIC memory the parts of a context are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Areas {
+    /// Header, payload and completion handler.
+    pub handlers: [Area; 3],
+    /// Handler memory.
+    pub handler_mem: Area,
 }
 
 /// One context as `list` and `stats` show it.
@@ -489,6 +546,8 @@ pub struct Capabilities {
     pub isolation: Vec<String>,
     /// Where tasks can be placed.
     pub placement: Vec<String>,
+    /// Whose rules of messages contexts have that say nothing of it.
+    pub compat: Compat,
     /// What holds for packets and handlers.
     pub guarantees: Guarantees,
 }

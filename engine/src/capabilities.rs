@@ -37,6 +37,7 @@ pub fn of(config: &Config, nics: &[Box<dyn Queue>]) -> Capabilities {
         checks: words(Checks::ALL),
         isolation: words(Isolation::ALL),
         placement: words(Placement::ALL),
+        compat: config.compat,
         guarantees: Guarantees {
             header_first: true,
             in_order: true,

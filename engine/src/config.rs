@@ -5,7 +5,7 @@ mod machine;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use spin_abi::control::{DEFAULT_SOCKET, Engine, Install, Schedule};
+use spin_abi::control::{Compat, DEFAULT_SOCKET, Engine, Install, Schedule};
 use spin_abi::map::{Machine, MachineError};
 
 use crate::metrics::endpoint::{BadEndpoint, Endpoint};
@@ -29,6 +29,8 @@ pub struct File {
     pub machine: MachineSizes,
     /// What runs handlers: `jit`, `interp`, or `check`, which compares the two. Default `jit`.
     pub engine: Option<Engine>,
+    /// Whose rules of messages contexts with FPsPIN's handlers have that say nothing of it: `none` or `fpspin`. Default `none`.
+    pub compat: Option<Compat>,
     /// Where to listen for applications. Default [`DEFAULT_SOCKET`].
     pub socket: Option<PathBuf>,
     /// Who may connect there, as an octal file mode. Default `"0660"`: spind's user and group. Whoever may connect can
@@ -269,6 +271,8 @@ pub struct Config {
     pub machine: Machine,
     /// What runs them.
     pub engine: Engine,
+    /// Whose rules of messages contexts have that say nothing of it.
+    pub compat: Compat,
     /// Where to listen.
     pub socket: PathBuf,
     /// Its file mode.
@@ -320,6 +324,7 @@ impl TryFrom<File> for Config {
             nic,
             machine,
             engine: file.engine.unwrap_or_default(),
+            compat: file.compat.unwrap_or_default(),
             socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
             socket_mode: file.socket_mode.map_or(Ok(0o660), |text| octal(&text))?,
             metrics: file.metrics.map(|text| text.parse()).transpose()?,

@@ -92,7 +92,7 @@ impl Daemon {
     /// See [`DaemonError`].
     pub fn new(config: &Config, stop: &Arc<AtomicBool>) -> Result<Self, DaemonError> {
         raise_descriptors();
-        let loader = Arc::new(Loader::new(config.machine, config.engine));
+        let loader = Arc::new(Loader::new(config.machine, config.engine).with_compat(config.compat));
         let contexts: Vec<_> =
             config.contexts.iter().map(|context| prepare(context, config, &loader)).collect::<Result<_, _>>()?;
         let server = Server::bind(&config.socket, config.socket_mode, config.metrics.as_ref())?;
@@ -190,8 +190,14 @@ impl Daemon {
             Request::Stats => Ok(plain(Reply::Stats(self.stats()))),
             Request::Events { context } => self.events(context, user).map_err(|error| error.to_string()),
             Request::HostMemory { context } => self.host_memory(context, user).map_err(|error| error.to_string()),
+            Request::SetRules { context, rules, eom } => {
+                done(self.fleet.set_rules(context, user, &rules, eom.as_deref())).map(plain)
+            }
             Request::Install(_) | Request::Replay => Err("this request needs its image or capture".to_owned()),
-            Request::Capabilities | Request::Remove { .. } => Err("the control thread is not asked this".to_owned()),
+            Request::Capabilities
+            | Request::Remove { .. }
+            | Request::ReadMemory { .. }
+            | Request::WriteMemory { .. } => Err("the control thread is not asked this".to_owned()),
         }
     }
 

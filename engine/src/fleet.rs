@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::config::Limits;
 use crate::context::Slot;
 use crate::inbound::Routes;
-use crate::install::{InstallError, Place, Prepared, User, warn_of_rules};
+use crate::install::{InstallError, Matching, Place, Prepared, User, warn_of_rules};
 use crate::pipeline::Engine;
 use crate::receiver::Receiver;
 use crate::threads::{Asked, Worker};
@@ -116,6 +116,22 @@ impl Fleet {
             self.settle(new, gone);
         }
         Changed { installed, removed }
+    }
+
+    /// Has a context take other packets than before. Threads know before the NIC hands them over.
+    ///
+    /// # Errors
+    /// [`InstallError`] of rules, of the context and of the NIC; nothing has changed then.
+    pub fn set_rules(&self, id: u32, user: User, rules: &[String], eom: Option<&str>) -> Result<(), InstallError> {
+        let asked = Matching::parse(rules, eom)?;
+        let set = self.all(move |engine| engine.set_rules(id, user, asked));
+        let before = set.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().next().ok_or(InstallError::Stopped)?;
+        let (_, announced) = self.announce(Vec::new());
+        if announced.is_err() {
+            // They were there before.
+            self.all(move |engine| drop(engine.set_rules(id, User(0), before)));
+        }
+        announced
     }
 
     /// Links contexts in on every thread.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hpu_vm::LoadError;
 use hpu_vm::jit::{self, Atomics, Options, Translation};
 use hpu_vm::memory::SpaceError;
-use spin_abi::control::{Abi, Checks, ContextInfo, Engine as Kinds, Install, Placement, RunInfo};
+use spin_abi::control::{Abi, Area, Areas, Checks, Compat, ContextInfo, Engine as Kinds, Install, Placement, RunInfo};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
 use spin_abi::map::{Machine, PACKET_WINDOW};
@@ -18,13 +18,14 @@ use spin_shm::{Region, RegionError};
 
 use crate::check::{Twin, TwinMemory};
 use crate::config::Limits;
-use crate::context::{Context, HostMemory, LINES_PRINTED, LoadedImage, Share, Slot, Texts};
+use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, LoadedImage, Share, Slot, Texts};
 use crate::counts::Counts;
 use crate::descriptor::Descriptor;
 use crate::hpu::{Hpu, Hpus};
 use crate::inbound::{Arrival, Routes};
 use crate::loader::Loader;
 use crate::memory::{ContextMemory, ContextSizes, saturate};
+use crate::nic_memory::NicMemory;
 use crate::pipeline::{Engine, Source, context};
 use crate::schedule::MOST_WEIGHT;
 
@@ -169,8 +170,8 @@ pub struct Prepared {
     translation: Option<Arc<Translation>>,
     options: Options,
     hpus: Hpus,
-    rules: Rules,
-    eom: Eom,
+    memory: ContextMemory,
+    matching: Matching,
     key: KeySpec,
     host: Option<Arc<Region>>,
     descriptor: Arc<Region>,
@@ -191,14 +192,8 @@ impl Prepared {
         limits: &Limits,
     ) -> Result<Self, InstallError> {
         check_texts(&install)?;
-        if install.rules.is_empty() {
-            return Err(InstallError::NoRule);
-        }
-        let rules = Rules::parse_list(&install.rules)?;
-        let eom = install.eom.as_deref().map_or(Ok(Eom::Always), str::parse).map_err(InstallError::Eom)?;
-        let key = install.key.as_deref().map_or(Ok(KeySpec::default()), str::parse).map_err(InstallError::Key)?;
-        // Whether the rules alone fit a table: known before the engine's thread is bothered.
-        Table::new(&[TableEntry { context: 0, rules: rules.clone(), eom: eom.clone(), key: key.clone() }])?;
+        let matching = Matching::parse(&install.rules, install.eom.as_deref())?;
+        let key = key(&install, loader.compat)?;
         let run = run_info(&install, limits, loader)?;
         let known = if install.abi == Abi::Fpspin { Machine::FPSPIN.clusters } else { Machine::MAX_CLUSTERS };
         if loader.machine.clusters > known {
@@ -221,8 +216,8 @@ impl Prepared {
             translation,
             options,
             hpus,
-            rules,
-            eom,
+            memory,
+            matching,
             key,
             host,
             descriptor,
@@ -243,8 +238,8 @@ impl Prepared {
             translation: self.translation.clone(),
             options: self.options,
             hpus,
-            rules: self.rules.clone(),
-            eom: self.eom.clone(),
+            memory: self.memory.clone(),
+            matching: self.matching.clone(),
             key: self.key.clone(),
             host: self.host.clone(),
             descriptor: self.descriptor.clone(),
@@ -264,6 +259,56 @@ impl Prepared {
     pub fn host(&self) -> Option<Arc<Region>> {
         self.host.clone()
     }
+
+    /// The NIC memory that the application may reach.
+    #[must_use]
+    pub fn nic_memory(&self) -> NicMemory {
+        NicMemory::new(&self.image, &self.memory)
+    }
+
+    /// Where its handlers and handler memory are.
+    #[must_use]
+    pub fn areas(&self) -> Areas {
+        let handlers = self.image.entries.handlers;
+        let handler = |handler: Option<Handler>| handler.map(|Handler { address, size }| Area { address, size });
+        let (address, size) = self.memory.handler();
+        Areas { handlers: handlers.map(|it| handler(it).unwrap_or_default()), handler_mem: Area { address, size } }
+    }
+}
+
+/// Which packets a context gets, and which of them end their messages.
+#[derive(Clone, Debug)]
+pub struct Matching {
+    rules: Rules,
+    eom: Eom,
+}
+
+impl Matching {
+    /// Reads both from their text.
+    ///
+    /// # Errors
+    /// [`InstallError::NoRule`], [`InstallError::Rule`], [`InstallError::Eom`], [`InstallError::Table`], [`InstallError::Text`].
+    pub fn parse(rules: &[String], eom: Option<&str>) -> Result<Self, InstallError> {
+        check_length(rules.iter().map(String::as_str).chain(eom))?;
+        if rules.is_empty() {
+            return Err(InstallError::NoRule);
+        }
+        let rules = Rules::parse_list(rules)?;
+        let eom = eom.map_or(Ok(Eom::Always), str::parse).map_err(InstallError::Eom)?;
+        // Whether the rules alone fit a table: known before the engine's thread is bothered.
+        let entry = TableEntry { rules, eom, ..TableEntry::default() };
+        Table::new(std::slice::from_ref(&entry))?;
+        Ok(Self { rules: entry.rules, eom: entry.eom })
+    }
+}
+
+/// The key asked for, else that of the machine whose rules of messages are the context's.
+fn key(install: &Install, compat: Compat) -> Result<KeySpec, InstallError> {
+    match &install.key {
+        Some(text) => text.parse().map_err(InstallError::Key),
+        None if compat == Compat::Fpspin && install.abi == Abi::Fpspin => Ok(KeySpec::fpspin()),
+        None => Ok(KeySpec::default()),
+    }
 }
 
 fn check_texts(install: &Install) -> Result<(), InstallError> {
@@ -271,7 +316,10 @@ fn check_texts(install: &Install) -> Result<(), InstallError> {
     if install.name.len() > MAX_NAME || !install.name.bytes().all(printable) {
         return Err(InstallError::Name(install.name.chars().take(MAX_NAME).collect()));
     }
-    let texts = install.rules.iter().chain(&install.eom).chain(&install.key);
+    check_length(install.rules.iter().chain(&install.eom).chain(&install.key).map(String::as_str))
+}
+
+fn check_length<'t>(texts: impl Iterator<Item = &'t str>) -> Result<(), InstallError> {
     // Each rule counts for something even when empty.
     let bytes = texts.map(|text| text.len() + 1).sum();
     if bytes > MAX_TEXT { Err(InstallError::Text(bytes)) } else { Ok(()) }
@@ -439,8 +487,8 @@ impl Engine {
         let id = prepared.place.map_or(self.next_id + 1, |place| place.id);
         let entry = TableEntry {
             context: id,
-            rules: prepared.rules.clone(),
-            eom: prepared.eom.clone(),
+            rules: prepared.matching.rules.clone(),
+            eom: prepared.matching.eom.clone(),
             key: prepared.key.clone(),
         };
         let replaced = prepared.install.replaces;
@@ -606,6 +654,27 @@ impl Engine {
         }
     }
 
+    /// Has a context take other packets than before, and returns which those were. The NIC does not know yet: see
+    /// [`Engine::announce`].
+    ///
+    /// # Errors
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::Table`]; nothing has changed then.
+    pub fn set_rules(&mut self, id: u32, user: User, matching: Matching) -> Result<Matching, InstallError> {
+        let slot = self.find(id, user)?;
+        let mut entries = self.entries();
+        let Some(entry) = entries.iter_mut().find(|entry| entry.context == id) else {
+            return Err(InstallError::NoSuchContext(id));
+        };
+        let Matching { rules, eom } = matching;
+        let before = std::mem::replace(entry, TableEntry { context: id, rules, eom, key: entry.key.clone() });
+        let entry = entry.clone();
+        self.routes.table = Table::new(&entries)?;
+        let context = context(&mut self.contexts, slot);
+        context.texts = texts(&entry);
+        context.entry = entry;
+        Ok(Matching { rules: before.rules, eom: before.eom })
+    }
+
     /// Tells at which address the application mapped a context's host memory.
     ///
     /// # Errors
@@ -710,11 +779,7 @@ fn link(prepared: Prepared, entry: TableEntry, cluster: u32) -> Context {
         id: entry.context,
         name,
         uid: prepared.uid,
-        texts: Texts {
-            rules: entry.rules.rules.iter().map(ToString::to_string).collect(),
-            eom: entry.eom.to_string(),
-            key: entry.key.to_string(),
-        },
+        texts: texts(&entry),
         entry,
         image: prepared.image,
         translation: prepared.translation,
@@ -737,6 +802,14 @@ fn link(prepared: Prepared, entry: TableEntry, cluster: u32) -> Context {
     };
     context.describe_host();
     context
+}
+
+fn texts(entry: &TableEntry) -> Texts {
+    Texts {
+        rules: entry.rules.rules.iter().map(ToString::to_string).collect(),
+        eom: entry.eom.to_string(),
+        key: entry.key.to_string(),
+    }
 }
 
 fn info(context: &Context) -> ContextInfo {

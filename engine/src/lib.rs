@@ -17,6 +17,7 @@
 //! * [`descriptor`]: what applications are told of errors.
 //! * [`context`]: an installed execution context.
 //! * [`memory`]: what of an image and a context lies where, and the spaces that show it.
+//! * [`nic_memory`]: that memory for the context's application.
 //! * [`loader`], [`translator`]: images and translations, shared between contexts.
 //! * [`install`]: checking, installing and removing contexts.
 //! * [`stamp`]: when a packet arrived.
@@ -60,6 +61,7 @@ pub mod memory;
 pub mod messages;
 pub mod metrics;
 pub mod mpq;
+pub mod nic_memory;
 pub mod pipeline;
 pub mod privileges;
 pub mod receiver;

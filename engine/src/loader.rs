@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use hpu_vm::Image;
 use hpu_vm::jit::{Options, Source, TranslateError, Translation, Translations};
-use spin_abi::control::Engine;
+use spin_abi::control::{Compat, Engine};
 use spin_abi::map::Machine;
 
 use crate::context::{FileId, LoadedImage};
@@ -21,6 +21,8 @@ pub struct Loader {
     pub machine: Machine,
     /// What runs them.
     pub engine: Engine,
+    /// Whose rules of messages contexts have that say nothing of it.
+    pub compat: Compat,
     /// By user and file; they live as long as a context has them.
     images: Mutex<HashMap<(u32, FileId), Weak<LoadedImage>>>,
     translations: Translations,
@@ -30,7 +32,14 @@ impl Loader {
     /// A loader that has loaded nothing.
     #[must_use]
     pub fn new(machine: Machine, engine: Engine) -> Self {
-        Self { machine, engine, images: Mutex::default(), translations: Translations::default() }
+        let compat = Compat::default();
+        Self { machine, engine, compat, images: Mutex::default(), translations: Translations::default() }
+    }
+
+    /// The same with these rules of messages.
+    #[must_use]
+    pub fn with_compat(self, compat: Compat) -> Self {
+        Self { compat, ..self }
     }
 
     /// The image in `file` for user `uid`, with the memory it has if it is in use.

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use spin_abi::control::{Engine, Schedule};
+use spin_abi::control::{Compat, Engine, Schedule};
 use spin_engine::config::{Config, File, Idle, Mode, Preset, XdpMode};
 use spin_engine::daemon::Daemon;
 use tracing_subscriber::EnvFilter;
@@ -38,6 +38,10 @@ struct Args {
     /// What runs handlers: 'jit', 'interp', or 'check', which runs both and compares them, slowly.
     #[arg(long, value_name = "interp|jit|check")]
     engine: Option<Engine>,
+    /// Name messages of contexts with FPsPIN's handlers ('--abi fpspin') as that machine does, unless they say otherwise: 16 queues, by
+    /// ten bits of the frame, in which ids of different senders collide.
+    #[arg(long, value_name = "none|fpspin")]
+    compat: Option<Compat>,
     /// Cores for the engine's threads, one each, e.g. 2,3: they share the machine's clusters and the interface's queues.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cores: Vec<usize>,
@@ -78,6 +82,7 @@ impl Args {
         file.machine.clusters = self.clusters.or(file.machine.clusters);
         file.machine.hpus_per_cluster = self.hpus_per_cluster.or(file.machine.hpus_per_cluster);
         file.engine = self.engine.or(file.engine);
+        file.compat = self.compat.or(file.compat);
         file.mode = self.mode.unwrap_or(file.mode);
         file.schedule = self.schedule.or(file.schedule);
         file.socket = self.socket.or(file.socket);

@@ -25,6 +25,39 @@ struct Part {
     offset: u32,
 }
 
+/// Bytes of a region up to the end of their part.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Where the first one is in the region.
+    pub offset: usize,
+    /// How many there are.
+    pub len: u32,
+    /// Handlers may write them.
+    pub writable: bool,
+}
+
+impl Part {
+    /// Its bytes from `address` on.
+    fn piece(&self, address: u32) -> Option<Piece> {
+        let skipped = address.checked_sub(self.base)?;
+        let len = self.len.checked_sub(skipped).filter(|&len| len > 0)?;
+        let offset = self.offset as usize + skipped as usize;
+        Some(Piece { offset, len, writable: self.access == Access::Write })
+    }
+}
+
+/// Where what a context shares with its application lies in the context's region: scratchpads and handler memory.
+#[derive(Clone, Debug)]
+pub struct SharedParts(Box<[Part]>);
+
+impl SharedParts {
+    /// The bytes from `address` on.
+    #[must_use]
+    pub fn piece(&self, address: u32) -> Option<Piece> {
+        self.0.iter().find_map(|part| part.piece(address))
+    }
+}
+
 /// An image's segments, initialised: code and constants, and what all contexts of the loaded image share.
 #[derive(Debug)]
 pub struct ImageMemory {
@@ -73,6 +106,12 @@ impl ImageMemory {
     #[must_use]
     pub const fn region(&self) -> &Arc<Region> {
         &self.region
+    }
+
+    /// The image's bytes from `address` on.
+    #[must_use]
+    pub fn piece(&self, address: u32) -> Option<Piece> {
+        self.parts.iter().find_map(|part| part.piece(address))
     }
 
     /// The guest address of the byte at `offset` of the region.
@@ -203,6 +242,14 @@ impl ContextMemory {
         let offset = first + machine.clusters * step;
         let handler = part(RegionKind::HandlerMemory, self.handler_base, self.sizes.handler, offset);
         own_windows.into_iter().chain([handler]).chain(scratchpads)
+    }
+
+    /// What its application may reach.
+    #[must_use]
+    pub fn shared(&self) -> SharedParts {
+        let windows = |kind| matches!(kind, RegionKind::Packet | RegionKind::Stack);
+        let parts = self.parts(HpuId { cluster: 0, hpu: 0 }, Placement::Any);
+        SharedParts(parts.filter(|part| !windows(part.kind)).collect())
     }
 
     /// What lies at `offset` of the region, as tasks on `own` see it: the guest address.

@@ -100,6 +100,12 @@ impl Messages {
         false
     }
 
+    /// The key of a queue's message.
+    #[must_use]
+    pub fn key(&self, mpq: MpqId) -> &MessageKey {
+        &self.holders[mpq.0 as usize].key
+    }
+
     /// Queues that messages of a context hold.
     #[must_use]
     pub fn held(&self, context: Slot) -> u32 {

@@ -448,9 +448,16 @@ impl Engine {
 
     /// Counts what happens to a message, and tells its application.
     fn tell(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
+        let flow = self.flow(slot, mpq);
         let context = context(&mut self.contexts, slot);
         context.counts.add(counter, 1);
-        context.descriptor.tell(Event { flow: mpq.0, what });
+        context.descriptor.tell(Event { flow, what });
+    }
+
+    /// What a context knows the queue of its message by: the message's number where messages are named as FPsPIN does it.
+    pub(crate) fn flow(&mut self, slot: Slot, mpq: MpqId) -> u32 {
+        let numbered = context(&mut self.contexts, slot).entry.key.is_fpspin();
+        if numbered { self.messages.key(mpq).first_byte().into() } else { mpq.0 }
     }
 
     /// What becomes of the packets of a message that was given up.

@@ -22,6 +22,7 @@ use crate::config::Limits;
 use crate::install::{HOST_ADDRESS, Prepared, User};
 use crate::loader::Loader;
 use crate::metrics::{self, Endpoint, EndpointError, Listener};
+use crate::nic_memory::NicMemory;
 use crate::socket_file::{SocketError, SocketFile};
 
 /// Longest pause of a peer that is being sent an answer.
@@ -218,7 +219,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             continue;
         };
         let connection =
-            Connection { stream, user: User(uid), shared: shared.clone(), owned: Vec::new(), _place: place };
+            Connection { stream, user: User(uid), shared: shared.clone(), installed: Vec::new(), _place: place };
         let spawned = thread::Builder::new().name("connection".into()).spawn(move || connection.serve());
         if let Err(error) = spawned {
             tracing::warn!("control connection refused: {error}");
@@ -276,13 +277,21 @@ impl Drop for Place {
     }
 }
 
+/// A context that its application knows.
+struct Installed {
+    context: u32,
+    /// It stays when the connection ends.
+    persistent: bool,
+    memory: NicMemory,
+}
+
 /// One application.
 struct Connection {
     stream: UnixStream,
     user: User,
     shared: Arc<Shared>,
-    /// Contexts that live as long as this connection.
-    owned: Vec<u32>,
+    /// Contexts that were installed over this connection.
+    installed: Vec<Installed>,
     _place: Place,
 }
 
@@ -291,7 +300,10 @@ impl Connection {
         if let Err(error) = self.converse() {
             tracing::debug!("control connection ended: {error}");
         }
-        for context in std::mem::take(&mut self.owned) {
+        for Installed { context, persistent, .. } in std::mem::take(&mut self.installed) {
+            if persistent {
+                continue;
+            }
             // It may have been removed by request.
             let _ = self.shared.control.ask(Work::Request(Request::Remove { context }, User(0)));
         }
@@ -332,15 +344,29 @@ impl Connection {
                 let persistent = install.persistent;
                 let prepared = Prepared::new(install, &blob, user.0, &self.shared.loader, &self.shared.limits)
                     .map_err(|error| error.to_string())?;
-                let host = prepared.host();
+                let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());
                 let Answer::Installed(context) = self.shared.control.ask(Work::Install(Box::new(prepared)))? else {
                     return Err("the engine gave an unexpected answer".into());
                 };
-                if !persistent {
-                    self.owned.push(context);
-                }
+                // Others may have removed some.
+                self.installed.retain(|installed| installed.memory.is_there());
+                self.installed.push(Installed { context, persistent, memory });
                 let host_mem = host.as_ref().map_or(0, |region| region.len());
-                Ok((Reply::Installed { context, host_mem, host_address: HOST_ADDRESS }, Vec::new(), host))
+                Ok((Reply::Installed { context, host_mem, host_address: HOST_ADDRESS, areas }, Vec::new(), host))
+            }
+            // What is shared memory to the engine's threads too: they are not asked.
+            Request::ReadMemory { context, address, len } => {
+                let bytes = self.memory(context)?.read(address, len).map_err(|error| error.to_string())?;
+                Ok((Reply::Ok, bytes, None))
+            }
+            Request::WriteMemory { context, address } => {
+                self.memory(context)?.write(address, &blob).map_err(|error| error.to_string())?;
+                Ok((Reply::Ok, Vec::new(), None))
+            }
+            Request::Remove { context } => {
+                let removed = self.reply_to(Work::Request(request, user))?;
+                self.installed.retain(|installed| installed.context != context);
+                Ok(removed)
             }
             // Nothing of it changes: the engine is not asked.
             Request::Capabilities => {
@@ -349,6 +375,14 @@ impl Connection {
             Request::Replay => self.reply_to(Work::Replay(blob)),
             other => self.reply_to(Work::Request(other, user)),
         }
+    }
+
+    /// The memory of a context that was installed here.
+    fn memory(&self, context: u32) -> Result<&NicMemory, String> {
+        let installed = self.installed.iter().find(|installed| installed.context == context);
+        let memory = installed.map(|installed| &installed.memory);
+        memory
+            .ok_or_else(|| format!("context {context} was not installed over this connection: its memory is another's"))
     }
 
     fn reply_to(&self, work: Work) -> Result<Handled, String> {

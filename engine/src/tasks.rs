@@ -142,8 +142,8 @@ impl Engine {
     ) -> Option<Task<Binding, Packet>> {
         let (stage, Binding { slot, home, .. }) = (first.stage, first.context);
         let context = context(&mut self.contexts, slot);
-        // Views of packets differ from one to the next, and so do comparisons.
-        let alone = context.run.abi == Abi::Pspin || context.hpus.get(hpu).compares();
+        // Views of packets differ from one to the next, and so do comparisons and names of messages.
+        let alone = context.run.abi == Abi::Pspin || context.entry.key.is_fpspin() || context.hpus.get(hpu).compares();
         let handler = context.handler(stage).filter(|_| !alone);
         let Some(handler) = handler else {
             done.tasks += 1;
@@ -281,6 +281,7 @@ impl Engine {
         begun: Option<Begun<'_>>,
     ) -> (Exit, Issued) {
         let (stage, slot, last_use) = (task.stage, task.context.slot, task.last_use);
+        let flow = self.flow(slot, task.mpq);
         let context = context(&mut self.contexts, slot);
         let Some(handler) = context.handler(stage) else { return (Exit::Returned, Issued::NOTHING) };
         if begun.is_none() {
@@ -288,6 +289,7 @@ impl Engine {
         }
         let link = (context.run.abi == Abi::Pspin).then(|| Link::of(&task.packet.frame));
         let Parts { mut job, hpus, host, counts, mut printer } = parts(context, handler, task);
+        job.about.flow = flow;
         let mut issued = Issued::NOTHING;
         if let Some(begun) = begun {
             (job.translation, issued) = (begun.translation, begun.issued);
@@ -332,11 +334,12 @@ impl Engine {
 
     #[cold]
     fn note_fault(&mut self, mpq: MpqId, stage: Stage, binding: Binding, hpu: HpuId, fault: Fault) {
+        let flow = self.flow(binding.slot, mpq);
         let context = context(&mut self.contexts, binding.slot);
         context.counts.add(Counter::Faults, 1);
         let note = remote_l1(&self.machine, context, binding.home, fault);
         context.record_fault(stage, fault, note);
-        context.descriptor.tell(Event { flow: mpq.0, what: What::Fault { stage: stage as u32, fault } });
+        context.descriptor.tell(Event { flow, what: What::Fault { stage: stage as u32, fault } });
         self.see_to_devices(binding.slot, hpu);
     }
 

@@ -4,13 +4,21 @@
 //!   read *little-endian*: upstream writes its constants through `htonl`.
 //! * Rules 0 to 2 say, joined by AND or OR, which frames match; rule 3 says which of them end their message.
 //! * A zero mask with start 0 always holds, which is how upstream writes "no rule here".
-//! * Words beyond the frame never hold, unless in [`Beyond::Zero`], where they read as zero as they do in the RTL. The
-//!   RTL looks at the first 66 bytes only, we at the whole frame in both.
+//! * Words beyond the frame never hold, and rules may look at all of it; unless in [`Beyond::Zero`], where as in the RTL
+//!   rules see the frame's first [`SEEN`] bytes and zeroes behind them.
+//! * [`message_queue`] is upstream's mapping of frames to message queues, for those who ask for it.
 
 use spin_abi::rules::Base;
 
 use crate::key::{KeyBytes, KeySpec};
 use crate::rule::{Eom, Field, MAX_OFFSET, Range, Rule, Rules, Term, Width};
+
+/// Bytes of a frame that the RTL's matching looks at: the rest reads as zero.
+pub const SEEN: u32 = 66;
+/// Message queues that upstream's mapping leads to.
+pub const MESSAGE_QUEUES: u32 = 16;
+/// Bits of upstream's message ids.
+const MESSAGE_ID_BITS: u32 = 10;
 
 /// One of the four rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +47,7 @@ pub enum Mode {
 pub enum Beyond {
     /// A rule on them does not hold.
     Fails,
-    /// Zero, as in FPsPIN's RTL: for `--compat fpspin`.
+    /// Zero, and so is all behind the first [`SEEN`] bytes, as in FPsPIN's RTL: for `--compat fpspin`.
     Zero,
 }
 
@@ -81,6 +89,34 @@ impl Ruleset {
     }
 }
 
+/// What several rulesets of one context are together: frames that one of them matches, and which of these end their message,
+/// those for which rule 3 of a ruleset that matches holds.
+#[must_use]
+pub fn together(rulesets: &[Ruleset], beyond: Beyond) -> (Rules, Eom) {
+    let rules = Rules { rules: rulesets.iter().flat_map(|ruleset| ruleset.rules(beyond).rules).collect() };
+    if let [only] = rulesets {
+        return (rules, only.eom(beyond));
+    }
+    let ends = |ruleset: &Ruleset| match ruleset.eom(beyond) {
+        Eom::Never => Vec::new(),
+        Eom::Always => ruleset.rules(beyond).rules,
+        Eom::When(ends) => both(&ruleset.rules(beyond).rules, &ends.rules),
+    };
+    let ends: Vec<Rule> = rulesets.iter().flat_map(ends).collect();
+    let eom = match ends {
+        _ if ends == rules.rules => Eom::Always,
+        _ if ends.is_empty() => Eom::Never,
+        _ => Eom::When(Rules { rules: ends }),
+    };
+    (rules, eom)
+}
+
+/// The rules that hold when one of each does.
+fn both(these: &[Rule], those: &[Rule]) -> Vec<Rule> {
+    let joined = |a: &Rule, b: &Rule| Rule { terms: a.terms.iter().chain(&b.terms).copied().collect() };
+    these.iter().flat_map(|a| those.iter().map(move |b| joined(a, b))).collect()
+}
+
 fn all(conditions: impl Iterator<Item = Condition>) -> Rules {
     let mut rule = Rule::default();
     for condition in conditions {
@@ -104,32 +140,56 @@ fn any(conditions: impl Iterator<Item = Condition>) -> Rules {
 
 impl FpspinRule {
     fn condition(&self, beyond: Beyond) -> Condition {
-        if self.start > self.end || self.start > self.mask {
+        let zero_beyond = beyond == Beyond::Zero;
+        let mask = if zero_beyond { self.mask & seen(self.idx) } else { self.mask };
+        if self.start > self.end || self.start > mask {
             return Condition::Never;
         }
-        if self.mask == 0 {
+        if mask == 0 {
             return Condition::Always;
         }
-        let zero_beyond = beyond == Beyond::Zero;
         let Some(offset) = self.idx.checked_mul(4).and_then(|at| u16::try_from(at).ok()).filter(|at| *at <= MAX_OFFSET)
         else {
-            // Beyond any frame: zero, or nothing.
-            return if zero_beyond && self.start == 0 { Condition::Always } else { Condition::Never };
+            // Beyond any frame.
+            return Condition::Never;
         };
         let field = Field { little_endian: true, zero_beyond, ..Field::new(Base::Frame, offset, Width::Four) };
-        match Range::new(field, self.mask, self.start, self.end) {
+        match Range::new(field, mask, self.start, self.end) {
             Ok(range) => Condition::When(Term::Word(range)),
             Err(_) => Condition::Never,
         }
     }
 }
 
+/// The bits of a word that the RTL looks at.
+const fn seen(idx: u32) -> u32 {
+    match SEEN.saturating_sub(idx.saturating_mul(4)) {
+        bytes @ 0..4 => (1 << (8 * bytes)) - 1,
+        _ => u32::MAX,
+    }
+}
+
+/// The message queue that upstream gives a frame to: its message id, the lower bits of bytes 44 to 47 read little-endian, modulo
+/// the number of queues. Ids of different senders meet in it. So do all of SLMP's below 2^24: its ids are in network order.
+#[must_use]
+pub fn message_queue(frame: &[u8]) -> u8 {
+    let byte = |at: usize| u32::from(frame.get(at).copied().unwrap_or(0));
+    let id = (byte(44) | byte(45) << 8) & ((1 << MESSAGE_ID_BITS) - 1);
+    #[allow(clippy::cast_possible_truncation, reason = "the number of queues fits")]
+    let queue = (id % MESSAGE_QUEUES) as u8;
+    queue
+}
+
 /// FPsPIN's message id: bytes 44 to 47 of the frame (SLMP's `msg_id` behind 42 bytes of headers and 2 of flags). Ours
-/// adds the flow, so that the ids of two senders do not collide; in [`Beyond::Zero`] they do, as upstream.
+/// adds the flow, so that the ids of two senders do not collide; in [`Beyond::Zero`] they do, as upstream: see
+/// [`message_queue`].
 #[must_use]
 pub fn key(beyond: Beyond) -> KeySpec {
+    if beyond == Beyond::Zero {
+        return KeySpec::fpspin();
+    }
     let id = KeyBytes { base: Base::Frame, offset: 44, length: 4 };
-    KeySpec::new(beyond == Beyond::Fails, vec![id]).unwrap_or_default()
+    KeySpec::new(true, vec![id]).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -213,6 +273,6 @@ mod tests {
             assert_eq!(rules.to_string().parse::<Rules>(), Ok(rules));
         }
         assert_eq!(key(Beyond::Fails), "flow + frame[44:4]".parse::<KeySpec>().expect("a key"));
-        assert_eq!(key(Beyond::Zero), "frame[44:4]".parse::<KeySpec>().expect("a key"));
+        assert_eq!(key(Beyond::Zero), "fpspin".parse::<KeySpec>().expect("a key"));
     }
 }

@@ -1,6 +1,6 @@
 //! Which message a frame belongs to: the bytes that name it.
 //!
-//! A [`KeySpec`] is the *flow*, some byte ranges, or both. Flow means, each in the order of the packet:
+//! A [`KeySpec`] is the *flow*, some byte ranges, or both; or FPsPIN's number of the message. Flow means, each in the order of the packet:
 //! * VLAN ids, so that equal addresses in two networks stay apart;
 //! * IP with a transport header: addresses, protocol, and the ports of TCP, UDP, DCCP, SCTP and UDP-Lite, or the
 //!   identifier of an ICMP or ICMPv6 echo;
@@ -14,6 +14,7 @@
 use spin_abi::rules::Base;
 
 use crate::evaluate::extent;
+use crate::fpspin;
 use crate::headers::{Headers, ICMP, ICMP6, TCP, UDP, be16};
 use crate::rule::MAX_OFFSET;
 
@@ -53,6 +54,12 @@ impl MessageKey {
 
     const fn length(&self) -> usize {
         (self.words[WORDS - 1] >> 56) as usize
+    }
+
+    /// Its first byte: the whole key where that is [`KeySpec::fpspin`].
+    #[must_use]
+    pub const fn first_byte(&self) -> u8 {
+        self.words[0] as u8
     }
 
     /// The same 32 bits for the same key on every machine and in every version of the same key format. Spreads flows
@@ -171,6 +178,8 @@ pub struct KeyBytes {
 pub struct KeySpec {
     flow: bool,
     parts: Vec<KeyBytes>,
+    /// Neither of these, but [`fpspin::message_queue`].
+    fpspin: bool,
 }
 
 /// Why a key was refused.
@@ -198,7 +207,7 @@ pub enum KeyError {
 impl Default for KeySpec {
     /// The whole flow.
     fn default() -> Self {
-        Self { flow: true, parts: Vec::new() }
+        Self { flow: true, parts: Vec::new(), fpspin: false }
     }
 }
 
@@ -219,7 +228,20 @@ impl KeySpec {
         if parts.iter().any(|part| part.base == Base::Kind || part.offset > MAX_OFFSET) {
             return Err(KeyError::Outside);
         }
-        if needed > room { Err(KeyError::TooLong { needed, room }) } else { Ok(Self { flow, parts }) }
+        if needed > room { Err(KeyError::TooLong { needed, room }) } else { Ok(Self { flow, parts, fpspin: false }) }
+    }
+
+    /// The message's number as FPsPIN has it, a byte: [`fpspin::message_queue`].
+    #[must_use]
+    pub const fn fpspin() -> Self {
+        Self { flow: false, parts: Vec::new(), fpspin: true }
+    }
+
+    /// Whether it is [`KeySpec::fpspin`].
+    #[must_use]
+    #[inline]
+    pub const fn is_fpspin(&self) -> bool {
+        self.fpspin
     }
 
     /// Whether the flow is part of the key.
@@ -267,6 +289,9 @@ impl KeySpec {
         let mut key = Builder { bytes: [0; CAPACITY + 1] };
         if self.flow {
             push_flow(&mut key, frame, headers);
+        }
+        if self.fpspin {
+            key.push([fpspin::message_queue(frame)]);
         }
         for part in &self.parts {
             key.push_range(part.bytes(frame, headers));

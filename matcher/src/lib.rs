@@ -52,11 +52,11 @@
 //!
 //! # Message keys as text
 //! ```text
-//! key   := part { ("+" | ",") part }
+//! key   := part { ("+" | ",") part } | "fpspin"
 //! part  := "flow"                                once and first; see [`key`] for what a flow is
 //!        | base "[" OFFSET ":" LENGTH "]"
 //! ```
-//! Beside `flow` there is room for one range of four bytes, without it for 47 bytes, each range counting one more
+//! `fpspin` is what FPsPIN makes of bytes 44 to 47 of the frame: see [`fpspin::message_queue`]. Beside `flow` there is room for one range of four bytes, without it for 47 bytes, each range counting one more
 //! than its length.
 #![forbid(unsafe_code)]
 

@@ -17,11 +17,11 @@
 //! A context lives as long as its [`Client`], unless installed as persistent.
 #![forbid(unsafe_code)]
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-pub use spin_abi::control::{Abi, Capabilities, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
+pub use spin_abi::control::{Abi, Area, Areas, Capabilities, Compat, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
 pub use spin_abi::control::{Checks, Engine, Full, Isolation, Placement, RunInfo};
 pub use spin_abi::control::{ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, SourceLine, Stats, ThreadInfo};
 use spin_abi::control::{Reply, Request};
@@ -75,12 +75,20 @@ pub struct Context {
     pub id: u32,
     /// Its host memory, when some was asked for. Handlers name it by the address it has in this process.
     pub host: Option<Region>,
+    /// Where in NIC memory its handlers and handler memory are.
+    pub areas: Areas,
 }
 
 /// A connection to spind.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
 }
 
 impl Client {
@@ -100,12 +108,12 @@ impl Client {
     /// [`Error::Refused`] with spind's reason when image, rules or sizes are not acceptable.
     pub fn install(&mut self, install: &Install, image: &[u8]) -> Result<Context, Error> {
         let (reply, _, fd) = self.call(&Request::Install(install.clone()), image)?;
-        let Reply::Installed { context, host_mem, .. } = reply else { return Err(unexpected(&reply)) };
+        let Reply::Installed { context, host_mem, areas, .. } = reply else { return Err(unexpected(&reply)) };
         let host = match fd {
             Some(fd) if !install.persistent => Some(self.map_host(context, fd, host_mem)?),
             _ => None,
         };
-        Ok(Context { id: context, host })
+        Ok(Context { id: context, host, areas })
     }
 
     /// Maps a context's host memory and tells spind at which address, since handlers name it by that.
@@ -136,6 +144,41 @@ impl Client {
             (Reply::Events { len }, _, Some(fd)) => Ok(Events::new(Region::from_fd(fd, len)?)),
             (other, ..) => Err(unexpected(&other)),
         }
+    }
+
+    /// Reads NIC memory of a context that this client installed, by the address handlers know: what its image brings, handler
+    /// memory, scratchpads.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when some of these bytes are not the context's, or it was not installed by this client.
+    pub fn read_memory(&mut self, context: u32, address: u32, to: &mut [u8]) -> Result<(), Error> {
+        let len = u32::try_from(to.len()).unwrap_or(u32::MAX);
+        match self.call(&Request::ReadMemory { context, address, len }, &[])? {
+            (Reply::Ok, bytes, _) if bytes.len() == to.len() => {
+                to.copy_from_slice(&bytes);
+                Ok(())
+            }
+            (other, ..) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Writes such memory. Aligned doublewords are written as a whole, in order of their address.
+    ///
+    /// # Errors
+    /// As [`Client::read_memory`], and when handlers may not write it; nothing is written then.
+    pub fn write_memory(&mut self, context: u32, address: u32, from: &[u8]) -> Result<(), Error> {
+        match self.call(&Request::WriteMemory { context, address }, from)?.0 {
+            Reply::Ok => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has a context take other packets than before: see [`Install::rules`] and [`Install::eom`].
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with spind's reason; nothing has changed then.
+    pub fn set_rules(&mut self, context: u32, rules: Vec<String>, eom: Option<String>) -> Result<(), Error> {
+        self.expect_ok(&Request::SetRules { context, rules, eom })
     }
 
     /// Removes a context.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use libspin::{Abi, Checks, Full, Isolation, Placement};
+use libspin::{Abi, Checks, Compat, Full, Isolation, Placement};
 
 /// Install, list, watch and remove sPIN execution contexts of a running spind.
 #[derive(Debug, Parser)]
@@ -89,7 +89,7 @@ pub struct InstallArgs {
     #[arg(long)]
     pub eom: Option<String>,
     /// What names a message: 'flow' (the default), or byte ranges such as 'flow + payload[2:4]'.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "compat")]
     pub key: Option<String>,
     /// Name to list it by; the image's file name unless given.
     #[arg(long)]
@@ -120,6 +120,10 @@ pub struct InstallArgs {
     /// Whose handlers they are: 'wire' (spin.h), 'pspin' (packets without the Ethernet header, fields little-endian) or 'fpspin'.
     #[arg(long, value_name = "wire|pspin|fpspin", default_value_t)]
     pub abi: Abi,
+    /// Whose rules of messages hold: 'fpspin' names them as that machine does, by four bits of their id, in which ids of different
+    /// senders collide; 'none' leaves that to --key.
+    #[arg(long, value_name = "none|fpspin", default_value_t)]
+    pub compat: Compat,
     /// How exactly handlers are kept to their memory: 'page', at no cost, or 'exact', to the byte.
     #[arg(long, value_name = "page|exact", default_value_t)]
     pub checks: Checks,
@@ -167,11 +171,21 @@ fn size_u32(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::{Args, size, size_u32};
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     #[test]
     fn command_line_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_key_is_one_s_own_or_that_of_another_machine() {
+        let install = |more: &str| {
+            let words = format!("spinctl install handler.elf --rule any {more}");
+            Args::try_parse_from(words.split(' '))
+        };
+        assert!(install("--compat fpspin").is_ok() && install("--key flow").is_ok());
+        assert!(install("--compat fpspin --key flow").is_err());
     }
 
     #[test]

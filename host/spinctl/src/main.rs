@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use args::{Args, Command, InstallArgs};
 use clap::Parser;
-use libspin::{Client, Events, Install, MAX_BLOB};
+use libspin::{Client, Compat, Events, Install, MAX_BLOB};
 
 /// What went wrong, for people.
 #[derive(Debug, thiserror::Error)]
@@ -132,7 +132,7 @@ fn request(args: &InstallArgs) -> Install {
         name: args.name.clone().or(stem).unwrap_or_default(),
         rules: args.rule.clone(),
         eom: args.eom.clone(),
-        key: args.key.clone(),
+        key: args.key.clone().or_else(|| (args.compat == Compat::Fpspin).then(|| Compat::Fpspin.to_string())),
         host_mem: args.host_mem,
         handler_mem: args.handler_mem,
         scratchpad: args.scratchpad,

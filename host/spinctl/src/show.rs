@@ -80,6 +80,7 @@ pub fn capabilities(out: &mut impl Write, all: &Capabilities, json: bool) -> io:
         ("checks", all.checks.join(", ")),
         ("isolation", all.isolation.join(", ")),
         ("placement", all.placement.join(", ")),
+        ("messages as of", all.compat.to_string()),
     ];
     rows.iter().try_for_each(|(name, value)| writeln!(out, "{name:<22} {value}"))?;
     guarantees(out, &all.guarantees)

@@ -1,4 +1,4 @@
-//! Message keys as text: `flow`, `flow + payload[2:4]`, `ip[12:8], payload[0:4]`.
+//! Message keys as text: `flow`, `flow + payload[2:4]`, `ip[12:8], payload[0:4]`, `fpspin`.
 
 use core::fmt;
 use core::str::FromStr;
@@ -14,6 +14,9 @@ impl FromStr for KeySpec {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut cursor = Cursor::new(text);
         let start = cursor;
+        if cursor.eat_name("fpspin") {
+            return if cursor.at_end() { Ok(Self::fpspin()) } else { Err(cursor.expected("the end")) };
+        }
         let (mut flow, mut parts) = (false, Vec::new());
         loop {
             if !flow && parts.is_empty() && cursor.eat_name("flow") {
@@ -45,6 +48,9 @@ fn bytes(cursor: &mut Cursor<'_>) -> Result<KeyBytes, ParseError> {
 
 impl fmt::Display for KeySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_fpspin() {
+            return f.write_str("fpspin");
+        }
         let separator = if self.flow() { " + " } else { ", " };
         let flow = self.flow().then(|| "flow".to_owned());
         let parts = flow.into_iter().chain(self.parts().iter().map(ToString::to_string));

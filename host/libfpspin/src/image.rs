@@ -1,0 +1,106 @@
+//! What the host side looks up in a handler image.
+
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
+use std::path::Path;
+
+use libspin::MAX_BLOB;
+use object::elf::{FileHeader32, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader, SymbolTable};
+use object::{Endianness, elf};
+use spin_abi::map::{L2_BASE, Machine, PAGE};
+
+/// Symbol of what host programs read and write in NIC memory.
+const HOST_DATA: &str = "__host_data";
+
+/// What makes one of several images from the same file.
+type Mark = [u8; 8];
+/// Longest image.
+const LONGEST: u64 = (MAX_BLOB - size_of::<Mark>()) as u64;
+
+/// Why an image is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// It cannot be read.
+    #[error("cannot read it: {0}")]
+    Read(#[from] std::io::Error),
+    /// Longer than spind takes.
+    #[error("it is longer than {LONGEST} bytes")]
+    TooLong,
+    /// Not a handler image.
+    #[error("it is no handler image: {0}")]
+    Elf(#[from] object::Error),
+}
+
+/// An image's file and what was found in it.
+#[derive(Debug)]
+pub struct Image {
+    /// The file.
+    pub bytes: Vec<u8>,
+    /// Address of `__host_data`: where L2 begins if the image does not say.
+    pub host_data: u32,
+    /// Handler memory that the image leaves, of the machine's.
+    pub handler_mem_left: u32,
+}
+
+impl Image {
+    /// Reads the image at `path`, and marks it so that it shares nothing with others that spind has of the same file: flags and counters
+    /// in its data are its own.
+    ///
+    /// # Errors
+    /// See [`ImageError`].
+    pub fn read(path: &Path) -> Result<Self, ImageError> {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > LONGEST {
+            return Err(ImageError::TooLong);
+        }
+        let mut image = Self::of(bytes)?;
+        // Behind an ELF file's end nothing is looked at, but it makes another file of it.
+        let mark: Mark = RandomState::new().hash_one(std::process::id()).to_le_bytes();
+        image.bytes.extend_from_slice(&mark);
+        Ok(image)
+    }
+
+    fn of(bytes: Vec<u8>) -> Result<Self, ImageError> {
+        let header = FileHeader32::<Endianness>::parse(&*bytes)?;
+        let endian = header.endian()?;
+        let sections = header.sections(endian, &*bytes)?;
+        let symbols = sections.symbols(endian, &*bytes, elf::SHT_SYMTAB)?;
+        let host_data = find(endian, &symbols, HOST_DATA).unwrap_or(L2_BASE);
+        let Machine { handler_mem_base: base, handler_mem_size: size, .. } = Machine::FPSPIN;
+        let ends = header.program_headers(endian, &*bytes)?.iter().filter_map(|segment| {
+            let (address, len) = (segment.p_vaddr(endian), segment.p_memsz(endian));
+            let here = segment.p_type(endian) == PT_LOAD && address.wrapping_sub(base) < size;
+            here.then(|| address.saturating_add(len))
+        });
+        let used = ends.max().map_or(0, |end| end - base).next_multiple_of(PAGE);
+        Ok(Self { host_data, handler_mem_left: size.saturating_sub(used), bytes })
+    }
+}
+
+/// The value of a symbol.
+fn find(endian: Endianness, symbols: &SymbolTable<'_, FileHeader32<Endianness>>, name: &str) -> Option<u32> {
+    let strings = symbols.strings();
+    let named = |symbol: &&elf::Sym32<Endianness>| {
+        use object::read::elf::Sym;
+        symbol.name(endian, strings).is_ok_and(|found| found == name.as_bytes())
+    };
+    symbols.iter().find(named).map(|symbol| symbol.st_value.get(endian))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Image, ImageError};
+    use std::path::Path;
+
+    #[test]
+    fn what_is_no_image_is_refused() {
+        for bytes in [&b""[..], b"#!/bin/sh", &[0x7f; 200], b"\x7fELF\x01\x01\x01"] {
+            assert!(matches!(Image::of(bytes.to_vec()), Err(ImageError::Elf(_))), "{bytes:?}");
+        }
+        assert!(matches!(Image::read(Path::new("/nowhere")), Err(ImageError::Read(_))));
+        assert!(matches!(Image::read(Path::new("/dev/zero")), Err(ImageError::TooLong)));
+    }
+}

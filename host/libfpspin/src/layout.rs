@@ -1,0 +1,195 @@
+//! Structures and constants of `fpspin.h`, as C lays them out.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::mem::{offset_of, size_of};
+
+use crate::slmp;
+
+/// HPUs of the machine.
+pub const NUM_HPUS: usize = 16;
+/// Bytes of a page of host memory; each HPU has one.
+pub const PAGE_SIZE: usize = 4096;
+/// Pages that are enough for those.
+pub const HOSTDMA_PAGES_DEFAULT: usize = 16;
+/// Where in its page an HPU's payload begins.
+pub const DMA_ALIGN: usize = 64;
+/// Counters of an image.
+pub const NUM_COUNTERS: usize = 16;
+/// Rulesets of a context.
+pub const NUM_RULESETS: usize = 4;
+
+/// `FPSPIN_MODE_AND`.
+pub const MODE_AND: c_uint = 0;
+/// `FPSPIN_MODE_OR`.
+pub const MODE_OR: c_uint = 1;
+
+/// `struct fpspin_rule`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Rule {
+    /// Index of the word in the frame.
+    pub idx: c_int,
+    /// Bits looked at.
+    pub mask: u32,
+    /// Least masked value that holds.
+    pub start: u32,
+    /// Greatest masked value that holds.
+    pub end: u32,
+}
+
+/// `fpspin_ruleset_t`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Ruleset {
+    /// Rules 0 to 2 match, rule 3 ends the message.
+    pub r: [Rule; 4],
+    /// [`MODE_AND`] or [`MODE_OR`].
+    pub mode: c_uint,
+}
+
+/// `fpspin_flag_t`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, packed)]
+pub struct Flag {
+    /// Names the request.
+    pub dma_id: u8,
+    /// Bytes of payload.
+    pub len: u32,
+    /// The HPU.
+    pub hpu_id: u16,
+}
+
+impl Flag {
+    /// The doubleword that has it in its lower bytes.
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        let Self { dma_id, len, hpu_id } = self;
+        dma_id as u64 | (len as u64) << 8 | (hpu_id as u64) << 40
+    }
+
+    /// What is in a doubleword's lower bytes.
+    #[must_use]
+    pub const fn of(word: u64) -> Self {
+        Self { dma_id: word as u8, len: (word >> 8) as u32, hpu_id: (word >> 40) as u16 }
+    }
+}
+
+/// `fpspin_counter_t`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Counter {
+    /// Of all values counted.
+    pub sum: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl Counter {
+    /// The average, 0 of nothing.
+    #[must_use]
+    pub fn average(self) -> f64 {
+        if self.count == 0 { 0.0 } else { f64::from(self.sum) / f64::from(self.count) }
+    }
+}
+
+/// `struct host_data`.
+#[repr(C)]
+pub struct HostData {
+    /// By HPU: the answer to its latest request.
+    pub flag: [u64; NUM_HPUS],
+    /// What handlers count.
+    pub counters: [Counter; NUM_COUNTERS],
+}
+
+/// `struct mem_area`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct MemArea {
+    /// First byte in NIC memory.
+    pub addr: u32,
+    /// Bytes.
+    pub size: u32,
+}
+
+/// `fpspin_ctx_t`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Ctx {
+    /// As the program calls it.
+    pub ctx_id: c_int,
+    /// The connection to spind.
+    pub fd: c_int,
+    /// Host memory.
+    pub cpu_addr: *mut c_void,
+    /// Its bytes.
+    pub mmap_len: usize,
+    /// By HPU: id of the request that was taken last.
+    pub dma_idx: [u8; NUM_HPUS],
+    /// Address of `__host_data` in NIC memory; as a C pointer, `pspin_host_data`.
+    pub host_data_ptr: u64,
+    /// Header handler.
+    pub hh: MemArea,
+    /// Payload handler.
+    pub ph: MemArea,
+    /// Completion handler.
+    pub th: MemArea,
+    /// Handler memory.
+    pub handler_mem: MemArea,
+    /// The program's.
+    pub app_data: *mut c_void,
+}
+
+/// `slmp_sock_t`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SlmpSock {
+    /// More than one thread sends.
+    pub parallel: bool,
+    /// Packets that may wait for their acknowledgement.
+    pub wnd_sz: c_int,
+    /// What lengths of payloads are multiples of.
+    pub align: c_int,
+    /// Microseconds between packets.
+    pub fc_us: c_int,
+    /// Threads that send.
+    pub num_threads: c_int,
+}
+
+const _: () = {
+    assert!(NUM_HPUS == 16 && PAGE_SIZE == 4096 && HOSTDMA_PAGES_DEFAULT == 16 && DMA_ALIGN == 64);
+    assert!(NUM_COUNTERS == 16 && NUM_RULESETS == 4 && MODE_AND == 0 && MODE_OR == 1);
+    assert!(slmp::PORT == 9330 && slmp::MAX_PAYLOAD == 1462);
+    assert!(slmp::EOM == 0x8000 && slmp::SYN == 0x4000 && slmp::ACK == 0x2000);
+    assert!(size_of::<Rule>() == 16 && offset_of!(Rule, mask) == 4 && offset_of!(Rule, start) == 8);
+    assert!(offset_of!(Rule, idx) == 0 && offset_of!(Rule, end) == 12);
+    assert!(size_of::<Ruleset>() == 68 && offset_of!(Ruleset, r) == 0 && offset_of!(Ruleset, mode) == 64);
+    assert!(size_of::<Flag>() == 7 && offset_of!(Flag, len) == 1 && offset_of!(Flag, hpu_id) == 5);
+    assert!(size_of::<Counter>() == 8 && offset_of!(Counter, count) == 4);
+    assert!(size_of::<HostData>() == 256 && offset_of!(HostData, counters) == 128);
+    assert!(size_of::<MemArea>() == 8 && offset_of!(MemArea, size) == 4);
+    assert!(size_of::<SlmpSock>() == 20 && offset_of!(SlmpSock, parallel) == 0 && offset_of!(SlmpSock, wnd_sz) == 4);
+    assert!(offset_of!(SlmpSock, align) == 8 && offset_of!(SlmpSock, fc_us) == 12);
+    assert!(offset_of!(SlmpSock, num_threads) == 16);
+    assert!(size_of::<Ctx>() == 88 && offset_of!(Ctx, ctx_id) == 0 && offset_of!(Ctx, fd) == 4);
+    assert!(offset_of!(Ctx, cpu_addr) == 8 && offset_of!(Ctx, mmap_len) == 16 && offset_of!(Ctx, dma_idx) == 24);
+    assert!(offset_of!(Ctx, host_data_ptr) == 40 && offset_of!(Ctx, hh) == 48 && offset_of!(Ctx, ph) == 56);
+    assert!(offset_of!(Ctx, th) == 64 && offset_of!(Ctx, handler_mem) == 72 && offset_of!(Ctx, app_data) == 80);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::{Counter, Flag};
+
+    #[test]
+    fn a_flag_is_seven_bytes_of_a_doubleword() {
+        let flag = Flag { dma_id: 0x11, len: 0x2233_4455, hpu_id: 0x6677 };
+        assert_eq!(flag.word(), 0x0066_7722_3344_5511);
+        assert_eq!(Flag::of(flag.word() | 0xff << 56), flag);
+    }
+
+    #[test]
+    fn the_average_of_nothing_is_nothing() {
+        assert!(Counter { sum: 5, count: 0 }.average().abs() < f64::EPSILON);
+        assert!((Counter { sum: 5, count: 2 }.average() - 2.5).abs() < f64::EPSILON);
+    }
+}

@@ -1,0 +1,40 @@
+//! SLMP's header: flags, message id and offset, in network order.
+
+use super::ACK;
+
+/// Bytes of a header.
+pub const HEADER: usize = 10;
+
+/// What a packet says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub flags: u16,
+    pub message: u32,
+    /// Of its payload in the message.
+    pub offset: u32,
+}
+
+impl Header {
+    pub fn encode(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..2].copy_from_slice(&self.flags.to_be_bytes());
+        bytes[2..6].copy_from_slice(&self.message.to_be_bytes());
+        bytes[6..].copy_from_slice(&self.offset.to_be_bytes());
+        bytes
+    }
+
+    /// `None`: the packet is too short for one.
+    pub fn decode(packet: &[u8]) -> Option<Self> {
+        let &[a, b, c, d, e, f, g, h, i, j] = packet.first_chunk::<HEADER>()?;
+        Some(Self {
+            flags: u16::from_be_bytes([a, b]),
+            message: u32::from_be_bytes([c, d, e, f]),
+            offset: u32::from_be_bytes([g, h, i, j]),
+        })
+    }
+
+    /// Whether it acknowledges a packet of a message.
+    pub const fn acknowledges(&self, message: u32) -> bool {
+        self.flags & ACK != 0 && self.message == message
+    }
+}

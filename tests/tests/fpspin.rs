@@ -1,0 +1,190 @@
+//! libfpspin from C and C++: programs in the shape of FPsPIN's, compiled as their authors would, with handlers in C, on a running
+//! spind.
+
+#[path = "../../nic/tests/common/mod.rs"]
+mod common;
+#[path = "fpspin/compat.rs"]
+mod compat;
+#[path = "fpspin/programs.rs"]
+mod programs;
+#[path = "fpspin/slmp.rs"]
+mod slmp;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Once;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use etherparse::PacketBuilder;
+use libspin::Client;
+use spin_nic::pcap::{Packet, read_all, write_all};
+use spin_tests::{PATIENCE, Spind, binary};
+
+/// The library's folder.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace").join("host/libfpspin")
+}
+
+/// Where the library is, built from its source as it is.
+fn library() -> PathBuf {
+    static BUILD: Once = Once::new();
+    let built = binary("spind").parent().expect("in a folder").to_owned();
+    BUILD.call_once(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(folder()).args(["build", "-p", "libfpspin", "--quiet", "--locked", "--target-dir"]);
+        cargo.arg(built.parent().expect("a profile's folder is in target/"));
+        cargo.args(built.ends_with("release").then_some("--release"));
+        assert!(cargo.status().expect("cargo starts").success(), "the library builds");
+    });
+    built
+}
+
+/// How a program is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Language {
+    C,
+    Cxx,
+}
+
+/// Whether this machine can make programs in a language; says so loudly when not.
+fn compiles(language: Language) -> bool {
+    let compiler = language.compiler();
+    let there = Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !there {
+        eprintln!("SKIPPED: there is no {compiler}");
+    }
+    there
+}
+
+impl Language {
+    const fn compiler(self) -> &'static str {
+        match self {
+            Self::C => "cc",
+            Self::Cxx => "c++",
+        }
+    }
+}
+
+/// Compiles `examples/NAME.c` or `tests/NAME.c` into `to` and links it, as README says, with the shared library or the static one.
+fn compile(name: &str, language: Language, shared: bool, to: &Path) -> PathBuf {
+    let library = library();
+    let places = ["examples", "tests"].map(|place| folder().join(place).join(name).with_extension("c"));
+    let source = places.iter().find(|path| path.is_file()).expect("there is such a program");
+    let program = to.join(name);
+    let mut command = Command::new(language.compiler());
+    command.args(match language {
+        Language::C => ["-x", "c", "-std=c11"],
+        Language::Cxx => ["-x", "c++", "-std=c++17"],
+    });
+    command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-I"]).arg(folder().join("include"));
+    command.arg(source).args(["-x", "none", "-o"]).arg(&program);
+    if shared {
+        command.arg("-L").arg(&library).arg("-lfpspin").arg(format!("-Wl,-rpath,{}", library.display()));
+    } else {
+        command.arg(library.join("libfpspin.a")).args(["-lpthread", "-ldl", "-lm"]);
+    }
+    let output = command.output().expect("the compiler starts");
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// Compiles handlers beside the programs.
+fn handlers(name: &str, to: &Path) -> PathBuf {
+    let places = ["examples", "tests"].map(|place| folder().join(place).join(name).with_extension("c"));
+    let source = places.iter().find(|path| path.is_file()).expect("there are such handlers");
+    let image = to.join(name).with_extension("elf");
+    let bytes = spin_handlers::try_build(&[source], &["--abi", "fpspin", "-Werror"]).expect("they compile");
+    std::fs::write(&image, bytes).expect("a temporary folder takes files");
+    image
+}
+
+/// A program that runs; killed when dropped.
+struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
+        let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().expect("piped")));
+        Self { child, input, output }
+    }
+
+    /// The next line that it prints.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("text");
+        line.trim_end().to_owned()
+    }
+
+    /// Has it go on.
+    fn go_on(&mut self) {
+        self.input.as_mut().expect("piped").write_all(b"\n").expect("it reads");
+    }
+
+    /// Waits for its end, and returns what else it printed.
+    fn end(mut self, patience: Duration) -> (ExitStatus, String) {
+        let deadline = Instant::now() + patience;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the program did not end");
+            thread::sleep(Duration::from_millis(5));
+        };
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("text");
+        (status, rest)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A spind that serves the loopback NIC as FPsPIN, with time for programs to answer handlers.
+fn spind(folder: &Path, options: &[&str]) -> Spind {
+    let config = configuration(folder);
+    Spind::start(&[&["--nic", "loopback", "--config", &config], options].concat())
+}
+
+/// A configuration file of FPsPIN's machine. Handlers that wait for programs take part of their time for it, and programs may be kept
+/// off their core.
+fn configuration(folder: &Path) -> String {
+    let path = folder.join("spind.toml");
+    std::fs::write(&path, "preset = 'fpspin'\n[limits]\nwatchdog_us = 60_000_000\n").expect("written");
+    path.to_str().expect("temporary paths are UTF-8").to_owned()
+}
+
+/// A UDP datagram from 10.0.0.`host`.
+fn udp(host: u8, ports: [u16; 2], payload: &[u8]) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, host], [2, 0, 0, 0, 0, 0xaa]);
+    let builder = builder.ipv4([10, 0, 0, host], [10, 0, 0, 0xaa], 64).udp(ports[0], ports[1]);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, payload).expect("a vector takes all");
+    frame
+}
+
+/// What handlers send when these frames arrive.
+fn exchange(client: &mut Client, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let packets: Vec<_> = frames.iter().map(|frame| Packet::whole(0, frame.clone())).collect();
+    let sent = client.replay(&write_all(&packets)).expect("loopback replays");
+    read_all(&sent).expect("spind writes captures").into_iter().map(|packet| packet.data).collect()
+}
+
+/// Waits until no context is there any more.
+fn all_gone(client: &mut Client) {
+    let deadline = Instant::now() + PATIENCE;
+    while !client.contexts().expect("a list").is_empty() {
+        assert!(Instant::now() < deadline, "contexts go with their programs");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
