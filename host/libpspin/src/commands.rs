@@ -81,7 +81,11 @@ impl<'h, H: Host> Unit<'h, H> {
                 view.copy_in(nic, &bytes).ok_or(Status::BadNicAddress)?;
                 Ok(work)
             }
-            Command::HostDirect { host, data } => self.write(host, &mut data.as_slice().to_vec()),
+            Command::HostDirect { host, data } => {
+                let mut bytes = data.as_slice().to_vec();
+                self.within_budget(bytes.len())?;
+                self.write(host, &mut bytes)
+            }
         }
     }
 
@@ -92,14 +96,14 @@ impl<'h, H: Host> Unit<'h, H> {
     }
 
     fn within_budget(&self, length: usize) -> Result<usize, Status> {
-        if length <= MOST_BYTES - self.bytes { Ok(length) } else { Err(Status::NoBuffer) }
+        if length <= MOST_BYTES.saturating_sub(self.bytes) { Ok(length) } else { Err(Status::NoBuffer) }
     }
 
     fn send(&mut self, source: Source, length: usize, view: &View<'_>) -> Result<Work, Status> {
         if length == 0 {
             return Err(Status::BadLength);
         }
-        if length > MOST_STAGED - (*self.staged).min(MOST_STAGED) {
+        if length > MOST_STAGED.saturating_sub(*self.staged) {
             return Err(Status::NoBuffer);
         }
         let (bytes, read) = match source {

@@ -5,6 +5,8 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -22,6 +24,10 @@ use crate::trace::{self, TraceError};
 
 /// The environment variable that names the image of programs that never do.
 pub const IMAGE_VARIABLE: &str = "PSPIN_IMAGE";
+/// Bytes of the longest image that is read: the machine's memories have less.
+const MOST_IMAGE: u64 = 64 << 20;
+/// Bytes of the longest files of a trace.
+const MOST_TRACE: u64 = 2 << 30;
 /// Contexts that there may be.
 const MOST_CONTEXTS: usize = 4096;
 
@@ -72,7 +78,7 @@ pub enum Error {
         /// Which.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A trace that is none.
     #[error("{}: {source}", path.display())]
@@ -126,6 +132,13 @@ fn with_parts<R>(act: impl FnOnce(&mut Parts) -> R) -> R {
     act(parts.get_or_insert_default())
 }
 
+/// The bytes of a file that has at most so many.
+fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
+}
+
 /// The simulation, for one run.
 fn simulation() -> Result<MutexGuard<'static, Option<Simulation>>, Error> {
     match SIMULATION.try_lock() {
@@ -161,7 +174,7 @@ impl Parts {
     /// Loads an image, unless it is there already.
     fn load(&mut self, path: &Path) -> Result<Arc<Loaded>, Error> {
         let failed = |source| Error::Image { path: path.to_owned(), source };
-        let file = std::fs::read(path).map_err(|error| failed(error.into()))?;
+        let file = read(path, MOST_IMAGE).map_err(|error| failed(error.into()))?;
         match &self.image {
             Some(image) if image.is(&file) => return Ok(image.clone()),
             Some(_) => return Err(failed(ImageError::Another)),
@@ -312,7 +325,7 @@ pub fn packet_eos() -> Result<(), Error> {
 pub fn packet_trace_read(packets: &Path, data: &Path) -> Result<(), Error> {
     with_parts(|parts| {
         parts.check_open()?;
-        let read = |path: &Path| std::fs::read(path).map_err(|source| Error::File { path: path.to_owned(), source });
+        let read = |path: &Path| read(path, MOST_TRACE).map_err(|source| Error::File { path: path.to_owned(), source });
         let (text, bytes) = (read(packets)?, read(data)?);
         let in_trace = |source| Error::Trace { path: packets.to_owned(), source };
         let lines = trace::parse(&text).map_err(in_trace)?;

@@ -11,7 +11,8 @@ pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where the library is, built from the sources as they are.
+/// Where the library is, built from the sources as they are. All of the workspace's are, for then what they have in common is built
+/// once for all tests.
 fn library_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -19,7 +20,7 @@ fn library_folder() -> &'static Path {
         // target/<profile>/deps/<test>
         let profile = test.ancestors().nth(2).expect("tests lie two folders below their profile's");
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(folder()).args(["build", "-p", "libpspin", "--lib", "--quiet", "--locked", "--target-dir"]);
+        cargo.current_dir(folder()).args(["build", "--workspace", "--lib", "--quiet", "--locked", "--target-dir"]);
         cargo.arg(profile.parent().expect("a profile's folder is in target/"));
         cargo.args(profile.ends_with("release").then_some("--release"));
         assert!(cargo.status().expect("cargo starts").success(), "the library builds");

@@ -123,6 +123,25 @@ fn a_trace_says_sources_sizes_gaps_messages_and_ends() {
     }
 }
 
+/// While its home cluster is full, a message's tasks run on the others; they are told which one is its home.
+#[test]
+fn tasks_overflow_to_other_clusters() {
+    let workshop = Workshop::new();
+    let program = workshop.program("examples/generic_driver.c", Link::Shared);
+    let image = workshop.handlers("clang");
+    let image = image.to_str().expect("UTF-8");
+    let ran = workshop.run(&program, &["-m", "1", "-p", "100", "-s", "64", "-d", "0", image, "home_ph"]);
+    assert!(ran.success, "{ran:?}");
+    let lines: Vec<&str> = ran.out.lines().filter(|line| line.ends_with("] home 0")).collect();
+    assert_eq!(lines.len(), 100);
+    assert_eq!(lines[..2], ["[0.0] home 0", "[0.1] home 0"], "the home cluster's idle HPUs, in order");
+    for cluster in 0..4 {
+        for hpu in 0..8 {
+            assert!(lines.contains(&&*format!("[{cluster}.{hpu}] home 0")), "cluster {cluster}, HPU {hpu}");
+        }
+    }
+}
+
 /// Packets that come faster than handlers take them wait, and are all handled.
 #[test]
 fn more_packets_than_there_is_room_for_are_held_back() {

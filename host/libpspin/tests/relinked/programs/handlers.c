@@ -87,6 +87,8 @@ __handler__ void halves_ph(handler_args_t *args) {
     spin_send_packet(packet + half, half, &handles[1]);
 }
 
+__handler__ void home_ph(handler_args_t *args) { printf("home %u\n", (unsigned)args->task->home_cluster_id); }
+
 __handler__ void print_ph(handler_args_t *args) { printf("flow %u\n", (unsigned)args->task->flow_id); }
 
 /* Takes longer than packets take to come. */
