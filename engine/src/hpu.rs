@@ -142,6 +142,12 @@ impl Hpu {
         self.station.slot.hart().retired()
     }
 
+    /// Where the task waits that waits here.
+    #[must_use]
+    pub const fn pc(&self) -> u32 {
+        self.station.slot.hart().pc
+    }
+
     /// Whether a task touched a device where its translation expected memory.
     #[must_use]
     pub fn device_touched(&self) -> bool {

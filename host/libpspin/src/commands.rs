@@ -27,6 +27,13 @@ pub enum Work {
     Read(usize),
 }
 
+/// What a task has issued so far: it counts against what it may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    commands: usize,
+    bytes: usize,
+}
+
 /// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issued {
@@ -45,22 +52,22 @@ pub struct Unit<'h, H> {
     staged: &'h mut usize,
     /// In the order of issue.
     issued: Vec<Issued>,
-    bytes: usize,
+    spent: Spent,
     /// Cycles of copies within NIC memory.
     copying: u64,
     charge: u64,
 }
 
 impl<'h, H: Host> Unit<'h, H> {
-    /// Of a task that begins.
-    pub const fn new(host: &'h mut H, totals: &'h mut Totals, staged: &'h mut usize) -> Self {
-        Self { host, totals, staged, issued: Vec::new(), bytes: 0, copying: 0, charge: 0 }
+    /// Of a task that has `spent` so much before it was left.
+    pub const fn new(host: &'h mut H, totals: &'h mut Totals, staged: &'h mut usize, spent: Spent) -> Self {
+        Self { host, totals, staged, issued: Vec::new(), spent, copying: 0, charge: 0 }
     }
 
-    /// What was issued, and the cycles of copies within NIC memory.
+    /// What was issued, what is spent with that, and the cycles of copies within NIC memory.
     #[must_use]
-    pub fn finish(self) -> (Vec<Issued>, u64) {
-        (self.issued, self.copying)
+    pub fn finish(self) -> (Vec<Issued>, Spent, u64) {
+        (self.issued, self.spent, self.copying)
     }
 
     fn carry_out(&mut self, command: Command, view: &mut View<'_>) -> Result<Work, Status> {
@@ -96,7 +103,7 @@ impl<'h, H: Host> Unit<'h, H> {
     }
 
     fn within_budget(&self, length: usize) -> Result<usize, Status> {
-        if length <= MOST_BYTES.saturating_sub(self.bytes) { Ok(length) } else { Err(Status::NoBuffer) }
+        if length <= MOST_BYTES.saturating_sub(self.spent.bytes) { Ok(length) } else { Err(Status::NoBuffer) }
     }
 
     fn send(&mut self, source: Source, length: usize, view: &View<'_>) -> Result<Work, Status> {
@@ -157,14 +164,15 @@ fn check_host(address: u64, len: usize) -> Result<(), Status> {
 
 impl<H: Host> CommandUnit for Unit<'_, H> {
     fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status {
-        if self.issued.len() == MOST_COMMANDS {
+        if self.spent.commands == MOST_COMMANDS {
             return self.refuse(Status::NoBuffer);
         }
         match self.carry_out(command, view) {
             Ok(work) => {
                 let (Work::Send(_, bytes) | Work::Write(bytes) | Work::Read(bytes)) = work;
                 let sent = if let Work::Send(sent, _) = &work { sent.len() } else { 0 };
-                self.bytes += bytes.max(sent);
+                self.spent.bytes += bytes.max(sent);
+                self.spent.commands += 1;
                 self.issued.push(Issued { handle, work, waited: false });
                 Status::Done
             }

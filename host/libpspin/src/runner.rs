@@ -12,14 +12,14 @@ use spin_engine::memory::HpuId;
 use spin_engine::mpq::Stage;
 
 use crate::MACHINE;
-use crate::commands::{Issued, Unit};
+use crate::commands::{Issued, Spent, Unit};
 use crate::ec::Context;
 use crate::host::Host;
 use crate::image::CHECKS;
 use crate::statistics::Totals;
 
 /// Cycles after which a handler is ended: 10 ms of virtual time.
-const LONGEST: u64 = 10_000_000;
+pub const LONGEST: u64 = 10_000_000;
 
 /// What runs a context.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub struct Run<'p> {
     pub packet: &'p mut [u8],
     /// Bytes of that in L1.
     pub l1_len: usize,
+    /// What it has issued before it was left.
+    pub spent: Spent,
 }
 
 /// What became of a task.
@@ -52,10 +54,23 @@ pub struct Ran {
     pub cycles: u64,
     /// Commands that it issued.
     pub issued: Vec<Issued>,
+    /// What it has issued in all.
+    pub spent: Spent,
     /// Lines that it printed.
     pub printed: Vec<Box<[u8]>>,
-    /// Why it was ended.
-    pub fault: Option<Fault>,
+    /// How it ended, if it has.
+    pub end: RunEnd,
+}
+
+/// How far a task has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// To its end.
+    Ended,
+    /// To where it may be waiting for others: its HPU is to go on with it later.
+    Waits,
+    /// It was ended.
+    Fault(Fault),
 }
 
 impl Runner {
@@ -69,7 +84,8 @@ impl Runner {
         Self { context, translation, hpus }
     }
 
-    /// Runs a task to its end; `None` when the context has no handler for it.
+    /// Runs a task to its end, or to where it may wait; or goes on with the one that waits on the HPU. `None` when the context has no
+    /// handler for it.
     ///
     /// # Errors
     /// There is no memory for the HPU.
@@ -83,7 +99,7 @@ impl Runner {
         staged: &mut usize,
     ) -> Result<Option<Ran>, SpaceError> {
         let Some(handler) = self.context.handler(run.stage) else { return Ok(None) };
-        let slot = &mut self.hpus[(own.cluster * MACHINE.hpus_per_cluster + own.hpu) as usize];
+        let slot = &mut self.hpus[index(own)];
         let hpu = match slot {
             Some(hpu) => hpu,
             None => slot.insert(hpu(&self.context, own)?),
@@ -98,22 +114,28 @@ impl Runner {
             limits: Limits { time: None, instructions: Some(LONGEST) },
             isolation: Isolation::Context,
         };
-        let mut unit = Unit::new(host, totals, staged);
+        let mut unit = Unit::new(host, totals, staged, run.spent);
         let mut printed = Vec::new();
         let before = hpu.retired();
         let ended = hpu.run(executor, job, run.packet, &mut unit, &mut |line| printed.push(line.into()));
-        let (issued, copying) = unit.finish();
-        let fault = match ended.exit {
-            Exit::Returned | Exit::Finished => None,
-            Exit::Fault(fault) => Some(fault),
-            // Only the clock has tasks parked, and there is none.
-            Exit::Parked => {
-                hpu.abandon();
-                Some(Fault { cause: Cause::Watchdog, pc: handler.address, address: 0 })
-            }
+        let (issued, spent, copying) = unit.finish();
+        let end = match ended.exit {
+            Exit::Returned | Exit::Finished => RunEnd::Ended,
+            Exit::Fault(fault) => RunEnd::Fault(fault),
+            Exit::Parked => RunEnd::Waits,
         };
         let cycles = hpu.retired().saturating_sub(before).saturating_add(copying);
-        Ok(Some(Ran { cycles, issued, printed, fault }))
+        Ok(Some(Ran { cycles, issued, spent, printed, end }))
+    }
+
+    /// Gives up the task that waits on an HPU.
+    pub fn abandon(&mut self, own: HpuId) -> Fault {
+        let hpu = self.hpus[index(own)].as_mut();
+        let pc = hpu.map_or(0, |hpu| {
+            hpu.abandon();
+            hpu.pc()
+        });
+        Fault { cause: Cause::Watchdog, pc, address: 0 }
     }
 
     /// A sentence about a handler that was ended.
@@ -125,6 +147,10 @@ impl Runner {
         let (place, line) = (place.unwrap_or_default(), line.unwrap_or_default());
         format!("{} handler of message {msgid} was ended: {fault}{place}{line}", stage.name())
     }
+}
+
+const fn index(own: HpuId) -> usize {
+    (own.cluster * MACHINE.hpus_per_cluster + own.hpu) as usize
 }
 
 fn hpu(context: &Context, own: HpuId) -> Result<Hpu, SpaceError> {

@@ -6,7 +6,8 @@
 //!     Ended: its commands begin ─▶ Idle: the HPU is free ─▶ Feedback: its commands are complete; the packet may be released
 //! ```
 //! A handler runs as a whole when it starts, so what it does to memory is there at once; the time it takes is that of its
-//! instructions. Events of one moment happen in the order in which they were foreseen, so every run is the same.
+//! instructions. Where it reads the same memory again and again it is left (Ended, then Resume in place of Idle and Feedback), for it
+//! may be waiting for others. Events of one moment happen in the order in which they were foreseen, so every run is the same.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,14 +19,14 @@ use spin_engine::memory::HpuId;
 use spin_engine::mpq::{Her, Latch, MpqId, Mpqs, Owned, Stage, Task};
 
 use crate::MACHINE;
-use crate::commands::{Issued, Work};
+use crate::commands::{Issued, Spent, Work};
 use crate::conf::Settings;
 use crate::dispatch::Dispatcher;
 use crate::ec::Context;
 use crate::host::{Access, Host, Times};
 use crate::inbox::{Added, Inbox};
 use crate::links::{Outbound, Pcie};
-use crate::runner::{Ran, Run, Runner};
+use crate::runner::{LONGEST, Ran, Run, RunEnd, Runner};
 use crate::statistics::Totals;
 use crate::time::{CYCLE, Picos, cycles, moved};
 
@@ -64,13 +65,26 @@ struct Packet {
 
 type PacketTask = Task<Binding, Packet>;
 
+/// A task on an HPU.
+#[derive(Debug)]
+struct Running {
+    task: PacketTask,
+    began: Picos,
+    spent: Spent,
+    /// When its commands so far are complete.
+    complete: Picos,
+    /// It is not at its end, but may be waiting for others: cycles until it is looked at again.
+    waits: Option<u64>,
+}
+
 #[derive(Debug)]
 enum Event {
     Arrive,
     Admit,
     Schedule,
     Start(u32),
-    Ended(HpuId, Box<(PacketTask, Vec<Issued>)>),
+    Ended(HpuId, Box<Running>, Vec<Issued>),
+    Resume(HpuId, Box<Running>),
     Idle(HpuId, usize),
     Feedback(Box<PacketTask>),
     Leave(Vec<u8>),
@@ -279,7 +293,8 @@ impl Simulation {
             Event::Admit => self.admit(),
             Event::Schedule => self.schedule(),
             Event::Start(cluster) => self.start(cluster, executor, host),
-            Event::Ended(hpu, ended) => self.ended(hpu, ended.0, ended.1),
+            Event::Ended(hpu, running, issued) => self.ended(hpu, running, issued),
+            Event::Resume(hpu, running) => self.run_task(hpu, running, executor, host),
             Event::Idle(hpu, l1_len) => self.idle(hpu, l1_len),
             Event::Feedback(task) => self.feed_back(*task, host),
             Event::Leave(mut bytes) => {
@@ -376,52 +391,71 @@ impl Simulation {
         let mut started = false;
         while let Some((hpu, task)) = self.dispatcher.start(cluster, self.now) {
             started = true;
-            self.run_task(hpu, task, executor, host);
+            let (began, spent) = (self.now, Spent::default());
+            let running = Box::new(Running { task, began, spent, complete: began, waits: None });
+            self.run_task(hpu, running, executor, host);
         }
         if started && self.blocked.is_some() {
             self.wake_scheduler();
         }
     }
 
-    fn run_task(&mut self, hpu: HpuId, mut task: PacketTask, executor: &Executor, host: &mut impl Host) {
-        let Binding { context, msgid, number } = task.context;
-        let home = home(&task);
+    /// Runs a task that begins, or goes on with one.
+    fn run_task(&mut self, hpu: HpuId, mut running: Box<Running>, executor: &Executor, host: &mut impl Host) {
+        let Running { task, began, spent, waits, .. } = &mut *running;
+        let (Binding { context, msgid, number }, home) = (task.context, home(task));
+        let (stage, about) = (task.stage, About { flow: task.mpq.0, message: number });
         let Packet { bytes, l1_len, .. } = &mut task.packet;
-        let about = About { flow: task.mpq.0, message: number };
-        let run = Run { stage: task.stage, about, home, packet: bytes, l1_len: *l1_len };
-        let Self { contexts, totals, staged, .. } = self;
+        let run = Run { stage, about, home, packet: bytes, l1_len: *l1_len, spent: *spent };
+        let Self { contexts, totals, staged, now, .. } = self;
         let Some(Seen { context, runner }) = contexts.get_mut(context as usize).and_then(Option::as_mut) else {
             unreachable!("a context is known before it has tasks")
         };
         let runner = runner.get_or_insert_with(|| Runner::new(context.clone(), host));
+        let paused = waits.take();
         let (mut issued, mut taken) = (Vec::new(), 0);
         match runner.run(executor, hpu, run, host, totals, staged) {
-            Ok(Some(Ran { cycles, issued: commands, printed, fault })) => {
+            Ok(Some(ran)) => {
+                let Ran { printed, end, .. } = ran;
+                (taken, issued, *spent) = (ran.cycles, ran.issued, ran.spent);
                 printed.iter().for_each(|line| host.print(line));
-                (taken, issued) = (cycles, commands);
+                let overdue = now.saturating_sub(*began) >= cycles(LONGEST);
+                let fault = match end {
+                    RunEnd::Ended => None,
+                    RunEnd::Fault(fault) => Some(fault),
+                    RunEnd::Waits if overdue => Some(runner.abandon(hpu)),
+                    RunEnd::Waits => {
+                        *waits = Some(pause(paused, taken));
+                        None
+                    }
+                };
                 if let Some(fault) = fault {
-                    tell(totals, host, || runner.describe(task.stage, msgid, fault));
+                    tell(totals, host, || runner.describe(stage, msgid, fault));
                 }
             }
             Ok(None) => {}
-            Err(error) => tell(totals, host, || format!("{} handler of message {msgid}: {error}", task.stage.name())),
+            Err(error) => tell(totals, host, || format!("{} handler of message {msgid}: {error}", stage.name())),
         }
         let end = self.now.saturating_add(cycles(taken.max(1)));
-        self.events.add(end, Event::Ended(hpu, Box::new((task, issued))));
+        self.events.add(end, Event::Ended(hpu, running, issued));
     }
 
-    /// A handler has ended: its commands begin. It had its HPU until those were complete that it waited for.
-    fn ended(&mut self, hpu: HpuId, task: PacketTask, issued: Vec<Issued>) {
-        let (mut end, mut complete) = (self.now, self.now);
+    /// A handler has ended, or waits: its commands begin. It had its HPU until those were complete that it waited for.
+    fn ended(&mut self, hpu: HpuId, mut running: Box<Running>, issued: Vec<Issued>) {
+        let mut end = self.now;
         for Issued { work, waited, .. } in issued {
             let done = self.begin(end, work);
-            complete = complete.max(done);
+            running.complete = running.complete.max(done);
             if waited {
                 end = end.max(done);
             }
         }
-        self.events.add(end, Event::Idle(hpu, task.packet.l1_len));
-        self.events.add(complete, Event::Feedback(Box::new(task)));
+        if let Some(pause) = running.waits {
+            return self.events.add(end.saturating_add(cycles(pause)), Event::Resume(hpu, running));
+        }
+        let complete = running.complete.max(end);
+        self.events.add(end, Event::Idle(hpu, running.task.packet.l1_len));
+        self.events.add(complete, Event::Feedback(Box::new(running.task)));
     }
 
     /// Begins a command's work. Returns when it is complete.
@@ -473,6 +507,14 @@ impl Simulation {
             self.admit();
         }
     }
+}
+
+/// Cycles until a task is looked at again that may be waiting, after `taken` cycles since the last `pause`: the longer the less it
+/// does.
+fn pause(last: Option<u64>, taken: u64) -> u64 {
+    const BUSY: u64 = 100;
+    const MOST: u64 = 1000;
+    if taken >= BUSY { 0 } else { last.map_or(0, |last| (2 * last + 1).min(MOST)) }
 }
 
 /// The home cluster of a task's message.

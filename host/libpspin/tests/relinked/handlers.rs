@@ -106,6 +106,43 @@ fn a_handler_that_never_ends_is_ended() {
     assert!(ran.err.contains("in endless_ph+0x"), "{}", ran.err);
 }
 
+/// Handlers that wait for each other all get there; the program lets them go on from its callback.
+#[test]
+fn handlers_wait_for_each_other_and_for_the_program() {
+    let workshop = Workshop::new();
+    let program = workshop.program("tests/relinked/programs/meeting.c", Link::Shared);
+    for compiler in ["clang", "gcc"] {
+        let image = workshop.handlers(compiler);
+        let ran = workshop.run(&program, &[image]);
+        assert!(ran.success && ran.err.is_empty(), "{ran:?}");
+        assert_eq!(ran.out.lines().next(), Some("met 1 told 8 released 8"));
+    }
+}
+
+#[test]
+fn who_waits_in_vain_is_ended() {
+    let ran = ended("locked_ph");
+    assert!(ran.err.contains("message 0 was ended: ran over its time limit"), "{}", ran.err);
+    assert!(ran.err.contains(" in spin_lock_lock+0x") || ran.err.contains(" in locked_ph+0x"), "{}", ran.err);
+}
+
+#[test]
+fn locks_are_locks() {
+    let workshop = Workshop::new();
+    let program = workshop.program("examples/generic_driver.c", Link::Shared);
+    let image = workshop.handlers("clang");
+    let image = image.to_str().expect("UTF-8");
+    let options = ["-m", "1", "-p", "200", "-s", "64", "-d", "0"];
+    let ran = workshop.run(&program, &[&options[..], &[image, "lock_ph"]].concat());
+    assert!(ran.success && ran.err.is_empty(), "{ran:?}");
+    let counts: Vec<u32> = ran.after("host write ").iter().map(|line| last_number(line)).collect();
+    assert_eq!(counts, (0..200).collect::<Vec<_>>());
+}
+
+fn last_number(line: &str) -> u32 {
+    line.rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a number")
+}
+
 /// Nothing is sent without end, however much is asked for.
 #[test]
 fn a_flood_of_commands_is_refused() {

@@ -102,6 +102,34 @@ __handler__ void null_ph(handler_args_t *args) {
     *(volatile uint32_t *)0 = 1;
 }
 
+/* All packets of a message wait for each other, and for the program: the word behind says that they may go on. */
+__handler__ void meet_ph(handler_args_t *args) {
+    volatile uint32_t *words = args->task->handler_mem;
+    amo_add(&words[1], 1);
+    while (words[1] < 8) {}
+    if (amo_add(&words[2], 1) == 7) tell(args->task, 0, 8);
+    while (words[3] == 0) {}
+    tell(args->task, 1, words[3]);
+}
+
+/* Takes a lock that is held. */
+__handler__ void locked_ph(handler_args_t *args) {
+    spin_lock_t *lock = (spin_lock_t *)args->task->handler_mem + 8;
+    *lock = 1;
+    spin_lock_lock(lock);
+}
+
+/* Takes a lock, counts as if it were alone, and gives it back. */
+__handler__ void lock_ph(handler_args_t *args) {
+    spin_lock_t *lock = (spin_lock_t *)args->task->handler_mem + 8;
+    volatile uint32_t *count = (volatile uint32_t *)lock + 1;
+    spin_lock_lock(lock);
+    uint32_t before = *count;
+    *count = before + 1;
+    spin_lock_unlock(lock);
+    tell(args->task, 0, before);
+}
+
 __handler__ void endless_ph(handler_args_t *args) {
     (void)args;
     for (;;) __asm__ volatile("");
