@@ -9,7 +9,7 @@
 //! * [`trace`]: files of packets.
 //! * [`image`], [`memory`]: the program's handlers, and the NIC's memory at its own addresses.
 //! * [`inbox`]: what is added while the simulation runs or rests.
-//! * [`simulation`]: events in virtual time, from a packet's arrival to its feedback.
+//! * [`simulation`]: events in virtual time, from a packet's arrival to its feedback; [`events`]: their order.
 //! * [`runner`]: a context's HPUs; [`commands`]: what handlers ask of NIC and host.
 //! * [`dispatch`], [`links`]: clusters and their room; the network and the host's bus.
 //! * [`host`]: the program, as the simulation sees it.
@@ -21,6 +21,7 @@ pub mod commands;
 pub mod conf;
 pub mod dispatch;
 pub mod ec;
+pub mod events;
 pub mod ffi;
 pub mod host;
 pub mod image;

@@ -9,8 +9,7 @@
 //! instructions. Where it reads the same memory again and again it is left (Ended, then Resume in place of Idle and Feedback), for it
 //! may be waiting for others. Events of one moment happen in the order in which they were foreseen, so every run is the same.
 
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hpu_vm::jit::Executor;
@@ -23,6 +22,7 @@ use crate::commands::{Issued, Spent, Work};
 use crate::conf::Settings;
 use crate::dispatch::Dispatcher;
 use crate::ec::Context;
+use crate::events::Events;
 use crate::host::{Access, Host, Times};
 use crate::inbox::{Added, Inbox};
 use crate::links::{Outbound, Pcie};
@@ -91,56 +91,6 @@ enum Event {
     Accessed(Access, usize),
 }
 
-/// An event and its time; the number says which of one moment's was foreseen first.
-#[derive(Debug)]
-struct Foreseen {
-    at: Picos,
-    number: u64,
-    event: Event,
-}
-
-impl Ord for Foreseen {
-    /// The first to happen is the greatest.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
-    }
-}
-
-impl PartialOrd for Foreseen {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Foreseen {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Foreseen {}
-
-/// What is to come.
-#[derive(Debug, Default)]
-struct Events {
-    heap: BinaryHeap<Foreseen>,
-    number: u64,
-}
-
-impl Events {
-    fn add(&mut self, at: Picos, event: Event) {
-        self.number += 1;
-        self.heap.push(Foreseen { at, number: self.number, event });
-    }
-
-    /// The next event before `end`.
-    fn next(&mut self, end: Picos) -> Option<(Picos, Event)> {
-        // What is never over is no event either, so that the last moment comes too.
-        let next = self.heap.peek().is_some_and(|next| next.at < end || end == Picos::MAX);
-        if next { self.heap.pop().map(|next| (next.at, next.event)) } else { None }
-    }
-}
-
 /// The inbound engine.
 #[derive(Debug, Default)]
 struct Inbound {
@@ -161,7 +111,7 @@ pub struct Simulation {
     now: Picos,
     /// The tick that is next.
     tick: Picos,
-    events: Events,
+    events: Events<Event>,
     inbox: Arc<Inbox>,
     inbound: Inbound,
     mpqs: Mpqs<Binding, Packet>,
@@ -244,7 +194,7 @@ impl Simulation {
         self.now = self.now.max(self.tick);
         self.run_until(end, executor, host);
         self.tick = end;
-        self.eos && self.outstanding == 0 && self.events.heap.is_empty()
+        self.eos && self.outstanding == 0 && self.events.is_empty()
     }
 
     fn run_until(&mut self, end: Picos, executor: &Executor, host: &mut impl Host) {
