@@ -6,7 +6,7 @@ CARGO ?= cargo
 BIN := target/release
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-proofs fuzz-long check-long loom clean
+.PHONY: help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -15,7 +15,7 @@ help: ## list the targets
 deps-build deps-demo deps-test deps-bench: deps-%:
 	@deploy/install-deps.sh $*
 
-build: deps-build ## build spind, spinctl, libfpspin and the tools, optimised
+build: deps-build ## build spind, spinctl, the tools, libfpspin and libpspin, optimised
 	$(CARGO) build --release --locked --workspace --bins --lib
 
 handlers: build ## compile the handlers
@@ -67,7 +67,7 @@ lint: deps-build ## formatting, clippy, dependency licences
 	$(CARGO) clippy --manifest-path handlers/rust/Cargo.toml --target-dir $${CARGO_TARGET_DIR:-target}/spin-handler --locked -- -D warnings
 	.ci/deny
 
-bench: bench-engine bench-handlers bench-watchdog bench-installs ## all figures
+bench: bench-engine bench-handlers bench-watchdog bench-installs bench-pspin ## all figures
 
 bench-engine: build handlers ## the engine in memory: time per packet and stage, latency, shares of tenants
 	for name in empty empty_three spin; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
@@ -85,6 +85,9 @@ bench-watchdog: build ## how late the watchdog ends handlers that never end
 bench-installs: build handlers ## contexts installed and removed a second while two threads are under load, and what others lose
 	for name in empty new_code; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	$(BIN)/spin-bench-installs
+
+bench-pspin: build ## how long a simulation of 10,000 packets through libpspin takes, with loading its image
+	bench/pspin.sh
 
 bench-proofs: deps-bench build handlers ## nothing is allocated, locked, asked of the kernel or of the clock per packet
 	for name in empty empty_three; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done

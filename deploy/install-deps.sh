@@ -29,6 +29,7 @@ fi
 # Handlers in Rust need the sources of `core` too: rust-src.sh fetches them and installs nothing.
 test=(
     "${demo[@]}"
+    "command:c++ g++"
     "command:qemu-riscv32 qemu-user"
     "command:c++ g++"
     "command:riscv64-unknown-elf-gcc gcc-riscv64-unknown-elf"

@@ -48,6 +48,28 @@ pub struct Deferred {
     pub length: u32,
 }
 
+/// What carries out the commands of tasks. The [driver](crate::driver) knows no more of it than this.
+pub trait CommandUnit {
+    /// Carries out a command, or puts it off: [`Status::Pending`].
+    fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status;
+
+    /// Counts a command that was not carried out.
+    fn refuse(&mut self, status: Status) -> Status;
+
+    /// Somebody waits for the command `handle`, or tests it. If it was put off it is carried out now; the result says how that
+    /// ended.
+    fn complete(&mut self, handle: u32, view: &View<'_>) -> Option<Status>;
+
+    /// The handle of the send that is put off.
+    fn deferred_handle(&self) -> Option<u32>;
+
+    /// Counts bytes that are copied within NIC memory.
+    fn charge_copy(&mut self, bytes: u32);
+
+    /// What commands count for since this was asked last, in instructions against the handler's limit.
+    fn take_charge(&mut self) -> u64;
+}
+
 /// What the commands of one task may reach.
 pub struct Commands<'t> {
     /// Gives and takes frames.
@@ -122,48 +144,9 @@ impl<'t> Commands<'t> {
         }
     }
 
-    /// What commands count for since this was asked last.
-    pub const fn take_charge(&mut self) -> u64 {
-        std::mem::replace(&mut self.charge, 0)
-    }
-
     const fn charge(&mut self, instructions: u64) {
         self.charge += instructions;
         self.issued.budget = self.issued.budget.saturating_sub(instructions);
-    }
-
-    /// Counts bytes that are copied within NIC memory.
-    pub fn charge_copy(&mut self, bytes: u32) {
-        self.charge(charge::COMMAND + u64::from(bytes) / charge::BYTES_PER_INSTRUCTION);
-    }
-
-    /// Carries out a command, or puts it off: [`Status::Pending`].
-    pub fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status {
-        if self.issued.budget == 0 {
-            self.counts.add(Counter::CommandsOverBudget, 1);
-            return self.refuse(Status::NoBuffer);
-        }
-        self.charge(charge::COMMAND);
-        let result = match command {
-            Command::Send { fid: 0, source, length, .. } => self.send(handle, source, length, view),
-            Command::Send { .. } => Err(Status::Unsupported),
-            Command::Dma { host, nic, length, direction, .. } => self.dma(host, nic, length, direction, view),
-            Command::HostDirect { host, data } => self.host_direct(host, &data),
-        };
-        result.unwrap_or_else(|status| self.refuse(status))
-    }
-
-    /// Counts a command that was not carried out.
-    pub fn refuse(&mut self, status: Status) -> Status {
-        self.counts.add(Counter::CommandErrors, 1);
-        status
-    }
-
-    /// Carries out the command put off under `handle`, if there is one, and says how that ended.
-    pub fn complete(&mut self, handle: u32, view: &View<'_>) -> Option<Status> {
-        let deferred = self.issued.deferred.take_if(|deferred| deferred.handle == handle)?;
-        let copied = self.copy_from_view(deferred.address, deferred.length, view);
-        Some(copied.unwrap_or_else(|status| self.refuse(status)))
     }
 
     /// Carries out a send that was put off by copying from its packet, which itself goes elsewhere.
@@ -178,12 +161,6 @@ impl<'t> Commands<'t> {
         if let Err(status) = copied {
             self.refuse(status);
         }
-    }
-
-    /// The handle of the send that is put off.
-    #[must_use]
-    pub fn deferred_handle(&self) -> Option<u32> {
-        self.issued.deferred.map(|deferred| deferred.handle)
     }
 
     fn send(&mut self, handle: u32, source: Source, length: u32, view: &View<'_>) -> Result<Status, Status> {
@@ -319,8 +296,49 @@ impl<'t> Commands<'t> {
     }
 }
 
+impl CommandUnit for Commands<'_> {
+    fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status {
+        if self.issued.budget == 0 {
+            self.counts.add(Counter::CommandsOverBudget, 1);
+            return self.refuse(Status::NoBuffer);
+        }
+        self.charge(charge::COMMAND);
+        let result = match command {
+            Command::Send { fid: 0, source, length, .. } => self.send(handle, source, length, view),
+            Command::Send { .. } => Err(Status::Unsupported),
+            Command::Dma { host, nic, length, direction, .. } => self.dma(host, nic, length, direction, view),
+            Command::HostDirect { host, data } => self.host_direct(host, &data),
+        };
+        result.unwrap_or_else(|status| self.refuse(status))
+    }
+
+    fn refuse(&mut self, status: Status) -> Status {
+        self.counts.add(Counter::CommandErrors, 1);
+        status
+    }
+
+    fn complete(&mut self, handle: u32, view: &View<'_>) -> Option<Status> {
+        let deferred = self.issued.deferred.take_if(|deferred| deferred.handle == handle)?;
+        let copied = self.copy_from_view(deferred.address, deferred.length, view);
+        Some(copied.unwrap_or_else(|status| self.refuse(status)))
+    }
+
+    fn deferred_handle(&self) -> Option<u32> {
+        self.issued.deferred.map(|deferred| deferred.handle)
+    }
+
+    fn charge_copy(&mut self, bytes: u32) {
+        self.charge(charge::COMMAND + u64::from(bytes) / charge::BYTES_PER_INSTRUCTION);
+    }
+
+    fn take_charge(&mut self) -> u64 {
+        std::mem::replace(&mut self.charge, 0)
+    }
+}
+
 /// Whether some of `len` bytes of the stack are the task registers that lie at its top.
-const fn in_task_registers(view: &View<'_>, address: u32, len: u32) -> bool {
+#[must_use]
+pub const fn in_task_registers(view: &View<'_>, address: u32, len: u32) -> bool {
     let registers = view.normalise(DRIVER_BASE + TASK_FIRST);
     view.normalise(address) + len > registers
 }

@@ -7,7 +7,7 @@ use spin_abi::map::{DMA_BASE, DRIVER_BASE, END_OF_COMPUTATION, STDOUT_BASE, STDO
 use spin_abi::regs;
 
 use crate::cluster_dma::ClusterDma;
-use crate::commands::Commands;
+use crate::commands::CommandUnit;
 use crate::memory::HpuId;
 
 /// Commands whose outcome an HPU remembers.
@@ -56,19 +56,19 @@ impl DriverState {
 }
 
 /// The driver page during one task.
-pub struct Driver<'t, 'c> {
+pub struct Driver<'t, C> {
     state: &'t mut DriverState,
-    commands: &'t mut Commands<'c>,
+    commands: &'t mut C,
     /// Handler address and size: offsets 0 and 4 of the page.
     handler: [u32; 2],
     print: &'t mut dyn FnMut(&[u8]),
 }
 
-impl<'t, 'c> Driver<'t, 'c> {
+impl<'t, C: CommandUnit> Driver<'t, C> {
     /// A page with no command in flight.
     pub fn new(
         state: &'t mut DriverState,
-        commands: &'t mut Commands<'c>,
+        commands: &'t mut C,
         handler: [u32; 2],
         print: &'t mut dyn FnMut(&[u8]),
     ) -> Self {
@@ -89,7 +89,7 @@ impl<'t, 'c> Driver<'t, 'c> {
 
     /// The command unit, between two tasks.
     #[inline]
-    pub const fn commands(&mut self) -> &mut Commands<'c> {
+    pub const fn commands(&mut self) -> &mut C {
         self.commands
     }
 
@@ -134,7 +134,7 @@ impl<'t, 'c> Driver<'t, 'c> {
 
 const BAD: Trap = Trap::Fault(Cause::DeviceAccess);
 
-impl Device for Driver<'_, '_> {
+impl<C: CommandUnit> Device for Driver<'_, C> {
     fn load(&mut self, view: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap> {
         let (offset, in_dma) = (address.wrapping_sub(DRIVER_BASE), address.wrapping_sub(DMA_BASE));
         if width != 4 || !offset.is_multiple_of(4) {

@@ -5,6 +5,7 @@
 //! run once when the image is loaded, by the interpreter, on the memory that the image's contexts will share, and may do no more
 //! than a handler without a packet.
 
+use hpu_vm::memory::{Space, SpaceError};
 use hpu_vm::{Device, Exit, Hart, Image, Kind, Reg, Trap, View, run};
 use spin_abi::control::Placement;
 use spin_abi::fault::{Cause, Fault};
@@ -32,9 +33,26 @@ impl Entries {
     /// # Errors
     /// [`InstallError::NoHandler`], [`InstallError::Init`], [`InstallError::BadHandler`], [`InstallError::Memory`].
     pub fn of(image: &Image, memory: &ImageMemory, machine: &Machine) -> Result<Self, InstallError> {
+        let own = HpuId { cluster: 0, hpu: 0 };
+        let sizes = ContextSizes { hpus: 1, handler: 0, scratchpad: 0 };
+        Self::in_space(image, machine, own, || {
+            ContextMemory::new(machine, image.handler_mem_end(), sizes)?.space(memory, own, Placement::Any)
+        })
+    }
+
+    /// Those of an image whose memory `space` shows to tasks on `own`; asked for if there is something to run.
+    ///
+    /// # Errors
+    /// As [`Entries::of`].
+    pub fn in_space(
+        image: &Image,
+        machine: &Machine,
+        own: HpuId,
+        space: impl FnOnce() -> Result<Space, SpaceError>,
+    ) -> Result<Self, InstallError> {
         let entries = match image.init_handlers() {
             None => Self::by_name(image),
-            Some(init) => Self::by_init(image, told_by(init, image, memory, machine)?)?,
+            Some(init) => Self::by_init(image, told_by(init, image, &mut space()?, machine, own)?)?,
         };
         if entries.handlers.iter().all(Option::is_none) { Err(InstallError::NoHandler) } else { Ok(entries) }
     }
@@ -66,12 +84,14 @@ impl Entries {
 }
 
 /// Runs the function at `init` and returns what it stored.
-fn told_by(init: u32, image: &Image, memory: &ImageMemory, machine: &Machine) -> Result<[u32; 4], InstallError> {
+fn told_by(
+    init: u32,
+    image: &Image,
+    space: &mut Space,
+    machine: &Machine,
+    own: HpuId,
+) -> Result<[u32; 4], InstallError> {
     const TOLD: u32 = 16;
-    let own = HpuId { cluster: 0, hpu: 0 };
-    let sizes = ContextSizes { hpus: 1, handler: 0, scratchpad: 0 };
-    let context = ContextMemory::new(machine, image.handler_mem_end(), sizes)?;
-    let mut space = context.space(memory, own, Placement::Any)?;
     // At the top of its stack.
     let told = machine.stack_base(own.cluster, own.hpu) + STACK_WINDOW - TOLD;
     let mut hart = Hart::new(0);

@@ -14,10 +14,10 @@ use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TA
 use spin_abi::regs;
 
 use crate::check::{Difference, Twin};
-use crate::commands::Commands;
+use crate::commands::CommandUnit;
 use crate::context::{Handler, HostMemory};
 use crate::driver::{Driver, DriverState};
-use crate::memory::{ContextMemory, HpuId, ImageMemory, WINDOWS, saturate};
+use crate::memory::{ContextMemory, HpuId, ImageMemory, InstalledMemory, TaskMemory, WINDOWS, saturate};
 
 /// The message of a task.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +96,20 @@ impl Hpu {
         placement: Placement,
         checks: Checks,
     ) -> Result<Self, SpaceError> {
-        let station = Station::new(machine, own, image, memory, placement, checks)?;
+        Self::with_memory(machine, own, &InstalledMemory { image, memory, placement }, checks)
+    }
+
+    /// The HPU `own` of whatever has the memory of its tasks.
+    ///
+    /// # Errors
+    /// See [`SpaceError`].
+    pub fn with_memory(
+        machine: &Machine,
+        own: HpuId,
+        memory: &impl TaskMemory,
+        checks: Checks,
+    ) -> Result<Self, SpaceError> {
+        let station = Station::with_memory(machine, own, memory, checks)?;
         Ok(Self { station, driver: DriverState::new(own), parked: false, twin: None })
     }
 
@@ -107,11 +120,32 @@ impl Hpu {
 
     /// Tells later tasks where host memory is.
     pub fn set_host(&mut self, host: &HostMemory) {
-        let (address, len) = (host.address, host.region.len());
+        self.set_host_at(host.address, host.region.len());
+    }
+
+    /// The same, of host memory that is no region: `len` bytes at `address`.
+    pub fn set_host_at(&mut self, address: u64, len: u64) {
         let block = &mut self.station.windows.block;
         block.set(regs::HOST_MEM_HIGH, saturate(address >> 32));
         block.set(regs::HOST_MEM_LOW, saturate(address & 0xffff_ffff));
         block.set(regs::HOST_MEM_SIZE, saturate(len));
+    }
+
+    /// Tells later tasks which cluster is their message's home, if it is not the HPU's own.
+    pub const fn set_home(&mut self, cluster: u32) {
+        self.station.windows.block.set(regs::HOME_CLUSTER, cluster);
+    }
+
+    /// Instructions that its tasks completed: see [`hpu_vm::Hart::retired`].
+    #[must_use]
+    pub const fn retired(&self) -> u64 {
+        self.station.slot.hart().retired()
+    }
+
+    /// Where the task waits that waits here.
+    #[must_use]
+    pub const fn pc(&self) -> u32 {
+        self.station.slot.hart().pc
     }
 
     /// Whether a task touched a device where its translation expected memory.
@@ -135,13 +169,13 @@ impl Hpu {
 
     /// Has `run` run tasks of one handler in a row, of which none is [compared](Hpu::compares). No task waits here.
     #[inline]
-    pub fn in_a_row<R>(
+    pub fn in_a_row<C: CommandUnit, R>(
         &mut self,
         executor: &Executor,
         job: &Job<'_>,
-        commands: &mut Commands<'_>,
+        commands: &mut C,
         print: &mut dyn FnMut(&[u8]),
-        run: impl FnOnce(&mut Row<'_, '_, '_>) -> R,
+        run: impl FnOnce(&mut Row<'_, '_, C>) -> R,
     ) -> R {
         let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
         let Station { slot, windows } = &mut self.station;
@@ -152,12 +186,12 @@ impl Hpu {
 
     /// Runs one handler to its end, or to where it waits; or goes on with the one that waits here, with the job and the packet
     /// that it was run with. `packet` is the one in L2, the frame itself.
-    pub fn run(
+    pub fn run<C: CommandUnit>(
         &mut self,
         executor: &Executor,
         job: Job<'_>,
         packet: &mut [u8],
-        commands: &mut Commands<'_>,
+        commands: &mut C,
         print: &mut dyn FnMut(&[u8]),
     ) -> Ended {
         let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
@@ -243,14 +277,14 @@ impl Hpus {
 }
 
 /// Tasks of one handler in a row: what they have in common is seen to once.
-pub struct Row<'r, 'd, 'c> {
-    bound: Bound<'r, Driver<'d, 'c>>,
+pub struct Row<'r, 'd, C> {
+    bound: Bound<'r, Driver<'d, C>>,
     windows: &'r mut Windows,
     job: &'r Job<'r>,
     parked: &'r mut bool,
 }
 
-impl<'c> Row<'_, '_, 'c> {
+impl<C: CommandUnit> Row<'_, '_, C> {
     /// Runs the next one to its end, or to where it waits: then it is the last one of the row.
     #[inline]
     pub fn run(&mut self, about: About, packet: &mut [u8]) -> Exit {
@@ -268,7 +302,7 @@ impl<'c> Row<'_, '_, 'c> {
 
     /// The command unit, between two tasks.
     #[inline]
-    pub const fn commands(&mut self) -> &mut Commands<'c> {
+    pub const fn commands(&mut self) -> &mut C {
         self.bound.device().commands()
     }
 
@@ -312,10 +346,19 @@ impl Station {
         placement: Placement,
         checks: Checks,
     ) -> Result<Self, SpaceError> {
+        Self::with_memory(machine, own, &InstalledMemory { image, memory, placement }, checks)
+    }
+
+    fn with_memory(
+        machine: &Machine,
+        own: HpuId,
+        memory: &impl TaskMemory,
+        checks: Checks,
+    ) -> Result<Self, SpaceError> {
         let HpuId { cluster, hpu } = own;
         // FPsPIN: core in bits 4:0, cluster in bits 10:5.
         let id = cluster << 5 | hpu;
-        let mut slot = Slot::new(id, memory.space(image, own, placement)?);
+        let mut slot = Slot::new(id, memory.space(own)?);
         slot.view().set_checks(checks);
         slot.set_packet_len(0)?;
         let stack_end = machine.stack_base(cluster, hpu) + STACK_WINDOW;
@@ -325,12 +368,14 @@ impl Station {
         block.set(regs::HANDLER_MEM_SIZE, handler_len);
         block.set(regs::PACKET_ADDR, machine.l1_packet_base(cluster, hpu));
         for other in 0..machine.clusters {
-            block.set(regs::SCRATCHPAD_ADDR + 4 * other, machine.scratchpad_base(other));
-            block.set(regs::SCRATCHPAD_SIZE + 4 * other, memory.scratchpad(other, cluster, placement));
+            let (base, len) = memory.scratchpad(other, own);
+            block.set(regs::SCRATCHPAD_ADDR + 4 * other, base);
+            block.set(regs::SCRATCHPAD_SIZE + 4 * other, len);
         }
         block.set(regs::L2_PACKET_ADDR, machine.l2_packet_window(cluster, hpu));
         block.set(regs::HOME_CLUSTER, cluster);
-        let (offset, memory) = (memory.windows(own) as usize, memory.region().clone());
+        let (memory, offset) = memory.windows(own);
+        let offset = offset as usize;
         Ok(Self { slot, windows: Windows { block, memory, offset, shown: 0, message: 0, stack_end, tp: id } })
     }
 

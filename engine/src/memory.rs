@@ -287,6 +287,54 @@ impl ContextMemory {
     }
 }
 
+/// What tasks see of memory, for the HPUs that run them.
+pub trait TaskMemory {
+    /// The space of the tasks on `own`.
+    ///
+    /// # Errors
+    /// See [`SpaceError`].
+    fn space(&self, own: HpuId) -> Result<Space, SpaceError>;
+
+    /// Guest address and bytes of the handler memory that tasks are told of.
+    fn handler(&self) -> (u32, u32);
+
+    /// Guest address and bytes of a cluster's scratchpad that tasks on `own` are told of.
+    fn scratchpad(&self, cluster: u32, own: HpuId) -> (u32, u32);
+
+    /// The memory in which the [windows](WINDOWS) of `own` lie one after the other, and where they begin.
+    fn windows(&self, own: HpuId) -> (Arc<Region>, u32);
+}
+
+/// That of an installed context.
+#[derive(Clone, Copy, Debug)]
+pub struct InstalledMemory<'m> {
+    /// What its image brought.
+    pub image: &'m ImageMemory,
+    /// What it has of its own.
+    pub memory: &'m ContextMemory,
+    /// Which clusters' scratchpads its tasks see.
+    pub placement: Placement,
+}
+
+impl TaskMemory for InstalledMemory<'_> {
+    fn space(&self, own: HpuId) -> Result<Space, SpaceError> {
+        self.memory.space(self.image, own, self.placement)
+    }
+
+    fn handler(&self) -> (u32, u32) {
+        self.memory.handler()
+    }
+
+    fn scratchpad(&self, cluster: u32, own: HpuId) -> (u32, u32) {
+        let len = self.memory.scratchpad(cluster, own.cluster, self.placement);
+        (self.memory.machine.scratchpad_base(cluster), len)
+    }
+
+    fn windows(&self, own: HpuId) -> (Arc<Region>, u32) {
+        (self.memory.region.clone(), self.memory.windows(own))
+    }
+}
+
 /// The cluster in whose L1 a guest address lies.
 #[must_use]
 pub fn cluster_of(machine: &Machine, address: u32) -> Option<u32> {

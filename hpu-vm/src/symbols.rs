@@ -26,7 +26,8 @@ pub(crate) struct Symbol {
 }
 
 /// The symbols of an image that have a usable name and a value. Names that are empty, very long or not
-/// printable ASCII (reports print them) are left out, and so are the mapping symbols of the psABI (`$x`, `$d`).
+/// printable ASCII (reports print them) are left out, and so are the mapping symbols of the psABI (`$x`, `$d`) and the assembler's own
+/// labels (`.L`), which would hide the functions that they are in.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Symbols {
     /// By name, a global one before local ones.
@@ -93,7 +94,8 @@ fn symbol(index: usize, entry: &Sym32<LE>, strings: &[u8]) -> Result<Option<Symb
     }
     let offset = entry.st_name(LE);
     let name = name(strings, offset).ok_or(LoadError::SymbolName { index, offset, table: strings.len() })?;
-    let usable = !name.is_empty() && !name.starts_with(b"$") && name.iter().all(u8::is_ascii_graphic);
+    let local = name.starts_with(b"$") || name.starts_with(b".L");
+    let usable = !name.is_empty() && !local && name.iter().all(u8::is_ascii_graphic);
     Ok(std::str::from_utf8(name).ok().filter(|_| usable).map(|name| Symbol {
         name: name.into(),
         address: entry.st_value(LE),

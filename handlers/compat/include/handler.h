@@ -17,8 +17,16 @@
 #include "spin_dma.h"
 #include "util.h"
 
-/* Before a handler's definition: a function that is kept whoever calls it. */
+/* Before a handler's definition: a function that is kept whoever calls it, by the linker too where the compiler can say so. Drivers
+ * of a simulation find handlers by name. */
+#ifdef __has_attribute
+#if __has_attribute(retain)
+#define __handler__ __attribute__((used, retain, noinline))
+#endif
+#endif
+#ifndef __handler__
 #define __handler__ __attribute__((used, noinline))
+#endif
 
 /* Payload of an IPv4 packet with a UDP header, and its bytes: `packet` is what the task's pkt_mem points at. */
 #define GET_IP_UDP_PLD(packet, payload, length)                                                              \

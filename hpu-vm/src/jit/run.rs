@@ -64,7 +64,8 @@ pub struct Task<'t> {
     pub tp: u32,
     /// Limits.
     pub limits: Limits,
-    /// It may be left where it waits for memory to change, for others to run: [`Exit::Parked`].
+    /// It may be left where it waits for memory to change, for others to run: [`Exit::Parked`]. The clock says when; a task that has
+    /// a limit of instructions alone knows no clock, and is left as soon as it may be waiting.
     pub may_park: bool,
 }
 
@@ -279,10 +280,10 @@ impl BoundParts<'_> {
             // SAFETY: the state is the slot's own; it and the view are borrowed for the call.
             unsafe {
                 let attending = Attending::new(watch, state);
-                if begun == Begun::Before {
-                    if (*state).time_limit != u64::MAX {
-                        attending.measure();
-                    }
+                if begun == Begun::Before && (*state).time_limit != u64::MAX {
+                    attending.measure();
+                }
+                if begun == Begun::Before || task.limits.time.is_none() {
                     (*state).yield_wanted.store((*state).may_park, Relaxed);
                 }
                 execute::<D>(state, task, entry)

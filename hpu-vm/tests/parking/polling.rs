@@ -116,6 +116,35 @@ fn parks_until_ended(program: &Assembly, may_park: bool, most: u32) {
     }
 }
 
+/// Who has a limit of instructions alone is left as soon as it may be waiting, at the same places each time.
+#[test]
+fn without_a_clock_who_polls_is_left_at_once() {
+    let program = Assembly::new().li(A2, OWN.data);
+    let head = program.pc();
+    let code = program.imm(Op::Lw, A3, A2, 0).branch(Op::Beq, A3, Reg::ZERO, head).ret().code();
+    let translation = translate(&code, &[], Options { counting: true, ..Options::default() });
+    let executor = Executor::new().expect("a timer");
+    for translation in [None, Some(&translation)] {
+        let limits = Limits { time: None, instructions: Some(50_000) };
+        let run = |may_park| {
+            let task = Task { limits, may_park, ..task(OWN, &code, translation) };
+            let (mut guest, mut left) = (Guest::new(OWN, &code, 0), Vec::new());
+            let mut exit = executor.run(&mut guest.slot, &mut [], &task, &mut NoDevice);
+            while exit == Exit::Parked {
+                left.push(guest.slot.hart().retired());
+                exit = executor.resume(&mut guest.slot, &mut [], &task, &mut NoDevice);
+            }
+            assert!(matches!(exit, Exit::Fault(fault) if fault.cause == Cause::Watchdog), "{exit:?}");
+            left
+        };
+        let left = run(true);
+        // The interpreter looks every few thousand instructions.
+        assert!(left.len() > 5 && left.is_sorted() && left[0] < 10_000, "{left:?}");
+        assert_eq!(left, run(true));
+        assert_eq!(run(false), []);
+    }
+}
+
 #[test]
 fn the_time_limit_of_who_polls_is_for_all_its_turns() {
     let program = Assembly::new().li(A2, OWN.data);

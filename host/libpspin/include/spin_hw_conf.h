@@ -1,0 +1,38 @@
+/* The machine that is simulated: PsPIN's 4 clusters of 8 HPUs. */
+#ifndef SPIN_HW_CONF_H
+#define SPIN_HW_CONF_H
+
+#define NUM_CLUSTERS 4
+#define NUM_CORES 8 /* HPUs of a cluster */
+
+/* Bits of a message's id that PsPIN has. Here ids have 32, of which the lower 8 say the message's queue. */
+#define C_MSGID_WIDTH 10
+
+/* Where the host memory of trace files begins. */
+#define PCIE_START_ADDR 0x1000000000000000ULL
+
+/* L1 of cluster c is at L1_CLUSTER_BASE + c * L1_CLUSTER_STRIDE. */
+#define L1_CLUSTER_BASE 0x10000000
+#define L1_CLUSTER_STRIDE 0x400000
+#define L1_SIZE 0x100000
+#define L1_PKT_BUFF_SIZE 0x8000 /* packets of a cluster's tasks */
+
+/* The scratchpad area of a cluster: spin_ec_t's scratchpad_addr are offsets in it. It begins at this offset of L1. */
+#define L1_SCRATCHPAD_OFFSET 0x15000
+#define L1_SCRATCHPAD_SIZE 0xeb000
+
+/* Handler memory. */
+#define L2_HND_BUFF_START 0x1c300000
+#define L2_HND_BUFF_SIZE 0x100000
+
+/* Packets in L2. */
+#define L2_PKT_BUFF_START 0x1c400000
+#define L2_PKT_BUFF_SIZE 0x400000
+
+#define PROG_MEM_START 0x1d000000
+#define PROG_MEM_SIZE 0x8000
+
+/* Bytes of the longest packet that can be added. */
+#define MAX_PKT_BYTES 4096
+
+#endif

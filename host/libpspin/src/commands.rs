@@ -1,0 +1,208 @@
+//! The command unit: what handlers ask of NIC and host. Bytes move when a command is issued; how long that takes is seen to when
+//! its handler has ended.
+
+use hpu_vm::{RegionKind, View};
+use spin_abi::command::{Command, Direction, Source, Status};
+use spin_engine::commands::{CommandUnit, in_task_registers};
+
+use crate::host::Host;
+use crate::statistics::Totals;
+use crate::time::{BEAT, beats};
+
+/// Commands that a task may issue.
+const MOST_COMMANDS: usize = 1 << 16;
+/// Bytes that a task's commands may move.
+const MOST_BYTES: usize = 16 << 20;
+/// Bytes that may wait for the network, of all tasks.
+const MOST_STAGED: usize = 256 << 20;
+
+/// What a command that was carried out has to do yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// These bytes are to leave; so many of them were read from host memory.
+    Send(Vec<u8>, usize),
+    /// So many were written to host memory.
+    Write(usize),
+    /// So many were read.
+    Read(usize),
+}
+
+/// What a task has issued so far: it counts against what it may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    commands: usize,
+    bytes: usize,
+}
+
+/// A command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    handle: u32,
+    /// What there is to do.
+    pub work: Work,
+    /// The handler waited for it.
+    pub waited: bool,
+}
+
+/// The command unit during one task.
+pub struct Unit<'h, H> {
+    host: &'h mut H,
+    totals: &'h mut Totals,
+    /// Bytes that wait for the network, of all tasks.
+    staged: &'h mut usize,
+    /// In the order of issue.
+    issued: Vec<Issued>,
+    spent: Spent,
+    /// Cycles of copies within NIC memory.
+    copying: u64,
+    charge: u64,
+}
+
+impl<'h, H: Host> Unit<'h, H> {
+    /// Of a task that has `spent` so much before it was left.
+    pub const fn new(host: &'h mut H, totals: &'h mut Totals, staged: &'h mut usize, spent: Spent) -> Self {
+        Self { host, totals, staged, issued: Vec::new(), spent, copying: 0, charge: 0 }
+    }
+
+    /// What was issued, what is spent with that, and the cycles of copies within NIC memory.
+    #[must_use]
+    pub fn finish(self) -> (Vec<Issued>, Spent, u64) {
+        (self.issued, self.spent, self.copying)
+    }
+
+    fn carry_out(&mut self, command: Command, view: &mut View<'_>) -> Result<Work, Status> {
+        match command {
+            Command::Send { fid: 0, source, length, .. } => self.send(source, length as usize, view),
+            Command::Send { .. } => Err(Status::Unsupported),
+            Command::Dma { host, nic, length, direction: Direction::ToHost, .. } => {
+                let mut bytes = vec![0; self.allowed(nic, length, view)?];
+                view.copy_out(nic, &mut bytes).ok_or(Status::BadNicAddress)?;
+                self.write(host, &mut bytes)
+            }
+            Command::Dma { host, nic, length, direction: Direction::FromHost, .. } => {
+                let mut bytes = vec![0; self.allowed(nic, length, view)?];
+                if !view.writable(nic, length) {
+                    return Err(Status::BadNicAddress);
+                }
+                let work = self.read(host, &mut bytes)?;
+                view.copy_in(nic, &bytes).ok_or(Status::BadNicAddress)?;
+                Ok(work)
+            }
+            Command::HostDirect { host, data } => {
+                let mut bytes = data.as_slice().to_vec();
+                self.within_budget(bytes.len())?;
+                self.write(host, &mut bytes)
+            }
+        }
+    }
+
+    /// The length of a copy from or to NIC memory, if it may be made: a buffer of it is no larger than NIC memory.
+    fn allowed(&self, nic: u32, length: u32, view: &View<'_>) -> Result<usize, Status> {
+        view.kind_of(nic, length).ok_or(Status::BadNicAddress)?;
+        self.within_budget(length as usize)
+    }
+
+    fn within_budget(&self, length: usize) -> Result<usize, Status> {
+        if length <= MOST_BYTES.saturating_sub(self.spent.bytes) { Ok(length) } else { Err(Status::NoBuffer) }
+    }
+
+    fn send(&mut self, source: Source, length: usize, view: &View<'_>) -> Result<Work, Status> {
+        if length == 0 {
+            return Err(Status::BadLength);
+        }
+        if length > MOST_STAGED.saturating_sub(*self.staged) {
+            return Err(Status::NoBuffer);
+        }
+        let (bytes, read) = match source {
+            Source::Host(address) => {
+                let mut bytes = vec![0; self.within_budget(length)?];
+                self.read(address, &mut bytes)?;
+                (bytes, length)
+            }
+            Source::Nic(address) => (self.sendable(address, length, view)?, 0),
+        };
+        *self.staged += length;
+        Ok(Work::Send(bytes, read))
+    }
+
+    fn sendable(&self, address: u32, length: usize, view: &View<'_>) -> Result<Vec<u8>, Status> {
+        let len = u32::try_from(length).map_err(|_| Status::BadNicAddress)?;
+        match view.kind_of(address, len) {
+            Some((RegionKind::Code | RegionKind::Task, _)) | None => return Err(Status::BadNicAddress),
+            Some((RegionKind::Stack, _)) if in_task_registers(view, address, len) => return Err(Status::BadNicAddress),
+            Some(_) => {}
+        }
+        let mut bytes = vec![0; self.within_budget(length)?];
+        view.copy_out(address, &mut bytes).ok_or(Status::BadNicAddress)?;
+        Ok(bytes)
+    }
+
+    fn write(&mut self, address: u64, bytes: &mut [u8]) -> Result<Work, Status> {
+        check_host(address, bytes.len())?;
+        for (offset, len) in beats(address, bytes.len()) {
+            self.totals.slave_write.count(len);
+            self.host.write(address + offset as u64, &mut bytes[offset..offset + len]);
+        }
+        Ok(Work::Write(bytes.len()))
+    }
+
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<Work, Status> {
+        check_host(address, bytes.len())?;
+        for (offset, len) in beats(address, bytes.len()) {
+            self.totals.slave_read.count(len);
+            self.host.read(address + offset as u64, &mut bytes[offset..offset + len]);
+        }
+        Ok(Work::Read(bytes.len()))
+    }
+}
+
+/// Addresses of the host do not wrap.
+fn check_host(address: u64, len: usize) -> Result<(), Status> {
+    let last = address.checked_add((len as u64).saturating_sub(1));
+    last.map(|_| ()).ok_or(Status::BadHostAddress)
+}
+
+impl<H: Host> CommandUnit for Unit<'_, H> {
+    fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status {
+        if self.spent.commands == MOST_COMMANDS {
+            return self.refuse(Status::NoBuffer);
+        }
+        match self.carry_out(command, view) {
+            Ok(work) => {
+                let (Work::Send(_, bytes) | Work::Write(bytes) | Work::Read(bytes)) = work;
+                let sent = if let Work::Send(sent, _) = &work { sent.len() } else { 0 };
+                self.spent.bytes += bytes.max(sent);
+                self.spent.commands += 1;
+                self.issued.push(Issued { handle, work, waited: false });
+                Status::Done
+            }
+            Err(status) => self.refuse(status),
+        }
+    }
+
+    fn refuse(&mut self, status: Status) -> Status {
+        self.totals.refused_commands += 1;
+        status
+    }
+
+    fn complete(&mut self, handle: u32, _: &View<'_>) -> Option<Status> {
+        if let Some(issued) = self.issued.iter_mut().rev().find(|issued| issued.handle == handle) {
+            issued.waited = true;
+        }
+        None
+    }
+
+    fn deferred_handle(&self) -> Option<u32> {
+        None
+    }
+
+    fn charge_copy(&mut self, bytes: u32) {
+        let cycles = u64::from(bytes).div_ceil(BEAT as u64);
+        self.copying += cycles;
+        self.charge += cycles;
+    }
+
+    fn take_charge(&mut self) -> u64 {
+        std::mem::take(&mut self.charge)
+    }
+}

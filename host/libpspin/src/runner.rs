@@ -1,0 +1,161 @@
+//! A context's HPUs: they run its handlers one after the other, as far as this process goes; in virtual time they overlap.
+
+use std::sync::Arc;
+
+use hpu_vm::Exit;
+use hpu_vm::jit::{Executor, Limits, Translation};
+use hpu_vm::memory::SpaceError;
+use spin_abi::control::Isolation;
+use spin_abi::fault::{Cause, Fault};
+use spin_engine::hpu::{About, Hpu, Job};
+use spin_engine::memory::HpuId;
+use spin_engine::mpq::Stage;
+
+use crate::MACHINE;
+use crate::commands::{Issued, Spent, Unit};
+use crate::ec::Context;
+use crate::host::Host;
+use crate::image::CHECKS;
+use crate::statistics::Totals;
+
+/// Cycles after which a handler is ended: 10 ms of virtual time.
+pub const LONGEST: u64 = 10_000_000;
+
+/// What runs a context.
+#[derive(Debug)]
+pub struct Runner {
+    context: Arc<Context>,
+    /// `None`: the handlers are interpreted.
+    translation: Option<Arc<Translation>>,
+    /// By cluster and number; made when they are needed.
+    hpus: Vec<Option<Hpu>>,
+}
+
+/// A task that is to run.
+pub struct Run<'p> {
+    /// Which handler.
+    pub stage: Stage,
+    /// Whose packet it has.
+    pub about: About,
+    /// Its message's home cluster.
+    pub home: u32,
+    /// Its packet.
+    pub packet: &'p mut [u8],
+    /// Bytes of that in L1.
+    pub l1_len: usize,
+    /// What it has issued before it was left.
+    pub spent: Spent,
+}
+
+/// What became of a task.
+#[derive(Debug)]
+pub struct Ran {
+    /// How long it took.
+    pub cycles: u64,
+    /// Commands that it issued.
+    pub issued: Vec<Issued>,
+    /// What it has issued in all.
+    pub spent: Spent,
+    /// Lines that it printed.
+    pub printed: Vec<Box<[u8]>>,
+    /// How it ended, if it has.
+    pub end: RunEnd,
+}
+
+/// How far a task has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// To its end.
+    Ended,
+    /// To where it may be waiting for others: its HPU is to go on with it later.
+    Waits,
+    /// It was ended.
+    Fault(Fault),
+}
+
+impl Runner {
+    /// Translates the context's handlers. What cannot be translated is interpreted, and `host` told.
+    pub fn new(context: Arc<Context>, host: &mut impl Host) -> Self {
+        let entries: Vec<u32> = context.handlers.iter().flatten().map(|handler| handler.address).collect();
+        let translation = context.image.translation(&entries, |error| {
+            host.report(&format!("handlers are interpreted: {error}"));
+        });
+        let hpus = (0..MACHINE.clusters * MACHINE.hpus_per_cluster).map(|_| None).collect();
+        Self { context, translation, hpus }
+    }
+
+    /// Runs a task to its end, or to where it may wait; or goes on with the one that waits on the HPU. `None` when the context has no
+    /// handler for it.
+    ///
+    /// # Errors
+    /// There is no memory for the HPU.
+    pub fn run<H: Host>(
+        &mut self,
+        executor: &Executor,
+        own: HpuId,
+        run: Run<'_>,
+        host: &mut H,
+        totals: &mut Totals,
+        staged: &mut usize,
+    ) -> Result<Option<Ran>, SpaceError> {
+        let Some(handler) = self.context.handler(run.stage) else { return Ok(None) };
+        let slot = &mut self.hpus[index(own)];
+        let hpu = match slot {
+            Some(hpu) => hpu,
+            None => slot.insert(hpu(&self.context, own)?),
+        };
+        hpu.set_home(run.home);
+        let job = Job {
+            handler,
+            about: run.about,
+            l1_bytes: run.l1_len,
+            image: &self.context.image.image,
+            translation: self.translation.as_deref(),
+            limits: Limits { time: None, instructions: Some(LONGEST) },
+            isolation: Isolation::Context,
+        };
+        let mut unit = Unit::new(host, totals, staged, run.spent);
+        let mut printed = Vec::new();
+        let before = hpu.retired();
+        let ended = hpu.run(executor, job, run.packet, &mut unit, &mut |line| printed.push(line.into()));
+        let (issued, spent, copying) = unit.finish();
+        let end = match ended.exit {
+            Exit::Returned | Exit::Finished => RunEnd::Ended,
+            Exit::Fault(fault) => RunEnd::Fault(fault),
+            Exit::Parked => RunEnd::Waits,
+        };
+        let cycles = hpu.retired().saturating_sub(before).saturating_add(copying);
+        Ok(Some(Ran { cycles, issued, spent, printed, end }))
+    }
+
+    /// Gives up the task that waits on an HPU.
+    pub fn abandon(&mut self, own: HpuId) -> Fault {
+        let hpu = self.hpus[index(own)].as_mut();
+        let pc = hpu.map_or(0, |hpu| {
+            hpu.abandon();
+            hpu.pc()
+        });
+        Fault { cause: Cause::Watchdog, pc, address: 0 }
+    }
+
+    /// A sentence about a handler that was ended.
+    #[must_use]
+    pub fn describe(&self, stage: Stage, msgid: u32, fault: Fault) -> String {
+        let image = &self.context.image.image;
+        let place = image.symbolize(fault.pc).map(|(name, offset)| format!(" in {name}+{offset:#x}"));
+        let line = image.line(fault.pc).map(|at| format!(" ({}:{})", at.file, at.line));
+        let (place, line) = (place.unwrap_or_default(), line.unwrap_or_default());
+        format!("{} handler of message {msgid} was ended: {fault}{place}{line}", stage.name())
+    }
+}
+
+const fn index(own: HpuId) -> usize {
+    (own.cluster * MACHINE.hpus_per_cluster + own.hpu) as usize
+}
+
+fn hpu(context: &Context, own: HpuId) -> Result<Hpu, SpaceError> {
+    let mut hpu = Hpu::with_memory(&MACHINE, own, &context.memory, CHECKS)?;
+    let (address, len) = context.host;
+    hpu.set_host_at(address, len.into());
+    Ok(hpu)
+}

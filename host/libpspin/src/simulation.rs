@@ -1,0 +1,485 @@
+//! The simulation: events in virtual time.
+//!
+//! ```text
+//! Arrive ─ the inbound engine takes a packet ─▶ Admit: it is in L2, its HER in its queue
+//!   Schedule, once a cycle: a queue's next task to a cluster ─▶ Start: its packet is in L1, an HPU idle; the handler runs
+//!     Ended: its commands begin ─▶ Idle: the HPU is free ─▶ Feedback: its commands are complete; the packet may be released
+//! ```
+//! A handler runs as a whole when it starts, so what it does to memory is there at once; the time it takes is that of its
+//! instructions. Where it reads the same memory again and again it is left (Ended, then Resume in place of Idle and Feedback), for it
+//! may be waiting for others. Events of one moment happen in the order in which they were foreseen, so every run is the same.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hpu_vm::jit::Executor;
+use spin_engine::hpu::About;
+use spin_engine::memory::HpuId;
+use spin_engine::mpq::{Her, Latch, MpqId, Mpqs, Owned, Stage, Task};
+
+use crate::MACHINE;
+use crate::commands::{Issued, Spent, Work};
+use crate::conf::Settings;
+use crate::dispatch::Dispatcher;
+use crate::ec::Context;
+use crate::events::Events;
+use crate::host::{Access, Host, Times};
+use crate::inbox::{Added, Inbox};
+use crate::links::{Outbound, Pcie};
+use crate::runner::{LONGEST, Ran, Run, RunEnd, Runner};
+use crate::statistics::Totals;
+use crate::time::{CYCLE, Picos, cycles, moved};
+
+/// Message queues.
+pub const QUEUES: u32 = 256;
+/// Packets that wait in them at most.
+const HERS: u32 = 4096;
+/// Handlers that were ended and are told of, each on its own.
+const FAULTS_TOLD: u64 = 100;
+
+/// What a message is bound to.
+#[derive(Clone, Copy, Debug)]
+struct Binding {
+    context: u32,
+    msgid: u32,
+    /// Counts messages, as far as they are told apart by their first packets.
+    number: u64,
+}
+
+impl Owned for Binding {
+    /// All take turns with each other.
+    fn owner(&self) -> u32 {
+        0
+    }
+}
+
+/// A packet in L2.
+#[derive(Debug)]
+struct Packet {
+    bytes: Vec<u8>,
+    l1_len: usize,
+    user: u64,
+    nic_arrival: Picos,
+    pspin_arrival: Picos,
+}
+
+type PacketTask = Task<Binding, Packet>;
+
+/// A task on an HPU.
+#[derive(Debug)]
+struct Running {
+    task: PacketTask,
+    began: Picos,
+    spent: Spent,
+    /// When its commands so far are complete.
+    complete: Picos,
+    /// It is not at its end, but may be waiting for others: cycles until it is looked at again.
+    waits: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Event {
+    Arrive,
+    Admit,
+    Schedule,
+    Start(u32),
+    Ended(HpuId, Box<Running>, Vec<Issued>),
+    Resume(HpuId, Box<Running>),
+    Idle(HpuId, usize),
+    Feedback(Box<PacketTask>),
+    Leave(Vec<u8>),
+    Accessed(Access, usize),
+}
+
+/// The inbound engine.
+#[derive(Debug, Default)]
+struct Inbound {
+    pending: VecDeque<Added>,
+    /// The packet that it is at, and when it took that.
+    current: Option<(Added, Picos)>,
+    /// An arrival is foreseen, or a packet is at hand.
+    busy: bool,
+    /// When it may take the next packet.
+    free: Picos,
+    /// The packet at hand waits for room since then.
+    stalled: Option<Picos>,
+    l2_used: usize,
+}
+
+/// The whole machine.
+pub struct Simulation {
+    now: Picos,
+    /// The tick that is next.
+    tick: Picos,
+    events: Events<Event>,
+    inbox: Arc<Inbox>,
+    inbound: Inbound,
+    mpqs: Mpqs<Binding, Packet>,
+    /// A task that no cluster has room for.
+    blocked: Option<PacketTask>,
+    /// When the scheduler may send the next task.
+    scheduler_free: Picos,
+    scheduling: bool,
+    dispatcher: Dispatcher<PacketTask>,
+    /// By id.
+    contexts: Vec<Option<Seen>>,
+    outbound: Outbound,
+    staged: usize,
+    pcie: Pcie,
+    master: Pcie,
+    /// Packets that were taken from the inbox and are not released.
+    outstanding: u64,
+    messages: u64,
+    eos: bool,
+    /// What there is to count.
+    pub totals: Totals,
+}
+
+/// A context that has packets, or had some.
+struct Seen {
+    context: Arc<Context>,
+    /// What runs it, from its first task on.
+    runner: Option<Runner>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All packets are through, and no more come.
+    Done,
+    /// Nothing is to happen before another packet is added.
+    Waiting,
+}
+
+impl Simulation {
+    /// A machine at rest.
+    #[must_use]
+    pub fn new(settings: &Settings, inbox: Arc<Inbox>) -> Self {
+        let blank = Binding { context: 0, msgid: 0, number: 0 };
+        let mut mpqs = Mpqs::new(QUEUES, HERS, Latch { context: blank, header: false, completion: false });
+        mpqs.add_owner(0);
+        Self {
+            now: 0,
+            tick: 0,
+            events: Events::default(),
+            inbox,
+            inbound: Inbound::default(),
+            mpqs,
+            blocked: None,
+            scheduler_free: 0,
+            scheduling: false,
+            dispatcher: Dispatcher::default(),
+            contexts: Vec::new(),
+            outbound: Outbound::new(settings),
+            staged: 0,
+            pcie: Pcie::new(settings),
+            master: Pcie::new(settings),
+            outstanding: 0,
+            messages: 0,
+            eos: false,
+            totals: Totals::default(),
+        }
+    }
+
+    /// Lets everything happen that is to come.
+    pub fn run(&mut self, executor: &Executor, host: &mut impl Host) -> End {
+        self.run_until(Picos::MAX, executor, host);
+        self.tick = self.tick.max(self.now.div_ceil(CYCLE).saturating_mul(CYCLE));
+        if self.eos { End::Done } else { End::Waiting }
+    }
+
+    /// Lets a cycle pass. Returns whether all packets are through, and no more come.
+    pub fn tick(&mut self, executor: &Executor, host: &mut impl Host) -> bool {
+        let end = self.tick.saturating_add(CYCLE);
+        self.now = self.now.max(self.tick);
+        self.run_until(end, executor, host);
+        self.tick = end;
+        self.eos && self.outstanding == 0 && self.events.is_empty()
+    }
+
+    fn run_until(&mut self, end: Picos, executor: &Executor, host: &mut impl Host) {
+        loop {
+            self.take_added();
+            let Some((at, event)) = self.events.next(end) else { break };
+            self.now = self.now.max(at);
+            self.happen(event, executor, host);
+        }
+    }
+
+    /// Takes what the program has added.
+    fn take_added(&mut self) {
+        let inbox = self.inbox.clone();
+        inbox.change(|waiting| {
+            self.outstanding += waiting.packets.len() as u64;
+            self.inbound.pending.append(&mut waiting.packets);
+            self.eos |= std::mem::take(&mut waiting.eos);
+            for (access, len, user) in waiting.accesses.drain(..) {
+                self.access(access, len, user);
+            }
+        });
+        if !self.inbound.busy && !self.inbound.pending.is_empty() {
+            self.inbound.busy = true;
+            self.events.add(self.now.max(self.inbound.free), Event::Arrive);
+        }
+    }
+
+    fn access(&mut self, access: Access, len: usize, user: usize) {
+        let complete = match access {
+            Access::Write => {
+                self.totals.master_written += len as u64;
+                self.master.write(self.now, len)
+            }
+            Access::Read => {
+                self.totals.master_read += len as u64;
+                self.master.read(self.now, len)
+            }
+        };
+        self.events.add(complete, Event::Accessed(access, user));
+    }
+
+    fn happen(&mut self, event: Event, executor: &Executor, host: &mut impl Host) {
+        match event {
+            Event::Arrive => self.arrive(),
+            Event::Admit => self.admit(),
+            Event::Schedule => self.schedule(),
+            Event::Start(cluster) => self.start(cluster, executor, host),
+            Event::Ended(hpu, running, issued) => self.ended(hpu, running, issued),
+            Event::Resume(hpu, running) => self.run_task(hpu, running, executor, host),
+            Event::Idle(hpu, l1_len) => self.idle(hpu, l1_len),
+            Event::Feedback(task) => self.feed_back(*task, host),
+            Event::Leave(mut bytes) => {
+                self.staged -= bytes.len();
+                self.totals.left(bytes.len(), self.now);
+                host.send(&mut bytes);
+            }
+            Event::Accessed(access, user) => host.accessed(access, user),
+        }
+    }
+
+    /// The inbound engine takes the next packet.
+    fn arrive(&mut self) {
+        let Some(added) = self.inbound.pending.pop_front() else {
+            self.inbound.busy = false;
+            return;
+        };
+        self.totals.arrived(self.now);
+        self.events.add(self.now.saturating_add(moved(added.bytes.len().max(1))), Event::Admit);
+        self.inbound.current = Some((added, self.now));
+    }
+
+    /// The packet at hand is in L2: its HER is queued, or waits for room.
+    fn admit(&mut self) {
+        let Some((added, nic_arrival)) = self.inbound.current.take() else { return };
+        let full = self.inbound.l2_used + added.bytes.len() > MACHINE.l2_packet_size as usize;
+        if full || self.mpqs.room() == 0 {
+            self.inbound.stalled.get_or_insert(self.now);
+            self.inbound.current = Some((added, nic_arrival));
+            return;
+        }
+        if let Some(since) = self.inbound.stalled.take() {
+            self.totals.her_stalls += (self.now - since).div_ceil(CYCLE);
+        }
+        self.inbound.l2_used += added.bytes.len();
+        self.inbound.free = self.now.saturating_add(cycles(added.wait_cycles.into()));
+        self.inbound.busy = !self.inbound.pending.is_empty();
+        if self.inbound.busy {
+            self.events.add(self.inbound.free, Event::Arrive);
+        }
+        self.enqueue(added, nic_arrival);
+    }
+
+    fn enqueue(&mut self, added: Added, nic_arrival: Picos) {
+        let Added { context, msgid, bytes, l1_len, eom, user, .. } = added;
+        self.messages += 1;
+        let latch = Latch {
+            context: Binding { context: context.id, msgid, number: self.messages },
+            header: context.handler(Stage::Header).is_some(),
+            completion: context.handler(Stage::Completion).is_some(),
+        };
+        self.know(context);
+        let packet = Packet { bytes, l1_len, user, nic_arrival, pspin_arrival: self.now };
+        let pushed = self.mpqs.push(MpqId(msgid % QUEUES), Her { latch, end_of_message: eom, packet });
+        debug_assert!(pushed.is_ok(), "there is room, and no message is killed");
+        self.wake_scheduler();
+    }
+
+    /// Keeps a context for when its first task runs.
+    fn know(&mut self, context: Arc<Context>) {
+        let id = context.id as usize;
+        if self.contexts.len() <= id {
+            self.contexts.resize_with(id + 1, || None);
+        }
+        self.contexts[id].get_or_insert(Seen { context, runner: None });
+    }
+
+    fn wake_scheduler(&mut self) {
+        if !self.scheduling {
+            self.scheduling = true;
+            self.events.add(self.now.max(self.scheduler_free), Event::Schedule);
+        }
+    }
+
+    /// The scheduler sends a task to a cluster: one in a cycle. While the first has no room nowhere, none goes.
+    fn schedule(&mut self) {
+        self.scheduling = false;
+        let Some(task) = self.blocked.take().or_else(|| self.mpqs.next_task(0)) else { return };
+        let bytes = task.packet.l1_len;
+        let Some(cluster) = self.dispatcher.place(home(&task), bytes) else {
+            self.blocked = Some(task);
+            return;
+        };
+        let copied = self.dispatcher.send(cluster, task, bytes, self.now);
+        self.events.add(copied, Event::Start(cluster));
+        self.scheduler_free = self.now.saturating_add(CYCLE);
+        self.wake_scheduler();
+        // A queue may have had its last task taken.
+        self.retry_admission();
+    }
+
+    /// Tasks of a cluster begin, as many as can.
+    fn start(&mut self, cluster: u32, executor: &Executor, host: &mut impl Host) {
+        let mut started = false;
+        while let Some((hpu, task)) = self.dispatcher.start(cluster, self.now) {
+            started = true;
+            let (began, spent) = (self.now, Spent::default());
+            let running = Box::new(Running { task, began, spent, complete: began, waits: None });
+            self.run_task(hpu, running, executor, host);
+        }
+        if started && self.blocked.is_some() {
+            self.wake_scheduler();
+        }
+    }
+
+    /// Runs a task that begins, or goes on with one.
+    fn run_task(&mut self, hpu: HpuId, mut running: Box<Running>, executor: &Executor, host: &mut impl Host) {
+        let Running { task, began, spent, waits, .. } = &mut *running;
+        let (Binding { context, msgid, number }, home) = (task.context, home(task));
+        let (stage, about) = (task.stage, About { flow: task.mpq.0, message: number });
+        let Packet { bytes, l1_len, .. } = &mut task.packet;
+        let run = Run { stage, about, home, packet: bytes, l1_len: *l1_len, spent: *spent };
+        let Self { contexts, totals, staged, now, .. } = self;
+        let Some(Seen { context, runner }) = contexts.get_mut(context as usize).and_then(Option::as_mut) else {
+            unreachable!("a context is known before it has tasks")
+        };
+        let runner = runner.get_or_insert_with(|| Runner::new(context.clone(), host));
+        let paused = waits.take();
+        let (mut issued, mut taken) = (Vec::new(), 0);
+        match runner.run(executor, hpu, run, host, totals, staged) {
+            Ok(Some(ran)) => {
+                let Ran { printed, end, .. } = ran;
+                (taken, issued, *spent) = (ran.cycles, ran.issued, ran.spent);
+                printed.iter().for_each(|line| host.print(line));
+                let overdue = now.saturating_sub(*began) >= cycles(LONGEST);
+                let fault = match end {
+                    RunEnd::Ended => None,
+                    RunEnd::Fault(fault) => Some(fault),
+                    RunEnd::Waits if overdue => Some(runner.abandon(hpu)),
+                    RunEnd::Waits => {
+                        *waits = Some(pause(paused, taken));
+                        None
+                    }
+                };
+                if let Some(fault) = fault {
+                    tell(totals, host, || runner.describe(stage, msgid, fault));
+                }
+            }
+            Ok(None) => {}
+            Err(error) => tell(totals, host, || format!("{} handler of message {msgid}: {error}", stage.name())),
+        }
+        let end = self.now.saturating_add(cycles(taken.max(1)));
+        self.events.add(end, Event::Ended(hpu, running, issued));
+    }
+
+    /// A handler has ended, or waits: its commands begin. It had its HPU until those were complete that it waited for.
+    fn ended(&mut self, hpu: HpuId, mut running: Box<Running>, issued: Vec<Issued>) {
+        let mut end = self.now;
+        for Issued { work, waited, .. } in issued {
+            let done = self.begin(end, work);
+            running.complete = running.complete.max(done);
+            if waited {
+                end = end.max(done);
+            }
+        }
+        if let Some(pause) = running.waits {
+            return self.events.add(end.saturating_add(cycles(pause)), Event::Resume(hpu, running));
+        }
+        let complete = running.complete.max(end);
+        self.events.add(end, Event::Idle(hpu, running.task.packet.l1_len));
+        self.events.add(complete, Event::Feedback(Box::new(running.task)));
+    }
+
+    /// Begins a command's work. Returns when it is complete.
+    fn begin(&mut self, at: Picos, work: Work) -> Picos {
+        let done = match work {
+            Work::Send(bytes, from_host) => {
+                let read = if from_host > 0 { self.pcie.read(at, from_host) } else { at };
+                self.totals.slave_last = self.totals.slave_last.max(if from_host > 0 { read } else { 0 });
+                self.totals.send_commands += 1;
+                let events = &mut self.events;
+                return self.outbound.send(read, bytes, |left, packet| events.add(left, Event::Leave(packet)));
+            }
+            Work::Write(len) => self.pcie.write(at, len),
+            Work::Read(len) => self.pcie.read(at, len),
+        };
+        self.totals.slave_last = self.totals.slave_last.max(done);
+        done
+    }
+
+    fn idle(&mut self, hpu: HpuId, l1_len: usize) {
+        self.dispatcher.end(hpu, l1_len);
+        self.events.add(self.now, Event::Start(hpu.cluster));
+        if self.blocked.is_some() {
+            self.wake_scheduler();
+        }
+    }
+
+    /// A task is complete: its packet is released, or kept for the message's next task.
+    fn feed_back(&mut self, task: PacketTask, host: &mut impl Host) {
+        let Task { mpq, stage, packet, last_use, .. } = task;
+        if last_use {
+            let Packet { bytes, user, nic_arrival, pspin_arrival, .. } = packet;
+            let times = Times { nic_arrival, pspin_arrival, feedback: self.now };
+            self.totals.released(bytes.len(), times);
+            self.outstanding -= 1;
+            self.inbound.l2_used -= bytes.len();
+            self.mpqs.feedback(mpq, stage, None);
+            host.released(user, times);
+            self.retry_admission();
+        } else {
+            self.mpqs.feedback(mpq, stage, Some(packet));
+        }
+        self.wake_scheduler();
+    }
+
+    /// There may be room for the packet that waits.
+    fn retry_admission(&mut self) {
+        if self.inbound.stalled.is_some() {
+            self.admit();
+        }
+    }
+}
+
+/// Cycles until a task is looked at again that may be waiting, after `taken` cycles since the last `pause`: the longer the less it
+/// does.
+fn pause(last: Option<u64>, taken: u64) -> u64 {
+    const BUSY: u64 = 100;
+    const MOST: u64 = 1000;
+    if taken >= BUSY { 0 } else { last.map_or(0, |last| (2 * last + 1).min(MOST)) }
+}
+
+/// The home cluster of a task's message.
+const fn home(task: &PacketTask) -> u32 {
+    task.context.msgid % MACHINE.clusters
+}
+
+/// Counts a handler that was ended, or not begun, and tells of it.
+#[cold]
+fn tell(totals: &mut Totals, host: &mut impl Host, what: impl FnOnce() -> String) {
+    totals.faults += 1;
+    if totals.faults <= FAULTS_TOLD {
+        host.report(&what());
+    }
+    if totals.faults == FAULTS_TOLD {
+        host.report("further handlers that are ended are only counted");
+    }
+}

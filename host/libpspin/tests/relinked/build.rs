@@ -1,0 +1,119 @@
+//! Building the library, handlers and C programs as their users do.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+/// The crate's folder.
+pub fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where the library is, built from the sources as they are. All of the workspace's are, for then what they have in common is built
+/// once for all tests.
+fn library_folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let test = std::env::current_exe().expect("a test is a program");
+        // target/<profile>/deps/<test>
+        let profile = test.ancestors().nth(2).expect("tests lie two folders below their profile's");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(folder()).args(["build", "--workspace", "--lib", "--quiet", "--locked", "--target-dir"]);
+        cargo.arg(profile.parent().expect("a profile's folder is in target/"));
+        cargo.args(profile.ends_with("release").then_some("--release"));
+        assert!(cargo.status().expect("cargo starts").success(), "the library builds");
+        profile.to_owned()
+    })
+}
+
+/// How a program is linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// With `libpspin.so`.
+    Shared,
+    /// With `libpspin.a`.
+    Static,
+}
+
+/// What static programs need besides: what Rust's standard library does, and no more of the engine than they use.
+const SYSTEM: [&str; 5] = ["-Wl,--gc-sections", "-lgcc_s", "-lm", "-lpthread", "-ldl"];
+
+/// Programs and images of one test, in a folder that goes with it.
+pub struct Workshop {
+    folder: TempDir,
+}
+
+impl Workshop {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, content).expect("a file");
+        path
+    }
+
+    /// An image of `programs/handlers.c`.
+    pub fn handlers(&self, compiler: &str) -> PathBuf {
+        let source = folder().join("tests/relinked/programs/handlers.c");
+        let arguments = ["--abi", "pspin", "-g", "-Werror", "--compiler", compiler];
+        let image = spin_handlers::try_build(&[&source], &arguments).unwrap_or_else(|error| panic!("{error}"));
+        self.file(&format!("handlers-{compiler}.elf"), &image)
+    }
+
+    /// A program, by its source's path in the crate.
+    pub fn program(&self, source: &str, link: Link) -> PathBuf {
+        let (source, library) = (folder().join(source), library_folder());
+        let program = self.path(source.file_stem().expect("a name").to_str().expect("UTF-8"));
+        let mut cc = Command::new("cc");
+        cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(folder().join("include"));
+        cc.arg(&source).arg("-o").arg(&program);
+        match link {
+            Link::Shared => {
+                cc.arg("-L").arg(library).arg("-lpspin").arg(format!("-Wl,-rpath,{}", library.display()));
+            }
+            Link::Static => {
+                cc.arg(library.join("libpspin.a")).args(SYSTEM);
+            }
+        }
+        let output = cc.output().expect("a C compiler");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        program
+    }
+
+    /// Runs a program to its end.
+    pub fn run<S: AsRef<std::ffi::OsStr>>(&self, program: &Path, arguments: &[S]) -> Ran {
+        let output = Command::new(program).args(arguments).current_dir(self.folder.path()).output().expect("it starts");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Ran {
+            success: output.status.success(),
+            code: output.status.code(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
+    }
+}
+
+/// How a program ended, and what it printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    pub success: bool,
+    /// `None`: a signal.
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    /// What follows on each line that begins with this.
+    pub fn after(&self, start: &str) -> Vec<&str> {
+        self.out.lines().filter_map(|line| line.strip_prefix(start)).collect()
+    }
+}
