@@ -9,27 +9,17 @@ mod frames;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Once;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use frames::{Ipv4, SERVER, request, udp};
 use libspin::Client;
 use spin_nic::pcap::{Packet, read_all, write_all};
-use spin_tests::{PATIENCE, Spind, binary};
+use spin_tests::{PATIENCE, Spind, built};
 
-/// A host program, built from its source as it is.
+/// A host program.
 fn program(name: &str) -> PathBuf {
-    static BUILD: Once = Once::new();
-    let folder = binary("spind").parent().expect("in a folder").to_owned();
-    BUILD.call_once(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "-p", "libspin", "--examples", "--quiet", "--locked", "--target-dir"]);
-        cargo.arg(folder.parent().expect("a profile's folder is in target/"));
-        cargo.args(folder.ends_with("release").then_some("--release"));
-        assert!(cargo.status().expect("cargo starts").success(), "the examples build");
-    });
-    folder.join("examples").join(name)
+    built().join("examples").join(name)
 }
 
 /// A datagram from 10.0.0.`host`.

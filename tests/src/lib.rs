@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Once;
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,28 +14,35 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Longest wait for anything a program has to do.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Path of one of the workspace's programs, built from the sources as they are.
+/// Where the workspace's programs and libraries are, built from the sources as they are; examples are in its folder `examples`.
+///
+/// # Panics
+/// When the workspace does not build.
+#[must_use]
+pub fn built() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace");
+        let test = std::env::current_exe().expect("a test is a program");
+        // target/<profile>/deps/<test>
+        let profile = test.ancestors().nth(2).expect("tests lie two folders below their profile's");
+        let mut cargo = Command::new(env!("CARGO"));
+        // With examples as with tests: the same features of all dependencies, which need not be built twice then.
+        cargo.current_dir(root).args(["build", "--workspace", "--bins", "--lib", "--examples", "--quiet", "--locked"]);
+        cargo.env("CARGO_TARGET_DIR", profile.parent().expect("a profile's folder is in target/"));
+        cargo.args(profile.ends_with("release").then_some("--release"));
+        assert!(cargo.status().expect("cargo starts").success(), "the workspace's programs build");
+        profile.to_owned()
+    })
+}
+
+/// Path of one of the workspace's programs.
 ///
 /// # Panics
 /// When the workspace does not build.
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {
-    static BUILD: Once = Once::new();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace");
-    let test = std::env::current_exe().expect("a test is a program");
-    // target/<profile>/deps/<test>
-    let profile = test.ancestors().nth(2).expect("tests lie two folders below their profile's");
-    BUILD.call_once(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        // With examples as with tests: the same features of all dependencies, which need not be built twice then.
-        cargo.current_dir(root).args(["build", "--workspace", "--bins", "--examples", "--quiet", "--locked"]);
-        cargo.env("CARGO_TARGET_DIR", profile.parent().expect("a profile's folder is in target/"));
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().expect("cargo starts").success(), "the workspace's programs build");
-    });
-    profile.join(name)
+    built().join(name)
 }
 
 /// A running spind, killed when dropped, with a control socket in a folder of its own.

@@ -13,32 +13,17 @@ mod slmp;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::Once;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
 use libspin::Client;
 use spin_nic::pcap::{Packet, read_all, write_all};
-use spin_tests::{PATIENCE, Spind, binary};
+use spin_tests::{PATIENCE, Spind, built};
 
 /// The library's folder.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the workspace").join("host/libfpspin")
-}
-
-/// Where the library is, built from its source as it is.
-fn library() -> PathBuf {
-    static BUILD: Once = Once::new();
-    let built = binary("spind").parent().expect("in a folder").to_owned();
-    BUILD.call_once(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(folder()).args(["build", "-p", "libfpspin", "--quiet", "--locked", "--target-dir"]);
-        cargo.arg(built.parent().expect("a profile's folder is in target/"));
-        cargo.args(built.ends_with("release").then_some("--release"));
-        assert!(cargo.status().expect("cargo starts").success(), "the library builds");
-    });
-    built
 }
 
 /// How a program is made.
@@ -69,7 +54,7 @@ impl Language {
 
 /// Compiles `examples/NAME.c` or `tests/NAME.c` into `to` and links it, as README says, with the shared library or the static one.
 fn compile(name: &str, language: Language, shared: bool, to: &Path) -> PathBuf {
-    let library = library();
+    let library = built();
     let places = ["examples", "tests"].map(|place| folder().join(place).join(name).with_extension("c"));
     let source = places.iter().find(|path| path.is_file()).expect("there is such a program");
     let program = to.join(name);
@@ -81,7 +66,7 @@ fn compile(name: &str, language: Language, shared: bool, to: &Path) -> PathBuf {
     command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-I"]).arg(folder().join("include"));
     command.arg(source).args(["-x", "none", "-o"]).arg(&program);
     if shared {
-        command.arg("-L").arg(&library).arg("-lfpspin").arg(format!("-Wl,-rpath,{}", library.display()));
+        command.arg("-L").arg(library).arg("-lfpspin").arg(format!("-Wl,-rpath,{}", library.display()));
     } else {
         command.arg(library.join("libfpspin.a")).args(["-lpthread", "-ldl", "-lm"]);
     }

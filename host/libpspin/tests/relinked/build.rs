@@ -2,30 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
+use spin_tests::built;
 use tempfile::TempDir;
 
 /// The crate's folder.
 pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Where the library is, built from the sources as they are. All of the workspace's are, for then what they have in common is built
-/// once for all tests.
-fn library_folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let test = std::env::current_exe().expect("a test is a program");
-        // target/<profile>/deps/<test>
-        let profile = test.ancestors().nth(2).expect("tests lie two folders below their profile's");
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(folder()).args(["build", "--workspace", "--lib", "--quiet", "--locked", "--target-dir"]);
-        cargo.arg(profile.parent().expect("a profile's folder is in target/"));
-        cargo.args(profile.ends_with("release").then_some("--release"));
-        assert!(cargo.status().expect("cargo starts").success(), "the library builds");
-        profile.to_owned()
-    })
 }
 
 /// How a program is linked.
@@ -70,7 +53,7 @@ impl Workshop {
 
     /// A program, by its source's path in the crate.
     pub fn program(&self, source: &str, link: Link) -> PathBuf {
-        let (source, library) = (folder().join(source), library_folder());
+        let (source, library) = (folder().join(source), built());
         let program = self.path(source.file_stem().expect("a name").to_str().expect("UTF-8"));
         let mut cc = Command::new("cc");
         cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(folder().join("include"));
