@@ -22,6 +22,7 @@ pub mod counters;
 pub mod events;
 pub mod fault;
 pub mod map;
+pub mod put;
 pub mod regs;
 pub mod rules;
 pub mod verdict;

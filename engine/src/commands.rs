@@ -8,6 +8,7 @@ use hpu_vm::{RegionKind, View};
 use spin_abi::command::{Command, Direction, Immediate, Source, Status};
 use spin_abi::counters::Counter;
 use spin_abi::map::DRIVER_BASE;
+use spin_abi::put::Put;
 use spin_abi::regs::TASK_FIRST;
 use spin_nic::frame::MIN_SEND;
 use spin_nic::{Frame, Queue};
@@ -176,16 +177,12 @@ impl<'t> Commands<'t> {
             Source::Host(address) => return self.send_from_host(address, length),
             Source::Nic(address) => address,
         };
-        match view.kind_of(address, length) {
-            Some((RegionKind::L2Packet, offset)) if self.may_move && self.link.is_none() => {
+        match sendable(view, address, length)? {
+            (RegionKind::L2Packet, offset) if self.may_move && self.link.is_none() => {
                 self.issued.deferred = Some(Deferred { handle, address, offset, length });
                 return Ok(Status::Pending);
             }
-            Some((RegionKind::Code | RegionKind::Task, _)) | None => return Err(Status::BadNicAddress),
-            Some((RegionKind::Stack, _)) if in_task_registers(view, address, length) => {
-                return Err(Status::BadNicAddress);
-            }
-            Some(_) => {}
+            _ => {}
         }
         self.copy_from_view(address, length, view)
     }
@@ -212,6 +209,43 @@ impl<'t> Commands<'t> {
             link.restore(&mut frame);
         }
         stage(self.transmit, self.counts, frame);
+        Ok(Status::Done)
+    }
+
+    /// Sends the packets of an RDMA put, or none when they are more than the task may still ask for.
+    fn put(&mut self, put: &Put, source: Source, view: &View<'_>) -> Result<Status, Status> {
+        let cost = u64::from(put.packets()) * charge::SEND + u64::from(put.length) / charge::BYTES_PER_INSTRUCTION;
+        if put.length == 0 || cost > self.issued.budget {
+            return Err(Status::BadLength);
+        }
+        let source = match source {
+            Source::Nic(address) => PutSource::Nic(sendable(view, address, put.length).map(|_| address)?),
+            Source::Host(address) => {
+                let host = self.host.ok_or(Status::BadHostAddress)?;
+                PutSource::Host(host, host.offset(address, put.length as usize).ok_or(Status::BadHostAddress)?)
+            }
+        };
+        for (header, bytes) in put.split() {
+            self.charge(charge::SEND);
+            let mut frame = self.frame_of(header.len() + bytes.len())?;
+            let (head, rest) = frame.split_at_mut(header.len());
+            head.copy_from_slice(&header);
+            let copied = match source {
+                PutSource::Nic(address) => view.copy_out(address + bytes.start, rest).ok_or(Status::BadNicAddress),
+                PutSource::Host(host, offset) => {
+                    let read = host.region.read(offset + u64::from(bytes.start), rest);
+                    read.map_err(|_| Status::BadHostAddress)
+                }
+            };
+            if let Err(status) = copied {
+                self.nic.recycle(frame);
+                return Err(status);
+            }
+            stage(self.transmit, self.counts, frame);
+        }
+        if matches!(source, PutSource::Host(..)) {
+            self.counts.add(Counter::DmaFromHostBytes, u64::from(put.length));
+        }
         Ok(Status::Done)
     }
 
@@ -305,7 +339,9 @@ impl CommandUnit for Commands<'_> {
         self.charge(charge::COMMAND);
         let result = match command {
             Command::Send { fid: 0, source, length, .. } => self.send(handle, source, length, view),
-            Command::Send { .. } => Err(Status::Unsupported),
+            Command::Send { destination, fid: queue_pair, source, length } => {
+                self.put(&Put { destination, queue_pair, handle, length }, source, view)
+            }
             Command::Dma { host, nic, length, direction, .. } => self.dma(host, nic, length, direction, view),
             Command::HostDirect { host, data } => self.host_direct(host, &data),
         };
@@ -336,9 +372,28 @@ impl CommandUnit for Commands<'_> {
     }
 }
 
+/// Where the bytes of a put are: an address in NIC memory, or an offset in host memory.
+#[derive(Clone, Copy)]
+enum PutSource<'h> {
+    Nic(u32),
+    Host(&'h HostMemory, u64),
+}
+
+/// The kind of memory that bytes to send are in, and where in its region: not code, and not the task registers.
+///
+/// # Errors
+/// [`Status::BadNicAddress`].
+pub fn sendable(view: &View<'_>, address: u32, len: u32) -> Result<(RegionKind, u32), Status> {
+    match view.kind_of(address, len) {
+        Some((RegionKind::Code | RegionKind::Task, _)) | None => Err(Status::BadNicAddress),
+        Some((RegionKind::Stack, _)) if in_task_registers(view, address, len) => Err(Status::BadNicAddress),
+        Some(place) => Ok(place),
+    }
+}
+
 /// Whether some of `len` bytes of the stack are the task registers that lie at its top.
 #[must_use]
-pub const fn in_task_registers(view: &View<'_>, address: u32, len: u32) -> bool {
+const fn in_task_registers(view: &View<'_>, address: u32, len: u32) -> bool {
     let registers = view.normalise(DRIVER_BASE + TASK_FIRST);
     view.normalise(address) + len > registers
 }

@@ -41,6 +41,7 @@ on_every_engine! {
     stores_outside_are_faults_wherever_they_go
     one_context_never_reads_what_another_left
     host_memory_by_dma_and_host_direct
+    puts_are_divided_into_packets
     header_payload_completion_in_order
     removal_drops_what_open_messages_hold
     open_messages_exhaust_queues_and_the_loss_is_counted
@@ -208,6 +209,29 @@ fn host_memory_by_dma_and_host_direct(kind: Kind) {
     let reply = lab.exchange(&[request]).pop().expect("a reply");
     assert_eq!(reply.last_chunk::<8>().unwrap(), &[0, 0, 0, 4, 4, 4, 3, 0]);
     assert_ne!(HOST_ADDRESS, 0x7000_0000_0000);
+}
+
+fn puts_are_divided_into_packets(kind: Kind) {
+    let mut lab = Lab::new(kind);
+    let install = Install { host_mem: 8192, handler_mem: 8192, ..rule("udp dport 1") };
+    let (_, host) = lab.install_with("puts", install);
+    let bytes: Vec<u8> = (0..1469_u32).map(|index| (index / 3) as u8).collect();
+    host.expect("host memory").write(0, &bytes).unwrap();
+    let mut sent = lab.exchange(&[udp(1, &[0; 64])]);
+    // Refused: bad NIC address, bad host address, bad length.
+    let reply = sent.pop().expect("a reply");
+    assert_eq!(reply.last_chunk::<6>().unwrap(), &[0, 0, 3, 4, 5, 5]);
+    assert_eq!((sent.len(), lab.total(Counter::CommandErrors)), (5, 4));
+    assert_eq!(sent.iter().map(Vec::len).collect::<Vec<_>>(), [1500, 1500, 32 + 1064, 1500, 33]);
+    for packet in &sent {
+        assert_eq!(packet[..14], [2, 0x50, 0, 0, 0, 7, 2, 0x50, 0, 0, 0, 0, 0x88, 0xb5]);
+        assert_eq!(packet[16..20], [0, 0, 0, 9]);
+    }
+    assert_eq!(sent.iter().map(|packet| packet[15]).collect::<Vec<_>>(), [0, 0, 1, 0, 1]);
+    let together = |packets: &[Vec<u8>]| packets.iter().flat_map(|packet| &packet[32..]).copied().collect::<Vec<_>>();
+    assert_eq!(together(&sent[..3]), (0..4000).map(|index| index as u8).collect::<Vec<_>>());
+    assert_eq!(together(&sent[3..]), bytes);
+    assert_ne!(sent[0][20..24], sent[3][20..24], "another put has another handle");
 }
 
 /// Marks that `three_handlers` left in host memory: who, and the packet's last byte.

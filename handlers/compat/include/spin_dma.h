@@ -77,9 +77,9 @@ static inline int spin_send_packet(const volatile void *data, uint32_t length, s
     return SPIN_OK;
 }
 
-/* Puts `length` bytes on queue pair `destination`. */
+/* Puts `length` bytes on queue pair 1 of node `destination`. */
 static inline int spin_rdma_put(uint32_t destination, const volatile void *data, uint32_t length, spin_cmd_t *handle) {
-    *handle = spin_cmd_issue(SPIN_INFO_SEND, 0, destination, (uint32_t)(uintptr_t)data, 0, length);
+    *handle = spin_cmd_issue(SPIN_INFO_SEND, destination, 1, (uint32_t)(uintptr_t)data, 0, length);
     return SPIN_OK;
 }
 

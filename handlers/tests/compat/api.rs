@@ -64,13 +64,19 @@ fn everything_does_what_it_should() {
                 [Counter::HeaderRuns, Counter::PayloadRuns, Counter::CompletionRuns].map(|run| lab.count(id, run)),
                 [1, 1, 1]
             );
-            // The queue pair that nobody has.
-            assert_eq!(lab.count(id, Counter::CommandErrors), 1, "{what}");
+            assert_eq!(lab.count(id, Counter::CommandErrors), 0, "{what}");
             assert_eq!(
                 [4112, 4116, 4120, 4124].map(|at| host_word(&host, at)),
                 [0x5566_7788, 0x1122_3344, 0xddee_ff00, 0x99aa_bbcc]
             );
-            let [reply] = &replies[..] else { panic!("{what}: {} replies", replies.len()) };
+            let [put, reply] = &replies[..] else { panic!("{what}: {} frames", replies.len()) };
+            assert_eq!(
+                (put[5], &put[12..20]),
+                (3, &[0x88, 0xb5, 0, 1, 0, 0, 0, 1][..]),
+                "to node 3, the last, on queue pair 1"
+            );
+            assert_eq!(put[32..36], 0x5566_7788_u32.to_le_bytes());
+            assert_eq!(put.len(), 48);
             assert_eq!(payload(reply), b"abcdefgh");
             assert_eq!(
                 (&reply[..6], &reply[26..30], &reply[34..36]),

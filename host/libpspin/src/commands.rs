@@ -1,9 +1,12 @@
 //! The command unit: what handlers ask of NIC and host. Bytes move when a command is issued; how long that takes is seen to when
 //! its handler has ended.
 
-use hpu_vm::{RegionKind, View};
+use std::ops::Range;
+
+use hpu_vm::View;
 use spin_abi::command::{Command, Direction, Source, Status};
-use spin_engine::commands::{CommandUnit, in_task_registers};
+use spin_abi::put::{HEADER, Put};
+use spin_engine::commands::{CommandUnit, sendable};
 
 use crate::host::Host;
 use crate::statistics::Totals;
@@ -70,10 +73,15 @@ impl<'h, H: Host> Unit<'h, H> {
         (self.issued, self.spent, self.copying)
     }
 
-    fn carry_out(&mut self, command: Command, view: &mut View<'_>) -> Result<Work, Status> {
-        match command {
-            Command::Send { fid: 0, source, length, .. } => self.send(source, length as usize, view),
-            Command::Send { .. } => Err(Status::Unsupported),
+    fn carry_out(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Result<Vec<Work>, Status> {
+        let work = match command {
+            Command::Send { fid: 0, source, length, .. } => {
+                let (bytes, read) = self.send(source, length as usize, view)?;
+                return Ok(vec![Work::Send(bytes, read)]);
+            }
+            Command::Send { destination, fid: queue_pair, source, length } => {
+                return self.put(Put { destination, queue_pair, handle, length }, source, view);
+            }
             Command::Dma { host, nic, length, direction: Direction::ToHost, .. } => {
                 let mut bytes = vec![0; self.allowed(nic, length, view)?];
                 view.copy_out(nic, &mut bytes).ok_or(Status::BadNicAddress)?;
@@ -93,7 +101,8 @@ impl<'h, H: Host> Unit<'h, H> {
                 self.within_budget(bytes.len())?;
                 self.write(host, &mut bytes)
             }
-        }
+        };
+        work.map(|work| vec![work])
     }
 
     /// The length of a copy from or to NIC memory, if it may be made: a buffer of it is no larger than NIC memory.
@@ -106,7 +115,19 @@ impl<'h, H: Host> Unit<'h, H> {
         if length <= MOST_BYTES.saturating_sub(self.spent.bytes) { Ok(length) } else { Err(Status::NoBuffer) }
     }
 
-    fn send(&mut self, source: Source, length: usize, view: &View<'_>) -> Result<Work, Status> {
+    /// The packets of an RDMA put; host memory is read for the first one.
+    fn put(&mut self, put: Put, source: Source, view: &View<'_>) -> Result<Vec<Work>, Status> {
+        let (bytes, read) = self.send(source, put.length as usize, view)?;
+        *self.staged += put.packets() as usize * HEADER as usize;
+        let packet = |(header, range): ([u8; HEADER as usize], Range<u32>)| {
+            let read = if range.start == 0 { read } else { 0 };
+            Work::Send([&header, &bytes[range.start as usize..range.end as usize]].concat(), read)
+        };
+        Ok(put.split().map(packet).collect())
+    }
+
+    /// What is to be sent, and how much of it was read from host memory.
+    fn send(&mut self, source: Source, length: usize, view: &View<'_>) -> Result<(Vec<u8>, usize), Status> {
         if length == 0 {
             return Err(Status::BadLength);
         }
@@ -122,16 +143,12 @@ impl<'h, H: Host> Unit<'h, H> {
             Source::Nic(address) => (self.sendable(address, length, view)?, 0),
         };
         *self.staged += length;
-        Ok(Work::Send(bytes, read))
+        Ok((bytes, read))
     }
 
     fn sendable(&self, address: u32, length: usize, view: &View<'_>) -> Result<Vec<u8>, Status> {
         let len = u32::try_from(length).map_err(|_| Status::BadNicAddress)?;
-        match view.kind_of(address, len) {
-            Some((RegionKind::Code | RegionKind::Task, _)) | None => return Err(Status::BadNicAddress),
-            Some((RegionKind::Stack, _)) if in_task_registers(view, address, len) => return Err(Status::BadNicAddress),
-            Some(_) => {}
-        }
+        sendable(view, address, len)?;
         let mut bytes = vec![0; self.within_budget(length)?];
         view.copy_out(address, &mut bytes).ok_or(Status::BadNicAddress)?;
         Ok(bytes)
@@ -167,13 +184,15 @@ impl<H: Host> CommandUnit for Unit<'_, H> {
         if self.spent.commands == MOST_COMMANDS {
             return self.refuse(Status::NoBuffer);
         }
-        match self.carry_out(command, view) {
-            Ok(work) => {
-                let (Work::Send(_, bytes) | Work::Write(bytes) | Work::Read(bytes)) = work;
-                let sent = if let Work::Send(sent, _) = &work { sent.len() } else { 0 };
-                self.spent.bytes += bytes.max(sent);
+        match self.carry_out(handle, command, view) {
+            Ok(all) => {
+                for work in all {
+                    let (Work::Send(_, bytes) | Work::Write(bytes) | Work::Read(bytes)) = work;
+                    let sent = if let Work::Send(sent, _) = &work { sent.len() } else { 0 };
+                    self.spent.bytes += bytes.max(sent);
+                    self.issued.push(Issued { handle, work, waited: false });
+                }
                 self.spent.commands += 1;
-                self.issued.push(Issued { handle, work, waited: false });
                 Status::Done
             }
             Err(status) => self.refuse(status),

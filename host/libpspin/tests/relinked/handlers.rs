@@ -165,6 +165,12 @@ fn sends_are_cut_and_come_from_l2_too() {
 }
 
 #[test]
+fn puts_are_divided_into_packets() {
+    let ran = ok(&["put_ph", "7"]);
+    assert_eq!(ran.after("sent "), ["1500", "1500", "96"]);
+}
+
+#[test]
 fn lines_that_handlers_print_are_the_program_s() {
     // That much code is interpreted, which may be told.
     let ran = told(&Workshop::new(), &["print_ph", "9", "6"], "clang");

@@ -158,3 +158,10 @@ void init_handlers(handler_fn *hh, handler_fn *ph, handler_fn *th, void **handle
     *th = NULL;
     *handler_mem = NULL;
 }
+
+/* Puts more than a packet has room for. */
+__handler__ void put_ph(handler_args_t *args) {
+    spin_cmd_t handle;
+    spin_rdma_put(7, args->task->handler_mem, 3000, &handle);
+    spin_cmd_wait(handle);
+}
