@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use spin_tests::built;
 use tempfile::TempDir;
@@ -45,10 +46,7 @@ impl Workshop {
 
     /// An image of `programs/handlers.c`.
     pub fn handlers(&self, compiler: &str) -> PathBuf {
-        let source = folder().join("tests/relinked/programs/handlers.c");
-        let arguments = ["--abi", "pspin", "-g", "-Werror", "--compiler", compiler];
-        let image = spin_handlers::try_build(&[&source], &arguments).unwrap_or_else(|error| panic!("{error}"));
-        self.file(&format!("handlers-{compiler}.elf"), &image)
+        self.file(&format!("handlers-{compiler}.elf"), image(compiler))
     }
 
     /// A program, by its source's path in the crate.
@@ -82,6 +80,16 @@ impl Workshop {
             err: text(output.stderr),
         }
     }
+}
+
+/// The image of `programs/handlers.c` by a compiler, which is made once.
+fn image(compiler: &str) -> &'static [u8] {
+    static IMAGES: [OnceLock<Vec<u8>>; 2] = [const { OnceLock::new() }; 2];
+    IMAGES[usize::from(compiler == "gcc")].get_or_init(|| {
+        let source = folder().join("tests/relinked/programs/handlers.c");
+        let arguments = ["--abi", "pspin", "-g", "-Werror", "--compiler", compiler];
+        spin_handlers::try_build(&[&source], &arguments).unwrap_or_else(|error| panic!("{error}"))
+    })
 }
 
 /// How a program ended, and what it printed.
