@@ -31,7 +31,7 @@ use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Task};
 use crate::schedule::Scheduler;
 use crate::stamp::Stamp;
 use crate::statistics::Statistics;
-use crate::tasks::{Parked, SHARED_TURN};
+use crate::tasks::{Parked, SAMPLE_OF, SHARED_TURN};
 use crate::translator::Translator;
 
 /// Frames taken at least, while there is room: some may be for contexts that have nothing to do.
@@ -161,6 +161,8 @@ pub struct Engine {
     passing: Vec<Frame>,
     pub(crate) counts: Counts,
     pub(crate) latencies: Latencies,
+    /// Packet buffers given back since the time of a task was taken.
+    pub(crate) unsampled: u64,
     /// When the packet arrived whose buffer was given back last.
     pub(crate) released: Stamp,
     first_arrival: Option<Duration>,
@@ -217,6 +219,7 @@ impl Engine {
             passing: Vec::with_capacity(BATCH),
             counts: Counts::default(),
             latencies: Latencies::default(),
+            unsampled: SAMPLE_OF,
             released: Stamp::at(Duration::ZERO),
             first_arrival: None,
             last_feedback: Duration::ZERO,
@@ -252,6 +255,7 @@ impl Engine {
                 self.resume_parked() + self.run_alone(now, &clock)
             };
             taken = before + self.handed - self.kept_back();
+            self.unsampled += released;
             self.last_feedback = clock();
             // As if all of the batch had waited as long as its last one.
             self.latencies.record_total(released, self.released.before(self.last_feedback));

@@ -32,6 +32,9 @@ pub(crate) const SHARED_TURN: u32 = 16;
 /// Time of such a turn after which no more of them are begun.
 const SHARED_TIME: Duration = Duration::from_micros(100);
 
+/// The time of one packet's task is taken of so many: where packets come one by one, each would wait for the clock else.
+pub(crate) const SAMPLE_OF: u64 = 16;
+
 /// A task that waits on its HPU.
 pub(crate) struct Parked {
     task: Task<Binding, Packet>,
@@ -45,7 +48,7 @@ impl Engine {
     /// Runs all tasks of the only context, and those of the batch's packets as they are taken. Returns how many packet buffers
     /// were given back.
     pub(crate) fn run_alone(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
-        let (mut sampled, mut released, mut key) = (false, 0, MessageKey::default());
+        let (mut sampled, mut released, mut key) = (self.unsampled < SAMPLE_OF, 0, MessageKey::default());
         loop {
             // One whose HPUs are all taken runs none.
             if let Some(&only) = self.mpqs.backlogged().first() {
@@ -61,7 +64,7 @@ impl Engine {
     /// Runs some tasks of contexts that share the time, and charges them for theirs. Returns how many packet buffers were given
     /// back.
     pub(crate) fn run_shared(&mut self, clock: &impl Fn() -> Duration) -> u64 {
-        let mut sampled = false;
+        let mut sampled = self.unsampled < SAMPLE_OF;
         let timed = self.scheduler.wants_time();
         let moment = || if timed { clock() } else { Duration::ZERO };
         let start = moment();
@@ -123,6 +126,7 @@ impl Engine {
     /// Runs one task, and takes its time.
     #[inline(never)]
     fn sample(&mut self, task: Task<Binding, Packet>, hpu: HpuId, clock: &impl Fn() -> Duration, done: &mut Done) {
+        self.unsampled = 0;
         let start = clock();
         self.latencies.sample_queueing(task.packet.arrived.before(start));
         self.run_row(task, hpu, 1, None, done);
