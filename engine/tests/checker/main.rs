@@ -26,8 +26,8 @@ use spin_engine::counts::Counts;
 
 /// Packets of a round.
 const PACKETS: u64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
-/// Packets in all, unless the environment says otherwise: each schedule twice.
-const ALL: u64 = 6 * PACKETS;
+/// Packets in all, unless the environment says otherwise: each schedule twice, and a context alone twice.
+const ALL: u64 = 8 * PACKETS;
 const SCHEDULES: [Schedule; 3] = [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt];
 /// What has to happen, or it is not checked.
 const OCCUR: [Counter; 21] = [

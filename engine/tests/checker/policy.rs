@@ -21,6 +21,7 @@ pub enum Ending {
 /// A context.
 #[derive(Clone, Debug)]
 pub struct Policy {
+    /// Its place among the round's.
     pub index: u8,
     pub header: bool,
     pub completion: bool,
@@ -33,13 +34,17 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The contexts of a round.
-    pub fn all(rng: &mut Rng) -> Vec<Self> {
+    /// The contexts of a round, or one of them that has the engines to itself.
+    pub fn all(alone: bool, rng: &mut Rng) -> Vec<Self> {
         let shift = rng.usize(..4);
-        (0..CONTEXTS).map(|index| Self::new(index, shift, rng)).collect()
+        if alone {
+            return vec![Self::new(0, rng.usize(..CONTEXTS), shift, rng)];
+        }
+        (0..CONTEXTS).map(|index| Self::new(index, index, shift, rng)).collect()
     }
 
-    fn new(index: usize, shift: usize, rng: &mut Rng) -> Self {
+    /// The context at a place, with the policy of the given index.
+    fn new(place: usize, index: usize, shift: usize, rng: &mut Rng) -> Self {
         let full = [Full::Drop, Full::Wait, Full::Mark, Full::Kill][index % 4];
         let ending = if index < CONTEXTS / 2 { Ending::Instructions } else { Ending::Clock };
         // All four kinds of images meet each policy in the course of some rounds.
@@ -49,7 +54,7 @@ impl Policy {
         let verdicts = ending == Ending::Instructions && rng.u8(..4) > 0;
         let install = Install {
             name: format!("recorder {index}"),
-            rules: vec![format!("udp dport {}", port(index))],
+            rules: vec![format!("udp dport {}", port(place))],
             eom: Some("payload[0:1] = 1".into()),
             scratchpad: 4096,
             // More than an order and what lies before it.
@@ -66,7 +71,7 @@ impl Policy {
             verdicts,
             ..Install::default()
         };
-        let index = u8::try_from(index).expect("few contexts");
+        let index = u8::try_from(place).expect("few contexts");
         let (header, completion) = (kind & 1 == 0, kind & 2 == 0);
         let waits = hpus > 1 && ending == Ending::Clock;
         Self { index, header, completion, verdicts, full, ending, waits, install }
