@@ -116,7 +116,8 @@ impl Inlet<'_> {
         let latch = || admission.latch(self.clusters, key, message);
         let packet = |frame| Packet { frame, arrived: now.stamp, passes: false };
         if let Some(context) = self.mpqs.pass(mpq, end_of_message, latch) {
-            (*self.admitted, _) = (message, commands.counts.add(Counter::Matched, 1));
+            *self.admitted = message;
+            commands.counts.add(Counter::Matched, 1);
             let packet = packet(frame);
             return Taken::Task(Task { mpq, stage: Stage::Payload, context, packet, last_use: true });
         }
@@ -124,7 +125,8 @@ impl Inlet<'_> {
             return Taken::Questionable(arrival(frame), now);
         }
         self.mpqs.put(mpq, Her { latch: latch(), end_of_message, packet: packet(frame) });
-        (*self.admitted, _) = (message, commands.counts.add(Counter::Matched, 1));
+        *self.admitted = message;
+        commands.counts.add(Counter::Matched, 1);
         Taken::Seen
     }
 }
