@@ -38,8 +38,6 @@ use crate::translator::Translator;
 const FEW: usize = 8;
 /// Tasks of a context that will do for a turn.
 const ENOUGH: u32 = SHARED_TURN;
-/// Turns for which a context that ran out of tasks counts as one that soon has some again.
-const TURNS_OPEN: u32 = 64;
 /// Queues looked at in a turn for messages that wait too long.
 const QUEUES_MONITORED: u32 = 16;
 /// Frames staged for sending above which nothing more is received: the NIC has to catch up first.
@@ -148,10 +146,6 @@ pub struct Engine {
     pub(crate) retired: u32,
     /// Frames admitted so far: each could be a message's first.
     pub(crate) admitted: u64,
-    /// How many contexts had tasks when frames were taken last.
-    backlogged: usize,
-    /// Turns left of [`TURNS_OPEN`].
-    ran_out: u32,
     /// Arrivals of this turn that another thread handed over.
     pub(crate) handed: usize,
     pub(crate) executor: Rc<Executor>,
@@ -211,8 +205,6 @@ impl Engine {
             retired: 0,
             admitted: 0,
             handed: 0,
-            backlogged: 0,
-            ran_out: 0,
             executor: executor()?,
             translator: Translator::new(loader),
             transmit: Vec::with_capacity(TRANSMIT_BACKLOG + BATCH * 4),
@@ -291,17 +283,11 @@ impl Engine {
         }
     }
 
-    /// How many frames are worth taking. While all that have tasks have enough of them, few more than there is work for: what
-    /// their contexts could not hold would be lost, where the NIC can keep it. While one of several may run out, as many as
-    /// possible.
-    fn wanted(&mut self) -> usize {
+    /// How many frames are worth taking: few more than there is work for, since what contexts could not hold would be lost, where
+    /// the NIC can keep it. But as many as possible while one of several that have tasks may run out of them.
+    fn wanted(&self) -> usize {
         let backlogged = self.mpqs.backlogged();
-        if backlogged.len() < std::mem::replace(&mut self.backlogged, backlogged.len()) {
-            self.ran_out = TURNS_OPEN;
-        }
-        let hungry = self.ran_out > 0 || backlogged.iter().any(|&owner| self.mpqs.held(owner) < ENOUGH);
-        self.ran_out = self.ran_out.saturating_sub(1);
-        if self.is_shared() && hungry {
+        if backlogged.len() > 1 && backlogged.iter().any(|&owner| self.mpqs.held(owner) < ENOUGH) {
             return BATCH;
         }
         BATCH.saturating_sub(self.hers as usize - self.mpqs.room()).max(FEW)
