@@ -16,8 +16,35 @@ use super::{COMPILERS, PSPIN, Target, build, host_word};
 const PACKETS: u16 = 250;
 const ROUNDS: u32 = 8;
 
-/// One thread's engine, with its own part of a context: lets packets of many messages arrive and their handlers run.
-fn serve(loader: Arc<Loader>, prepared: Prepared, limits: &Limits, clusters: std::ops::Range<u32>, start: &Barrier) {
+/// Which packets are a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Messages {
+    /// Each.
+    Many,
+    /// All of them: both threads' payload handlers, on a cluster of each, are one message's.
+    One,
+}
+
+impl Messages {
+    /// The packet of this number among a thread's.
+    fn packet(self, number: u16) -> Vec<u8> {
+        match self {
+            Self::Many => udp_from(1000 + number, 9999, b"x"),
+            Self::One if number + 1 == PACKETS => udp_from(1000, 9999, b"e"),
+            Self::One => udp_from(1000, 9999, b"x"),
+        }
+    }
+}
+
+/// One thread's engine, with its own part of a context: lets packets arrive and their handlers run.
+fn serve(
+    loader: Arc<Loader>,
+    prepared: Prepared,
+    limits: &Limits,
+    clusters: std::ops::Range<u32>,
+    messages: Messages,
+    start: &Barrier,
+) {
     let (queue, mut far) = pair(64).expect("a pair");
     let mut engine =
         Engine::new(loader, Box::new(queue), Sizes::default(), Default::default(), clusters).expect("a timer");
@@ -27,7 +54,7 @@ fn serve(loader: Arc<Loader>, prepared: Prepared, limits: &Limits, clusters: std
         let mut batch = Vec::new();
         for source in first..first + 25 {
             let mut frame = far.allocate().expect("few are on their way");
-            frame.fill(&udp_from(1000 + source, 9999, b"x")).expect("fits");
+            frame.fill(&messages.packet(source)).expect("fits");
             batch.push(frame);
         }
         far.send(&mut batch);
@@ -38,24 +65,25 @@ fn serve(loader: Arc<Loader>, prepared: Prepared, limits: &Limits, clusters: std
     assert_eq!(info.faults, []);
 }
 
-fn stress(target: Target, compiler: &str, kind: Kind) {
+fn stress(target: Target, compiler: &str, kind: Kind, messages: Messages) {
     let image = build(target, compiler, "stress.c", &[]);
     let loader = Arc::new(Loader::new(target.machine, kind));
     let limits = Limits { watchdog_us: 20_000_000, ..Limits::default() };
-    let install = Install { host_mem: 4096, ..target.install() };
+    let eom = (messages == Messages::One).then(|| "payload[0:1] = 101".to_owned());
+    let install = Install { host_mem: 4096, eom, ..target.install() };
     let mut first = Prepared::new(install, &image, ROOT.0, &loader, &limits).expect("is prepared");
     let host = first.host().expect("host memory");
     let half = target.machine.clusters / 2;
     let second = first.split_off(half);
     let start = Barrier::new(2);
     std::thread::scope(|scope| {
-        scope.spawn(|| serve(loader.clone(), first, &limits, 0..half, &start));
-        scope.spawn(|| serve(loader.clone(), second, &limits, half..target.machine.clusters, &start));
+        scope.spawn(|| serve(loader.clone(), first, &limits, 0..half, messages, &start));
+        scope.spawn(|| serve(loader.clone(), second, &limits, half..target.machine.clusters, messages, &start));
     });
     let runs = 2 * u32::from(PACKETS);
     let all = runs * ROUNDS;
-    let what = format!("{}, {compiler}, {kind}", target.abi);
-    // Each packet is a message, whose completion handler writes what there is; the last of all may have seen one run less.
+    let what = format!("{}, {compiler}, {kind}, {messages:?}", target.abi);
+    // Each message's completion handler writes what there is.
     let told: Vec<u32> = (0..11).map(|n| host_word(&host, 4 * n)).collect();
     assert_eq!(told[0], runs, "{what}: the last completion handler is the last task");
     assert_eq!(told[1..4], [all; 3], "{what}: under locks");
@@ -69,8 +97,10 @@ fn stress(target: Target, compiler: &str, kind: Kind) {
 fn nothing_is_lost_that_handlers_share() {
     for compiler in COMPILERS {
         for target in [PSPIN, super::FPSPIN] {
-            for kind in [Kind::Interp, Kind::Jit] {
-                stress(target, compiler, kind);
+            for (kind, messages) in
+                [(Kind::Interp, Messages::Many), (Kind::Jit, Messages::Many), (Kind::Jit, Messages::One)]
+            {
+                stress(target, compiler, kind, messages);
             }
         }
     }
