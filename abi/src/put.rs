@@ -43,6 +43,12 @@ impl Put {
         self.length.div_ceil(MTU - HEADER)
     }
 
+    /// Bytes of its longest packet.
+    #[must_use]
+    pub const fn longest(&self) -> u32 {
+        if self.length < MTU - HEADER { self.length + HEADER } else { MTU }
+    }
+
     /// Its packets: each one's header, and which of the put's bytes follow it.
     pub fn split(self) -> impl Iterator<Item = ([u8; HEADER as usize], Range<u32>)> {
         let first = (self.length > 0).then_some(0);
@@ -93,6 +99,8 @@ mod tests {
                 next = bytes.end;
             }
             assert_eq!((next, put.split().count()), (length, put.packets() as usize));
+            let longest = put.split().map(|(header, bytes)| header.len() + bytes.len()).max();
+            assert!(longest.is_none_or(|longest| longest == put.longest() as usize));
         }
         let longest = Put { destination: 0, queue_pair: 1, handle: 1, length: u32::MAX };
         assert_eq!(longest.split().last().map(|(_, bytes)| bytes.end), Some(u32::MAX));

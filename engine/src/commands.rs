@@ -215,7 +215,7 @@ impl<'t> Commands<'t> {
     /// Sends the packets of an RDMA put, or none when they are more than the task may still ask for.
     fn put(&mut self, put: &Put, source: Source, view: &View<'_>) -> Result<Status, Status> {
         let cost = u64::from(put.packets()) * charge::SEND + u64::from(put.length) / charge::BYTES_PER_INSTRUCTION;
-        if put.length == 0 || cost > self.issued.budget {
+        if put.length == 0 || put.longest() as usize > self.nic.max_frame() || cost > self.issued.budget {
             return Err(Status::BadLength);
         }
         let source = match source {

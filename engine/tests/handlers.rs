@@ -232,6 +232,10 @@ fn puts_are_divided_into_packets(kind: Kind) {
     assert_eq!(together(&sent[..3]), (0..4000).map(|index| index as u8).collect::<Vec<_>>());
     assert_eq!(together(&sent[3..]), bytes);
     assert_ne!(sent[0][20..24], sent[3][20..24], "another put has another handle");
+    // Packets that the NIC does not take are not sent in part.
+    lab.longest.store(1499, Relaxed);
+    let reply = lab.exchange(&[udp(1, &[0; 64])]);
+    assert_eq!(reply.iter().map(|frame| frame.last_chunk::<6>()).collect::<Vec<_>>(), [Some(&[5, 5, 3, 4, 5, 5])]);
 }
 
 /// Marks that `three_handlers` left in host memory: who, and the packet's last byte.

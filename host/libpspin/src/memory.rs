@@ -197,10 +197,7 @@ impl ContextMemory {
     ) -> Result<Self, SpaceError> {
         let hpus = MACHINE.clusters * MACHINE.hpus_per_cluster;
         let windows = Region::new((hpus * WINDOWS * PAGE) as usize)?;
-        let mut scratchpads = [(0, 0); 4];
-        for (scratchpad, place) in scratchpads.iter_mut().zip(offsets.into_iter().zip(sizes)) {
-            *scratchpad = place;
-        }
+        let scratchpads = std::array::from_fn(|cluster| (offsets[cluster], sizes[cluster]));
         Ok(Self { image, windows, handler, scratchpads })
     }
 
