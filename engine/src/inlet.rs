@@ -8,7 +8,7 @@ use spin_matcher::MessageKey;
 use crate::commands::Commands;
 use crate::context::{Context, Slot};
 use crate::counts::Counts;
-use crate::inbound::{Arrival, BATCH, Routes};
+use crate::inbound::{Arrival, Routes};
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, Mpqs, Stage, Task};
 use crate::pipeline::{Binding, Moment, Packet, Source, home};
@@ -86,25 +86,14 @@ impl Inlet<'_> {
     #[inline(always)]
     fn take(&mut self, commands: &mut Commands<'_>) -> Taken {
         let Some(now) = self.open else { return Taken::Nothing };
-        let (frame, end_of_message) = match &mut *self.source {
-            Source::Nic(inbound) => {
-                let Some(frame) = inbound.pop() else { return Taken::Nothing };
-                let Some((_, end_of_message)) = self.routes.find(&frame, &mut self.key) else {
-                    self.counts.add(Counter::DropUnmatched, 1);
-                    commands.nic.recycle(frame);
-                    return Taken::Seen;
-                };
-                (frame, end_of_message)
-            }
-            Source::Handover(arrivals) => {
-                if *self.handed == BATCH || self.mpqs.room() == 0 {
-                    return Taken::Nothing;
-                }
-                let Some(Arrival { frame, key, end_of_message, .. }) = arrivals.pop() else { return Taken::Nothing };
-                *self.handed += 1;
-                self.key = key;
-                (frame, end_of_message)
-            }
+        debug_assert!(self.mpqs.room() > 0, "where no task waits, or is parked, no HER does");
+        let Some((frame, found)) = self.source.take(self.routes, self.handed, &mut self.key) else {
+            return Taken::Nothing;
+        };
+        let Some((_, end_of_message)) = found else {
+            self.counts.add(Counter::DropUnmatched, 1);
+            commands.nic.recycle(frame);
+            return Taken::Seen;
         };
         let Self { admission, key, .. } = self;
         let slot = admission.slot;

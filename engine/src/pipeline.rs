@@ -98,6 +98,33 @@ pub(crate) enum Source {
     Handover(Arrivals),
 }
 
+impl Source {
+    /// Takes the batch's next frame: with its context, and whether it is its message's last, if it belongs to one. `key` becomes
+    /// that of its message. Of those that another thread has `handed` over, no more than a batch in a turn.
+    #[inline(always)]
+    pub(crate) fn take(
+        &mut self,
+        routes: &Routes,
+        handed: &mut usize,
+        key: &mut MessageKey,
+    ) -> Option<(Frame, Option<(Slot, bool)>)> {
+        match self {
+            Self::Nic(inbound) => {
+                let frame = inbound.pop()?;
+                let found = routes.find(&frame, key);
+                Some((frame, found))
+            }
+            Self::Handover(arrivals) if *handed < BATCH => {
+                let arrival = arrivals.pop()?;
+                *handed += 1;
+                *key = arrival.key;
+                Some((arrival.frame, Some((arrival.slot, arrival.end_of_message))))
+            }
+            Self::Handover(_) => None,
+        }
+    }
+}
+
 thread_local! {
     /// A thread has one executor, whatever the number of its engines.
     static EXECUTOR: RefCell<Weak<Executor>> = const { RefCell::new(Weak::new()) };
@@ -311,22 +338,10 @@ impl Engine {
             self.admit(arrival.frame, arrival.slot, &arrival.key, arrival.end_of_message, now);
             return self.waiting.is_none();
         }
-        match &mut self.source {
-            Source::Nic(inbound) => {
-                let Some(frame) = inbound.pop() else { return false };
-                match self.routes.find(&frame, key) {
-                    Some((slot, end_of_message)) => self.admit(frame, slot, key, end_of_message, now),
-                    None => self.drop_frame(frame, Counter::DropUnmatched),
-                }
-            }
-            Source::Handover(arrivals) => {
-                if self.handed == BATCH {
-                    return false;
-                }
-                let Some(arrival) = arrivals.pop() else { return false };
-                self.handed += 1;
-                self.admit(arrival.frame, arrival.slot, &arrival.key, arrival.end_of_message, now);
-            }
+        let Some((frame, found)) = self.source.take(&self.routes, &mut self.handed, key) else { return false };
+        match found {
+            Some((slot, end_of_message)) => self.admit(frame, slot, key, end_of_message, now),
+            None => self.drop_frame(frame, Counter::DropUnmatched),
         }
         self.waiting.is_none()
     }
