@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use spin_abi::map::PACKET_WINDOW;
 use thiserror::Error;
 
-/// Bytes of a chunk: a frame with the space the kernel keeps before it.
+/// Bytes of a chunk, which a frame's are among: the most that a frame has where no kernel keeps space before it.
 pub const CHUNK: usize = PACKET_WINDOW as usize;
 /// Bytes before a frame in its chunk: `XDP_PACKET_HEADROOM` (linux/bpf.h), which every driver reserves.
 pub const HEADROOM: usize = 256;
-/// Most bytes of a frame, with every backend.
+/// Most bytes of a frame behind that space.
 pub const CAPACITY: usize = CHUNK - HEADROOM;
 /// Fewest bytes of a frame that can be sent: an Ethernet header.
 pub const MIN_SEND: usize = 14;
@@ -125,7 +125,7 @@ impl Frame {
     pub(crate) fn heap(pool: PoolId) -> Self {
         let bytes: Box<[u8]> = vec![0; CHUNK].into_boxed_slice();
         let base = NonNull::from(Box::leak(bytes)).cast();
-        Self { base, meta: Meta::new(pool, true).with(HEADROOM, 0) }
+        Self { base, meta: Meta::new(pool, true) }
     }
 
     /// A frame of the bytes `range` of a mapped chunk; `None` when they do not lie within it.
@@ -162,13 +162,13 @@ impl Frame {
         }
     }
 
-    /// Empties it as if newly allocated.
+    /// Empties it, with all of its chunk to fill.
     #[inline]
     pub(crate) fn reset(&mut self) {
-        self.meta = self.meta.with(HEADROOM, 0);
+        self.meta = self.meta.with(0, 0);
     }
 
-    /// The same, with `len` bytes of what its chunk held before; with none if there is no room for so many.
+    /// Makes it `len` bytes behind [`HEADROOM`], which are what its chunk held before; none if there is no room for so many.
     #[inline]
     pub(crate) fn reset_to(&mut self, len: usize) {
         self.meta = self.meta.with(HEADROOM, if len <= CAPACITY { len } else { 0 });
@@ -185,7 +185,7 @@ impl Frame {
         self.meta.start()..self.meta.start() + self.meta.len()
     }
 
-    /// Bytes the frame can grow to from its present start: [`CAPACITY`] when newly allocated.
+    /// Bytes the frame can grow to from its present start: [`CHUNK`] or [`CAPACITY`] when newly allocated.
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> usize {
@@ -268,7 +268,7 @@ impl fmt::Debug for Frame {
 
 #[cfg(test)]
 mod tests {
-    use super::{CAPACITY, CHUNK, Chunk, Frame, FrameRangeError, HEADROOM, PoolId};
+    use super::{CHUNK, Chunk, Frame, FrameRangeError, HEADROOM, PoolId};
     use std::ptr::NonNull;
 
     fn assert_send<T: Send>() {}
@@ -277,24 +277,24 @@ mod tests {
     fn fill_and_trim() {
         assert_send::<Frame>();
         let mut frame = Frame::heap(PoolId::new());
-        assert_eq!((frame.len(), frame.capacity()), (0, CAPACITY));
+        assert_eq!((frame.len(), frame.capacity()), (0, CHUNK));
         frame.fill(b"0123456789").expect("fits");
         frame.trim(2, 5).expect("within");
         assert_eq!(&*frame, b"23456");
-        assert_eq!(frame.capacity(), CAPACITY - 2);
+        assert_eq!(frame.capacity(), CHUNK - 2);
         assert_eq!(frame.trim(1, 5), Err(FrameRangeError { start: 1, end: 6, available: 5 }));
         assert_eq!(frame.trim(usize::MAX, 2).map_err(|error| error.end), Err(usize::MAX));
         frame.trim(5, 0).expect("an empty range at the end");
         assert!(frame.is_empty());
-        frame.set_len(CAPACITY - 7).expect("all that is left");
-        assert!(frame.set_len(CAPACITY - 6).is_err());
+        frame.set_len(CHUNK - 7).expect("all that is left");
+        assert!(frame.set_len(CHUNK - 6).is_err());
     }
 
     #[test]
     fn fill_refuses_more_than_the_capacity() {
         let mut frame = Frame::heap(PoolId::new());
-        frame.fill(&[7; CAPACITY]).expect("exactly full");
-        assert!(frame.fill(&[8; CAPACITY + 1]).is_err());
+        frame.fill(&[7; CHUNK]).expect("exactly full");
+        assert!(frame.fill(&[8; CHUNK + 1]).is_err());
         assert!(frame.iter().all(|&byte| byte == 7));
     }
 

@@ -15,7 +15,7 @@ use spin_abi::rules::Test;
 use crate::bell::Bell;
 use crate::counts::Counts;
 use crate::error::NicError;
-use crate::frame::{CAPACITY, Frame, MIN_SEND, PoolId};
+use crate::frame::{CHUNK, Frame, MIN_SEND, PoolId};
 use crate::queue::{Queue, check_rules};
 use crate::wait::{poll, timespec};
 
@@ -144,9 +144,9 @@ impl Queue for MemoryQueue {
         count
     }
 
-    /// No frame is longer: the ends of a pair have heap frames only, which begin at [`crate::frame::HEADROOM`].
+    /// No frame is longer: the ends of a pair have heap frames only.
     fn max_frame(&self) -> usize {
-        CAPACITY
+        CHUNK
     }
 
     /// What was sent is the peer's already, and outlives this end.
@@ -214,7 +214,7 @@ impl Queue for MemoryQueue {
 #[cfg(test)]
 mod tests {
     use super::{MemoryQueue, pair};
-    use crate::frame::{CAPACITY, Frame};
+    use crate::frame::{CHUNK, Frame};
     use crate::queue::Queue;
     use std::thread;
     use std::time::{Duration, Instant};
@@ -258,12 +258,12 @@ mod tests {
     #[test]
     fn the_longest_frame_crosses_and_nothing_is_pending() {
         let (mut a, mut b) = pair(1).expect("a pair");
-        assert_eq!(a.max_frame(), CAPACITY);
-        let mut batch = vec![frame(&mut a, &[7; CAPACITY])];
+        assert_eq!(a.max_frame(), CHUNK);
+        let mut batch = vec![frame(&mut a, &[7; CHUNK])];
         a.send(&mut batch);
         assert_eq!(a.pending(), 0);
         drop(a);
-        assert_eq!((b.receive(&mut batch, 1), batch[0].len()), (1, CAPACITY));
+        assert_eq!((b.receive(&mut batch, 1), batch[0].len()), (1, CHUNK));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub trait Queue: Send {
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize;
 
     /// The longest frame that `send` takes, in bytes from the Ethernet header on, without FCS; at most
-    /// [`crate::frame::CAPACITY`]. The same from opening on.
+    /// [`crate::frame::CHUNK`]. The same from opening on.
     fn max_frame(&self) -> usize;
 
     /// Frames that `send` took and that the kernel has not yet taken off the transmit ring: what would be lost by closing

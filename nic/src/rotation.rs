@@ -123,7 +123,7 @@ impl Queue for Rotation {
             frame.reset_to(self.len);
             self.arriving.push_back(frame);
         } else if frame.is_of(self.spare_pool) {
-            frame.reset();
+            frame.reset_to(0);
             self.spare.push(frame);
         } else {
             self.counts.foreign_frames += 1;

@@ -12,7 +12,7 @@ use spin_abi::rules::Test;
 
 use super::{Packet, PcapError, Reader, Writer};
 use crate::error::NicError;
-use crate::frame::{CAPACITY, Frame, MIN_SEND, PoolId};
+use crate::frame::{CHUNK, Frame, MIN_SEND, PoolId};
 use crate::queue::{Queue, check_rules};
 use crate::wait::{poll, timespec};
 
@@ -22,8 +22,7 @@ const FRAMES: usize = 1024;
 /// Frames come from one capture; what is sent goes into another, which is begun anew.
 ///
 /// What is sent bears the time of the frame received last before it, so equal input gives equal output. Frames longer
-/// than [`CAPACITY`] and frames that the capture cut short are counted and skipped: neither could have come from a
-/// wire. A broken record ends the input; the next flush reports it, once.
+/// than [`CHUNK`] and frames that the capture cut short are counted and skipped. A broken record ends the input; the next flush reports it, once.
 ///
 /// Unlike with the other backends `receive` and `send` may read and write files.
 pub struct PcapQueue {
@@ -166,9 +165,9 @@ impl Queue for PcapQueue {
         count
     }
 
-    /// No frame is longer: all are heap frames, which begin at [`crate::frame::HEADROOM`].
+    /// No frame is longer: all are heap frames.
     fn max_frame(&self) -> usize {
-        CAPACITY
+        CHUNK
     }
 
     /// Frames are written as they are sent; `flush` writes out what the file's buffer holds.
@@ -234,7 +233,7 @@ impl Queue for PcapQueue {
 
     fn describe(&self) -> String {
         let (input, output) = (self.input.path.display(), self.output.path.display());
-        format!("pcap: from {input} to {output}, frames up to {CAPACITY} B")
+        format!("pcap: from {input} to {output}, frames up to {CHUNK} B")
     }
 }
 
@@ -242,7 +241,7 @@ impl Queue for PcapQueue {
 mod tests {
     use super::PcapQueue;
     use crate::error::NicError;
-    use crate::frame::CAPACITY;
+    use crate::frame::CHUNK;
     use crate::pcap::{Packet, PcapError, read_all, write_all};
     use crate::queue::Queue;
     use std::fs;
@@ -276,8 +275,8 @@ mod tests {
     fn replays_and_records() {
         let folder = Folder::new("replay");
         let cut_short = Packet { wire_len: 100, ..Packet::whole(2000, vec![2; 60]) };
-        let long = Packet::whole(3000, vec![3; CAPACITY + 1]);
-        let packets = [Packet::whole(1000, vec![1; 60]), cut_short, long, Packet::whole(4000, vec![4; CAPACITY])];
+        let long = Packet::whole(3000, vec![3; CHUNK + 1]);
+        let packets = [Packet::whole(1000, vec![1; 60]), cut_short, long, Packet::whole(4000, vec![4; CHUNK])];
         let input = folder.with("in.pcap", &write_all(&packets));
         let output = folder.with("out.pcap", b"old content, longer than what will be written");
         let mut queue = PcapQueue::open(&input, &output).expect("opens");
@@ -297,7 +296,7 @@ mod tests {
         queue.flush().expect("written");
         queue.wait(None, Duration::from_millis(1)).expect("times out");
         let written = read_all(&fs::read(&output).expect("there")).expect("own output");
-        assert_eq!(written, [Packet::whole(1000, vec![1; 20]), Packet::whole(4000, vec![4; CAPACITY])]);
+        assert_eq!(written, [Packet::whole(1000, vec![1; 20]), Packet::whole(4000, vec![4; CHUNK])]);
         let counters = queue.counters();
         let expected = [
             ("rx_frames", 2),
