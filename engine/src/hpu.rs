@@ -175,13 +175,12 @@ impl Hpu {
         job: &Job<'_>,
         commands: &mut C,
         print: &mut dyn FnMut(&[u8]),
-        run: impl FnOnce(&mut Row<'_, '_, C>) -> R,
+        run: impl FnOnce(&mut Row<'_, '_, '_, C>) -> R,
     ) -> R {
         let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
         let Station { slot, windows } = &mut self.station;
         let task = job.task(windows, true);
-        let bound = executor.bind(slot, &task, &mut driver);
-        run(&mut Row { bound, windows, job, parked: &mut self.parked })
+        executor.bind(slot, &task, &mut driver, |bound| run(&mut Row { bound, windows, job, parked: &mut self.parked }))
     }
 
     /// Runs one handler to its end, or to where it waits; or goes on with the one that waits here, with the job and the packet
@@ -197,18 +196,19 @@ impl Hpu {
         let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
         let Station { slot, windows } = &mut self.station;
         let task = job.task(windows, true);
-        let mut bound = executor.bind(slot, &task, &mut driver);
-        let begun = self.parked;
-        if !begun && windows.begin(&mut bound, &job, job.about, packet) {
-            bound.device().clear();
-        }
-        let (exit, difference) = match &mut self.twin {
-            // It does not park.
-            Some(twin) if job.translation.is_some() => {
-                twin.run_both(&mut self.station, executor, job, packet, &mut driver)
+        let twin = self.twin.as_mut().filter(|_| job.translation.is_some());
+        let exit = executor.bind(slot, &task, &mut driver, |bound| {
+            if self.parked {
+                return Some(bound.resume(packet));
             }
-            _ if begun => (bound.resume(packet), None),
-            _ => (bound.run(packet), None),
+            if windows.begin(bound, &job, job.about, packet) {
+                bound.device().clear();
+            }
+            twin.is_none().then(|| bound.run(packet))
+        });
+        let (exit, difference) = match (exit, twin) {
+            (None, Some(twin)) => twin.run_both(&mut self.station, executor, job, packet, &mut driver),
+            (exit, _) => (exit.unwrap_or(Exit::Returned), None),
         };
         self.parked = exit == Exit::Parked;
         if !self.parked {
@@ -277,27 +277,35 @@ impl Hpus {
 }
 
 /// Tasks of one handler in a row: what they have in common is seen to once.
-pub struct Row<'r, 'd, C> {
-    bound: Bound<'r, Driver<'d, C>>,
+pub struct Row<'r, 'b, 'd, C> {
+    bound: &'r mut Bound<'b, Driver<'d, C>>,
     windows: &'r mut Windows,
     job: &'r Job<'r>,
     parked: &'r mut bool,
 }
 
-impl<C: CommandUnit> Row<'_, '_, C> {
-    /// Runs the next one to its end, or to where it waits: then it is the last one of the row.
+impl<C: CommandUnit> Row<'_, '_, '_, C> {
+    /// Runs the next one to its end, or to where it waits: then it is the last one of the row. Says whether its handler returned; if
+    /// not, [`Row::exit`] says how it ended.
     #[inline]
-    pub fn run(&mut self, about: About, packet: &mut [u8]) -> Exit {
-        if self.windows.begin(&mut self.bound, self.job, about, packet) {
+    pub fn returns(&mut self, about: About, packet: &mut [u8]) -> bool {
+        if self.windows.begin(self.bound, self.job, about, packet) {
             self.bound.device().clear();
         }
-        let exit = self.bound.run(packet);
-        if exit == Exit::Parked {
+        let returned = self.bound.returns(packet);
+        if !returned && self.bound.exit() == Exit::Parked {
             *self.parked = true;
         } else {
             self.bound.device().finish();
         }
-        exit
+        returned
+    }
+
+    /// How the last task ended whose handler did not [return](Row::returns).
+    #[must_use]
+    #[inline]
+    pub const fn exit(&self) -> Exit {
+        self.bound.exit()
     }
 
     /// The command unit, between two tasks.
@@ -384,8 +392,7 @@ impl Station {
     pub(crate) fn begin(&mut self, executor: &Executor, job: &Job<'_>, packet: &[u8]) {
         let task = job.task(&self.windows, false);
         let mut device = hpu_vm::NoDevice;
-        let mut bound = executor.bind(&mut self.slot, &task, &mut device);
-        self.windows.begin(&mut bound, job, job.about, packet);
+        executor.bind(&mut self.slot, &task, &mut device, |bound| self.windows.begin(bound, job, job.about, packet));
     }
 
     /// Runs a task to its end.

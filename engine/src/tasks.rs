@@ -169,10 +169,11 @@ impl Engine {
         let ended = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             loop {
                 row.commands().counts.add(started(stage), 1);
-                let exit = row.run(about(&task), &mut task.packet.frame);
+                let returned = row.returns(about(&task), &mut task.packet.frame);
                 left -= 1;
-                let usual = matches!(exit, Exit::Returned | Exit::Finished) && !task.packet.passes;
+                let usual = (returned || row.exit() == Exit::Finished) && !task.packet.passes;
                 if !usual || verdicts && !processes(row.result()) {
+                    let exit = if returned { Exit::Returned } else { row.exit() };
                     return Next::Unusual(task, exit, row.commands().issued);
                 }
                 let Task { mpq, packet, last_use, .. } = task;

@@ -435,7 +435,12 @@ impl<'m> View<'m> {
         {
             return Some(());
         }
-        let (index, offset) = self.find(address, len)?;
+        self.find_and_copy_out(address, to)
+    }
+
+    #[inline(never)]
+    fn find_and_copy_out(&self, address: u32, to: &mut [u8]) -> Option<()> {
+        let (index, offset) = self.find(address, u32::try_from(to.len()).ok()?)?;
         self.ranges[index].memory.copy_out(offset, to)
     }
 

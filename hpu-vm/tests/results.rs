@@ -174,10 +174,11 @@ fn the_value_is_the_last_tasks() {
         let mut guest = Guest::new(OWN, &code, 0);
         let task: Task<'_> = task(OWN, &code, translation.as_ref());
         let mut device = NoDevice;
-        let mut bound = executor.bind(&mut guest.slot, &task, &mut device);
-        for count in 0..4 {
-            assert_eq!((bound.run(&mut []), bound.result()), (Exit::Returned, count), "{options:?}");
-        }
+        executor.bind(&mut guest.slot, &task, &mut device, |bound| {
+            for count in 0..4 {
+                assert_eq!((bound.run(&mut []), bound.result()), (Exit::Returned, count), "{options:?}");
+            }
+        });
     }
 }
 

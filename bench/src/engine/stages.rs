@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hpu_vm::Exit;
 use hpu_vm::jit::{self, Executor, Options, Translation};
 use spin_abi::control::{Isolation, Placement};
 use spin_abi::map::PACKET_WINDOW;
@@ -211,9 +210,9 @@ impl Bench {
             let ended = tasks.iter_mut().map(|task| {
                 let about = About { flow: task.mpq.0, message: task.context.message };
                 row.commands().begin(task.last_use);
-                row.run(about, &mut task.packet.frame)
+                row.returns(about, &mut task.packet.frame)
             });
-            ended.filter(|&exit| exit == Exit::Returned).count()
+            ended.filter(|&returned| returned).count()
         })
     }
 

@@ -23,6 +23,7 @@ impl<'d> Page<'d> {
     }
 
     /// Moves nothing when either side is not there in full.
+    #[inline]
     fn copy(&mut self, view: &View<'_>, nic: u32, host: u64, length: u32) {
         let target = host.checked_sub(HOST_BASE).and_then(|offset| {
             let offset = usize::try_from(offset).ok()?;
@@ -52,8 +53,9 @@ impl Device for Page<'_> {
                 self.log.push(Command { kind: SEND, length, from: nic.into(), to: 0 })
             }
             Ok(command::Command::Dma { host, nic, length, direction: Direction::ToHost, .. }) => {
+                let handle = self.log.push(Command { kind: DMA_TO_HOST, length, from: nic.into(), to: host });
                 self.copy(view, nic, host, length);
-                self.log.push(Command { kind: DMA_TO_HOST, length, from: nic.into(), to: host })
+                handle
             }
             _ => return Err(BAD),
         };

@@ -135,15 +135,19 @@ impl Runner for Jit {
             limits: Limits { time: Some(TIME_LIMIT), instructions: None },
             may_park: false,
         };
-        let mut bound = self.executor.bind(&mut self.slot, &task, &mut page);
-        for packet in packets {
-            let packet_at = PACKETS_BASE + u32::try_from(packet * self.stride).map_err(|error| error.to_string())?;
-            bound.describe(&self.block, [(regs::PACKET_ADDR, packet_at), (regs::L2_PACKET_ADDR, packet_at)]);
-            match bound.run(&mut []) {
-                Exit::Returned | Exit::Finished => {}
-                other => return Err(format!("packet {packet}: {other:?}")),
+        let block = &self.block;
+        let stride = u32::try_from(self.stride).expect("a short frame");
+        let first = u32::try_from(packets.start).expect("few packets") * stride;
+        self.executor.bind(&mut self.slot, &task, &mut page, |bound| {
+            let mut packet_at = PACKETS_BASE + first;
+            for packet in packets {
+                bound.describe(block, [(regs::PACKET_ADDR, packet_at), (regs::L2_PACKET_ADDR, packet_at)]);
+                if !bound.returns(&mut []) && bound.exit() != Exit::Finished {
+                    return Err(format!("packet {packet}: {:?}", bound.exit()));
+                }
+                packet_at = packet_at.wrapping_add(stride);
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }

@@ -84,9 +84,15 @@ impl Executor {
         Ok(Self { watchdog: Watchdog::new()? })
     }
 
-    /// Prepares for tasks like `task` in `slot`, with `device`: for one, or for many in a row.
+    /// Has `run` run tasks like `task` in `slot`, with `device`: one, or many in a row.
     #[inline]
-    pub fn bind<'b, D: Device>(&'b self, slot: &'b mut Slot, task: &'b Task<'b>, device: &'b mut D) -> Bound<'b, D> {
+    pub fn bind<D: Device, R>(
+        &self,
+        slot: &mut Slot,
+        task: &Task<'_>,
+        device: &mut D,
+        run: impl FnOnce(&mut Bound<'_, D>) -> R,
+    ) -> R {
         let (block, offers_packet) = (slot.block(), slot.offers_packet());
         let (state, view) = slot.parts();
         (state.device, state.calls) = (ptr::from_mut(device).cast(), Bridge::<D>::CALLS);
@@ -99,20 +105,23 @@ impl Executor {
         let whole = task.translation.is_none_or(Translation::needs_registers) || entry.is_none();
         let simple = entry.filter(|_| !whole && task.limits.instructions.is_none());
         let (state, slot) = (ptr::from_mut(state), ptr::from_mut(slot));
-        let parts =
-            BoundParts { watch: self.watchdog.watch(), slot, state, block, task, entry, simple, offers_packet, whole };
-        Bound { parts, device: PhantomData }
+        let watch = self.watchdog.watch();
+        // SAFETY: the state is the slot's, which is borrowed until the end of this function. Its code is what `State::lookup` knows;
+        // its layout is the slot's too.
+        let _attending = unsafe { Attending::new(watch, state) };
+        let parts = BoundParts { watch, slot, state, block, task, entry, simple, offers_packet, whole };
+        run(&mut Bound { parts, exit: Exit::Returned, device: PhantomData })
     }
 
     /// Runs one task: see [`Bound::run`].
     #[inline]
     pub fn run<D: Device>(&self, slot: &mut Slot, packet: &mut [u8], task: &Task<'_>, device: &mut D) -> Exit {
-        self.bind(slot, task, device).run(packet)
+        self.bind(slot, task, device, |bound| bound.run(packet))
     }
 
     /// Goes on with a parked task: see [`Bound::resume`].
     pub fn resume<D: Device>(&self, slot: &mut Slot, packet: &mut [u8], task: &Task<'_>, device: &mut D) -> Exit {
-        self.bind(slot, task, device).resume(packet)
+        self.bind(slot, task, device, |bound| bound.resume(packet))
     }
 }
 
@@ -124,10 +133,12 @@ enum Begun {
     Before,
 }
 
-/// A slot, prepared for tasks of one handler.
+/// A slot, prepared for tasks of one handler, and attended to. Lent only: who has it cannot forget to end it.
 pub struct Bound<'b, D> {
     /// Its pointers are of the slot, which is borrowed as long.
     parts: BoundParts<'b>,
+    /// Of the last task whose handler did not return.
+    exit: Exit,
     device: PhantomData<&'b mut D>,
 }
 
@@ -136,7 +147,7 @@ pub struct Bound<'b, D> {
 struct BoundParts<'b> {
     watch: &'b Watch,
     slot: *mut Slot,
-    /// The slot's, attached to its space.
+    /// The slot's, attached to its space and attended to.
     state: *mut State,
     /// The slot's; null when there is none.
     block: *mut TaskBlock,
@@ -188,15 +199,38 @@ impl<D: Device> Bound<'_, D> {
     /// runs in the slot. `packet` is what the L2 window shows, see [`crate::memory::Space::offer_l2`].
     #[inline]
     pub fn run(&mut self, packet: &mut [u8]) -> Exit {
+        if self.returns(packet) { Exit::Returned } else { self.exit }
+    }
+
+    /// The same, for those who look at handlers that returned most of all: whether this one did. If not, [`Bound::exit`] says how
+    /// the task ended.
+    #[inline]
+    pub fn returns(&mut self, packet: &mut [u8]) -> bool {
         let parts = self.parts;
+        // Not the field at once: with its address elsewhere, `self` could not be in registers.
+        let mut exit = Exit::Returned;
         // SAFETY: the state is the slot's own, which is borrowed, attached to its space, with device and calls of type `D`
         // and a view that only this uses. The translated code is what `State::lookup` knows.
         unsafe {
             match parts.simple {
-                Some(entry) if (*parts.state).hart.is_clean() => parts.run_simple::<D>(packet, entry),
-                _ => parts.run_any::<D>(packet),
+                Some(entry) if (*parts.state).hart.is_clean() => {
+                    if parts.run_simple::<D>(packet, entry, &mut exit) {
+                        return true;
+                    }
+                }
+                _ => exit = parts.run_any::<D>(packet),
             }
         }
+        self.exit = exit;
+        // The interpreter may have gone on to where it did.
+        exit == Exit::Returned
+    }
+
+    /// How the last task ended whose handler did not [return](Bound::returns).
+    #[must_use]
+    #[inline]
+    pub const fn exit(&self) -> Exit {
+        self.exit
     }
 
     /// Goes on with the task that is parked, for as long as its limits leave; while it was parked no time passed. It is parked
@@ -229,21 +263,38 @@ impl BoundParts<'_> {
         unsafe { self.go_on::<D>(packet, self.entry, Begun::Now) }
     }
 
-    /// Runs a task for which there is nothing to see to but the packet.
+    /// Runs a task for which there is nothing to see to but the packet. Says whether translated code did all of it; if not, `exit` is
+    /// how it ended.
     ///
     /// # Safety
     /// As [`Self::run_any`]; `entry` is what `simple` says, and the hart is clean.
     #[inline(always)]
-    unsafe fn run_simple<D: Device>(&self, packet: &mut [u8], entry: &Entry) -> Exit {
+    unsafe fn run_simple<D: Device>(&self, packet: &mut [u8], entry: &Entry, exit: &mut Exit) -> bool {
         // SAFETY: as the caller says.
         unsafe {
             if !self.offers_packet {
-                return attended::<D>(self, entry);
+                return self.run_translated::<D>(entry, exit);
             }
-            (*self.slot).with_packet(packet, |state, view| {
-                state.view = ptr::from_mut(view).cast();
-                attended::<D>(&Self { state, ..*self }, entry)
+            (*self.slot).with_packet(packet, |view| {
+                (*self.state).view = ptr::from_mut(view).cast();
+                self.run_translated::<D>(entry, exit)
             })
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::run_simple`], and the state's view is that of its space.
+    #[inline(always)]
+    unsafe fn run_translated<D: Device>(&self, entry: &Entry, exit: &mut Exit) -> bool {
+        let Self { watch, state, task, .. } = *self;
+        // SAFETY: as the caller says.
+        unsafe {
+            watch.start(&*state);
+            let returned = entry.returns(state, task.sp, task.argument, task.tp);
+            if !returned {
+                *exit = left_early::<D>(state, task, entry);
+            }
+            returned
         }
     }
 
@@ -272,16 +323,15 @@ impl BoundParts<'_> {
     /// # Safety
     /// As [`Self::run_any`].
     unsafe fn go_on<D: Device>(self, packet: &mut [u8], entry: Option<&Entry>, begun: Begun) -> Exit {
-        let Self { slot, task, watch, .. } = self;
+        let Self { slot, state, task, watch, .. } = self;
         // SAFETY: as the caller says.
-        unsafe { &mut *slot }.with_packet(packet, |state, view| {
-            state.view = ptr::from_mut(view).cast();
-            let state = ptr::from_mut(state);
+        unsafe { &mut *slot }.with_packet(packet, |view| {
             // SAFETY: the state is the slot's own; it and the view are borrowed for the call.
             unsafe {
-                let attending = Attending::new(watch, state);
+                (*state).view = ptr::from_mut(view).cast();
+                watch.start(&*state);
                 if begun == Begun::Before && (*state).time_limit != u64::MAX {
-                    attending.measure();
+                    watch.measure();
                 }
                 if begun == Begun::Before || task.limits.time.is_none() {
                     (*state).yield_wanted.store((*state).may_park, Relaxed);
@@ -304,25 +354,6 @@ unsafe fn execute<D: Device>(state: *mut State, task: &Task<'_>, entry: Option<&
             Some(entry) => left_early::<D>(state, task, entry),
             None => go_on_interpreting::<D>(state, task),
         }
-    }
-}
-
-/// Runs a task of translated code that finds nothing of an earlier one.
-///
-/// # Safety
-/// The state of `parts` is attached to the space of its view, with device and calls of type `D`; `entry`'s translation lives.
-#[inline(always)]
-unsafe fn attended<D: Device>(parts: &BoundParts<'_>, entry: &Entry) -> Exit {
-    let &BoundParts { watch, state, task, .. } = parts;
-    // SAFETY: as the caller says.
-    unsafe {
-        let attending = Attending::new(watch, state);
-        if entry.returns(state, task.sp, task.argument, task.tp) {
-            return Exit::Returned;
-        }
-        let exit = left_early::<D>(state, task, entry);
-        drop(attending);
-        exit
     }
 }
 

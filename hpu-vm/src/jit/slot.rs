@@ -152,21 +152,16 @@ impl Slot {
         (&mut self.state, self.space.view())
     }
 
-    /// Does something with the state and the view while `packet` is in the L2 window, if the slot has one.
+    /// Does something with the view while `packet` is in the L2 window, if the slot has one. Leaves the state alone.
     #[inline]
-    pub(super) fn with_packet<R>(
-        &mut self,
-        packet: &mut [u8],
-        run: impl FnOnce(&mut State, &mut View<'static>) -> R,
-    ) -> R {
-        let Some(base) = self.l2_packet else { return run(&mut self.state, self.space.view()) };
+    pub(super) fn with_packet<R>(&mut self, packet: &mut [u8], run: impl FnOnce(&mut View<'static>) -> R) -> R {
+        let Some(base) = self.l2_packet else { return run(self.space.view()) };
         let len = packet.len().min(PACKET_WINDOW as usize) as u32;
         if self.l2_bound != len {
             self.l2_bound = len;
             self.bounds.resize(base, PACKET_WINDOW, len);
         }
-        let Self { space, state, .. } = self;
-        space.offer_l2(packet, |_, view| run(state, view))
+        self.space.offer_l2(packet, |_, view| run(view))
     }
 
     /// Its memory.
@@ -182,7 +177,7 @@ impl Slot {
 
     /// Does something with the view while `packet` is in the L2 window: see [`Space::offer_l2`].
     pub fn offer_l2<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&mut View<'static>) -> R) -> R {
-        self.with_packet(packet, |_, view| task(view))
+        self.with_packet(packet, task)
     }
 
     /// What the handler returned, in a0: after a task that ended with [`crate::Exit::Returned`], of the interpreter or of a

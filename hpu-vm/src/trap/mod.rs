@@ -83,41 +83,28 @@ impl Running {
     }
 }
 
-/// Until it is dropped, faults of this thread's translated code come back in a state, and its task has a time limit.
+/// Until it is dropped, faults of this thread's translated code come back in a state, and its tasks have a time limit.
 pub(crate) struct Attending<'w> {
     watch: &'w Watch,
-    /// Whose task there was before: a device may run tasks itself.
+    /// Whose tasks there were before: a device may run tasks itself.
     outer: *mut State,
 }
 
 impl<'w> Attending<'w> {
-    /// A task of `state` begins, which may take its `time_limit`: then [`Cause::Watchdog`] ends it if it is in a body, else
-    /// `state.kill` asks whatever it called to do so.
+    /// Tasks of `state` begin, each with [`Watch::start`].
     ///
     /// # Safety
-    /// `state` is valid for writes while this lives, and only this thread and the translated code that it calls use it.
-    /// That code follows `state.lookup` (jumping to a site's `fault_return` from anywhere it was found at leaves the
+    /// `state` is valid for writes while this lives, which is dropped, and only this thread and the translated code that it calls
+    /// use it. That code follows `state.lookup` (jumping to a site's `fault_return` from anywhere it was found at leaves the
     /// function in good order) and touches memory only through `state.layout`, which lives as long.
     #[inline]
     pub(crate) unsafe fn new(watch: &'w Watch, state: *mut State) -> Self {
         let outer = watch.attend(state);
-        // SAFETY: the caller says that the state is valid.
-        let parts = unsafe { &*state };
-        // Before the flags: a tick that raises them for the task before comes before this.
-        watch.start(parts);
-        // Seldom raised, and it is cheaper to look.
-        if parts.kill.load(Relaxed) | parts.yield_wanted.load(Relaxed) != 0 {
-            parts.kill.store(0, Relaxed);
-            parts.yield_wanted.store(0, Relaxed);
-        }
         // Handlers run on this thread: what they see is in order when the compiler keeps it so.
         compiler_fence(SeqCst);
+        // SAFETY: the caller says that the state is valid.
+        watch.wake_for(unsafe { &*state });
         Self { watch, outer }
-    }
-
-    /// Takes the time from here on, rather than from the first look at the task: for one that had some before.
-    pub(crate) fn measure(&self) {
-        self.watch.measure();
     }
 }
 

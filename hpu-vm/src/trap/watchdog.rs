@@ -1,8 +1,8 @@
 //! The clock of running tasks: a timer per thread that looks at its task from time to time.
 //!
-//! Starting and ending a task are plain stores. The timer ticks every [`TICK`] while there are tasks, stops by itself
-//! after a tick that saw no new one, and is set again by the next task. A tick that sees a task for the first time notes the
-//! time; one that sees it `limit` later ends it. So a task ends between its limit and a tick later.
+//! Starting a task is a plain store. The timer ticks every [`TICK`] while there are tasks, stops by itself after a tick at which
+//! nobody's are attended to, and is set again by who attends next. A tick that sees a task for the first time notes the time; one
+//! that sees it `limit` later ends it. So a task ends between its limit and a tick later.
 
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -22,7 +22,7 @@ const SOON: i64 = 50_000;
 
 /// A thread's timer and what it knows of the thread's tasks. Written by the thread and by its signal handler.
 pub(crate) struct Watch {
-    /// The state of the thread's tasks; null when there are none.
+    /// The state of the thread's tasks, also between two of them; null when there are none.
     running: AtomicPtr<State>,
     timer: AtomicPtr<c_void>,
     /// `timer` is one (its id may be null).
@@ -143,7 +143,7 @@ fn now() -> u64 {
 }
 
 impl Watch {
-    /// The task that begins is of `state`, or of nobody if that is null. Returns whose there was before.
+    /// The tasks that begin are of `state`, or of nobody if that is null. Returns whose there were before.
     #[inline]
     pub(super) fn attend(&self, state: *mut State) -> *mut State {
         let before = self.running.load(Relaxed);
@@ -151,27 +151,32 @@ impl Watch {
         before
     }
 
-    /// A task of `state` begins.
+    /// Sets the timer if it is not, for tasks of `state` that do not have all time. Once they are attended to: a tick that comes
+    /// then goes on by itself.
     #[inline]
-    pub(super) fn start(&self, state: &State) {
-        self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Relaxed);
-        // A tick that comes here sees a new task and sets the timer, or came before and `set` tells.
-        compiler_fence(SeqCst);
-        if !self.set.load(Relaxed) {
-            self.set_for(state);
-        }
-    }
-
-    /// Sets the timer, if the task does not have all time.
-    #[cold]
-    fn set_for(&self, state: &State) {
-        if state.time_limit != u64::MAX {
+    pub(super) fn wake_for(&self, state: &State) {
+        if !self.set.load(Relaxed) && state.time_limit != u64::MAX {
             self.tick_in(TICK);
         }
     }
 
-    /// The task that begins is looked at.
-    pub(super) fn measure(&self) {
+    /// A task of `state`, which is attended to, begins. It may take its `time_limit`: then [`Cause::Watchdog`] ends it if it is in
+    /// a body, else `state.kill` asks whatever it called to do so.
+    #[inline]
+    pub(crate) fn start(&self, state: &State) {
+        self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Relaxed);
+        // A tick that raises a flag for the task before comes before this.
+        compiler_fence(SeqCst);
+        // Seldom raised, and it is cheaper to look.
+        if state.kill.load(Relaxed) | state.yield_wanted.load(Relaxed) != 0 {
+            state.kill.store(0, Relaxed);
+            state.yield_wanted.store(0, Relaxed);
+        }
+        compiler_fence(SeqCst);
+    }
+
+    /// Takes the time of the task from here on, rather than from the first look at it: for one that had some before.
+    pub(crate) fn measure(&self) {
         self.since.store(now(), Relaxed);
         // A tick that comes before this does the same.
         self.seen.store(self.sequence.load(Relaxed), Relaxed);
