@@ -3,7 +3,9 @@
 
 NIC ?= veth
 CARGO ?= cargo
-BIN := target/release
+# How programs are built: release, or dev, with what tests build as well.
+PROFILE ?= release
+BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
 .PHONY: help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom clean
@@ -15,10 +17,10 @@ help: ## list the targets
 deps-build deps-demo deps-test deps-bench: deps-%:
 	@deploy/install-deps.sh $*
 
-build: deps-build ## build spind, spinctl, the tools, libfpspin and libpspin, optimised
-	$(CARGO) build --release --locked --workspace --bins --lib
+build: deps-build ## build spind, spinctl, the tools, libfpspin and libpspin (PROFILE=release|dev)
+	$(CARGO) build --profile $(PROFILE) --locked --workspace --bins --lib $(if $(filter dev,$(PROFILE)),--examples)
 
-handlers: build ## compile the handlers
+handlers: deps-build ## compile the handlers
 	@mkdir -p target/handlers
 	@for name in $(HANDLERS); do \
 		echo "spin-cc handlers/$$name/$$name.c -o target/handlers/$$name.elf"; \
@@ -34,16 +36,16 @@ demo-possible:
 
 demo: demo-possible deps-demo build handlers ## handlers answer ping and a UDP client through spind (NIC=veth|loopback)
 ifeq ($(NIC),loopback)
-	deploy/demo-loopback.sh
+	SPIN_BIN=$(CURDIR)/$(BIN) deploy/demo-loopback.sh
 else
-	deploy/demo.sh
+	SPIN_BIN=$(CURDIR)/$(BIN) deploy/demo.sh
 endif
 
-test: deps-test build handlers ## all tests: unit, property, qemu comparison, fuzzing (bounded), demo checks in namespaces
+test: deps-test handlers ## all tests: unit, property, qemu comparison, fuzzing (bounded), demo checks in namespaces
 	$(CARGO) test --workspace --locked
 	$(MAKE) --no-print-directory loom
-	$(MAKE) --no-print-directory demo NIC=loopback
-	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo NIC=veth; \
+	$(MAKE) --no-print-directory demo NIC=loopback PROFILE=dev
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo NIC=veth PROFILE=dev; \
 	else echo "SKIPPED: the demo over AF_XDP between network namespaces needs root"; fi
 
 fuzz-long: deps-test ## a million random programs, compared between engines (SPIN_FUZZ_PROGRAMS, SPIN_FUZZ_SEED)
