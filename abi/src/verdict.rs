@@ -70,8 +70,8 @@ impl Verdict {
         }
     }
 
-    /// Whether the message is to stay open after its last packet: what arrives under its key later would still be part of it.
-    /// The engine does not keep it open.
+    /// Whether the message is to stay open after its next last packet: what arrives under its key later is still part of it, so
+    /// that payload handlers run on it without a header handler, up to another last packet.
     #[must_use]
     pub const fn stays_open(self) -> bool {
         matches!(self, Self::ProcessDataPending | Self::DropPending | Self::SuccessPending)

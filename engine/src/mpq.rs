@@ -15,6 +15,9 @@
 //! A message that is [killed](Mpqs::kill) at any point gets no more tasks; its packets, those that are still to come too, are given
 //! up until its end, and with that its queue is Free.
 //!
+//! A message that is [kept open](Mpqs::keep_open) does not end with its last packet: instead of Free its queue is Payload again, and
+//! what comes next is part of it, up to the next packet that is a last one.
+//!
 //! Where the RTL wedges, these are our rules: a HER that arrives after the end of its message was seen belongs to the next
 //! message of that queue, which starts when this one is Free; a message whose first HER is also its last has one packet.
 //!
@@ -167,6 +170,8 @@ struct Mpq<C> {
     in_flight: u32,
     /// The current message's last HER has arrived.
     end_seen: bool,
+    /// The current message goes on after its next end.
+    kept_open: bool,
     /// Listed with its owner's ready queues.
     listed: bool,
     /// The next of that list.
@@ -183,6 +188,7 @@ impl<C> Mpq<C> {
             length: 0,
             in_flight: 0,
             end_seen: false,
+            kept_open: false,
             listed: false,
             next_ready: NONE,
         }
@@ -367,11 +373,10 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             return Refused::Full(her.packet);
         }
         queue.end_seen = her.end_of_message;
-        let over = her.end_of_message && queue.state == State::Dead;
-        if over {
+        if her.end_of_message && queue.state == State::Dead {
             self.end_message(mpq);
         }
-        Refused::Killed { packet: her.packet, idle: over }
+        Refused::Killed { packet: her.packet, idle: self.queues[mpq.0 as usize].state == State::Free }
     }
 
     /// Gives up the current message of a queue, or the one that is about to begin there, with all its packets that are here or
@@ -393,6 +398,11 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             self.bury(mpq);
         }
         self.queues[mpq.0 as usize].state == State::Free
+    }
+
+    /// The current message of a queue, of which a task is in flight, goes on after its next end.
+    pub fn keep_open(&mut self, mpq: MpqId) {
+        self.queues[mpq.0 as usize].kept_open = true;
     }
 
     /// Whether the current message of a queue was killed.
@@ -519,7 +529,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
                 queue.state = State::Completion;
             }
             (State::PayloadDraining, Stage::Payload) | (State::CompletionRunning, Stage::Completion) => {
-                message_done = true;
+                message_done = !queue.kept_open;
                 self.end_message(mpq);
             }
             (State::Dying, _) if queue.in_flight > 0 => {}
@@ -582,7 +592,14 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         let latch = first.latch;
         queue.latch = Some(latch);
         queue.state = if latch.header { State::Header } else { State::Payload };
-        let mut next = Some(first);
+        self.count_hers(mpq);
+    }
+
+    /// Counts the HERs of the message that begins, or goes on, at the head of a queue.
+    #[inline]
+    fn count_hers(&mut self, mpq: MpqId) {
+        let queue = &mut self.queues[mpq.0 as usize];
+        let mut next = self.slots.get(queue.head as usize);
         while let (Some(slot), false) = (next, queue.end_seen) {
             queue.length += 1;
             queue.end_seen = slot.end_of_message;
@@ -591,12 +608,16 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         self.list_if_ready(mpq);
     }
 
-    /// Frees a queue, and starts the message that waits behind the one that ended.
+    /// Frees a queue, and starts the message that waits behind the one that ended. If that was kept open, it goes on instead.
     fn end_message(&mut self, mpq: MpqId) {
         let queue = &mut self.queues[mpq.0 as usize];
+        queue.end_seen = false;
+        if std::mem::take(&mut queue.kept_open) {
+            queue.state = State::Payload;
+            return self.count_hers(mpq);
+        }
         queue.state = State::Free;
         queue.latch = None;
-        queue.end_seen = false;
         self.start_message(mpq);
     }
 

@@ -329,6 +329,9 @@ impl Engine {
         let Some(verdict) = Verdict::from_code(context.hpus.get(hpu).result()) else {
             return context.counts.add(Counter::BadVerdicts, 1);
         };
+        if verdict.stays_open() {
+            self.mpqs.keep_open(task.mpq);
+        }
         match (task.stage, verdict.fate()) {
             (_, Fate::Process) | (Stage::Completion, _) => {}
             (Stage::Payload, Fate::Pass) => task.packet.passes = true,
@@ -424,7 +427,7 @@ const fn about(task: &Task<Binding, Packet>) -> About {
 /// Whether a handler's verdict is that all goes on as without verdicts.
 #[inline]
 fn processes(code: u32) -> bool {
-    Verdict::from_code(code).is_some_and(|verdict| verdict.fate() == Fate::Process)
+    Verdict::from_code(code).is_some_and(|verdict| verdict.fate() == Fate::Process && !verdict.stays_open())
 }
 
 /// What became of some tasks.

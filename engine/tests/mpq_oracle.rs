@@ -44,6 +44,8 @@ enum Op {
     Kill {
         mpq: u32,
     },
+    /// A handler that runs wants its message to stay open.
+    KeepOpen(usize),
     /// Feed back the n-th task in flight (modulo their number).
     Feedback(usize),
 }
@@ -59,6 +61,7 @@ fn op() -> impl Strategy<Value = Op> {
         ),
         4 => (0..OWNERS).prop_map(|owner| Op::Take { owner }),
         1 => (0..QUEUES).prop_map(|mpq| Op::Kill { mpq }),
+        1 => any::<usize>().prop_map(Op::KeepOpen),
         3 => any::<usize>().prop_map(Op::Feedback),
     ]
 }
@@ -81,11 +84,20 @@ struct Naive {
     completion_sent: bool,
     completion_done: bool,
     killed: bool,
+    /// The first message is to go on after its end.
+    kept_open: bool,
+    /// What it has latched, when it has gone on.
+    carried: Option<Latch<Context>>,
     /// The end of the killed message came after the kill.
     end_refused: bool,
 }
 
 impl Naive {
+    /// What the first message has latched.
+    fn latch(&self) -> Option<Latch<Context>> {
+        self.carried.or(self.arrivals.front().map(|first| first.latch))
+    }
+
     /// Packets of the first message that have arrived, and whether its end has.
     fn message(&self) -> (usize, bool) {
         match self.arrivals.iter().position(|arrival| arrival.end) {
@@ -107,16 +119,19 @@ impl Naive {
             && !self.end_refused
             && self.payloads_sent == arrived
             && !self.completion_sent
-            && self.arrivals.front().is_some_and(|first| first.latch.completion);
+            && self.latch().is_some_and(|latch| latch.completion);
         let from = self.payloads_sent - usize::from(kept);
         self.arrivals.range(from..arrived).map(|arrival| arrival.packet).collect()
     }
 
-    /// Goes on to the next message.
+    /// Goes on to the next message, or behind the end of one that is kept open.
     fn next(&mut self) {
         let (arrived, _) = self.message();
+        let carried = self.latch().filter(|_| self.kept_open);
         self.arrivals.drain(..arrived);
-        *self = Self { arrivals: std::mem::take(&mut self.arrivals), ..Self::default() };
+        let past = carried.is_some();
+        let arrivals = std::mem::take(&mut self.arrivals);
+        *self = Self { arrivals, carried, header_sent: past, header_done: past, ..Self::default() };
     }
 
     /// Gives the packets of a killed message up when none of its tasks is in flight.
@@ -125,20 +140,24 @@ impl Naive {
             return Vec::new();
         }
         let dropped = self.queued();
-        let ended = self.message().1 || self.end_refused;
-        self.next();
-        self.killed = !ended;
+        if self.message().1 || self.end_refused {
+            self.next();
+        } else {
+            // Dead until its end comes.
+            let carried = self.latch();
+            *self = Self { carried, killed: true, kept_open: self.kept_open, ..Self::default() };
+        }
         dropped
     }
 
     fn idle(&self) -> bool {
-        self.arrivals.is_empty() && !self.killed
+        self.arrivals.is_empty() && !self.killed && self.carried.is_none()
     }
 
     /// The task this queue may start now: stage, packet, and whether it is the packet's last.
     fn startable(&self) -> Option<(Stage, Context, Packet, bool)> {
         let first = self.arrivals.front().filter(|_| !self.killed)?;
-        let Latch { context, header, completion } = first.latch;
+        let Latch { context, header, completion } = self.latch()?;
         let (arrived, ended) = self.message();
         if header && !self.header_sent {
             return Some((Stage::Header, context, first.packet, false));
@@ -170,12 +189,13 @@ impl Naive {
             Stage::Completion => self.completion_done = true,
         }
         let (arrived, ended) = self.message();
-        let completion = self.arrivals[0].latch.completion;
+        let completion = self.latch().is_some_and(|latch| latch.completion);
         let done = ended && self.payloads_done == arrived && (!completion || stage == Stage::Completion);
+        let over = done && !self.killed && !self.kept_open;
         if done && !self.killed {
             self.next();
         }
-        done && !self.killed
+        over
     }
 }
 
@@ -245,6 +265,12 @@ impl Run {
             }
             Op::Take { owner } => self.take(owner),
             Op::Kill { mpq } => self.kill(mpq),
+            Op::KeepOpen(_) if self.in_flight.is_empty() => {}
+            Op::KeepOpen(which) => {
+                let mpq = self.in_flight[which % self.in_flight.len()].mpq;
+                self.mpqs.keep_open(mpq);
+                self.naive[mpq.0 as usize].kept_open = true;
+            }
             Op::Feedback(_) if self.in_flight.is_empty() => {}
             Op::Feedback(which) => self.feed_back(which % self.in_flight.len()),
         }
@@ -262,7 +288,7 @@ impl Run {
     /// A packet is passed exactly when it would be the queue's only one, and its payload task the only one to run.
     fn pass(&mut self, mpq: u32, latch: Latch<Context>, end_of_message: bool) {
         let naive = &mut self.naive[mpq as usize];
-        let latched = naive.arrivals.front().map_or(latch, |first| first.latch);
+        let latched = naive.latch().unwrap_or(latch);
         let waits = naive.killed || naive.in_flight() > 0 || naive.startable().is_some();
         let other = !naive.header_done && latched.header || latched.completion && end_of_message;
         let expected = !(waits || other);

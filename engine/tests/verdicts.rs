@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Kind, Lab, ROOT, rule, udp_from};
 use spin_abi::control::Install;
 use spin_abi::counters::Counter;
@@ -51,6 +53,90 @@ fn verdicts_decide() {
         assert_eq!(outcome(kind, &one_of_two), [3, 1, 2, 1, 0]);
         assert_eq!(outcome(kind, &[packet(7, DROP, 0, true), packet(8, SUCCESS, 0, true)]), [1, 1, 1, 0, 1]);
     }
+}
+
+/// A packet that asks the payload handler for a verdict, and may be the last one: then for one of the completion handler.
+fn part(payload: Verdict, completion: Option<Verdict>) -> Vec<u8> {
+    part_of(7, Verdict::Success, payload, completion)
+}
+
+fn part_of(flow: u16, header: Verdict, payload: Verdict, completion: Option<Verdict>) -> Vec<u8> {
+    let last = u8::from(completion.is_some());
+    let code = |verdict: Verdict| verdict as u8;
+    let asked = [code(header), code(payload), last, code(completion.unwrap_or(Verdict::Success))];
+    udp_from(flow, 1, &[&asked[..], &[0; 30]].concat())
+}
+
+#[test]
+fn a_message_stays_open_as_long_as_its_handlers_say() {
+    use Verdict::{ProcessDataPending, Success, SuccessPending};
+    for kind in [Kind::Jit, Kind::Interp, Kind::Check] {
+        // Any of its handlers may say so: header, payload (even before the last packet), completion. Two ends, one message.
+        let ends = |first: Vec<u8>, end: Verdict| vec![first, part(Success, Some(end)), part(Success, Some(Success))];
+        let kept = [
+            ends(part_of(7, ProcessDataPending, Success, None), Success),
+            ends(part(SuccessPending, None), Success),
+            ends(part(Success, None), SuccessPending),
+        ];
+        for packets in kept {
+            // All at once, and one by one.
+            for batches in [packets.chunks(3), packets.chunks(1)] {
+                let mut lab = Lab::new(kind);
+                let install = Install { verdicts: true, eom: Some("payload[2:1] = 1".into()), ..rule("udp dport 1") };
+                lab.install_with("verdicts", install);
+                batches.for_each(|batch| drop(lab.exchange(batch)));
+                let runs = [Counter::HeaderRuns, Counter::PayloadRuns, Counter::CompletionRuns, Counter::Messages];
+                assert_eq!(runs.map(|counter| lab.total(counter)), [1, 3, 2, 1], "{kind:?} {packets:?}");
+                // The next one is another message.
+                lab.exchange(&[part(Success, Some(Success))]);
+                assert_eq!(runs.map(|counter| lab.total(counter)), [2, 4, 3, 2], "{kind:?} {packets:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_that_is_dropped_may_go_on_behind_its_end() {
+    use Verdict::{DropPending, Success};
+    for kind in [Kind::Jit, Kind::Interp] {
+        for header in [DropPending, Success] {
+            let mut lab = Lab::new(kind);
+            let install = Install { verdicts: true, eom: Some("payload[2:1] = 1".into()), ..rule("udp dport 1") };
+            lab.install_with("verdicts", install);
+            let packets = [
+                part_of(7, header, DropPending, None),
+                part(Success, Some(Success)),
+                part(Success, None),
+                part(Success, Some(Success)),
+            ];
+            lab.exchange(&packets);
+            let names = [Counter::HeaderRuns, Counter::PayloadRuns, Counter::CompletionRuns, Counter::DropVerdict];
+            // The header handler has the first packet dropped too.
+            let dropped_by_payload = u64::from(header == Success);
+            let expected = [1, 2 + dropped_by_payload, 1, 2 - dropped_by_payload];
+            assert_eq!(names.map(|counter| lab.total(counter)), expected, "{kind:?} {header:?}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_is_kept_open_for_nothing_times_out() {
+    let mut lab = Lab::new(Kind::Jit);
+    let install = Install {
+        verdicts: true,
+        eom: Some("payload[2:1] = 1".into()),
+        message_timeout_us: Some(1000),
+        ..rule("udp dport 1")
+    };
+    lab.install_with("verdicts", install);
+    lab.exchange(&[part(Verdict::Success, Some(Verdict::SuccessPending))]);
+    assert_eq!((lab.total(Counter::Messages), lab.total(Counter::MessagesTimedOut)), (0, 0));
+    lab.now += Duration::from_millis(2);
+    // Some queues are looked at in each turn.
+    (0..256).for_each(|_| lab.turn());
+    assert_eq!(lab.total(Counter::MessagesTimedOut), 1);
+    lab.exchange(&[part(Verdict::Success, Some(Verdict::Success))]);
+    assert_eq!((lab.total(Counter::HeaderRuns), lab.total(Counter::Messages)), (2, 1));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 /* Returns the verdict that the packet asks for: of the header handler in the first byte behind 42 bytes of headers, of the
- * payload handler in the second. The completion handler sends a frame, so that it is seen to run. */
+ * payload handler in the second, of the completion handler in the fourth (the third says whether the packet is the last one). The
+ * completion handler sends a frame, so that it is seen to run. */
 #define SPIN_VERDICTS
 #include <spin.h>
 
@@ -13,5 +14,5 @@ spin_verdict_t payload_handler(handler_args_t *args) { return asked(args, 43); }
 spin_verdict_t completion_handler(handler_args_t *args) {
     spin_cmd_t handle;
     spin_send_packet((void *)args->task->l2_pkt_mem, args->task->pkt_mem_size, &handle);
-    return SPIN_VERDICT_SUCCESS;
+    return asked(args, 45);
 }

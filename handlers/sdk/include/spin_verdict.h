@@ -6,8 +6,13 @@
 #ifndef SPIN_VERDICT_H
 #define SPIN_VERDICT_H
 
-/* A header handler decides on the whole message; a payload handler on its packet, and with a drop on all that follow. What a
- * completion handler returns, and that a message is to stay open, makes no difference yet. */
+/* A header handler decides on the whole message; a payload handler on its packet, and with a drop on all that follow; a completion
+ * handler only on whether the message stays open.
+ *
+ * A message stays open if any of its handlers says so: it does not end with its last packet. What arrives under its key later is
+ * still part of it: payload handlers run without a header handler before them, and the completion handler again behind another last
+ * packet. Then it ends, unless a handler has said so once more. It holds its queue meanwhile; the context's message
+ * timeout ends it, too. */
 typedef enum spin_verdict {
     SPIN_VERDICT_SUCCESS = 0,              /* dealt with; of a header handler: go on as usual */
     SPIN_VERDICT_PROCEED = 1,              /* the kernel gets it unchanged, as if there were no handlers */

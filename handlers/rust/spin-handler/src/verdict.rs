@@ -1,7 +1,8 @@
 //! Verdicts: what a handler's return value decides, in a context that asks for it (`spinctl install --verdicts`).
 
-/// A header handler decides on the whole message; a payload handler on its packet, and with a drop on all that follow. The
-/// numbers are those of `spin_verdict.h`.
+/// A header handler decides on the whole message; a payload handler on its packet, and with a drop on all that follow; a completion
+/// handler only on whether the message stays open: what arrives under its key later is still part of it, and no header handler runs,
+/// up to another last packet. The numbers are those of `spin_verdict.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Verdict {
