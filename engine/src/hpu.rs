@@ -263,6 +263,21 @@ impl Hpus {
         (0..self.each).map(|hpu| HpuId { cluster, hpu }).find(|&hpu| !self.hpus[self.index(hpu)].parked)
     }
 
+    /// An HPU on which no task waits, of the cluster that has most such.
+    #[must_use]
+    pub fn idle_on_least_taken(&self) -> Option<HpuId> {
+        let clusters = self.hpus.len() as u32 / self.each;
+        let idle = |&cluster: &u32| self.on(cluster).iter().filter(|hpu| !hpu.parked).count();
+        let least_taken = (self.first..self.first + clusters).rev().max_by_key(idle)?;
+        self.idle(least_taken)
+    }
+
+    /// A cluster's.
+    fn on(&self, cluster: u32) -> &[Hpu] {
+        let first = self.index(HpuId { cluster, hpu: 0 });
+        &self.hpus[first..first + self.each as usize]
+    }
+
     /// Those on clusters from `cluster` on; the others stay.
     #[must_use]
     pub fn split_off(&mut self, cluster: u32) -> Self {

@@ -431,12 +431,18 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         self.dead.pop()
     }
 
-    /// What the next task of an owner is bound to.
+    /// What the next task of an owner is bound to, and which handler's it is.
     #[must_use]
     #[inline]
-    pub fn peek(&self, owner: u32) -> Option<C> {
+    pub fn peek(&self, owner: u32) -> Option<(C, Stage)> {
         let [first, _] = self.owners[owner as usize].ready;
-        self.queues.get(first as usize)?.latch.map(|latch| latch.context)
+        let queue = self.queues.get(first as usize)?;
+        let stage = match queue.state {
+            State::Header => Stage::Header,
+            State::Completion => Stage::Completion,
+            _ => Stage::Payload,
+        };
+        queue.latch.map(|latch| (latch.context, stage))
     }
 
     /// Takes an owner's next task, round-robin among its ready queues.

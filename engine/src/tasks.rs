@@ -1,4 +1,5 @@
-//! Tasks: running handlers on their message's home cluster, leaving them where they wait, and what comes of it.
+//! Tasks: running handlers on their message's home cluster, or where there is an HPU, leaving them where they wait, and what comes of
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -101,8 +102,11 @@ impl Engine {
         while done.tasks < most {
             let Some((hpu, alone)) = self.place(owner, next.as_ref()) else { break };
             let Some(task) = next.take().or_else(|| self.mpqs.next_task(owner)) else { break };
-            let hpu = hpu.unwrap_or(HpuId { cluster: task.context.home, hpu: 0 });
-            if std::mem::replace(sampled, true) {
+            let home = task.context.home;
+            let hpu = hpu.unwrap_or(HpuId { cluster: home, hpu: 0 });
+            if hpu.cluster != home {
+                self.run_away(task, hpu, &mut done);
+            } else if std::mem::replace(sampled, true) {
                 next = self.run_row(task, hpu, if alone { 1 } else { most - done.tasks }, now, &mut done);
             } else {
                 self.sample(task, hpu, clock, &mut done);
@@ -111,16 +115,31 @@ impl Engine {
         done
     }
 
-    /// Where an owner's next task can run: `None` when the HPUs of its cluster are taken. While tasks wait on HPUs, others run
-    /// one at a time: which HPU is idle is for each to see.
+    /// Where an owner's next task can run: `None` when the HPUs of its cluster are taken, and it may not overflow to others (PsPIN
+    /// paper §III-B1). While tasks wait on HPUs, others run one at a time: which HPU is idle is for each to see.
     fn place(&self, owner: u32, next: Option<&Task<Binding, Packet>>) -> Option<(Option<HpuId>, bool)> {
         if self.parked.is_empty() {
             return Some((None, false));
         }
         debug_assert!(next.is_none(), "nothing is taken beforehand while tasks wait");
-        let Some(binding) = self.mpqs.peek(owner) else { return Some((None, true)) };
-        let context = self.contexts[binding.slot.0 as usize].as_ref();
-        context.and_then(|context| context.hpus.idle(binding.home)).map(|hpu| (Some(hpu), true))
+        let Some((binding, stage)) = self.mpqs.peek(owner) else { return Some((None, true)) };
+        let context = self.contexts[binding.slot.0 as usize].as_ref()?;
+        let overflows = stage == Stage::Payload && context.run.placement == Placement::Any;
+        let hpu = context.hpus.idle(binding.home);
+        let hpu = hpu.or_else(|| context.hpus.idle_on_least_taken().filter(|_| overflows))?;
+        Some((Some(hpu), true))
+    }
+
+    /// Runs one task on another cluster than its message's home.
+    #[cold]
+    fn run_away(&mut self, task: Task<Binding, Packet>, hpu: HpuId, done: &mut Done) {
+        let Binding { slot, home, .. } = task.context;
+        let context = context(&mut self.contexts, slot);
+        context.counts.add(Counter::Overflowed, 1);
+        context.hpus.get(hpu).set_home(home);
+        done.tasks += 1;
+        done.released += u64::from(self.run(task, hpu));
+        self::context(&mut self.contexts, slot).hpus.get(hpu).set_home(hpu.cluster);
     }
 
     /// Runs one task, and takes its time.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Kind, Lab, ROOT, payload, rule, udp, udp_from};
-use spin_abi::control::{Full, Install, Schedule};
+use spin_abi::control::{Full, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
 use spin_abi::map::Machine;
@@ -159,6 +159,54 @@ fn tasks_that_wait_for_each_other_both_end() {
         assert_eq!(payload(&sent[0])[0], b'b', "the second one did not wait");
         assert_eq!(lab.count(id, Counter::Parked), 1);
     }
+}
+
+/// Five tasks on clusters of one HPU each, which all wait for the last one.
+fn five_that_meet(placement: Placement) -> (Lab, u32) {
+    let mut lab = Lab::with(Kind::Jit, Machine { clusters: 4, ..Machine::PSPIN }, 256);
+    let install = Install { placement, watchdog_us: Some(5000), ..rule("udp dport 1") };
+    let (id, _) = lab.install_with("meet", install);
+    // Some of these messages have the same home.
+    lab.arrive(&(1..5).map(|who| meeting(who, 5)).collect::<Vec<_>>());
+    (0..4).for_each(|_| lab.turn());
+    (lab, id)
+}
+
+#[test]
+fn payload_tasks_overflow_to_the_cluster_that_has_an_hpu() {
+    let (mut lab, id) = five_that_meet(Placement::Any);
+    assert_eq!(lab.count(id, Counter::PayloadRuns), 4, "each on an HPU of its own");
+    let away = lab.count(id, Counter::Overflowed);
+    assert!((1..4).contains(&away), "{away} of four");
+    // None is left for the one that they wait for.
+    lab.arrive(&[meeting(5, 5)]);
+    (0..4).for_each(|_| lab.turn());
+    assert_eq!(lab.count(id, Counter::PayloadRuns), 4);
+    let sent = lab.exchange(&[]);
+    let ended = lab.faults(id).len();
+    assert!(ended > 0, "the clock ends one at least, before there is an HPU");
+    assert_eq!((sent.len() + ended, lab.count(id, Counter::PayloadRuns)), (5, 5));
+}
+
+#[test]
+fn a_task_away_from_home_knows_both_clusters() {
+    // One waits, for what comes to its own home.
+    let mut lab = Lab::with(Kind::Jit, Machine { clusters: 2, ..Machine::PSPIN }, 256);
+    let (id, _) = lab.install_with("meet", rule("udp dport 1"));
+    lab.arrive(&[meeting(1, 2)]);
+    (0..4).for_each(|_| lab.turn());
+    let sent = lab.exchange(&(2..20).map(|who| meeting(who, who)).collect::<Vec<_>>());
+    let homes =
+        |away: bool| sent.iter().map(|frame| (frame[44], frame[45])).filter(move |(own, home)| (own != home) == away);
+    assert_eq!((sent.len(), homes(true).count() as u64), (19, lab.count(id, Counter::Overflowed)));
+    assert!(homes(true).count() > 0 && homes(false).count() > 0, "{sent:?}");
+}
+
+#[test]
+fn with_placement_home_none_overflows() {
+    let (lab, id) = five_that_meet(Placement::Home);
+    assert!(lab.count(id, Counter::PayloadRuns) < 4, "some have no HPU at home");
+    assert_eq!(lab.count(id, Counter::Overflowed), 0);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 /* Tasks that wait for each other. A packet's first byte says who it is and its second one for whom it waits: the task sets its
- * own flag, then polls the other's, then sends the packet back. */
+ * own flag, then polls the other's, then sends the packet back, with its own cluster and its message's home behind these. */
 #include <spin.h>
 
 SPIN_HANDLER_DATA volatile uint32_t here[256];
@@ -10,6 +10,9 @@ void payload_handler(handler_args_t *args) {
     if (task->pkt_mem_size < SPIN_ETH_HEADER + 30) return;
     here[packet[42]] = 1;
     while (!here[packet[43]]) {}
+    uint8_t *frame = (uint8_t *)task->l2_pkt_mem;
+    frame[44] = args->cluster_id;
+    frame[45] = task->home_cluster_id;
     spin_cmd_t handle;
     spin_send_packet((void *)task->l2_pkt_mem, task->pkt_mem_size, &handle);
 }

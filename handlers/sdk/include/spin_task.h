@@ -22,7 +22,7 @@ typedef struct task {
     uint32_t host_mem_low;  /* lower half */
     uint32_t host_mem_size; /* its bytes, 0 for none */
     uint32_t l2_pkt_mem;    /* the same packet in L2: see spin_packet.h on which copy to use */
-    uint32_t home_cluster_id; /* cluster on which the message's tasks run */
+    uint32_t home_cluster_id; /* the message's: its tasks run there, and payload tasks elsewhere while its HPUs are taken */
     uint32_t flow_id;         /* index of the message's queue, not an id of the message */
 } task_t;
 
