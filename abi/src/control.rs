@@ -317,6 +317,10 @@ pub struct Install {
     /// `None` = for ever, as long as queues are free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_timeout_us: Option<u64>,
+    /// Microseconds that events may wait for others while there are packets, before the application is woken for all of them:
+    /// `None` = it is woken after each batch of packets that had some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doorbell_us: Option<u64>,
     /// Which machine's handlers they are.
     #[serde(skip_serializing_if = "is_default")]
     pub abi: Abi,
@@ -475,6 +479,8 @@ pub struct RunInfo {
     pub instruction_limit: Option<u64>,
     /// Microseconds that an open message may wait for its next packet, if not for ever.
     pub message_timeout_us: Option<u64>,
+    /// Microseconds that events may wait for others before the application is woken.
+    pub doorbell_us: Option<u64>,
     /// Share of time and packet buffer, relative to other contexts'.
     pub weight: u32,
     /// What becomes of packets beyond its share of the packet buffer.

@@ -1,10 +1,11 @@
-//! An execution context's descriptor in host memory: what its application is told of handlers that were ended and messages that
-//! were (PsPIN paper §III-B2 and §III-B3).
+//! An execution context's descriptor in host memory: what its application is told of handlers that were ended, messages that were
+//! (PsPIN paper §III-B2 and §III-B3), and copies that a handler wanted it to be told of.
 //!
 //! The descriptor has a page for each of the machine's clusters; a thread of the engine writes to that of its first cluster. A page
 //! begins with the number of events that were ever written there, and holds the latest of them in a ring of records. All
-//! words are little-endian.
+//! words are little-endian. The application is woken by a doorbell in the first page: see [`DOORBELL`].
 
+use crate::command::Direction;
 use crate::fault::{Cause, Fault};
 
 /// Bytes of a page.
@@ -13,6 +14,10 @@ pub const PAGE: u64 = 4096;
 pub const RECORD: usize = 32;
 /// Records of a page; the first place is taken by the count.
 pub const RECORDS: u64 = PAGE / RECORD as u64 - 1;
+
+/// Offset in the descriptor of its doorbell: a word that counts how often it was rung, and one that counts who sleeps on the first
+/// as on a futex of Linux. It is rung when there are new events, on whichever page.
+pub const DOORBELL: u64 = 8;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +35,15 @@ pub enum What {
     Evicted,
     /// A message was given up because the context's share of the packet buffer was full.
     Killed,
+    /// A copy is done that was to be told of ([`crate::command::Command::Dma`]).
+    Copied {
+        /// Which way.
+        direction: Direction,
+        /// Host address of its first byte.
+        host: u64,
+        /// Bytes.
+        length: u32,
+    },
 }
 
 /// An event.
@@ -48,18 +62,23 @@ impl Event {
         (1 + number % RECORDS) * RECORD as u64
     }
 
-    /// The record: number + 1 (8 bytes), kind, stage, cause, pc, address, flow.
+    /// The record: number + 1 (8 bytes), kind, stage, cause, pc, address, flow. Of copies: kind, bytes, 0, lower and upper half of
+    /// the host address, flow.
     #[must_use]
     pub fn encode(self, number: u64) -> [u8; RECORD] {
-        let (kind, stage, cause, pc, address) = match self.what {
-            What::Fault { stage, fault } => (1, stage, fault.cause.code(), fault.pc, fault.address),
-            What::TimedOut => (2, 0, 0, 0, 0),
-            What::Evicted => (3, 0, 0, 0, 0),
-            What::Killed => (4, 0, 0, 0, 0),
+        let words = match self.what {
+            What::Fault { stage, fault } => [1, stage, fault.cause.code(), fault.pc, fault.address],
+            What::TimedOut => [2, 0, 0, 0, 0],
+            What::Evicted => [3, 0, 0, 0, 0],
+            What::Killed => [4, 0, 0, 0, 0],
+            What::Copied { direction, host, length } => {
+                let kind = if direction == Direction::ToHost { 5 } else { 6 };
+                [kind, length, 0, (host & 0xffff_ffff) as u32, (host >> 32) as u32]
+            }
         };
         let mut record = [0; RECORD];
         record[..8].copy_from_slice(&number.wrapping_add(1).to_le_bytes());
-        for (place, word) in record[8..].chunks_exact_mut(4).zip([kind, stage, cause, pc, address, self.flow]) {
+        for (place, word) in record[8..].chunks_exact_mut(4).zip(words.into_iter().chain([self.flow])) {
             place.copy_from_slice(&u32::to_le_bytes(word));
         }
         record
@@ -83,6 +102,11 @@ impl Event {
             2 => What::TimedOut,
             3 => What::Evicted,
             4 => What::Killed,
+            kind @ (5 | 6) => What::Copied {
+                direction: if kind == 5 { Direction::ToHost } else { Direction::FromHost },
+                host: u64::from(word(4)) << 32 | u64::from(word(3)),
+                length: word(1),
+            },
             _ => return None,
         };
         Some(Self { flow: word(5), what })
@@ -99,6 +123,10 @@ impl core::fmt::Display for Event {
             What::TimedOut => write!(f, "flow {}: message timed out", self.flow),
             What::Evicted => write!(f, "flow {}: message ended, its queue was needed", self.flow),
             What::Killed => write!(f, "flow {}: message given up, the share of the packet buffer was full", self.flow),
+            What::Copied { direction, host, length } => {
+                let way = if direction == Direction::ToHost { "to" } else { "from" };
+                write!(f, "flow {}: {length} bytes copied {way} host address {host:#x}", self.flow)
+            }
         }
     }
 }
@@ -106,13 +134,19 @@ impl core::fmt::Display for Event {
 #[cfg(test)]
 mod tests {
     use super::{Event, RECORD, RECORDS, What};
+    use crate::command::Direction;
     use crate::fault::{Cause, Fault};
 
     #[test]
     fn records_are_read_as_they_are_written() {
         let faults =
             Cause::ALL.map(|cause| What::Fault { stage: 2, fault: Fault { cause, pc: 0x1d00_0010, address: 7 } });
-        for what in faults.into_iter().chain([What::TimedOut, What::Evicted, What::Killed]) {
+        let copied = [Direction::ToHost, Direction::FromHost].map(|direction| What::Copied {
+            direction,
+            host: 0x7000_0000_1234,
+            length: 96,
+        });
+        for what in faults.into_iter().chain([What::TimedOut, What::Evicted, What::Killed]).chain(copied) {
             let event = Event { flow: 0x0102_0304, what };
             let record = event.encode(u64::from(u32::MAX) + 5);
             assert_eq!(Event::decode(&record, u64::from(u32::MAX) + 5), Some(event));

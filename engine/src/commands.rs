@@ -7,14 +7,16 @@
 use hpu_vm::{RegionKind, View};
 use spin_abi::command::{Command, Direction, Immediate, Source, Status};
 use spin_abi::counters::Counter;
+use spin_abi::events::{Event, What};
 use spin_abi::map::DRIVER_BASE;
 use spin_abi::put::Put;
-use spin_abi::regs::TASK_FIRST;
+use spin_abi::regs::{FLOW_ID, TASK_FIRST};
 use spin_nic::frame::MIN_SEND;
 use spin_nic::{Frame, Queue};
 
 use crate::context::HostMemory;
 use crate::counts::Counts;
+use crate::descriptor::Descriptor;
 use crate::ip_view::Link;
 
 /// How often the NIC is asked to give back transmit buffers before a send fails.
@@ -81,6 +83,8 @@ pub struct Commands<'t> {
     pub host: Option<&'t HostMemory>,
     /// The context's counters.
     pub counts: &'t mut Counts,
+    /// Where its application is told of copies.
+    events: Option<&'t mut Descriptor>,
     /// Nobody needs the packet after this task: it may be moved instead of copied.
     pub may_move: bool,
     /// What the task has issued so far.
@@ -120,10 +124,11 @@ impl<'t> Commands<'t> {
         transmit: &'t mut Vec<Frame>,
         host: Option<&'t HostMemory>,
         counts: &'t mut Counts,
+        events: Option<&'t mut Descriptor>,
         may_move: bool,
         issued: Issued,
     ) -> Self {
-        Self { nic, transmit, host, counts, may_move, issued, link: None, charge: 0 }
+        Self { nic, transmit, host, counts, events, may_move, issued, link: None, charge: 0 }
     }
 
     /// Those of the next task begin.
@@ -319,6 +324,18 @@ impl<'t> Commands<'t> {
         Ok(Status::Done)
     }
 
+    /// Tells the application, of the message whose task this is.
+    #[cold]
+    fn tell(&mut self, what: What, view: &View<'_>) {
+        let mut flow = [0; 4];
+        // A task knows its message by a word of its description.
+        let known = view.copy_out(DRIVER_BASE + FLOW_ID, &mut flow);
+        debug_assert!(known.is_some(), "tasks are described");
+        if let Some(events) = &mut self.events {
+            events.tell(Event { flow: u32::from_le_bytes(flow), what });
+        }
+    }
+
     fn host_direct(&mut self, host: u64, data: &Immediate) -> Result<Status, Status> {
         let memory = self.host.ok_or(Status::BadHostAddress)?;
         let bytes = data.as_slice();
@@ -342,7 +359,13 @@ impl CommandUnit for Commands<'_> {
             Command::Send { destination, fid: queue_pair, source, length } => {
                 self.put(&Put { destination, queue_pair, handle, length }, source, view)
             }
-            Command::Dma { host, nic, length, direction, .. } => self.dma(host, nic, length, direction, view),
+            Command::Dma { host, nic, length, direction, event } => {
+                let done = self.dma(host, nic, length, direction, view);
+                if event && done.is_ok() {
+                    self.tell(What::Copied { direction, host, length }, view);
+                }
+                done
+            }
             Command::HostDirect { host, data } => self.host_direct(host, &data),
         };
         result.unwrap_or_else(|status| self.refuse(status))

@@ -1,9 +1,31 @@
 //! The execution context's descriptor in host memory: a thread's page of it. See [`spin_abi::events`].
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use spin_abi::events::{Event, PAGE};
+use spin_abi::events::{DOORBELL, Event, PAGE, RECORDS};
 use spin_shm::{Region, RegionError};
+
+/// Events that wait for the doorbell at the most: who is woken has to read them before they are overwritten.
+const MOST_UNRUNG: u64 = RECORDS / 2;
+
+/// Whether contexts of a thread have events for which the doorbell was not rung yet.
+#[derive(Clone, Debug, Default)]
+pub struct News(Arc<AtomicBool>);
+
+impl News {
+    /// Whether some have; from then on not, until there are others.
+    #[inline]
+    pub fn take(&self) -> bool {
+        self.0.load(Relaxed) && self.0.swap(false, Relaxed)
+    }
+
+    fn note(&self) {
+        self.0.store(true, Relaxed);
+    }
+}
 
 /// Where a thread tells a context's application what happened.
 #[derive(Debug)]
@@ -12,6 +34,13 @@ pub struct Descriptor {
     /// Offset of the thread's page.
     page: u64,
     written: u64,
+    /// Events since the doorbell was rung.
+    unrung: u64,
+    /// Since when there are some, as far as is known.
+    since: Option<Duration>,
+    /// How long they may wait for others.
+    patience: Duration,
+    news: News,
 }
 
 impl Descriptor {
@@ -23,10 +52,12 @@ impl Descriptor {
         Region::create(u64::from(clusters) * PAGE).map(Arc::new)
     }
 
-    /// The page of the thread whose first cluster is `cluster`.
+    /// The page of the thread whose first cluster is `cluster`. Events may wait for others as long as the context's `patience`; `news`
+    /// is the thread's.
     #[must_use]
-    pub fn new(region: Arc<Region>, cluster: u32) -> Self {
-        Self { region, page: u64::from(cluster) * PAGE, written: 0 }
+    pub fn new(region: Arc<Region>, cluster: u32, patience: Duration, news: &News) -> Self {
+        let page = u64::from(cluster) * PAGE;
+        Self { region, page, written: 0, unrung: 0, since: None, patience, news: news.clone() }
     }
 
     /// The memory, to hand to the application.
@@ -35,7 +66,7 @@ impl Descriptor {
         &self.region
     }
 
-    /// Writes an event: the record first, then the count, so that what is counted is there.
+    /// Writes an event: the record first, then the count, so that what is counted is there. The doorbell is rung later.
     #[cold]
     pub fn tell(&mut self, event: Event) {
         let number = self.written;
@@ -43,5 +74,78 @@ impl Descriptor {
         let record = self.region.write(self.page + Event::place(number), &event.encode(number));
         let count = self.region.write(self.page, &self.written.to_le_bytes());
         debug_assert!(record.is_ok() && count.is_ok(), "a page for each cluster");
+        self.unrung += 1;
+        if self.unrung == 1 {
+            self.news.note();
+        } else if self.unrung == MOST_UNRUNG {
+            self.region.ring(DOORBELL);
+            // Those to come are news still.
+            self.unrung = 1;
+        }
+    }
+
+    /// Rings the doorbell for the events that wait, if they have waited long enough at `now`; `None`: for any. If not, they are news
+    /// still.
+    pub fn ring(&mut self, now: Option<Duration>) {
+        if self.unrung == 0 {
+            return;
+        }
+        let waited = now.map(|now| now.saturating_sub(*self.since.get_or_insert(now)));
+        if waited.is_some_and(|waited| waited < self.patience) {
+            return self.news.note();
+        }
+        self.region.ring(DOORBELL);
+        (self.unrung, self.since) = (0, None);
+    }
+}
+
+/// Who sleeps hears of what was told last.
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        self.ring(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Descriptor, MOST_UNRUNG, News};
+    use spin_abi::events::{DOORBELL, Event, What};
+    use std::time::Duration;
+
+    const EVENT: Event = Event { flow: 1, what: What::TimedOut };
+
+    #[test]
+    fn events_wait_for_others_and_are_rung_for_together() {
+        let (region, news) = (Descriptor::create(1).expect("memory"), News::default());
+        let mut descriptor = Descriptor::new(region.clone(), 0, Duration::from_micros(10), &news);
+        let at = |micros| Some(Duration::from_micros(micros));
+        assert!(!news.take());
+        (0..5).for_each(|_| descriptor.tell(EVENT));
+        for early in [100, 109] {
+            assert!(news.take());
+            descriptor.ring(at(early));
+        }
+        assert_eq!((region.rings(DOORBELL), news.take()), (0, true));
+        descriptor.ring(at(110));
+        assert_eq!((region.rings(DOORBELL), news.take()), (1, false));
+        // Without any there is nothing to ring for; without time they do not wait.
+        descriptor.ring(None);
+        assert_eq!(region.rings(DOORBELL), 1);
+        descriptor.tell(EVENT);
+        descriptor.ring(None);
+        assert_eq!(region.rings(DOORBELL), 2);
+    }
+
+    #[test]
+    fn nobody_sleeps_until_events_are_overwritten_or_the_context_is_gone() {
+        let (region, news) = (Descriptor::create(1).expect("memory"), News::default());
+        let mut descriptor = Descriptor::new(region.clone(), 0, Duration::MAX, &news);
+        (0..MOST_UNRUNG).for_each(|_| descriptor.tell(EVENT));
+        assert_eq!(region.rings(DOORBELL), 1);
+        descriptor.tell(EVENT);
+        descriptor.ring(Some(Duration::ZERO));
+        assert_eq!(region.rings(DOORBELL), 1);
+        drop(descriptor);
+        assert_eq!(region.rings(DOORBELL), 2);
     }
 }

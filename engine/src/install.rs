@@ -20,7 +20,7 @@ use crate::check::{Twin, TwinMemory};
 use crate::config::Limits;
 use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, LoadedImage, Share, Slot, Texts};
 use crate::counts::Counts;
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, News};
 use crate::hpu::{Hpu, Hpus};
 use crate::inbound::{Arrival, Routes};
 use crate::loader::Loader;
@@ -410,7 +410,7 @@ fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunIn
     };
     let weight = limit("weight", Some(install.weight.unwrap_or(1).into()), MOST_WEIGHT.into())?;
     let hpus = limit("HPUs", Some(install.hpus.unwrap_or(1).into()), loader.machine.hpus_per_cluster.into())?;
-    let Install { abi, checks, isolation, placement, message_timeout_us, full, verdicts, .. } = *install;
+    let Install { abi, checks, isolation, placement, message_timeout_us, doorbell_us, full, verdicts, .. } = *install;
     if message_timeout_us.is_some() {
         limit("message timeout in microseconds", message_timeout_us, u64::MAX)?;
     }
@@ -423,6 +423,7 @@ fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunIn
         watchdog_us,
         instruction_limit,
         message_timeout_us,
+        doorbell_us,
         weight: saturate(weight),
         full,
         hpus: saturate(hpus),
@@ -506,7 +507,7 @@ impl Engine {
         self.mpqs.add_owner(slot.0);
         self.scheduler.add(slot.0, prepared.run.weight);
         self.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
-        let context = Context { predecessor, ..link(prepared, entry, self.clusters.start) };
+        let context = Context { predecessor, ..link(prepared, entry, self.clusters.start, &self.news) };
         self.contexts[slot.0 as usize] = Some(context);
         self.share_buffer();
         Ok(id)
@@ -772,9 +773,10 @@ pub fn warn_of_rules(error: &InstallError) {
     tracing::warn!("the NIC keeps the rules of contexts that are removed: {error}");
 }
 
-fn link(prepared: Prepared, entry: TableEntry, cluster: u32) -> Context {
+fn link(prepared: Prepared, entry: TableEntry, cluster: u32, news: &News) -> Context {
     let handlers = prepared.image.entries.handlers;
     let Install { name, l1_bytes, .. } = prepared.install;
+    let patience = Duration::from_micros(prepared.run.doorbell_us.unwrap_or(0));
     let mut context = Context {
         id: entry.context,
         name,
@@ -796,7 +798,7 @@ fn link(prepared: Prepared, entry: TableEntry, cluster: u32) -> Context {
         counts: Counts::default(),
         predecessor: None,
         retired: false,
-        descriptor: Descriptor::new(prepared.descriptor, cluster),
+        descriptor: Descriptor::new(prepared.descriptor, cluster, patience, news),
         faults: VecDeque::new(),
         lines_left: LINES_PRINTED,
     };

@@ -19,6 +19,7 @@ use crate::commands::{Commands, Deferred, Issued};
 use crate::config::Sizes;
 use crate::context::{Context, Slot};
 use crate::counts::Counts;
+use crate::descriptor::News;
 use crate::ecn;
 use crate::handover::Arrivals;
 use crate::inbound::{Arrival, BATCH, Inbound, Routes};
@@ -186,6 +187,8 @@ pub struct Engine {
     pub(crate) unsampled: u64,
     /// When the packet arrived whose buffer was given back last.
     pub(crate) released: Stamp,
+    /// Applications are to be woken.
+    pub(crate) news: News,
     first_arrival: Option<Duration>,
     last_feedback: Duration,
 }
@@ -240,6 +243,7 @@ impl Engine {
             latencies: Latencies::default(),
             unsampled: SAMPLE_OF,
             released: Stamp::at(Duration::ZERO),
+            news: News::default(),
             first_arrival: None,
             last_feedback: Duration::ZERO,
         })
@@ -286,7 +290,17 @@ impl Engine {
             self.end_drained();
         }
         self.send()?;
+        if self.news.take() {
+            self.ring_doorbells(taken > 0 || self.has_tasks());
+        }
         Ok(taken)
+    }
+
+    /// Wakes the applications that sleep until they are told something. While there is work their news may wait for more.
+    #[cold]
+    fn ring_doorbells(&mut self, busy: bool) {
+        let now = busy.then_some(self.last_feedback);
+        self.contexts.iter_mut().flatten().for_each(|context| context.descriptor.ring(now));
     }
 
     /// Whether there is something to do without that anything arrives.
@@ -573,7 +587,7 @@ impl Engine {
         self.released = arrived;
         let Context { counts, run, .. } = context(&mut self.contexts, slot);
         let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
-        let mut commands = Commands::new(nic, transmit, None, counts, false, Issued::of(deferred));
+        let mut commands = Commands::new(nic, transmit, None, counts, None, false, Issued::of(deferred));
         if !passes {
             return commands.release(frame);
         }

@@ -19,6 +19,7 @@ use crate::check::Difference;
 use crate::commands::{Commands, Issued};
 use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, Slot};
 use crate::counts::Counts;
+use crate::descriptor::Descriptor;
 use crate::hpu::{About, Hpus, Job};
 use crate::inbound::{Arrival, BATCH};
 use crate::inlet::{Admission, Inlet, Taken};
@@ -176,14 +177,15 @@ impl Engine {
         let verdicts = context.run.verdicts;
         let admission = Admission::of(slot, context);
         let open = now.filter(|_| context.predecessor.is_none());
-        let Parts { job, hpus, host, counts, mut printer } = parts(context, handler, &first);
+        let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, &first);
         let mut print = |line: &[u8]| printer.print(line);
         let Self { nic, transmit, released, executor, source, routes, .. } = self;
         let Self { clusters, messages, mpqs, admitted, handed, counts: own, .. } = self;
         let key = MessageKey::default();
         let mut inlet =
             Inlet { source, routes, clusters, messages, mpqs, admitted, handed, counts: own, admission, open, key };
-        let mut commands = Commands::new(&mut **nic, transmit, host, counts, first.last_use, Issued::NOTHING);
+        let mut commands =
+            Commands::new(&mut **nic, transmit, host, counts, Some(events), first.last_use, Issued::NOTHING);
         let (mut task, mut left) = (first, most);
         let ended = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             loop {
@@ -312,7 +314,7 @@ impl Engine {
             context.counts.add(started(stage), 1);
         }
         let link = (context.run.abi == Abi::Pspin).then(|| Link::of(&task.packet.frame));
-        let Parts { mut job, hpus, host, counts, mut printer } = parts(context, handler, task);
+        let Parts { mut job, hpus, host, counts, events, mut printer } = parts(context, handler, task);
         job.about.flow = flow;
         let mut issued = Issued::NOTHING;
         if let Some(begun) = begun {
@@ -320,7 +322,7 @@ impl Engine {
         }
         let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
         let packet = &mut task.packet.frame[link.as_ref().map_or(0, Link::len)..];
-        let mut commands = Commands::new(nic, transmit, host, counts, last_use, issued);
+        let mut commands = Commands::new(nic, transmit, host, counts, Some(events), last_use, issued);
         commands.link = link;
         let mut print = |line: &[u8]| printer.print(line);
         let ended = hpus.get(hpu).run(&self.executor, job, packet, &mut commands, &mut print);
@@ -419,12 +421,14 @@ struct Parts<'c> {
     hpus: &'c mut Hpus,
     host: Option<&'c HostMemory>,
     counts: &'c mut Counts,
+    events: &'c mut Descriptor,
     printer: Printer<'c>,
 }
 
 #[inline]
 fn parts<'c>(context: &'c mut Context, handler: Handler, task: &Task<Binding, Packet>) -> Parts<'c> {
     let Context { hpus, host, counts, image, translation, run, l1_bytes, limits, id, name, lines_left, .. } = context;
+    let events = &mut context.descriptor;
     let job = Job {
         handler,
         about: about(task),
@@ -434,7 +438,7 @@ fn parts<'c>(context: &'c mut Context, handler: Handler, task: &Task<Binding, Pa
         limits: *limits,
         isolation: run.isolation,
     };
-    Parts { job, hpus, host: host.as_ref(), counts, printer: Printer { id: *id, name, lines_left } }
+    Parts { job, hpus, host: host.as_ref(), counts, events, printer: Printer { id: *id, name, lines_left } }
 }
 
 /// The message of a task.

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use common::{Kind, Lab, ROOT, payload, rule, udp, udp_from};
+use spin_abi::command::Direction;
 use spin_abi::control::{Checks, Install};
 use spin_abi::counters::Counter;
-use spin_abi::events::What;
+use spin_abi::events::{DOORBELL, What};
 use spin_abi::fault::Cause;
 use spin_engine::install::{HOST_ADDRESS, InstallError, User};
 
@@ -41,6 +42,7 @@ on_every_engine! {
     stores_outside_are_faults_wherever_they_go
     one_context_never_reads_what_another_left
     host_memory_by_dma_and_host_direct
+    the_host_is_told_of_copies_that_ask_for_it
     puts_are_divided_into_packets
     header_payload_completion_in_order
     removal_drops_what_open_messages_hold
@@ -185,6 +187,49 @@ fn one_context_never_reads_what_another_left(kind: Kind) {
     assert!(matches!(lab.engine.remove(first, User(1001)), Err(InstallError::NotYours { owner: 1000, .. })));
     lab.engine.remove(first, User(1000)).unwrap();
     assert_eq!(count(&mut lab, 2), 1004, "the image stays while a context uses it");
+}
+
+fn the_host_is_told_of_copies_that_ask_for_it(kind: Kind) {
+    let mut lab = Lab::new(kind);
+    let install = Install { host_mem: 4096, ..rule("udp dport 1") };
+    let (id, host) = lab.install_with("told", install);
+    // An order: offset, and which copies are told of.
+    let order = |offset: u32, told: [u8; 2]| udp(1, &[&offset.to_be_bytes()[..], &told, &[0xee; 30]].concat());
+    let len = order(0, [0, 0]).len();
+    lab.exchange(&[order(0, [0, 0]), order(64, [1, 0]), order(128, [0, 1]), order(4095, [1, 0])]);
+    let [to, from] =
+        [(Direction::ToHost, 64, len), (Direction::FromHost, 128, 4)].map(|(direction, offset, length)| What::Copied {
+            direction,
+            host: HOST_ADDRESS + offset,
+            length: u32::try_from(length).expect("a frame"),
+        });
+    assert_eq!(lab.events(id), [to, from], "what was refused is not told of");
+    let host = host.expect("host memory");
+    let mut copied = [0; 2];
+    host.read(64 + 46, &mut copied).expect("inside");
+    assert_eq!(copied, [1, 0], "what is told of is there");
+    let descriptor = lab.engine.descriptor(id, ROOT).expect("installed");
+    assert!(descriptor.rings(DOORBELL) > 0);
+}
+
+#[test]
+fn the_application_is_woken_when_its_events_have_waited_long_enough() {
+    let mut lab = Lab::new(Kind::Jit);
+    let install = Install { host_mem: 4096, doorbell_us: Some(50), ..rule("udp dport 1") };
+    let (id, _) = lab.install_with("told", install);
+    let descriptor = lab.engine.descriptor(id, ROOT).expect("installed");
+    let told = udp(1, &[&[0; 4][..], &[1, 0], &[0xee; 30]].concat());
+    for (now, rings) in [(0, 0), (40, 0), (50, 1), (60, 1)] {
+        lab.now = Duration::from_micros(now);
+        lab.arrive(std::slice::from_ref(&told));
+        lab.turn();
+        assert_eq!(descriptor.rings(DOORBELL), rings, "at {now} us");
+    }
+    // Nothing comes that could be waited for.
+    lab.turn();
+    assert_eq!(descriptor.rings(DOORBELL), 2);
+    lab.turn();
+    assert_eq!((descriptor.rings(DOORBELL), lab.events(id).len()), (2, 4));
 }
 
 fn host_memory_by_dma_and_host_direct(kind: Kind) {

@@ -1,9 +1,11 @@
 //! What spind tells of itself over the loopback NIC: its machine, its capabilities, its metrics.
 
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
-use libspin::{Client, Install};
+use libspin::{Client, Install, What};
 use rustix::process::Signal;
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_tests::Spind;
@@ -109,6 +111,36 @@ fn capabilities_are_those_of_the_configuration() {
     }
     let json = spind.ctl_ok(&["capabilities", "--json"]);
     assert!(json.contains("\"max_frame\": "), "{json}");
+}
+
+#[test]
+fn an_application_sleeps_until_it_is_told_of_a_copy() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    let install = Install { host_mem: 4096, doorbell_us: Some(100), rules: vec!["any".into()], ..Install::default() };
+    let context = client.install(&install, &image("told")).unwrap();
+    let (id, host) = (context.id, context.host.unwrap().address());
+    let mut events = client.events(id).unwrap();
+    assert!(!events.wait(Duration::from_millis(20)), "nothing happened");
+    let sleeper = thread::spawn(move || {
+        let begun = Instant::now();
+        let mut copies = 0;
+        while copies < 100 && events.wait(Duration::from_secs(20)) {
+            copies += (&mut events).filter(|event| matches!(event.what, What::Copied { length: 60.., .. })).count();
+        }
+        (copies as u64 + events.lost(), begun.elapsed())
+    });
+    let mut order = [0; 30];
+    order[4] = 1;
+    for _ in 0..100 {
+        client.replay(&write_all(&[Packet::whole(0, udp(&order))])).unwrap();
+    }
+    let (copies, slept) = sleeper.join().unwrap();
+    assert_eq!(copies, 100);
+    assert!(slept < Duration::from_secs(20), "slept through the last one");
+    let shown = spind.ctl_ok(&["events", &id.to_string()]);
+    assert!(shown.contains(&format!("flow 0: 72 bytes copied to host address {host:#x}")), "{shown}");
+    assert!(spind.ctl_ok(&["list"]).contains("doorbell: 100 us"));
 }
 
 #[test]

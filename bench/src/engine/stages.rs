@@ -205,7 +205,7 @@ impl Bench {
             isolation: Isolation::Context,
         };
         let (nic, transmit, tasks) = (&mut *self.nic, &mut self.transmit, &mut self.tasks);
-        let mut commands = Commands::new(nic, transmit, None, &mut self.counts, true, Issued::NOTHING);
+        let mut commands = Commands::new(nic, transmit, None, &mut self.counts, None, true, Issued::NOTHING);
         self.hpu.in_a_row(&self.executor, &job, &mut commands, &mut |_| {}, |row| {
             let ended = tasks.iter_mut().map(|task| {
                 let about = About { flow: task.mpq.0, message: task.context.message };

@@ -1,6 +1,8 @@
 //! Reading a context's descriptor.
 
-use spin_abi::events::{Event, PAGE, RECORD, RECORDS};
+use std::time::{Duration, Instant};
+
+use spin_abi::events::{DOORBELL, Event, PAGE, RECORD, RECORDS};
 use spin_shm::Region;
 
 /// Events of a page that can be read: spind may be about to write over the oldest one.
@@ -25,6 +27,26 @@ impl Events {
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// Sleeps until there is an event to read, or for `longest`. Says whether there is one. spind wakes who sleeps here after a batch of
+    /// packets, or later if the context says so ([`crate::Install::doorbell_us`]).
+    pub fn wait(&self, longest: Duration) -> bool {
+        let begun = Instant::now();
+        loop {
+            let heard = self.region.rings(DOORBELL);
+            if self.is_behind() {
+                return true;
+            }
+            let Some(left) = longest.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else { return false };
+            self.region.sleep(DOORBELL, heard, left);
+        }
+    }
+
+    /// Whether more was written than read.
+    fn is_behind(&self) -> bool {
+        let pages = self.read.iter().zip((0..).step_by(PAGE as usize));
+        pages.into_iter().any(|(&read, start)| self.written(start).is_some_and(|written| written > read))
     }
 
     /// Brings the count of events up to date, and returns the next one of a page.

@@ -2,6 +2,7 @@
 //!
 //! * [`Region`]: a sealed memory file, mapped. spind creates it, so that its size cannot change under either side; the
 //!   application maps what it was handed after checking that.
+//! * [`Region::ring`], [`Region::sleep`]: doorbells in it.
 //! * [`channel`]: control messages on a Unix stream.
 //! * [`send_with_fds`], [`recv_with_fds`]: descriptors over a Unix socket.
 //!
@@ -9,6 +10,7 @@
 
 pub mod channel;
 mod copy;
+mod doorbell;
 mod fds;
 mod region;
 

@@ -44,7 +44,7 @@ pub enum Command {
         #[arg(value_name = "ID|NAME")]
         context: String,
     },
-    /// Show handlers that were ended and messages that were, of one context, as its application is told.
+    /// Show what one context's application is told: handlers that were ended, messages that were, copies that are done.
     Events {
         /// Its id or name.
         #[arg(value_name = "ID|NAME")]
@@ -117,6 +117,10 @@ pub struct InstallArgs {
     /// for ever unless given.
     #[arg(long, value_name = "US")]
     pub message_timeout_us: Option<u64>,
+    /// Microseconds that events may wait for others while packets come, before the application that sleeps until there are some is
+    /// woken for all of them; it is woken after each batch of packets unless given.
+    #[arg(long, value_name = "US")]
+    pub doorbell_us: Option<u64>,
     /// Whose handlers they are: 'wire' (spin.h), 'pspin' (packets without the Ethernet header, fields little-endian) or 'fpspin'.
     #[arg(long, value_name = "wire|pspin|fpspin", default_value_t)]
     pub abi: Abi,

@@ -8,7 +8,6 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
-use std::thread::sleep;
 use std::time::Duration;
 
 use args::{Args, Command, InstallArgs};
@@ -82,9 +81,6 @@ fn run(args: &Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// How often events are looked for.
-const LOOK: Duration = Duration::from_millis(100);
-
 /// Shows the events that are there, and those that come.
 fn events(events: &mut Events, follow: bool) -> Result<(), Error> {
     loop {
@@ -98,7 +94,7 @@ fn events(events: &mut Events, follow: bool) -> Result<(), Error> {
         if !follow {
             return Ok(());
         }
-        sleep(LOOK);
+        events.wait(Duration::from_secs(60));
     }
 }
 
@@ -140,6 +136,7 @@ fn request(args: &InstallArgs) -> Install {
         instruction_limit: args.instruction_limit,
         watchdog_us: args.watchdog_us,
         message_timeout_us: args.message_timeout_us,
+        doorbell_us: args.doorbell_us,
         checks: args.checks,
         isolation: args.isolation,
         placement: args.placement,

@@ -112,14 +112,17 @@ fn bytes(size: impl Into<u64>) -> String {
 /// How a context's handlers are run, in words.
 fn how(run: &RunInfo) -> String {
     let RunInfo { engine, abi, checks, isolation, placement, watchdog_us, weight, full, hpus, verdicts, .. } = run;
-    let RunInfo { instruction_limit, message_timeout_us, .. } = run;
+    let RunInfo { instruction_limit, message_timeout_us, doorbell_us, .. } = run;
     let instructions = instruction_limit.map(|limit| format!(", {limit} instructions")).unwrap_or_default();
     let timeout = message_timeout_us.map(|limit| format!("; message timeout: {limit} us")).unwrap_or_default();
+    let doorbell = doorbell_us.map(|wait| format!("; doorbell: {wait} us")).unwrap_or_default();
     let kept = format!("checks: {checks}; isolation: {isolation}; placement: {placement}");
     let shares = format!("weight: {weight}; full: {full}; HPUs: {hpus}");
     let verdicts = if *verdicts { "; verdicts" } else { "" };
     let abi = if *abi == Abi::Wire { String::new() } else { format!("; abi {abi}") };
-    format!("engine: {engine}{abi}; {kept}; limit: {watchdog_us} us{instructions}{timeout}; {shares}{verdicts}")
+    format!(
+        "engine: {engine}{abi}; {kept}; limit: {watchdog_us} us{instructions}{timeout}{doorbell}; {shares}{verdicts}"
+    )
 }
 
 /// `h`, `p`, `c` for the handlers an image has.

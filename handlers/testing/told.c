@@ -1,0 +1,15 @@
+/* Copies the packet to host memory, at the offset that its first word behind 42 bytes of headers says (big-endian), and back into
+ * handler memory; has the host told of the first copy if the byte behind that is not zero, of the second one if the next byte is not. */
+#include <spin.h>
+
+SPIN_HANDLER_DATA uint8_t back[4];
+
+void payload_handler(handler_args_t *args) {
+    const task_t *task = args->task;
+    if (task->pkt_mem_size < 48) return;
+    const uint8_t *order = (const uint8_t *)task->pkt_mem + 42;
+    uint64_t host = spin_host_mem(args) + spin_read_be32(order);
+    spin_cmd_t handle;
+    spin_dma_to_host(host, task->pkt_mem, task->pkt_mem_size, order[4], &handle);
+    spin_dma_from_host(host, (uint32_t)back, sizeof back, order[5], &handle);
+}

@@ -1,0 +1,114 @@
+//! Doorbells in shared memory: who rings wakes those who sleep, and enters the kernel only if somebody does.
+//!
+//! A doorbell is two words: how often it was rung, and how many sleep. A sleeper counts itself, then sleeps unless the doorbell was
+//! rung since it looked; who rings counts, then looks for sleepers. One of the two sees the other, in whatever order that happens.
+#![allow(unsafe_code, reason = "refers to words of shared memory as atomics")]
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use rustix::fs::Timespec;
+use rustix::thread::futex::{self, Flags};
+
+use crate::Region;
+
+/// Bytes of a doorbell, which is aligned to as many.
+const LEN: u64 = 8;
+
+impl Region {
+    /// Rings the doorbell at `offset`. Nothing happens where there is no place for one.
+    pub fn ring(&self, offset: u64) {
+        let Some([rings, sleepers]) = self.doorbell(offset) else { return };
+        rings.fetch_add(1, SeqCst);
+        if sleepers.load(SeqCst) != 0 {
+            // Shared between processes, hence not private. That it fails nobody would notice but the sleeper, who looks again in time.
+            let _ = futex::wake(rings, Flags::empty(), i32::MAX as u32);
+        }
+    }
+
+    /// How often the doorbell at `offset` was rung: to be asked before looking for what it is rung for.
+    #[must_use]
+    pub fn rings(&self, offset: u64) -> u32 {
+        self.doorbell(offset).map_or(0, |[rings, _]| rings.load(SeqCst))
+    }
+
+    /// Sleeps until the doorbell at `offset` was rung more often than `heard` times, or for `longest`; maybe less.
+    pub fn sleep(&self, offset: u64, heard: u32, longest: Duration) {
+        let Some([rings, sleepers]) = self.doorbell(offset) else { return };
+        let longest = Timespec::try_from(longest).ok();
+        sleepers.fetch_add(1, SeqCst);
+        // Rung meanwhile, interrupted, or over: all the same to who looks again.
+        let _ = futex::wait(rings, Flags::empty(), heard, longest.as_ref());
+        sleepers.fetch_sub(1, SeqCst);
+    }
+
+    fn doorbell(&self, offset: u64) -> Option<&[AtomicU32; 2]> {
+        if !offset.is_multiple_of(LEN) || offset.checked_add(LEN)? > self.len() {
+            return None;
+        }
+        let at = usize::try_from(offset).ok()?;
+        // SAFETY: the words lie within the mapping, which lives as long as `self`, and are aligned, as its start is to a page. Both
+        // sides access them atomically, or as the functions of `copy` do; what they hold is nothing but numbers.
+        Some(unsafe { &*self.as_ptr().add(at).cast() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Region;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn who_sleeps_is_woken_by_the_same_memory_elsewhere() {
+        let region = Region::create(64).expect("memory");
+        let fd = region.fd().try_clone_to_owned().expect("a descriptor");
+        let other = Region::from_fd(fd, 64).expect("the same memory");
+        let sleeper = thread::spawn(move || {
+            let begun = Instant::now();
+            let mut woken = 0;
+            for round in 0..1000 {
+                while other.rings(8) == round && begun.elapsed() < LONG {
+                    other.sleep(8, round, LONG);
+                }
+                woken = other.rings(8);
+                other.ring(16);
+            }
+            (woken, begun.elapsed())
+        });
+        let begun = Instant::now();
+        for round in 0..1000 {
+            region.ring(8);
+            while region.rings(16) == round && begun.elapsed() < LONG {
+                region.sleep(16, round, LONG);
+            }
+        }
+        let (woken, slept) = sleeper.join().expect("no panic");
+        assert_eq!((woken, region.rings(16)), (1000, 1000));
+        assert!(slept < LONG, "slept through a ring");
+    }
+
+    #[test]
+    fn what_was_rung_before_is_not_slept_through() {
+        let region = Region::create(64).expect("memory");
+        let heard = region.rings(0);
+        region.ring(0);
+        let begun = Instant::now();
+        region.sleep(0, heard, LONG);
+        assert!(begun.elapsed() < LONG);
+        region.sleep(0, region.rings(0), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn there_is_no_doorbell_outside() {
+        let region = Region::create(64).expect("memory");
+        for offset in [4, 60, 64, u64::MAX - 7, u64::MAX] {
+            region.ring(offset);
+            region.sleep(offset, 0, LONG);
+            assert_eq!(region.rings(offset), 0);
+        }
+    }
+}
