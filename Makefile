@@ -36,9 +36,9 @@ demo-possible:
 
 demo: demo-possible deps-demo build handlers ## handlers answer ping and a UDP client through spind (NIC=veth|loopback)
 ifeq ($(NIC),loopback)
-	SPIN_BIN=$(CURDIR)/$(BIN) deploy/demo-loopback.sh
+	SPIN_BIN=$${SPIN_BIN:-$(CURDIR)/$(BIN)} deploy/demo-loopback.sh
 else
-	SPIN_BIN=$(CURDIR)/$(BIN) deploy/demo.sh
+	SPIN_BIN=$${SPIN_BIN:-$(CURDIR)/$(BIN)} deploy/demo.sh
 endif
 
 test: deps-test handlers ## all tests: unit, property, qemu comparison, fuzzing (bounded), demo checks in namespaces

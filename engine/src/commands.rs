@@ -331,6 +331,7 @@ impl<'t> Commands<'t> {
         // A task knows its message by a word of its description.
         let known = view.copy_out(DRIVER_BASE + FLOW_ID, &mut flow);
         debug_assert!(known.is_some(), "tasks are described");
+        self.charge(charge::ATTEMPT);
         if let Some(events) = &mut self.events {
             events.tell(Event { flow: u32::from_le_bytes(flow), what });
         }

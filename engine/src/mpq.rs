@@ -380,7 +380,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     }
 
     /// Gives up the current message of a queue, or the one that is about to begin there, with all its packets that are here or
-    /// still to come. Those that are here are in [`Mpqs::take_dead`] as soon as no task of the message is in flight. Returns
+    /// still to come, up to its end: it is not kept open unless that is asked for again. Those that are here are in [`Mpqs::take_dead`] as soon as no task of the message is in flight. Returns
     /// whether the queue holds nothing any more.
     pub fn kill(&mut self, mpq: MpqId) -> bool {
         if self.is_dead(mpq) {
@@ -394,6 +394,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         // From here on: those that have a place in the queue.
         queue.length += u32::from(kept);
         queue.state = State::Dying;
+        queue.kept_open = false;
         if queue.in_flight == 0 {
             self.bury(mpq);
         }

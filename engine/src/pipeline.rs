@@ -187,6 +187,8 @@ pub struct Engine {
     pub(crate) unsampled: u64,
     /// When the packet arrived whose buffer was given back last.
     pub(crate) released: Stamp,
+    /// A task took all the time that it may.
+    pub(crate) overran: bool,
     /// Applications are to be woken.
     pub(crate) news: News,
     first_arrival: Option<Duration>,
@@ -243,6 +245,7 @@ impl Engine {
             latencies: Latencies::default(),
             unsampled: SAMPLE_OF,
             released: Stamp::at(Duration::ZERO),
+            overran: false,
             news: News::default(),
             first_arrival: None,
             last_feedback: Duration::ZERO,
@@ -369,9 +372,13 @@ impl Engine {
     /// Queues a frame with its message.
     #[inline]
     pub(crate) fn admit(&mut self, frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
-        let Context { share, predecessor, .. } = context(&mut self.contexts, slot);
-        if self.mpqs.held(slot.0) < share.unquestioned && predecessor.is_none() {
+        let Context { share, predecessor, run, .. } = context(&mut self.contexts, slot);
+        let (fits, own) = (self.mpqs.held(slot.0) < share.unquestioned, predecessor.is_none());
+        if fits && own {
             self.enqueue(frame, slot, key, end_of_message, now);
+        } else if own && run.full == Full::Drop && !self.is_mostly_free() {
+            // What a context beyond its share has most of, at others' cost.
+            self.drop_of(slot, frame, Counter::DropShare);
         } else {
             self.admit_perhaps(Arrival { frame, slot, key: *key, end_of_message }, now);
         }
@@ -414,10 +421,9 @@ impl Engine {
     #[cold]
     fn question(&mut self, mut arrival: Arrival, now: Moment) -> Option<Arrival> {
         arrival.slot = self.begun_by(&arrival);
+        let (held, mostly_free) = (self.mpqs.held(arrival.slot.0), self.is_mostly_free());
         let context = context(&mut self.contexts, arrival.slot);
-        let held = self.mpqs.held(arrival.slot.0);
-        // While most of the buffer is free, nobody is kept from a part of it: contexts that are idle cost others nothing.
-        if held < context.share.unquestioned || self.mpqs.room() > self.hers as usize / 4 * 3 {
+        if held < context.share.unquestioned || mostly_free {
             return Some(arrival);
         }
         let full = held >= context.share.hers;
@@ -441,6 +447,11 @@ impl Engine {
         }
         self.drop_of(arrival.slot, arrival.frame, Counter::DropShare);
         None
+    }
+
+    /// While most of the packet buffer is free, nobody is kept from a part of it: contexts that are idle cost others nothing.
+    const fn is_mostly_free(&self) -> bool {
+        self.mpqs.room() > self.hers as usize / 4 * 3
     }
 
     /// The context whose message an arrival is: one that was replaced, if it is open there.

@@ -89,7 +89,7 @@ impl Engine {
         all.released
     }
 
-    /// Runs at most so many tasks of a context; when it is alone, those of the packets too that arrived `now`. The time of one is
+    /// Runs at most so many tasks of a context, and none behind one that took all the time it may; when it is alone, those of the packets too that arrived `now`. The time of one is
     /// taken, unless one was `sampled` before.
     fn run_some(
         &mut self,
@@ -100,7 +100,8 @@ impl Engine {
         sampled: &mut bool,
     ) -> Done {
         let (mut done, mut next) = (Done::default(), None);
-        while done.tasks < most {
+        self.overran = false;
+        while done.tasks < most && !self.overran {
             let Some((hpu, alone)) = self.place(owner, next.as_ref()) else { break };
             let Some(task) = next.take().or_else(|| self.mpqs.next_task(owner)) else { break };
             let home = task.context.home;
@@ -136,7 +137,8 @@ impl Engine {
     fn run_away(&mut self, task: Task<Binding, Packet>, hpu: HpuId, done: &mut Done) {
         let Binding { slot, home, .. } = task.context;
         let context = context(&mut self.contexts, slot);
-        context.counts.add(Counter::Overflowed, 1);
+        let counted = u64::from(context.handler(task.stage).is_some());
+        context.counts.add(Counter::Overflowed, counted);
         context.hpus.get(hpu).set_home(home);
         done.tasks += 1;
         done.released += u64::from(self.run(task, hpu));
@@ -176,7 +178,8 @@ impl Engine {
         };
         let verdicts = context.run.verdicts;
         let admission = Admission::of(slot, context);
-        let open = now.filter(|_| context.predecessor.is_none());
+        // Packets are taken as its own: all of them are, unless it replaces another one or was replaced.
+        let open = now.filter(|_| context.predecessor.is_none() && self.routes.slots.first() == Some(&slot));
         let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, &first);
         let mut print = |line: &[u8]| printer.print(line);
         let Self { nic, transmit, released, executor, source, routes, .. } = self;
@@ -339,7 +342,10 @@ impl Engine {
         match exit {
             Exit::Returned if context(&mut self.contexts, task.context.slot).run.verdicts => self.heed(task, hpu),
             Exit::Returned | Exit::Finished | Exit::Parked => {}
-            Exit::Fault(fault) => self.note_fault(task.mpq, task.stage, task.context, hpu, fault),
+            Exit::Fault(fault) => {
+                self.overran |= fault.cause == Cause::Watchdog;
+                self.note_fault(task.mpq, task.stage, task.context, hpu, fault);
+            }
         }
     }
 
@@ -350,14 +356,16 @@ impl Engine {
         let Some(verdict) = Verdict::from_code(context.hpus.get(hpu).result()) else {
             return context.counts.add(Counter::BadVerdicts, 1);
         };
-        if verdict.stays_open() {
-            self.mpqs.keep_open(task.mpq);
-        }
+        // Another has taken the context's place: its messages are to end.
+        let stays_open = verdict.stays_open() && !context.retired;
         match (task.stage, verdict.fate()) {
             (_, Fate::Process) | (Stage::Completion, _) => {}
             (Stage::Payload, Fate::Pass) => task.packet.passes = true,
             (Stage::Header, Fate::Pass) => self.kill(task.mpq, slot, Gone::Passed),
             (Stage::Header | Stage::Payload, Fate::Discard) => self.kill(task.mpq, slot, Gone::Dropped),
+        }
+        if stays_open {
+            self.mpqs.keep_open(task.mpq);
         }
     }
 

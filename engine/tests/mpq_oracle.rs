@@ -307,6 +307,7 @@ impl Run {
         let idle = self.mpqs.kill(MpqId(mpq));
         let sunk: Vec<Packet> = std::iter::from_fn(|| self.mpqs.take_dead()).collect();
         let naive = &mut self.naive[mpq as usize];
+        naive.kept_open &= naive.killed;
         naive.killed = true;
         let mut buried = naive.bury();
         buried.reverse();

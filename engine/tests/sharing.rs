@@ -149,6 +149,19 @@ fn tasks_are_shared_by_weight() {
 }
 
 #[test]
+fn one_that_takes_all_its_time_ends_its_contexts_turn() {
+    let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 512, Sizes::default(), Schedule::Wlbvt);
+    let (endless, _) = lab.install_with("spin", Install { watchdog_us: Some(1000), ..rule("udp dport 1") });
+    let quick = lab.install("udp_pingpong", "udp dport 2");
+    let both: Vec<_> = (0..64).map(|flow| udp_from(1000 + flow, 1 + flow % 2, &[0xff; 30])).collect();
+    lab.arrive(&both);
+    lab.turn();
+    let runs = [endless, quick].map(|id| lab.count(id, Counter::PayloadRuns));
+    assert_eq!(runs, [2, 14], "the contexts took turns: one task, eight, one, and the rest");
+    assert_eq!(lab.count(endless, Counter::Faults), 2);
+}
+
+#[test]
 fn tasks_that_wait_for_each_other_both_end() {
     for kind in [Kind::Jit, Kind::Interp] {
         let mut lab = Lab::with(kind, ONE_CLUSTER, 256);

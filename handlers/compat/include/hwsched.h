@@ -32,7 +32,7 @@ typedef struct task {
     uint32_t host_mem_low;  /* lower half */
     size_t host_mem_size;   /* its bytes, 0 for none */
     void *l2_pkt_mem;       /* the packet in L2 */
-    uint32_t home_cluster_id; /* cluster on which the message's tasks run */
+    uint32_t home_cluster_id; /* the message's: payload tasks may run elsewhere while its HPUs are taken */
     uint32_t flow_id;         /* index of the message's queue */
 } __attribute__((packed)) task_t;
 

@@ -2,6 +2,7 @@
 //!
 //! A doorbell is two words: how often it was rung, and how many sleep. A sleeper counts itself, then sleeps unless the doorbell was
 //! rung since it looked; who rings counts, then looks for sleepers. One of the two sees the other, in whatever order that happens.
+//! Who rings wakes one, and each wakes the next: however many sleep, that is their own time.
 #![allow(unsafe_code, reason = "refers to words of shared memory as atomics")]
 
 use std::sync::atomic::AtomicU32;
@@ -23,7 +24,7 @@ impl Region {
         rings.fetch_add(1, SeqCst);
         if sleepers.load(SeqCst) != 0 {
             // Shared between processes, hence not private. That it fails nobody would notice but the sleeper, who looks again in time.
-            let _ = futex::wake(rings, Flags::empty(), i32::MAX as u32);
+            let _ = futex::wake(rings, Flags::empty(), 1);
         }
     }
 
@@ -40,7 +41,9 @@ impl Region {
         sleepers.fetch_add(1, SeqCst);
         // Rung meanwhile, interrupted, or over: all the same to who looks again.
         let _ = futex::wait(rings, Flags::empty(), heard, longest.as_ref());
-        sleepers.fetch_sub(1, SeqCst);
+        if sleepers.fetch_sub(1, SeqCst) > 1 {
+            let _ = futex::wake(rings, Flags::empty(), 1);
+        }
     }
 
     fn doorbell(&self, offset: u64) -> Option<&[AtomicU32; 2]> {
@@ -89,6 +92,26 @@ mod tests {
         let (woken, slept) = sleeper.join().expect("no panic");
         assert_eq!((woken, region.rings(16)), (1000, 1000));
         assert!(slept < LONG, "slept through a ring");
+    }
+
+    #[test]
+    fn one_ring_wakes_all() {
+        let region = Region::create(64).expect("memory");
+        let heard = region.rings(0);
+        let slept = thread::scope(|scope| {
+            let sleep = || {
+                let begun = Instant::now();
+                while region.rings(0) == heard && begun.elapsed() < LONG {
+                    region.sleep(0, heard, LONG);
+                }
+                begun.elapsed()
+            };
+            let sleepers: Vec<_> = (0..8).map(|_| scope.spawn(sleep)).collect();
+            thread::sleep(Duration::from_millis(20));
+            region.ring(0);
+            sleepers.into_iter().map(|sleeper| sleeper.join().expect("no panic")).max()
+        });
+        assert!(slept < Some(LONG), "one slept through the ring");
     }
 
     #[test]

@@ -289,7 +289,7 @@ impl BoundParts<'_> {
         let Self { watch, state, task, .. } = *self;
         // SAFETY: as the caller says.
         unsafe {
-            watch.start(&*state);
+            watch.start(state);
             let returned = entry.returns(state, task.sp, task.argument, task.tp);
             if !returned {
                 *exit = left_early::<D>(state, task, entry);
@@ -329,7 +329,7 @@ impl BoundParts<'_> {
             // SAFETY: the state is the slot's own; it and the view are borrowed for the call.
             unsafe {
                 (*state).view = ptr::from_mut(view).cast();
-                watch.start(&*state);
+                watch.start(state);
                 if begun == Begun::Before && (*state).time_limit != u64::MAX {
                     watch.measure();
                 }

@@ -105,7 +105,8 @@ fn access(space: &mut Space, body: &Body, address: i64, packet: &mut [u8]) -> (u
         let watchdog = Watchdog::new().expect("a watchdog");
         // SAFETY: the state is this function's, the body is looked up and accesses the layout's addresses.
         let _attending = unsafe { Attending::new(watchdog.watch(), &raw mut state) };
-        watchdog.watch().start(&state);
+        // SAFETY: it is attended to.
+        unsafe { watchdog.watch().start(&raw mut state) };
         body.call(at, 5)
     });
     (result, state)
@@ -211,7 +212,8 @@ fn watched<R>(watchdog: &Watchdog, state: &mut State, body: impl FnOnce() -> R) 
     (state.layout, state.lookup, state.time_limit) = (layout, lookup, 1_000_000);
     // SAFETY: the state is borrowed for the time of the call, and bodies are looked up.
     let _attending = unsafe { Attending::new(watchdog.watch(), state) };
-    watchdog.watch().start(state);
+    // SAFETY: it is attended to.
+    unsafe { watchdog.watch().start(state) };
     body()
 }
 

@@ -160,10 +160,17 @@ impl Watch {
         }
     }
 
-    /// A task of `state`, which is attended to, begins. It may take its `time_limit`: then [`Cause::Watchdog`] ends it if it is in
-    /// a body, else `state.kill` asks whatever it called to do so.
+    /// A task of `state` begins. It may take its `time_limit`: then [`Cause::Watchdog`] ends it if it is in a body, else `state.kill`
+    /// asks whatever it called to do so.
+    ///
+    /// # Safety
+    /// `state` is attended to by an [`Attending`](super::Attending) that lives, whether or not another was made since.
     #[inline]
-    pub(crate) fn start(&self, state: &State) {
+    pub(crate) unsafe fn start(&self, state: *mut State) {
+        // Another may be attended to meanwhile: who is lent a row of tasks can begin one of another slot.
+        self.running.store(state, Relaxed);
+        // SAFETY: the caller says that it is attended to: it is valid.
+        let state = unsafe { &*state };
         self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Relaxed);
         // A tick that raises a flag for the task before comes before this.
         compiler_fence(SeqCst);

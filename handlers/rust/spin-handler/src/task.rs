@@ -105,7 +105,7 @@ impl<'t> Task<'t> {
         HostMemory { address: u64::from(high) << 32 | u64::from(low), size: self.registers.host_mem_size }
     }
 
-    /// Cluster on which the message's tasks run.
+    /// The message's cluster: its tasks run there, and payload tasks elsewhere while its HPUs are taken.
     #[must_use]
     pub fn home_cluster(&self) -> u32 {
         self.registers.home_cluster
