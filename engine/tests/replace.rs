@@ -8,7 +8,8 @@ use std::time::Duration;
 use common::{Kind, Lab, ROOT, image, rule, udp_from};
 use spin_abi::control::Install;
 use spin_abi::counters::Counter;
-use spin_engine::install::{InstallError, User};
+use spin_abi::verdict::Verdict;
+use spin_engine::install::{InstallError, Prepared, User};
 
 /// Messages end with a 1.
 fn streams(replaces: Option<u32>) -> Install {
@@ -45,6 +46,35 @@ fn open_messages_end_with_the_handlers_they_began_with() {
     assert_eq!((get(Counter::RxPackets), get(Counter::Released), get(Counter::TxPackets)), (10, 10, 5));
     assert_eq!(get(Counter::Messages), 5);
     assert_eq!(lab.count(new, Counter::PayloadRuns), 5);
+}
+
+#[test]
+fn between_its_installation_and_its_predecessors_retirement_packets_go_where_they_belong() {
+    let mut lab = Lab::new(Kind::Jit);
+    let (old, _) = lab.install_with("udp_pingpong", streams(None));
+    assert_eq!(answers(&mut lab, &[packet(7, false)]), [1]);
+    let prepared = Prepared::new(streams(Some(old)), &image("empty"), ROOT.0, &lab.loader, &lab.limits);
+    let new = lab.engine.link(prepared.expect("a handler of ours"), &lab.limits).expect("there is room");
+    // At once: the old one's message comes first, and its tasks are run in a row.
+    let sent = lab.exchange(&[packet(7, false), packet(9, false), packet(7, false), packet(9, true)]);
+    assert_eq!((sent.len(), lab.count(new, Counter::PayloadRuns)), (2, 2));
+}
+
+#[test]
+fn who_was_replaced_keeps_no_message_open() {
+    let mut lab = Lab::new(Kind::Jit);
+    let eom = Some("payload[2:1] = 1".into());
+    let install = |replaces| Install { verdicts: true, eom: eom.clone(), replaces, ..rule("udp dport 1") };
+    // Its completion handler says that the message is to stay open, again and again.
+    let pending = [0, 0, 1, Verdict::SuccessPending as u8];
+    let last = udp_from(7, 1, &[&pending[..], &[0; 30]].concat());
+    let (old, _) = lab.install_with("verdicts", install(None));
+    (0..3).for_each(|_| drop(lab.exchange(std::slice::from_ref(&last))));
+    assert_eq!((lab.total(Counter::HeaderRuns), lab.total(Counter::Messages)), (1, 0));
+    let (new, _) = lab.install_with("verdicts", install(Some(old)));
+    (0..2).for_each(|_| drop(lab.exchange(std::slice::from_ref(&last))));
+    assert_eq!((lab.total(Counter::HeaderRuns), lab.total(Counter::Messages)), (2, 1));
+    assert_eq!(lab.count(new, Counter::PayloadRuns), 1, "of the message after the one that was kept open");
 }
 
 #[test]

@@ -23,6 +23,26 @@ fn null_load() -> Assembly {
 
 const NULL: Exit = Exit::Fault(Fault { cause: Cause::LoadAccess, pc: CODE, address: 8 });
 
+/// A row of tasks is lent for as long as it is run; others may be run meanwhile, and theirs in turn.
+#[test]
+fn rows_of_two_slots_that_are_run_by_turns_have_their_own_faults() {
+    let executor = Executor::new().expect("a timer");
+    let codes = [(); 2].map(|()| null_load().code());
+    let translations = codes.each_ref().map(|code| translate(code, &[], Options::default()));
+    let mut guests = [Guest::new(OWN, &codes[0], 0), Guest::new(FOREIGN, &codes[1], 0)];
+    let [first, second] = &mut guests;
+    let tasks = [task(OWN, &codes[0], Some(&translations[0])), task(FOREIGN, &codes[1], Some(&translations[1]))];
+    let mut exits = Vec::new();
+    executor.bind(&mut first.slot, &tasks[0], &mut NoDevice, |outer| {
+        exits.push(outer.run(&mut []));
+        executor.bind(&mut second.slot, &tasks[1], &mut NoDevice, |inner| {
+            exits.extend([inner.run(&mut []), outer.run(&mut []), inner.run(&mut [])]);
+        });
+        exits.push(outer.run(&mut []));
+    });
+    assert_eq!(exits, [NULL; 5]);
+}
+
 #[test]
 fn a_storm_of_faults_beside_a_thread_that_works() {
     let over = AtomicBool::new(false);
