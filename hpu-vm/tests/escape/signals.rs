@@ -6,13 +6,23 @@ use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use hpu_vm::jit::{Executor, Options, Slot};
+use hpu_vm::jit::{Atomics, Executor, Options, Slot};
 use hpu_vm::memory::Space;
-use hpu_vm::{Code, Device, Exit, NoDevice, Op, Reg, Trap, View};
+use hpu_vm::{Checks, Code, Device, Exit, NoDevice, Op, Reg, Trap, View};
 use spin_abi::fault::{Cause, Fault};
 
 use crate::assembly::{A2, A3, Assembly};
 use crate::guest::{CODE, FOREIGN, Guest, OWN, task, translate};
+
+/// Nothing but page protection refuses an access.
+const PAGE: Options = Options {
+    checks: Checks::Page,
+    atomics: Atomics::Shared,
+    counting: false,
+    observe: false,
+    any_device: false,
+    result: false,
+};
 
 /// Faults of the storm.
 const STORM: u32 = 20_000;
@@ -27,8 +37,10 @@ const NULL: Exit = Exit::Fault(Fault { cause: Cause::LoadAccess, pc: CODE, addre
 #[test]
 fn rows_of_two_slots_that_are_run_by_turns_have_their_own_faults() {
     let executor = Executor::new().expect("a timer");
-    let codes = [(); 2].map(|()| null_load().code());
-    let translations = codes.each_ref().map(|code| translate(code, &[], Options::default()));
+    // By an address that the translator does not know, so that nothing but the signal tells.
+    let load = |data| Assembly::new().li(A2, data).imm(Op::Lw, A3, A2, 0).imm(Op::Lw, A2, A3, 8).ret().code();
+    let codes = [OWN, FOREIGN].map(|layout| load(layout.data));
+    let translations = codes.each_ref().map(|code| translate(code, &[], PAGE));
     let mut guests = [Guest::new(OWN, &codes[0], 0), Guest::new(FOREIGN, &codes[1], 0)];
     let [first, second] = &mut guests;
     let tasks = [task(OWN, &codes[0], Some(&translations[0])), task(FOREIGN, &codes[1], Some(&translations[1]))];
@@ -40,7 +52,8 @@ fn rows_of_two_slots_that_are_run_by_turns_have_their_own_faults() {
         });
         exits.push(outer.run(&mut []));
     });
-    assert_eq!(exits, [NULL; 5]);
+    let refused = |exit: &Exit| matches!(exit, Exit::Fault(Fault { cause: Cause::LoadAccess, address: 8, .. }));
+    assert!(exits.len() == 5 && exits.iter().all(refused), "{exits:?}");
 }
 
 #[test]
@@ -54,7 +67,7 @@ fn a_storm_of_faults_beside_a_thread_that_works() {
             program.imm(Op::Lw, Reg::A1, A2, 0).imm(Op::Addi, Reg::A1, Reg::A1, 1).store(Op::Sw, Reg::A1, A2, 0);
         let program = program.imm(Op::Addi, A3, A3, -1).branch(Op::Bne, A3, Reg::ZERO, top).ret();
         let (executor, code) = (Executor::new().expect("a timer"), program.code());
-        let translation = translate(&code, &[], Options::default());
+        let translation = translate(&code, &[], PAGE);
         let (mut guest, mut rounds) = (Guest::new(OWN, &code, 0), 0);
         while !over.load(Ordering::Relaxed) {
             let exit = executor.run(&mut guest.slot, &mut [], &task(OWN, &code, Some(&translation)), &mut NoDevice);
@@ -65,7 +78,7 @@ fn a_storm_of_faults_beside_a_thread_that_works() {
     };
     let storming = || {
         let (executor, code) = (Executor::new().expect("a timer"), null_load().code());
-        let translation = translate(&code, &[], Options::default());
+        let translation = translate(&code, &[], PAGE);
         let mut guest = Guest::new(FOREIGN, &code, 0);
         for _ in 0..STORM {
             let exit = executor.run(&mut guest.slot, &mut [], &task(FOREIGN, &code, Some(&translation)), &mut NoDevice);
@@ -110,7 +123,7 @@ fn read_guarded(space: &Space) -> u8 {
 
 fn run_null_load(device: &mut impl Device, program: &Assembly) -> (Exit, Guest) {
     let (executor, code) = (Executor::new().expect("a timer"), program.code());
-    let translation = translate(&code, &[], Options::default());
+    let translation = translate(&code, &[], PAGE);
     let mut guest = Guest::new(OWN, &code, 0);
     let exit = executor.run(&mut guest.slot, &mut [], &task(OWN, &code, Some(&translation)), device);
     (exit, guest)
@@ -162,7 +175,7 @@ struct Nested<'e> {
 
 impl Device for Nested<'_> {
     fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
-        let translation = translate(&self.code, &[], Options::default());
+        let translation = translate(&self.code, &[], PAGE);
         let inner = task(FOREIGN, &self.code, Some(&translation));
         assert_eq!(self.executor.run(&mut self.slot, &mut [], &inner, &mut NoDevice), NULL);
         Ok(1)
@@ -182,7 +195,7 @@ fn a_task_within_a_device_has_faults_of_its_own() {
     // The device, then a fault of the outer task.
     let program = Assembly::new().li(A2, 0x1b20_5088).imm(Op::Lw, A3, A2, 0).imm(Op::Lw, A3, A3, 15).ret();
     let code = program.code();
-    let translation = translate(&code, &[], Options::default());
+    let translation = translate(&code, &[], PAGE);
     let mut guest = Guest::new(OWN, &code, 0);
     let exit = executor.run(&mut guest.slot, &mut [], &task(OWN, &code, Some(&translation)), &mut device);
     assert_eq!(exit, Exit::Fault(Fault { cause: Cause::LoadAccess, pc: CODE + 12, address: 16 }));
