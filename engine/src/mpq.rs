@@ -380,8 +380,8 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     }
 
     /// Gives up the current message of a queue, or the one that is about to begin there, with all its packets that are here or
-    /// still to come, up to its end: it is not kept open unless that is asked for again. Those that are here are in [`Mpqs::take_dead`] as soon as no task of the message is in flight. Returns
-    /// whether the queue holds nothing any more.
+    /// still to come, up to its end: it is not kept open unless that is asked for again. Those that are here are in
+    /// [`Mpqs::take_dead`] as soon as no task of the message is in flight. Returns whether the queue holds nothing any more.
     pub fn kill(&mut self, mpq: MpqId) -> bool {
         if self.is_dead(mpq) {
             return false;

@@ -89,8 +89,8 @@ impl Engine {
         all.released
     }
 
-    /// Runs at most so many tasks of a context, and none behind one that took all the time it may; when it is alone, those of the packets too that arrived `now`. The time of one is
-    /// taken, unless one was `sampled` before.
+    /// Runs at most so many tasks of a context, and none behind one that took all the time it may; when it is alone, those of the
+    /// packets too that arrived `now`. The time of one is taken, unless one was `sampled` before.
     fn run_some(
         &mut self,
         owner: u32,
