@@ -41,7 +41,7 @@ else
 	SPIN_BIN=$${SPIN_BIN:-$(CURDIR)/$(BIN)} deploy/demo.sh
 endif
 
-test: deps-test handlers ## all tests: unit, property, qemu comparison, fuzzing (bounded), demo checks in namespaces
+test: deps-test ## all tests: unit, property, qemu comparison, fuzzing (bounded), demo checks in namespaces
 	$(CARGO) test --workspace --locked
 	$(MAKE) --no-print-directory loom
 	$(MAKE) --no-print-directory demo NIC=loopback PROFILE=dev

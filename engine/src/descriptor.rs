@@ -78,9 +78,7 @@ impl Descriptor {
         if self.unrung == 1 {
             self.news.note();
         } else if self.unrung == MOST_UNRUNG {
-            self.region.ring(DOORBELL);
-            // Those to come are news still.
-            self.unrung = 1;
+            self.ring(None);
         }
     }
 

@@ -196,19 +196,22 @@ impl Hpu {
         let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
         let Station { slot, windows } = &mut self.station;
         let task = job.task(windows, true);
-        let twin = self.twin.as_mut().filter(|_| job.translation.is_some());
-        let exit = executor.bind(slot, &task, &mut driver, |bound| {
-            if self.parked {
-                return Some(bound.resume(packet));
-            }
+        let mut begin = |bound: &mut Bound<'_, Driver<'_, C>>, packet: &[u8]| {
             if windows.begin(bound, &job, job.about, packet) {
                 bound.device().clear();
             }
-            twin.is_none().then(|| bound.run(packet))
-        });
-        let (exit, difference) = match (exit, twin) {
-            (None, Some(twin)) => twin.run_both(&mut self.station, executor, job, packet, &mut driver),
-            (exit, _) => (exit.unwrap_or(Exit::Returned), None),
+        };
+        let (exit, difference) = match &mut self.twin {
+            // It does not park.
+            Some(twin) if job.translation.is_some() => {
+                executor.bind(slot, &task, &mut driver, |bound| begin(bound, packet));
+                twin.run_both(&mut self.station, executor, job, packet, &mut driver)
+            }
+            _ if self.parked => (executor.resume(slot, packet, &task, &mut driver), None),
+            _ => executor.bind(slot, &task, &mut driver, |bound| {
+                begin(bound, packet);
+                (bound.run(packet), None)
+            }),
         };
         self.parked = exit == Exit::Parked;
         if !self.parked {

@@ -177,7 +177,7 @@ fn tasks_that_wait_for_each_other_both_end() {
 /// Five tasks on clusters of one HPU each, which all wait for the last one.
 fn five_that_meet(placement: Placement) -> (Lab, u32) {
     let mut lab = Lab::with(Kind::Jit, Machine { clusters: 4, ..Machine::PSPIN }, 256);
-    let install = Install { placement, watchdog_us: Some(5000), ..rule("udp dport 1") };
+    let install = Install { placement, watchdog_us: Some(30_000), ..rule("udp dport 1") };
     let (id, _) = lab.install_with("meet", install);
     // Some of these messages have the same home.
     lab.arrive(&(1..5).map(|who| meeting(who, 5)).collect::<Vec<_>>());

@@ -94,8 +94,8 @@ impl<'w> Attending<'w> {
     /// Tasks of `state` begin, each with [`Watch::start`].
     ///
     /// # Safety
-    /// `state` is valid for writes while this lives, which is dropped, and only this thread and the translated code that it calls
-    /// use it. That code follows `state.lookup` (jumping to a site's `fault_return` from anywhere it was found at leaves the
+    /// This is dropped, not forgotten. `state` is valid for writes until then, and only this thread and the translated code that it
+    /// calls use it. That code follows `state.lookup` (jumping to a site's `fault_return` from anywhere it was found at leaves the
     /// function in good order) and touches memory only through `state.layout`, which lives as long.
     #[inline]
     pub(crate) unsafe fn new(watch: &'w Watch, state: *mut State) -> Self {

@@ -22,7 +22,8 @@ const FRAMES: usize = 1024;
 /// Frames come from one capture; what is sent goes into another, which is begun anew.
 ///
 /// What is sent bears the time of the frame received last before it, so equal input gives equal output. Frames longer
-/// than [`CHUNK`] and frames that the capture cut short are counted and skipped. A broken record ends the input; the next flush reports it, once.
+/// than [`CHUNK`] and frames that the capture cut short are counted and skipped. A broken record ends the input; the
+/// next flush reports it, once.
 ///
 /// Unlike with the other backends `receive` and `send` may read and write files.
 pub struct PcapQueue {
