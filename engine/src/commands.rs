@@ -73,12 +73,36 @@ pub trait CommandUnit {
     fn take_charge(&mut self) -> u64;
 }
 
+/// Frames that go back to the NIC at the end of the turn.
+#[derive(Debug, Default)]
+pub struct Outbound {
+    /// To be sent.
+    pub transmit: Vec<Frame>,
+    /// To be filled anew.
+    pub spent: Vec<Frame>,
+}
+
+impl Outbound {
+    /// With room for so many of each.
+    #[must_use]
+    pub fn with_capacity(transmit: usize, spent: usize) -> Self {
+        Self { transmit: Vec::with_capacity(transmit), spent: Vec::with_capacity(spent) }
+    }
+
+    /// Hands over what the NIC has room for; the rest stays.
+    #[inline]
+    pub fn leave(&mut self, nic: &mut dyn Queue) {
+        nic.recycle_all(&mut self.spent);
+        nic.send(&mut self.transmit);
+    }
+}
+
 /// What the commands of one task may reach.
 pub struct Commands<'t> {
     /// Gives and takes frames.
     pub nic: &'t mut dyn Queue,
-    /// Frames to send at the end of the batch.
-    pub transmit: &'t mut Vec<Frame>,
+    /// Frames that go to it at the end of the turn.
+    pub outbound: &'t mut Outbound,
     /// The context's host memory.
     pub host: Option<&'t HostMemory>,
     /// The context's counters.
@@ -121,14 +145,14 @@ impl<'t> Commands<'t> {
     /// The commands of a task, which has `issued` some before it was parked.
     pub const fn new(
         nic: &'t mut dyn Queue,
-        transmit: &'t mut Vec<Frame>,
+        outbound: &'t mut Outbound,
         host: Option<&'t HostMemory>,
         counts: &'t mut Counts,
         events: Option<&'t mut Descriptor>,
         may_move: bool,
         issued: Issued,
     ) -> Self {
-        Self { nic, transmit, host, counts, events, may_move, issued, link: None, charge: 0 }
+        Self { nic, outbound, host, counts, events, may_move, issued, link: None, charge: 0 }
     }
 
     /// Those of the next task begin.
@@ -139,15 +163,26 @@ impl<'t> Commands<'t> {
 
     /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
     #[inline]
-    pub fn release(&mut self, mut frame: Frame) {
+    pub fn release(&mut self, frame: Frame) {
         self.counts.add(Counter::Released, 1);
+        self.give_back(frame);
+    }
+
+    /// The same, for who counts them himself.
+    #[inline(always)]
+    pub fn give_back(&mut self, frame: Frame) {
         match self.issued.deferred {
-            Some(send) if frame.trim(send.offset as usize, send.length as usize).is_ok() => {
-                self.counts.add(Counter::TxMoved, 1);
-                stage(self.transmit, self.counts, frame);
-            }
-            _ => self.nic.recycle(frame),
+            Some(send) => self.move_deferred(send, frame),
+            None => self.outbound.spent.push(frame),
         }
+    }
+
+    fn move_deferred(&mut self, send: Deferred, mut frame: Frame) {
+        if frame.trim(send.offset as usize, send.length as usize).is_err() {
+            return self.outbound.spent.push(frame);
+        }
+        self.counts.add(Counter::TxMoved, 1);
+        stage(self.outbound, self.counts, frame);
     }
 
     const fn charge(&mut self, instructions: u64) {
@@ -161,7 +196,7 @@ impl<'t> Commands<'t> {
         let copied = packet.get(range).ok_or(Status::BadNicAddress).and_then(|bytes| {
             let mut frame = self.frame_of(bytes.len())?;
             frame.copy_from_slice(bytes);
-            stage(self.transmit, self.counts, frame);
+            stage(self.outbound, self.counts, frame);
             Ok(())
         });
         if let Err(status) = copied {
@@ -213,7 +248,7 @@ impl<'t> Commands<'t> {
         if let Some(link) = &self.link {
             link.restore(&mut frame);
         }
-        stage(self.transmit, self.counts, frame);
+        stage(self.outbound, self.counts, frame);
         Ok(Status::Done)
     }
 
@@ -246,7 +281,7 @@ impl<'t> Commands<'t> {
                 self.nic.recycle(frame);
                 return Err(status);
             }
-            stage(self.transmit, self.counts, frame);
+            stage(self.outbound, self.counts, frame);
         }
         if matches!(source, PutSource::Host(..)) {
             self.counts.add(Counter::DmaFromHostBytes, u64::from(put.length));
@@ -267,7 +302,7 @@ impl<'t> Commands<'t> {
         self.send_copy(frame)
     }
 
-    /// A frame of `len` bytes. When none is free, what is staged goes to the NIC, which is asked again while it sends.
+    /// A frame of `len` bytes. When none is free, what is to go back to the NIC does, which is asked again while it sends.
     fn frame_of(&mut self, len: usize) -> Result<Frame, Status> {
         self.charge(len as u64 / charge::BYTES_PER_INSTRUCTION);
         let attempts = if self.issued.no_buffer { 1 } else { ALLOCATE_ATTEMPTS };
@@ -280,7 +315,7 @@ impl<'t> Commands<'t> {
                 return Err(Status::BadLength);
             }
             self.charge(charge::ATTEMPT);
-            self.nic.send(self.transmit);
+            self.outbound.leave(self.nic);
             if self.nic.flush().is_err() {
                 break;
             }
@@ -430,9 +465,9 @@ fn in_pieces(len: u32, mut copy: impl FnMut(u32, &mut [u8]) -> Result<(), Status
 }
 
 /// Stages a frame that a send command made, for the end of the batch, and counts it.
-pub fn stage(transmit: &mut Vec<Frame>, counts: &mut Counts, frame: Frame) {
+pub fn stage(outbound: &mut Outbound, counts: &mut Counts, frame: Frame) {
     counts.add(Counter::CommandsSend, 1);
     counts.add(Counter::TxPackets, 1);
     counts.add(Counter::TxBytes, frame.len() as u64);
-    transmit.push(frame);
+    outbound.transmit.push(frame);
 }

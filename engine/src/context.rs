@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hpu_vm::Image;
 use hpu_vm::jit::{self, Options, Translation};
-use spin_abi::control::{Engine, FaultInfo, Full, RunInfo, SourceLine};
+use spin_abi::control::{Abi, Engine, FaultInfo, Full, RunInfo, SourceLine};
 use spin_abi::fault::Fault;
 use spin_matcher::TableEntry;
 use spin_shm::Region;
@@ -17,7 +17,7 @@ use crate::counts::Counts;
 use crate::descriptor::Descriptor;
 use crate::entries::Entries;
 use crate::hpu::Hpus;
-use crate::memory::ImageMemory;
+use crate::memory::{HpuId, ImageMemory};
 use crate::mpq::Stage;
 
 /// Place of a context in the engine, reused after removal.
@@ -173,6 +173,13 @@ impl Context {
     #[must_use]
     pub const fn handler(&self, stage: Stage) -> Option<Handler> {
         self.handlers[stage as usize]
+    }
+
+    /// Whether tasks on an HPU run in a row. Views of packets differ from one to the next, and so do comparisons and names of
+    /// messages.
+    #[inline]
+    pub(crate) fn runs_in_a_row(&mut self, hpu: HpuId) -> bool {
+        self.run.abi != Abi::Pspin && !self.entry.key.is_fpspin() && !self.hpus.get(hpu).compares()
     }
 
     /// How its handlers are run now.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use spin_abi::rules::Test;
 use spin_nic::{Bell, Frame, NicError, Queue};
 
-use crate::inbound::{Arrival, BATCH};
+use crate::inbound::Arrival;
 
 /// Empty frames that a cluster thread has at hand: for some batches of handlers that send copies.
 const FRESH: usize = 256;
@@ -67,16 +67,10 @@ impl Arrivals {
         self.0.is_empty()
     }
 
-    /// The next one.
+    /// Takes the next `count`, which there are.
     #[inline]
-    pub fn pop(&mut self) -> Option<Arrival> {
-        // Another core has looked at them.
-        self.0.pop(BATCH, |arrival| arrival.frame.prefetch())
-    }
-
-    /// Takes out those that `gone` holds for.
-    pub fn take(&mut self, gone: impl Fn(&Arrival) -> bool) -> Vec<Arrival> {
-        self.0.take(gone)
+    pub fn take(&mut self, count: usize, each: impl FnMut(Arrival)) {
+        self.0.take(count, each);
     }
 
     /// Whether none will come any more.

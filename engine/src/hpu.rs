@@ -305,7 +305,7 @@ pub struct Row<'r, 'b, 'd, C> {
 impl<C: CommandUnit> Row<'_, '_, '_, C> {
     /// Runs the next one to its end, or to where it waits: then it is the last one of the row. Says whether its handler returned; if
     /// not, [`Row::exit`] says how it ended.
-    #[inline]
+    #[inline(always)]
     pub fn returns(&mut self, about: About, packet: &mut [u8]) -> bool {
         if self.windows.begin(self.bound, self.job, about, packet) {
             self.bound.device().clear();

@@ -6,12 +6,26 @@ use spin_nic::{Frame, Queue};
 
 use crate::context::Slot;
 use crate::counts::Counts;
+use crate::handover::Arrivals;
 
 /// Frames taken from the NIC at once.
 pub const BATCH: usize = 64;
 /// How many frames ahead the next one's headers are asked for: far enough for memory to answer, near enough to be there
 /// still.
 const AHEAD: usize = 8;
+/// And how many before it is processed: there is little room near by for so many frames that are as far apart as chunks are.
+const SOON: usize = 4;
+
+/// What a frame was found to be.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Its context; `None`: it is nobody's.
+    pub slot: Option<Slot>,
+    /// It is its message's last.
+    pub end_of_message: bool,
+    /// Its message, among the context's.
+    pub key: MessageKey,
+}
 
 /// A frame on its way to its message's queue.
 #[derive(Debug)]
@@ -44,51 +58,113 @@ impl Routes {
     }
 }
 
-/// Frames that were received and are yet to be matched.
+/// Frames that were received and matched, and are yet to be queued: a batch at a time.
 #[derive(Debug)]
 pub struct Inbound {
     /// Last ones first.
     frames: Vec<Frame>,
+    /// What each of them is, at the same place, and what some others were.
+    found: Vec<Found>,
 }
 
 impl Default for Inbound {
     fn default() -> Self {
-        Self { frames: Vec::with_capacity(BATCH) }
+        Self { frames: Vec::with_capacity(BATCH), found: vec![Found::default(); BATCH] }
     }
 }
 
 impl Inbound {
     /// How many there are.
     #[must_use]
+    #[inline]
     pub const fn len(&self) -> usize {
         self.frames.len()
     }
 
     /// Whether there is none.
     #[must_use]
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Takes a batch of at most `most` frames from the NIC, when there is none left. Returns how many there are.
+    /// Takes a batch of at most `most` frames from the NIC, and finds out what they are. Returns how many there are. There was
+    /// none left.
     #[inline]
-    pub fn receive(&mut self, nic: &mut dyn Queue, most: usize, counts: &mut Counts) -> usize {
+    pub fn receive(&mut self, nic: &mut dyn Queue, routes: &Routes, most: usize, counts: &mut Counts) -> usize {
         let arrived = nic.receive(&mut self.frames, most);
+        if arrived == 0 {
+            return 0;
+        }
         self.frames.iter().take(AHEAD).for_each(Frame::prefetch);
         self.frames.reverse();
+        let bytes = self.find(routes);
         counts.add(Counter::RxPackets, arrived as u64);
-        counts.add(Counter::RxBytes, self.frames.iter().map(|frame| frame.len() as u64).sum());
+        counts.add(Counter::RxBytes, bytes);
         arrived
     }
 
-    /// The next one.
+    /// Finds out what all frames are. Returns how many bytes they have.
+    pub fn find(&mut self, routes: &Routes) -> u64 {
+        let Self { frames, found } = self;
+        let mut bytes = 0;
+        if found.len() < frames.len() {
+            found.resize(frames.len(), Found::default());
+        }
+        for (index, (frame, found)) in frames.iter().zip(found).enumerate().rev() {
+            if let Some(later) = index.checked_sub(AHEAD).and_then(|index| frames.get(index)) {
+                later.prefetch();
+            }
+            bytes += frame.len() as u64;
+            let of_context = routes.find(frame, &mut found.key);
+            found.slot = of_context.map(|(slot, _)| slot);
+            found.end_of_message = of_context.is_some_and(|(_, end_of_message)| end_of_message);
+        }
+        bytes
+    }
+
+    /// Takes at most `most` frames that another thread has received and matched. Returns how many. There was none left.
     #[inline]
-    pub fn pop(&mut self) -> Option<Frame> {
+    pub fn take_over(&mut self, arrivals: &mut Arrivals, most: usize) -> usize {
+        let Self { frames, found } = self;
+        let count = arrivals.len().min(most);
+        if found.len() < count {
+            found.resize(count, Found::default());
+        }
+        let mut places = found[..count].iter_mut().rev();
+        arrivals.take(count, |Arrival { frame, slot, key, end_of_message }| {
+            // Another core has looked at it.
+            frame.prefetch();
+            frames.push(frame);
+            if let Some(found) = places.next() {
+                *found = Found { slot: Some(slot), end_of_message, key };
+            }
+        });
+        frames.reverse();
+        count
+    }
+
+    /// Puts `more` frames behind those that are here, and returns those of both that are `gone`.
+    pub fn weed(&mut self, more: Vec<Arrival>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
+        let here = self.frames.drain(..).zip(self.found.drain(..)).rev().collect::<Vec<_>>();
+        let more = more.into_iter().map(|Arrival { frame, slot, key, end_of_message }| {
+            (frame, Found { slot: Some(slot), end_of_message, key })
+        });
+        let (taken, kept): (Vec<_>, Vec<_>) =
+            here.into_iter().chain(more).partition(|(_, found)| found.slot.is_some_and(&gone));
+        (self.frames, self.found) = kept.into_iter().rev().unzip();
+        taken.into_iter().map(|(frame, _)| frame).collect()
+    }
+
+    /// The next one.
+    #[inline(always)]
+    pub fn take(&mut self) -> Option<(Frame, &Found)> {
         let frame = self.frames.pop()?;
-        if let Some(later) = self.frames.len().checked_sub(AHEAD).and_then(|index| self.frames.get(index)) {
+        let place = self.frames.len();
+        if let Some(later) = place.checked_sub(SOON).and_then(|index| self.frames.get(index)) {
             later.prefetch();
         }
-        Some(frame)
+        Some((frame, &self.found[place]))
     }
 }
 

@@ -22,11 +22,11 @@ use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, LoadedImage, S
 use crate::counts::Counts;
 use crate::descriptor::{Descriptor, News};
 use crate::hpu::{Hpu, Hpus};
-use crate::inbound::{Arrival, Routes};
+use crate::inbound::Routes;
 use crate::loader::Loader;
 use crate::memory::{ContextMemory, ContextSizes, saturate};
 use crate::nic_memory::NicMemory;
-use crate::pipeline::{Engine, Source, context};
+use crate::pipeline::{Engine, context};
 use crate::schedule::MOST_WEIGHT;
 
 /// Address by which handlers name host memory until the application says where it mapped it (PsPIN's
@@ -502,7 +502,7 @@ impl Engine {
         self.next_id = id;
         let slot = self.slot_of(prepared.place);
         slots.splice(range, [slot]);
-        self.routes = Routes { table, slots };
+        self.follow(Routes { table, slots });
         self.messages.add_context(slot);
         self.mpqs.add_owner(slot.0);
         self.scheduler.add(slot.0, prepared.run.weight);
@@ -542,7 +542,8 @@ impl Engine {
         self.unlink(id, User(0))?;
         if let (Some(old), Some(place)) = (predecessor, place) {
             self.routes.slots.insert(place, old);
-            self.routes.table = Table::new(&self.entries())?;
+            let slots = self.routes.slots.clone();
+            self.follow(Routes { table: Table::new(&self.entries())?, slots });
             self.share_buffer();
         }
         Ok(())
@@ -567,6 +568,14 @@ impl Engine {
         let weights = self.installed().map(|context| u64::from(context.run.weight)).sum();
         for context in self.contexts.iter_mut().flatten() {
             context.share = Share::new(self.hers, context.run.weight, weights, context.run.full);
+        }
+    }
+
+    /// Frames go where `routes` lead from here on: those too that this thread has matched and not queued.
+    fn follow(&mut self, routes: Routes) {
+        self.routes = routes;
+        if self.arrivals.is_none() {
+            self.inbound.find(&self.routes);
         }
     }
 
@@ -613,7 +622,7 @@ impl Engine {
     /// As [`Engine::remove`].
     pub fn unlink(&mut self, id: u32, user: User) -> Result<Option<Box<Context>>, InstallError> {
         let slot = self.find(id, user)?;
-        self.routes = self.routes_without(&[id])?;
+        self.follow(self.routes_without(&[id])?);
         Ok(self.clear(slot))
     }
 
@@ -647,9 +656,13 @@ impl Engine {
 
     /// Drops arrivals that were matched and not queued.
     fn drop_arrivals(&mut self, slot: Slot) {
-        let gone = |arrival: &Arrival| arrival.slot == slot;
-        let handed = if let Source::Handover(arrivals) = &mut self.source { arrivals.take(gone) } else { Vec::new() };
-        for Arrival { frame, .. } in self.waiting.take_if(|arrival| gone(arrival)).into_iter().chain(handed) {
+        let mut handed = Vec::new();
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.take(arrivals.len(), |arrival| handed.push(arrival));
+        }
+        let gone = self.inbound.weed(handed, |of| of == slot);
+        let waiting = self.waiting.take_if(|arrival| arrival.slot == slot);
+        for frame in waiting.map(|arrival| arrival.frame).into_iter().chain(gone) {
             self.counts.add(Counter::DropRemoved, 1);
             self.nic.recycle(frame);
         }
@@ -669,7 +682,7 @@ impl Engine {
         let Matching { rules, eom } = matching;
         let before = std::mem::replace(entry, TableEntry { context: id, rules, eom, key: entry.key.clone() });
         let entry = entry.clone();
-        self.routes.table = Table::new(&entries)?;
+        self.follow(Routes { table: Table::new(&entries)?, slots: self.routes.slots.clone() });
         let context = context(&mut self.contexts, slot);
         context.texts = texts(&entry);
         context.entry = entry;

@@ -332,21 +332,20 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         }
     }
 
-    /// The payload task of a packet that need not wait: nothing of its message is queued or in flight, and no other handler has to
-    /// run on the packet. `latch` is what its message latches if this is the first. Returns what the task is bound to, with the
-    /// task in flight; the packet is the task's for the [last time](Task::last_use). Else nothing is changed.
+    /// Whether a packet need not wait for its payload task: nothing of its message is queued or in flight, and no other handler has to
+    /// run on it. Returns what the task is bound to then, which has the packet for the [last time](Task::last_use). `latch` is what its
+    /// message latches if this is the first.
+    ///
+    /// The task is to be [held](Mpqs::hold) if it is the message's last one, or before anything else is asked of the queue.
     #[inline(always)]
-    pub fn pass(&mut self, mpq: MpqId, end_of_message: bool, latch: impl FnOnce() -> Latch<C>) -> Option<C> {
+    pub fn passes(&mut self, mpq: MpqId, end_of_message: bool, latch: impl FnOnce() -> Latch<C>) -> Option<C> {
         let queue = &mut self.queues[mpq.0 as usize];
         if queue.head != NONE || queue.in_flight > 0 {
             return None;
         }
-        let context = match &queue.latch {
+        match &queue.latch {
             Some(latch) if queue.state == State::Payload => {
-                if latch.completion && end_of_message {
-                    return None;
-                }
-                latch.context
+                (!latch.completion || !end_of_message).then_some(latch.context)
             }
             None if queue.state == State::Free => {
                 let latch = latch();
@@ -354,15 +353,20 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
                     return None;
                 }
                 (queue.latch, queue.state) = (Some(latch), State::Payload);
-                latch.context
+                Some(latch.context)
             }
-            _ => return None,
-        };
+            _ => None,
+        }
+    }
+
+    /// The task of a packet that [passed](Mpqs::passes) is in flight, up to its [feedback](Mpqs::feedback).
+    #[inline]
+    pub fn hold(&mut self, mpq: MpqId, end_of_message: bool) {
+        let queue = &mut self.queues[mpq.0 as usize];
         queue.in_flight = 1;
         if end_of_message {
             (queue.end_seen, queue.state) = (true, State::PayloadDraining);
         }
-        Some(context)
     }
 
     /// Why the queue does not [take](Mpqs::takes) a HER: for want of room, or it is one of a message that was killed.

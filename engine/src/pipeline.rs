@@ -15,15 +15,14 @@ use spin_abi::map::Machine;
 use spin_matcher::MessageKey;
 use spin_nic::{Frame, NicError, Queue};
 
-use crate::commands::{Commands, Deferred, Issued};
+use crate::commands::{Commands, Deferred, Issued, Outbound};
 use crate::config::Sizes;
 use crate::context::{Context, Slot};
 use crate::counts::Counts;
 use crate::descriptor::News;
 use crate::ecn;
 use crate::handover::Arrivals;
-use crate::inbound::{Arrival, BATCH, Inbound, Routes};
-use crate::inlet::Admission;
+use crate::inbound::{Arrival, BATCH, Found, Inbound, Routes};
 use crate::ip_view;
 use crate::latency::Latencies;
 use crate::loader::Loader;
@@ -32,6 +31,7 @@ use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Task};
 use crate::schedule::Scheduler;
 use crate::stamp::Stamp;
 use crate::statistics::Statistics;
+use crate::straight::Admission;
 use crate::tasks::{Parked, SAMPLE_OF, SHARED_TURN};
 use crate::translator::Translator;
 
@@ -90,42 +90,6 @@ pub(crate) struct Moment {
     pub(crate) stamp: Stamp,
 }
 
-/// Where an engine's packets come from.
-#[derive(Debug)]
-pub(crate) enum Source {
-    /// The engine's NIC.
-    Nic(Inbound),
-    /// Another thread, which receives and matches (pipeline mode).
-    Handover(Arrivals),
-}
-
-impl Source {
-    /// Takes the batch's next frame: with its context, and whether it is its message's last, if it belongs to one. `key` becomes
-    /// that of its message. Of those that another thread has `handed` over, no more than a batch in a turn.
-    #[inline(always)]
-    pub(crate) fn take(
-        &mut self,
-        routes: &Routes,
-        handed: &mut usize,
-        key: &mut MessageKey,
-    ) -> Option<(Frame, Option<(Slot, bool)>)> {
-        match self {
-            Self::Nic(inbound) => {
-                let frame = inbound.pop()?;
-                let found = routes.find(&frame, key);
-                Some((frame, found))
-            }
-            Self::Handover(arrivals) if *handed < BATCH => {
-                let arrival = arrivals.pop()?;
-                *handed += 1;
-                *key = arrival.key;
-                Some((arrival.frame, Some((arrival.slot, arrival.end_of_message))))
-            }
-            Self::Handover(_) => None,
-        }
-    }
-}
-
 thread_local! {
     /// A thread has one executor, whatever the number of its engines.
     static EXECUTOR: RefCell<Weak<Executor>> = const { RefCell::new(Weak::new()) };
@@ -148,7 +112,10 @@ pub struct Engine {
     /// Its clusters, of the machine's.
     pub(crate) clusters: Range<u32>,
     pub(crate) nic: Box<dyn Queue>,
-    pub(crate) source: Source,
+    /// Packets come from another thread, which receives and matches them (pipeline mode).
+    pub(crate) arrivals: Option<Arrivals>,
+    /// Those that are yet to be queued.
+    pub(crate) inbound: Inbound,
     /// Nothing is taken from the NIC any more.
     pub(crate) closed: bool,
     /// An arrival for which there is no room yet, and before which nothing else is taken.
@@ -174,11 +141,9 @@ pub struct Engine {
     pub(crate) retired: u32,
     /// Frames admitted so far: each could be a message's first.
     pub(crate) admitted: u64,
-    /// Arrivals of this turn that another thread handed over.
-    pub(crate) handed: usize,
     pub(crate) executor: Rc<Executor>,
     pub(crate) translator: Translator,
-    pub(crate) transmit: Vec<Frame>,
+    pub(crate) outbound: Outbound,
     /// Frames for the kernel.
     passing: Vec<Frame>,
     pub(crate) counts: Counts,
@@ -217,7 +182,8 @@ impl Engine {
             machine,
             clusters,
             nic,
-            source: Source::Nic(Inbound::default()),
+            arrivals: None,
+            inbound: Inbound::default(),
             closed: false,
             waiting: None,
             routes: Routes::default(),
@@ -236,10 +202,9 @@ impl Engine {
             timeouts: 0,
             retired: 0,
             admitted: 0,
-            handed: 0,
             executor: executor()?,
             translator: Translator::new(loader),
-            transmit: Vec::with_capacity(TRANSMIT_BACKLOG + BATCH * 4),
+            outbound: Outbound::with_capacity(TRANSMIT_BACKLOG + BATCH * 4, sizes.hers as usize + BATCH),
             passing: Vec::with_capacity(BATCH),
             counts: Counts::default(),
             latencies: Latencies::default(),
@@ -255,7 +220,7 @@ impl Engine {
     /// Has its packets come from another thread: `nic` takes them back, and gives frames to send.
     #[must_use]
     pub fn fed_by(mut self, arrivals: Arrivals) -> Self {
-        self.source = Source::Handover(arrivals);
+        self.arrivals = Some(arrivals);
         self
     }
 
@@ -272,7 +237,6 @@ impl Engine {
             let arrival = clock();
             self.first_arrival.get_or_insert(arrival);
             let before = self.kept_back();
-            self.handed = 0;
             let now = Moment { time: arrival, stamp: Stamp::at(arrival) };
             let released = if self.is_shared() {
                 self.admit_batch(now);
@@ -280,7 +244,7 @@ impl Engine {
             } else {
                 self.resume_parked() + self.run_alone(now, &clock)
             };
-            taken = before + self.handed - self.kept_back();
+            taken = before - self.kept_back();
             self.unsampled += released;
             self.last_feedback = clock();
             // As if all of the batch had waited as long as its last one.
@@ -315,15 +279,18 @@ impl Engine {
     /// Takes a batch from the NIC, as much as there is room for. Returns how many frames there are to admit.
     fn receive(&mut self) -> usize {
         let room = self.mpqs.room().min(self.wanted());
-        if room == 0 || self.waiting.is_some() || self.transmit.len() >= TRANSMIT_BACKLOG {
+        if room == 0 || self.waiting.is_some() || self.outbound.transmit.len() >= TRANSMIT_BACKLOG {
             self.counts.add(Counter::HerStalls, 1);
             return 0;
         }
-        match &mut self.source {
+        if !self.inbound.is_empty() {
             // What an arrival that waited kept back comes first.
-            Source::Nic(inbound) if !inbound.is_empty() || self.closed => inbound.len(),
-            Source::Nic(inbound) => inbound.receive(&mut *self.nic, room, &mut self.counts),
-            Source::Handover(arrivals) => arrivals.len().min(room),
+            return self.inbound.len();
+        }
+        match &mut self.arrivals {
+            Some(arrivals) => self.inbound.take_over(arrivals, room.min(BATCH)),
+            None if self.closed => 0,
+            None => self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts),
         }
     }
 
@@ -344,29 +311,27 @@ impl Engine {
 
     /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
     fn admit_batch(&mut self, now: Moment) {
-        let mut key = MessageKey::default();
-        while self.mpqs.room() > 0 && self.admit_next(now, &mut key) {}
+        while self.mpqs.room() > 0 && self.admit_next(now) {}
     }
 
     /// Takes a frame, if there is one and there is room for it.
     #[inline]
-    pub(crate) fn admit_next(&mut self, now: Moment, key: &mut MessageKey) -> bool {
+    pub(crate) fn admit_next(&mut self, now: Moment) -> bool {
         if let Some(arrival) = self.waiting.take() {
             self.admit(arrival.frame, arrival.slot, &arrival.key, arrival.end_of_message, now);
             return self.waiting.is_none();
         }
-        let Some((frame, found)) = self.source.take(&self.routes, &mut self.handed, key) else { return false };
-        match found {
-            Some((slot, end_of_message)) => self.admit(frame, slot, key, end_of_message, now),
+        let Some((frame, &Found { slot, end_of_message, key })) = self.inbound.take() else { return false };
+        match slot {
+            Some(slot) => self.admit(frame, slot, &key, end_of_message, now),
             None => self.drop_frame(frame, Counter::DropUnmatched),
         }
         self.waiting.is_none()
     }
 
     /// Frames that were received and not admitted.
-    fn kept_back(&self) -> usize {
-        let received = if let Source::Nic(inbound) = &self.source { inbound.len() } else { 0 };
-        received + usize::from(self.waiting.is_some())
+    pub(crate) fn kept_back(&self) -> usize {
+        self.inbound.len() + usize::from(self.waiting.is_some())
     }
 
     /// Queues a frame with its message.
@@ -597,8 +562,8 @@ impl Engine {
         let Packet { frame, arrived, passes } = packet;
         self.released = arrived;
         let Context { counts, run, .. } = context(&mut self.contexts, slot);
-        let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
-        let mut commands = Commands::new(nic, transmit, None, counts, None, false, Issued::of(deferred));
+        let (nic, outbound) = (&mut *self.nic, &mut self.outbound);
+        let mut commands = Commands::new(nic, outbound, None, counts, None, false, Issued::of(deferred));
         if !passes {
             return commands.release(frame);
         }
@@ -614,7 +579,7 @@ impl Engine {
         if !self.passing.is_empty() {
             self.nic.pass(&mut self.passing);
         }
-        self.nic.send(&mut self.transmit);
+        self.outbound.leave(&mut *self.nic);
         self.nic.flush()
     }
 
@@ -633,7 +598,7 @@ impl Engine {
     /// Frames that handlers sent and that have not left: staged here, or in the NIC's transmit ring.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.transmit.len() + self.nic.pending()
+        self.outbound.transmit.len() + self.nic.pending()
     }
 
     /// The statistics block so far.

@@ -9,7 +9,7 @@ use spin_nic::{Bell, Frame, NicError, Queue};
 
 use crate::counts::Counts;
 use crate::handover::{Arrivals, Back, Lane, LaneQueue, lane};
-use crate::inbound::{Arrival, BATCH, Inbound, Routes};
+use crate::inbound::{Arrival, BATCH, Found, Inbound, Routes};
 use crate::pipeline::TRANSMIT_BACKLOG;
 use crate::statistics::Statistics;
 
@@ -98,10 +98,9 @@ impl Receiver {
             self.counts.add(Counter::HerStalls, 1);
             return 0;
         }
-        let arrived = self.inbound.receive(&mut *self.nic, room, &mut self.counts);
-        let mut key = MessageKey::default();
-        while let Some(frame) = self.inbound.pop() {
-            let Some((slot, end_of_message)) = self.routes.find(&frame, &mut key) else {
+        let arrived = self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts);
+        while let Some((frame, &Found { slot, end_of_message, key })) = self.inbound.take() {
+            let Some(slot) = slot else {
                 self.counts.add(Counter::DropUnmatched, 1);
                 self.nic.recycle(frame);
                 continue;

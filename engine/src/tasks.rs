@@ -13,7 +13,6 @@ use spin_abi::events::{Event, What};
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::Machine;
 use spin_abi::verdict::{Fate, Verdict};
-use spin_matcher::MessageKey;
 
 use crate::check::Difference;
 use crate::commands::{Commands, Issued};
@@ -21,8 +20,7 @@ use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, Slot};
 use crate::counts::Counts;
 use crate::descriptor::Descriptor;
 use crate::hpu::{About, Hpus, Job};
-use crate::inbound::{Arrival, BATCH};
-use crate::inlet::{Admission, Inlet, Taken};
+use crate::inbound::BATCH;
 use crate::ip_view::Link;
 use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{MpqId, Stage, Task};
@@ -47,17 +45,20 @@ pub(crate) struct Parked {
 }
 
 impl Engine {
-    /// Runs all tasks of the only context, and those of the batch's packets as they are taken. Returns how many packet buffers
-    /// were given back.
+    /// Runs all tasks of the only context, those of the batch's packets too. Returns how many packet buffers were given back.
     pub(crate) fn run_alone(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
-        let (mut sampled, mut released, mut key) = (self.unsampled < SAMPLE_OF, 0, MessageKey::default());
+        let (mut sampled, mut released) = (self.unsampled < SAMPLE_OF, 0);
         loop {
             // One whose HPUs are all taken runs none.
             if let Some(&only) = self.mpqs.backlogged().first() {
-                released += self.run_some(only, u32::MAX, Some(now), clock, &mut sampled).released;
+                released += self.run_some(only, u32::MAX, clock, &mut sampled).released;
+            }
+            let before = self.kept_back();
+            if sampled {
+                released += self.run_straight(now);
             }
             let room = self.mpqs.room() > 0 && self.waiting.is_none();
-            if !room || !self.admit_next(now, &mut key) {
+            if before == self.kept_back() && (!room || !self.admit_next(now)) {
                 return released;
             }
         }
@@ -78,7 +79,7 @@ impl Engine {
                 break;
             }
             let Some(pick) = self.scheduler.pick(backlogged) else { break };
-            let done = self.run_some(pick.owner, pick.tasks.min(most - all.tasks), None, clock, &mut sampled);
+            let done = self.run_some(pick.owner, pick.tasks.min(most - all.tasks), clock, &mut sampled);
             let now = moment();
             self.scheduler.charge(pick.owner, done.tasks, now.saturating_sub(last));
             last = now;
@@ -89,16 +90,9 @@ impl Engine {
         all.released
     }
 
-    /// Runs at most so many tasks of a context, and none behind one that took all the time it may; when it is alone, those of the
-    /// packets too that arrived `now`. The time of one is taken, unless one was `sampled` before.
-    fn run_some(
-        &mut self,
-        owner: u32,
-        most: u32,
-        now: Option<Moment>,
-        clock: &impl Fn() -> Duration,
-        sampled: &mut bool,
-    ) -> Done {
+    /// Runs at most so many tasks of a context, and none behind one that took all the time it may. The time of one is taken, unless
+    /// one was `sampled` before.
+    fn run_some(&mut self, owner: u32, most: u32, clock: &impl Fn() -> Duration, sampled: &mut bool) -> Done {
         let (mut done, mut next) = (Done::default(), None);
         self.overran = false;
         while done.tasks < most && !self.overran {
@@ -109,7 +103,7 @@ impl Engine {
             if hpu.cluster != home {
                 self.run_away(task, hpu, &mut done);
             } else if std::mem::replace(sampled, true) {
-                next = self.run_row(task, hpu, if alone { 1 } else { most - done.tasks }, now, &mut done);
+                next = self.run_row(task, hpu, if alone { 1 } else { most - done.tasks }, &mut done);
             } else {
                 self.sample(task, hpu, clock, &mut done);
             }
@@ -151,44 +145,33 @@ impl Engine {
         self.unsampled = 0;
         let start = clock();
         self.latencies.sample_queueing(task.packet.arrived.before(start));
-        self.run_row(task, hpu, 1, None, done);
+        self.run_row(task, hpu, 1, done);
         self.latencies.sample_handler(clock().saturating_sub(start));
     }
 
     /// Runs a task, and at most `most` in all: those behind it too, as long as they are of the same handler on the same cluster
-    /// and end as most do, and `now` those of the packets behind them. Returns the next one if it was taken and is another
-    /// handler's.
+    /// and end as most do. Returns the next one if it was taken and is another handler's.
     fn run_row(
         &mut self,
         first: Task<Binding, Packet>,
         hpu: HpuId,
         most: u32,
-        now: Option<Moment>,
         done: &mut Done,
     ) -> Option<Task<Binding, Packet>> {
         let (stage, Binding { slot, home, .. }) = (first.stage, first.context);
         let context = context(&mut self.contexts, slot);
-        // Views of packets differ from one to the next, and so do comparisons and names of messages.
-        let alone = context.run.abi == Abi::Pspin || context.entry.key.is_fpspin() || context.hpus.get(hpu).compares();
-        let handler = context.handler(stage).filter(|_| !alone);
-        let Some(handler) = handler else {
+        let in_a_row = context.runs_in_a_row(hpu);
+        let Some(handler) = context.handler(stage).filter(|_| in_a_row) else {
             done.tasks += 1;
             done.released += u64::from(self.run(first, hpu));
             return None;
         };
         let verdicts = context.run.verdicts;
-        let admission = Admission::of(slot, context);
-        // Packets are taken as its own: all of them are, unless it replaces another one or was replaced.
-        let open = now.filter(|_| context.predecessor.is_none() && self.routes.slots.first() == Some(&slot));
-        let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, &first);
+        let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, about(&first));
         let mut print = |line: &[u8]| printer.print(line);
-        let Self { nic, transmit, released, executor, source, routes, .. } = self;
-        let Self { clusters, messages, mpqs, admitted, handed, counts: own, .. } = self;
-        let key = MessageKey::default();
-        let mut inlet =
-            Inlet { source, routes, clusters, messages, mpqs, admitted, handed, counts: own, admission, open, key };
+        let Self { nic, outbound, released, executor, messages, mpqs, .. } = self;
         let mut commands =
-            Commands::new(&mut **nic, transmit, host, counts, Some(events), first.last_use, Issued::NOTHING);
+            Commands::new(&mut **nic, outbound, host, counts, Some(events), first.last_use, Issued::NOTHING);
         let (mut task, mut left) = (first, most);
         let ended = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             loop {
@@ -209,21 +192,17 @@ impl Engine {
                 } else {
                     Some(packet)
                 };
-                let feedback = inlet.mpqs.feedback(mpq, stage, kept);
+                let feedback = mpqs.feedback(mpq, stage, kept);
                 if feedback.message_done {
                     row.commands().counts.add(Counter::Messages, 1);
                 }
                 if feedback.idle {
-                    inlet.messages.release(mpq);
+                    messages.release(mpq);
                 }
                 if left == 0 {
                     return Next::None;
                 }
-                let next = match inlet.next_task(row.commands()) {
-                    Taken::Task(next) => next,
-                    Taken::Questionable(arrival, now) => return Next::Arrival(arrival, now),
-                    Taken::Nothing | Taken::Seen => return Next::None,
-                };
+                let Some(next) = mpqs.next_task(slot.0) else { return Next::None };
                 if next.stage != stage || next.context.home != home {
                     return Next::Other(next);
                 }
@@ -235,16 +214,24 @@ impl Engine {
         match ended {
             Next::None => None,
             Next::Other(task) => Some(task),
-            Next::Arrival(Arrival { frame, key, end_of_message, .. }, now) => {
-                self.admit(frame, slot, &key, end_of_message, now);
-                None
-            }
-            Next::Unusual(mut task, exit, issued) => {
-                self.see_to(&mut task, hpu, exit);
-                done.released += u64::from(self.leave(task, hpu, exit, issued));
+            Next::Unusual(task, exit, issued) => {
+                done.released += u64::from(self.end_unusual(task, hpu, exit, issued));
                 None
             }
         }
+    }
+
+    /// Does what there is to do after the task in a row that did not end as most do. Returns whether a packet buffer was given back.
+    #[cold]
+    pub(crate) fn end_unusual(
+        &mut self,
+        mut task: Task<Binding, Packet>,
+        hpu: HpuId,
+        exit: Exit,
+        issued: Issued,
+    ) -> bool {
+        self.see_to(&mut task, hpu, exit);
+        self.leave(task, hpu, exit, issued)
     }
 
     /// Runs one task on its own, and feeds it back unless it waits. Returns whether a packet buffer was given back.
@@ -317,15 +304,15 @@ impl Engine {
             context.counts.add(started(stage), 1);
         }
         let link = (context.run.abi == Abi::Pspin).then(|| Link::of(&task.packet.frame));
-        let Parts { mut job, hpus, host, counts, events, mut printer } = parts(context, handler, task);
+        let Parts { mut job, hpus, host, counts, events, mut printer } = parts(context, handler, about(task));
         job.about.flow = flow;
         let mut issued = Issued::NOTHING;
         if let Some(begun) = begun {
             (job.translation, issued) = (begun.translation, begun.issued);
         }
-        let (nic, transmit) = (&mut *self.nic, &mut self.transmit);
+        let (nic, outbound) = (&mut *self.nic, &mut self.outbound);
         let packet = &mut task.packet.frame[link.as_ref().map_or(0, Link::len)..];
-        let mut commands = Commands::new(nic, transmit, host, counts, Some(events), last_use, issued);
+        let mut commands = Commands::new(nic, outbound, host, counts, Some(events), last_use, issued);
         commands.link = link;
         let mut print = |line: &[u8]| printer.print(line);
         let ended = hpus.get(hpu).run(&self.executor, job, packet, &mut commands, &mut print);
@@ -417,29 +404,27 @@ enum Next {
     None,
     /// A task of another handler.
     Other(Task<Binding, Packet>),
-    /// A packet that was taken and may not be queued without more ado.
-    Arrival(Arrival, Moment),
     /// The last one, with what becomes of it.
     Unusual(Task<Binding, Packet>, Exit, Issued),
 }
 
 /// What a context's task runs with, each part on its own.
-struct Parts<'c> {
-    job: Job<'c>,
-    hpus: &'c mut Hpus,
-    host: Option<&'c HostMemory>,
-    counts: &'c mut Counts,
-    events: &'c mut Descriptor,
-    printer: Printer<'c>,
+pub(crate) struct Parts<'c> {
+    pub(crate) job: Job<'c>,
+    pub(crate) hpus: &'c mut Hpus,
+    pub(crate) host: Option<&'c HostMemory>,
+    pub(crate) counts: &'c mut Counts,
+    pub(crate) events: &'c mut Descriptor,
+    pub(crate) printer: Printer<'c>,
 }
 
 #[inline]
-fn parts<'c>(context: &'c mut Context, handler: Handler, task: &Task<Binding, Packet>) -> Parts<'c> {
+pub(crate) fn parts(context: &mut Context, handler: Handler, about: About) -> Parts<'_> {
     let Context { hpus, host, counts, image, translation, run, l1_bytes, limits, id, name, lines_left, .. } = context;
     let events = &mut context.descriptor;
     let job = Job {
         handler,
-        about: about(task),
+        about,
         l1_bytes: *l1_bytes,
         image: &image.image,
         translation: translation.as_deref(),
@@ -457,7 +442,7 @@ const fn about(task: &Task<Binding, Packet>) -> About {
 
 /// Whether a handler's verdict is that all goes on as without verdicts.
 #[inline]
-fn processes(code: u32) -> bool {
+pub(crate) fn processes(code: u32) -> bool {
     Verdict::from_code(code).is_some_and(|verdict| verdict.fate() == Fate::Process && !verdict.stays_open())
 }
 
@@ -504,7 +489,7 @@ fn report(context: &mut Context, stage: Stage, difference: &Difference) {
 }
 
 /// Prints what a context's handlers print.
-struct Printer<'c> {
+pub(crate) struct Printer<'c> {
     id: u32,
     name: &'c str,
     lines_left: &'c mut u32,
@@ -512,7 +497,7 @@ struct Printer<'c> {
 
 impl Printer<'_> {
     /// To the log, as long as the context has lines left.
-    fn print(&mut self, line: &[u8]) {
+    pub(crate) fn print(&mut self, line: &[u8]) {
         let Self { id, name, lines_left } = self;
         match **lines_left {
             0 => return,

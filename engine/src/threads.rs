@@ -20,7 +20,7 @@ use crate::daemon::DaemonError;
 use crate::handover::{Arrivals, LaneQueue};
 use crate::idle::Rest;
 use crate::loader::Loader;
-use crate::pipeline::{Engine, Source};
+use crate::pipeline::Engine;
 use crate::receiver::Receiver;
 use crate::statistics::Statistics;
 
@@ -64,7 +64,7 @@ impl Part for Engine {
     }
 
     fn is_busy(&self) -> bool {
-        let fed = matches!(&self.source, Source::Handover(arrivals) if !arrivals.is_over());
+        let fed = self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_over());
         fed || self.has_tasks() || self.backlog() > 0
     }
 
@@ -73,14 +73,11 @@ impl Part for Engine {
     }
 
     fn has_news(&self) -> bool {
-        matches!(&self.source, Source::Handover(arrivals) if !arrivals.is_empty() || arrivals.is_over())
+        self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_empty() || arrivals.is_over())
     }
 
     fn is_over(&self) -> bool {
-        match &self.source {
-            Source::Nic(_) => self.nic.exhausted(),
-            Source::Handover(arrivals) => arrivals.is_over(),
-        }
+        self.arrivals.as_ref().map_or_else(|| self.nic.exhausted(), Arrivals::is_over)
     }
 
     fn nic(&mut self) -> &mut dyn Queue {

@@ -292,7 +292,7 @@ impl Run {
         let waits = naive.killed || naive.in_flight() > 0 || naive.startable().is_some();
         let other = !naive.header_done && latched.header || latched.completion && end_of_message;
         let expected = !(waits || other);
-        let passed = self.mpqs.pass(MpqId(mpq), end_of_message, || latch);
+        let passed = self.mpqs.passes(MpqId(mpq), end_of_message, || latch);
         assert_eq!(passed, expected.then_some(latched.context));
         let Some(context) = passed else { return };
         let packet = self.next_packet;
@@ -300,6 +300,12 @@ impl Run {
         naive.arrivals.push_back(Arrival { latch: latched, end: end_of_message, packet });
         assert_eq!(naive.startable(), Some((Stage::Payload, context, packet, true)));
         naive.start(Stage::Payload);
+        if !end_of_message && packet.is_multiple_of(2) {
+            // The task is over before anything else happens.
+            assert!(!naive.finish(Stage::Payload));
+            return self.released.push(packet);
+        }
+        self.mpqs.hold(MpqId(mpq), end_of_message);
         self.in_flight.push(Task { mpq: MpqId(mpq), stage: Stage::Payload, context, packet, last_use: true });
     }
 

@@ -3,7 +3,7 @@
 //! All header positions are known beforehand there. So when the table is built, tests on the kind of a frame are decided, which
 //! leaves out most rules that do not concern these frames, and the other tests get their places in the frame.
 
-use spin_abi::rules::{Base, END_OF_RULE, Test};
+use spin_abi::rules::{Base, END_OF_RULE, LITTLE_ENDIAN, Test};
 
 use crate::evaluate::{in_range, word};
 use crate::headers::Headers;
@@ -40,9 +40,38 @@ impl PlainTest {
     }
 }
 
+/// A test whether some bits have a value: most are.
+#[derive(Clone, Copy, Debug)]
+struct Equal {
+    /// Of the packet.
+    at: usize,
+    /// Both as the packet's bytes are in memory.
+    mask: u32,
+    value: u32,
+}
+
+impl Equal {
+    /// `None`: it is another kind of test.
+    fn new(test: &PlainTest) -> Option<Self> {
+        let PlainTest { at, test: Test { mask, min, max, flags, .. }, .. } = *test;
+        let in_memory = |word: u32| if flags & LITTLE_ENDIAN == 0 { word.to_be() } else { word.to_le() };
+        let at = usize::try_from(at).ok().filter(|_| min == max)?;
+        Some(Self { at, mask: in_memory(mask), value: in_memory(min) })
+    }
+
+    /// Whether it holds; `None` where not all of the word is in the packet.
+    #[inline(always)]
+    fn holds(self, packet: &[u8]) -> Option<bool> {
+        let word: &[u8; 4] = packet.get(self.at..)?.first_chunk()?;
+        Some(u32::from_ne_bytes(*word) & self.mask == self.value)
+    }
+}
+
 /// Rules, as they are to plain frames.
 #[derive(Clone, Debug)]
 pub(crate) struct PlainRules {
+    /// There is one rule of one test, and this is it.
+    only: Option<Equal>,
     /// One of them holds, whatever is in the frame.
     always: bool,
     /// Those of each rule that may hold, one at least.
@@ -51,7 +80,7 @@ pub(crate) struct PlainRules {
 
 impl PlainRules {
     /// For all plain frames.
-    pub(crate) const ALWAYS: Self = Self { always: true, tests: Vec::new() };
+    pub(crate) const ALWAYS: Self = Self { only: None, always: true, tests: Vec::new() };
 
     /// What `tests` say of plain frames.
     pub(crate) fn new(tests: &[Test]) -> Self {
@@ -66,12 +95,21 @@ impl PlainRules {
             last.test.flags |= END_OF_RULE;
             all.append(&mut left);
         }
-        Self { always: false, tests: all }
+        let only = if let [only] = &all[..] { Equal::new(only) } else { None };
+        Self { only, always: false, tests: all }
     }
 
     /// Whether a rule holds for `frame`, which is plain and whose packet ends at `end`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hold(&self, frame: &[u8], end: usize) -> bool {
+        let packet = frame.get(..end).unwrap_or(frame);
+        match self.only.and_then(|only| only.holds(packet)) {
+            Some(holds) => holds,
+            None => self.any_holds(frame, end),
+        }
+    }
+
+    fn any_holds(&self, frame: &[u8], end: usize) -> bool {
         let mut all = true;
         for test in &self.tests {
             all = all && test.holds(frame, end);

@@ -10,7 +10,7 @@ use crate::frame::Frame;
 
 /// A source and sink of frames.
 ///
-/// `receive`, `allocate`, `send` and `recycle` neither allocate, lock, read a clock nor enter the kernel; `flush` does
+/// `receive`, `allocate`, `send` and `recycle`, `recycle_all` neither allocate, lock, read a clock nor enter the kernel; `flush` does
 /// the kernel's part for a whole batch. A turn of a loop is: receive, process, send, recycle, flush.
 ///
 /// Every frame that came from `receive` or `allocate` goes back by `send`, `pass` or `recycle`, to the queue it came from. A
@@ -48,6 +48,12 @@ pub trait Queue: Send {
 
     /// Gives a frame back.
     fn recycle(&mut self, frame: Frame);
+
+    /// Gives frames back: `batch` is empty afterwards.
+    #[inline]
+    fn recycle_all(&mut self, batch: &mut Vec<Frame>) {
+        batch.drain(..).for_each(|frame| self.recycle(frame));
+    }
 
     /// Once per batch: makes sent frames leave, takes back the frames whose sending is complete, makes room for
     /// receiving.

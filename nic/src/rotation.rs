@@ -1,7 +1,6 @@
 //! A NIC for measuring: the same frames arrive over and over, as fast as they are taken, and what is sent is gone.
 #![allow(unsafe_code, reason = "cuts a mapping into chunks")]
 
-use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -19,7 +18,7 @@ pub struct Rotation {
     pool: PoolId,
     /// Of each frame.
     len: usize,
-    arriving: VecDeque<Frame>,
+    arriving: Ring,
     /// Frames for handlers that send copies: of a pool of their own, to tell them apart.
     spare_pool: PoolId,
     spare: Vec<Frame>,
@@ -53,20 +52,73 @@ impl Rotation {
             let mut frame = frame(index, pool).filter(|frame| len <= frame.capacity()).ok_or_else(|| bad(len))?;
             frame.set_len(len).map_err(|_| bad(len))?;
             frame.get_mut(..bytes.len()).ok_or_else(|| bad(bytes.len()))?.copy_from_slice(bytes);
-            Ok(frame)
+            Ok::<_, NicError>(frame)
         };
-        let arriving = frames.iter().enumerate().map(filled).collect::<Result<_, NicError>>()?;
+        let mut arriving = Ring::with_room_for(frames.len());
+        for frame in frames.iter().enumerate().map(filled) {
+            arriving.push(frame?);
+        }
         let spare = (0..spare).filter_map(|index| frame(frames.len() + index, spare_pool)).collect();
         let memory = ManuallyDrop::new(memory);
         Ok(Self { pool, len, arriving, spare_pool, spare, counts: Counts::default(), memory })
     }
 }
 
+/// Frames in the order in which they come, in as few instructions as can be: what is measured is what they are for.
+struct Ring {
+    /// A power of two of them.
+    places: Box<[Option<Frame>]>,
+    /// Place of the first, counted on without end; and how many there are.
+    first: usize,
+    count: usize,
+}
+
+impl Ring {
+    fn with_room_for(frames: usize) -> Self {
+        let places = std::iter::repeat_with(|| None).take(frames.next_power_of_two()).collect();
+        Self { places, first: 0, count: 0 }
+    }
+
+    /// Puts a frame behind the others. There is room for all of a rotation's.
+    #[inline]
+    fn push(&mut self, frame: Frame) {
+        let place = (self.first + self.count) & (self.places.len() - 1);
+        self.places[place] = Some(frame);
+        self.count += 1;
+    }
+
+    /// Moves the first `count`, which there are, to `out`.
+    fn take(&mut self, count: usize, out: &mut Vec<Frame>) {
+        let first = self.first & (self.places.len() - 1);
+        let (before, behind) = self.places.split_at_mut(first);
+        let straight = count.min(behind.len());
+        for places in [&mut behind[..straight], &mut before[..count - straight]] {
+            out.extend(places.iter_mut().map(|place| {
+                let Some(frame) = place.take() else { unreachable!("there are so many") };
+                frame
+            }));
+        }
+        self.first += count;
+        self.count -= count;
+    }
+}
+
+impl Rotation {
+    #[inline(never)]
+    fn recycle_spare(&mut self, mut frame: Frame) {
+        if !frame.is_of(self.spare_pool) {
+            self.counts.foreign_frames += 1;
+            return;
+        }
+        frame.reset_to(0);
+        self.spare.push(frame);
+    }
+}
+
 impl Drop for Rotation {
     fn drop(&mut self) {
-        let home = self.arriving.len() + self.spare.len();
-        self.arriving.clear();
-        self.spare.clear();
+        let home = self.arriving.count + self.spare.len();
+        (self.arriving, self.spare) = (Ring::with_room_for(0), Vec::new());
         // A frame that is out may outlive the rotation: its memory stays then.
         if home * CHUNK == self.memory.len() {
             // SAFETY: every chunk's frame was here and is gone; the field is not used again.
@@ -77,8 +129,8 @@ impl Drop for Rotation {
 
 impl Queue for Rotation {
     fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
-        let count = max.min(self.arriving.len());
-        out.extend(self.arriving.drain(..count));
+        let count = max.min(self.arriving.count);
+        self.arriving.take(count, out);
         self.counts.received += count as u64;
         count
     }
@@ -118,16 +170,13 @@ impl Queue for Rotation {
         count
     }
 
+    #[inline(always)]
     fn recycle(&mut self, mut frame: Frame) {
-        if frame.is_of(self.pool) {
-            frame.reset_to(self.len);
-            self.arriving.push_back(frame);
-        } else if frame.is_of(self.spare_pool) {
-            frame.reset_to(0);
-            self.spare.push(frame);
-        } else {
-            self.counts.foreign_frames += 1;
+        if !frame.is_of(self.pool) {
+            return self.recycle_spare(frame);
         }
+        frame.reset_to(self.len);
+        self.arriving.push(frame);
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
@@ -151,7 +200,7 @@ impl Queue for Rotation {
     }
 
     fn describe(&self) -> String {
-        format!("rotation: {} frames of {} B", self.arriving.len(), self.len)
+        format!("rotation: {} frames of {} B", self.arriving.count, self.len)
     }
 }
 

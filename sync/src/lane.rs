@@ -7,7 +7,6 @@
 //! ```
 //! A lane has room for so many. The lender counts those that are out, so that no ring is ever full: that is the borrower's credit.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::bell::Bell;
@@ -34,8 +33,6 @@ pub struct Lane<A, F, B> {
 #[derive(Debug)]
 pub struct Arrivals<A> {
     ring: Consumer<A>,
-    /// Taken from the ring before their turn.
-    kept: VecDeque<A>,
     bell: Arc<Bell>,
 }
 
@@ -76,7 +73,7 @@ pub fn lane<A, F, B>(
         bell: bell.clone(),
     };
     let returns = Returns { fresh: fresh_out, back: back_in, staged: Vec::with_capacity(size), bell: lender, size };
-    Ok((lane, Arrivals { ring, kept: VecDeque::new(), bell }, returns))
+    Ok((lane, Arrivals { ring, bell }, returns))
 }
 
 impl<A, F, B> Lane<A, F, B> {
@@ -130,7 +127,7 @@ impl<A> Arrivals<A> {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.kept.len() + self.ring.slots()
+        self.ring.slots()
     }
 
     /// Whether there is none.
@@ -139,27 +136,10 @@ impl<A> Arrivals<A> {
         self.len() == 0
     }
 
-    /// The next one. So many are taken from the ring at a time: what both threads look at is written once for all of them. Each is
-    /// `seen` first.
+    /// Takes the next `count`, which there are, together: what both threads look at is written once for all of them.
     #[inline]
-    pub fn pop(&mut self, batch: usize, seen: impl FnMut(&A)) -> Option<A> {
-        if self.kept.is_empty() {
-            let count = self.ring.slots().min(batch);
-            take(&mut self.ring, count, |arrival| self.kept.push_back(arrival));
-            self.kept.iter().for_each(seen);
-        }
-        self.kept.pop_front()
-    }
-
-    /// Takes out those that `gone` holds for.
-    pub fn take(&mut self, gone: impl Fn(&A) -> bool) -> Vec<A> {
-        while let Ok(arrival) = self.ring.pop() {
-            self.kept.push_back(arrival);
-        }
-        let (taken, kept) = std::mem::take(&mut self.kept).into_iter().partition(gone);
-        self.kept = kept;
-        let taken: VecDeque<A> = taken;
-        taken.into()
+    pub fn take(&mut self, count: usize, each: impl FnMut(A)) -> usize {
+        take(&mut self.ring, count, each)
     }
 
     /// Whether none will come any more.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hpu_vm::jit::{self, Executor, Options, Translation};
 use spin_abi::control::{Isolation, Placement};
 use spin_abi::map::PACKET_WINDOW;
-use spin_engine::commands::{Commands, Issued};
+use spin_engine::commands::{Commands, Issued, Outbound};
 use spin_engine::config::Limits;
 use spin_engine::context::{Handler, LoadedImage, Slot};
 use spin_engine::counts::Counts;
@@ -74,7 +74,7 @@ struct Bench {
     received: Vec<Frame>,
     arrivals: Vec<Arrival>,
     tasks: Vec<Task<Binding, Packet>>,
-    transmit: Vec<Frame>,
+    outbound: Outbound,
 }
 
 impl Bench {
@@ -109,7 +109,7 @@ impl Bench {
             received: Vec::with_capacity(BATCH),
             arrivals: Vec::with_capacity(BATCH),
             tasks: Vec::with_capacity(BATCH),
-            transmit: Vec::with_capacity(BATCH),
+            outbound: Outbound::with_capacity(BATCH, BATCH),
         })
     }
 
@@ -145,7 +145,7 @@ impl Bench {
         lap(4);
         self.feed_back();
         lap(5);
-        self.nic.send(&mut self.transmit);
+        self.outbound.leave(&mut *self.nic);
         self.nic.flush()?;
         lap(6);
         if count == 0 || returned != count {
@@ -204,8 +204,8 @@ impl Bench {
             limits: self.limits,
             isolation: Isolation::Context,
         };
-        let (nic, transmit, tasks) = (&mut *self.nic, &mut self.transmit, &mut self.tasks);
-        let mut commands = Commands::new(nic, transmit, None, &mut self.counts, None, true, Issued::NOTHING);
+        let (nic, outbound, tasks) = (&mut *self.nic, &mut self.outbound, &mut self.tasks);
+        let mut commands = Commands::new(nic, outbound, None, &mut self.counts, None, true, Issued::NOTHING);
         self.hpu.in_a_row(&self.executor, &job, &mut commands, &mut |_| {}, |row| {
             let ended = tasks.iter_mut().map(|task| {
                 let about = About { flow: task.mpq.0, message: task.context.message };
@@ -218,7 +218,7 @@ impl Bench {
 
     fn feed_back(&mut self) {
         for Task { mpq, stage, packet, .. } in self.tasks.drain(..) {
-            self.nic.recycle(packet.frame);
+            self.outbound.spent.push(packet.frame);
             if self.mpqs.feedback(mpq, stage, None).idle {
                 self.messages.release(mpq);
             }

@@ -204,7 +204,7 @@ impl<D: Device> Bound<'_, D> {
 
     /// The same, for those who look at handlers that returned most of all: whether this one did. If not, [`Bound::exit`] says how
     /// the task ended.
-    #[inline]
+    #[inline(always)]
     pub fn returns(&mut self, packet: &mut [u8]) -> bool {
         let parts = self.parts;
         // Not the field at once: with its address elsewhere, `self` could not be in registers.

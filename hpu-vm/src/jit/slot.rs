@@ -153,7 +153,7 @@ impl Slot {
     }
 
     /// Does something with the view while `packet` is in the L2 window, if the slot has one. Leaves the state alone.
-    #[inline]
+    #[inline(always)]
     pub(super) fn with_packet<R>(&mut self, packet: &mut [u8], run: impl FnOnce(&mut View<'static>) -> R) -> R {
         let Some(base) = self.l2_packet else { return run(self.space.view()) };
         let len = packet.len().min(PACKET_WINDOW as usize) as u32;

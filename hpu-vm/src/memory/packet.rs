@@ -142,7 +142,7 @@ pub(super) struct Offered<'f> {
 
 impl<'f> Offered<'f> {
     /// Runs `task` while `frame`, of which the window shows at most [`PACKET_WINDOW`] bytes, is offered to `window`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn during<R>(window: &'f L2Window, frame: &'f mut [u8], task: impl FnOnce() -> R) -> R {
         let len = frame.len().min(PACKET_WINDOW as usize);
         let lent = Frame { window: ptr::from_ref(window), bytes: frame.as_mut_ptr(), len };

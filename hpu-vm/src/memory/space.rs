@@ -156,7 +156,7 @@ impl Space {
     /// afterwards if it may have been changed. What a longer packet left behind it is cleared.
     ///
     /// The task gets the space's parts, as from [`Space::parts`].
-    #[inline]
+    #[inline(always)]
     pub fn offer_l2<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&Layout, &mut View<'static>) -> R) -> R {
         let Some(window) = &self.l2 else { return task(&self.layout, &mut self.view) };
         #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]

@@ -1,0 +1,232 @@
+//! Packets of a context that has the thread to itself: those that need not wait go straight from the batch to their payload
+//! handler, through no queue.
+
+use std::ops::Range;
+
+use hpu_vm::Exit;
+use spin_abi::counters::Counter;
+use spin_matcher::MessageKey;
+use spin_nic::Frame;
+
+use crate::commands::{Commands, Issued, Outbound};
+use crate::context::{Context, Handler, Slot};
+use crate::counts::Counts;
+use crate::hpu::About;
+use crate::inbound::{Arrival, Found, Inbound};
+use crate::memory::HpuId;
+use crate::messages::Messages;
+use crate::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
+use crate::pipeline::{Binding, Engine, Moment, Packet, context, home};
+use crate::tasks::{Parts, parts, processes};
+
+/// What is the same for all of a context's packets.
+#[derive(Clone, Copy)]
+pub(crate) struct Admission {
+    slot: Slot,
+    /// HERs that it may hold without more ado.
+    unquestioned: u32,
+    header: bool,
+    completion: bool,
+}
+
+impl Admission {
+    /// Of a context that is nobody's successor.
+    #[inline]
+    pub(crate) fn of(slot: Slot, context: &Context) -> Self {
+        let [header, completion] = [Stage::Header, Stage::Completion].map(|stage| context.handler(stage).is_some());
+        Self { slot, unquestioned: context.share.unquestioned, header, completion }
+    }
+
+    /// What the message of a packet latches, if it is its first.
+    #[inline]
+    pub(crate) fn latch(&self, clusters: &Range<u32>, key: &MessageKey, message: u64) -> Latch<Binding> {
+        let context = Binding { slot: self.slot, home: home(clusters, key), message };
+        Latch { context, header: self.header, completion: self.completion }
+    }
+}
+
+impl Engine {
+    /// Runs the payload handler of the only context on the batch's packets, and queues those with their messages that have to wait
+    /// for another task. None is taken when tasks of this context run one at a time only. Returns how many packet buffers were
+    /// given back.
+    pub(crate) fn run_straight(&mut self, now: Moment) -> u64 {
+        let Some((slot, handler)) = self.straight() else { return 0 };
+        let (mut released, mut next) = (0, None);
+        loop {
+            next = self.run_straight_on(slot, handler, next, now, &mut released);
+            if next.is_none() {
+                return released;
+            }
+        }
+    }
+
+    /// The context that has the thread to itself, and its payload handler, if that runs in a row and nothing is in its way.
+    fn straight(&mut self) -> Option<(Slot, Handler)> {
+        let slot = *self.routes.slots.first()?;
+        let hpu = HpuId { cluster: self.clusters.start, hpu: 0 };
+        let is_free = self.parked.is_empty() && self.waiting.is_none() && self.inbound.len() <= self.mpqs.room();
+        let context = context(&mut self.contexts, slot);
+        let in_a_row = context.runs_in_a_row(hpu) && context.predecessor.is_none();
+        context.handler(Stage::Payload).filter(|_| is_free && in_a_row).map(|handler| (slot, handler))
+    }
+
+    /// Runs it on the home cluster of the `first` packet, or of this thread's first cluster, up to a packet of another cluster, which
+    /// is returned.
+    fn run_straight_on(
+        &mut self,
+        slot: Slot,
+        handler: Handler,
+        mut first: Option<Passing>,
+        now: Moment,
+        released: &mut u64,
+    ) -> Option<Passing> {
+        let cluster = first.as_ref().map_or(self.clusters.start, |first| first.binding.home);
+        let hpu = HpuId { cluster, hpu: 0 };
+        let context = context(&mut self.contexts, slot);
+        let verdicts = context.run.verdicts;
+        let admission = Admission::of(slot, context);
+        let nobody = About { flow: 0, message: 0 };
+        let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
+        let mut print = |line: &[u8]| printer.print(line);
+        let Self { nic, outbound, executor, inbound, clusters, messages, mpqs, admitted, counts: own, .. } = self;
+        let mut inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, queued: 0 };
+        let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, Issued::NOTHING);
+        let mut run = 0;
+        let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
+            loop {
+                let taken = match first.take() {
+                    Some(first) => Taken::Passing(first),
+                    None => inlet.take(row.commands().outbound),
+                };
+                let Passing { mut frame, mpq, binding, end_of_message } = match taken {
+                    Taken::Passing(passing) if passing.binding.home == cluster => passing,
+                    Taken::Passing(passing) => return Rest::Elsewhere(passing),
+                    Taken::Seen => continue,
+                    Taken::Nothing => return Rest::None,
+                    Taken::Questionable(arrival) => return Rest::Arrival(arrival),
+                };
+                run += 1;
+                row.commands().begin(true);
+                let returned = row.returns(About { flow: mpq.0, message: binding.message }, &mut frame);
+                let usual = returned || row.exit() == Exit::Finished;
+                if !usual || verdicts && !processes(row.result()) {
+                    inlet.mpqs.hold(mpq, end_of_message);
+                    let packet = Packet { frame, arrived: now.stamp, passes: false };
+                    let task = Task { mpq, stage: Stage::Payload, context: binding, packet, last_use: true };
+                    let exit = if returned { Exit::Returned } else { row.exit() };
+                    return Rest::Unusual(task, exit, row.commands().issued);
+                }
+                row.commands().give_back(frame);
+                if end_of_message {
+                    let done = inlet.end(mpq);
+                    row.commands().counts.add(Counter::Messages, u64::from(done));
+                }
+            }
+        });
+        let queued = inlet.queued;
+        let usual = run - u64::from(matches!(rest, Rest::Unusual(..)));
+        commands.counts.add(Counter::PayloadRuns, run);
+        commands.counts.add(Counter::Matched, run + queued);
+        commands.counts.add(Counter::Released, usual);
+        if usual > 0 {
+            self.released = now.stamp;
+        }
+        *released += usual;
+        match rest {
+            Rest::None => {}
+            Rest::Elsewhere(passing) => return Some(passing),
+            Rest::Arrival(Arrival { frame, key, end_of_message, .. }) => {
+                self.admit(frame, slot, &key, end_of_message, now);
+            }
+            Rest::Unusual(task, exit, issued) => *released += u64::from(self.end_unusual(task, hpu, exit, issued)),
+        }
+        None
+    }
+}
+
+/// A packet that need not wait: what its payload task is bound to was latched.
+struct Passing {
+    frame: Frame,
+    mpq: MpqId,
+    binding: Binding,
+    end_of_message: bool,
+}
+
+/// What there is to do after packets in a row.
+enum Rest {
+    None,
+    /// One of another cluster's.
+    Elsewhere(Passing),
+    /// One that may not be queued without [more ado](Engine::admit).
+    Arrival(Arrival),
+    /// The last one's task did not end as most do.
+    Unusual(Task<Binding, Packet>, Exit, Issued),
+}
+
+/// What came of asking for a packet.
+enum Taken {
+    /// There is none.
+    Nothing,
+    Passing(Passing),
+    /// One that is queued with its message, or of no use.
+    Seen,
+    /// One that may not be queued without [more ado](Engine::admit).
+    Questionable(Arrival),
+}
+
+/// An engine's parts that a packet passes on its way in.
+struct Inlet<'e> {
+    inbound: &'e mut Inbound,
+    clusters: &'e Range<u32>,
+    messages: &'e mut Messages,
+    mpqs: &'e mut Mpqs<Binding, Packet>,
+    admitted: &'e mut u64,
+    counts: &'e mut Counts,
+    admission: Admission,
+    now: Moment,
+    /// How many were queued.
+    queued: u64,
+}
+
+impl Inlet<'_> {
+    /// Takes a packet of the batch.
+    #[inline(always)]
+    fn take(&mut self, outbound: &mut Outbound) -> Taken {
+        let Some((frame, found)) = self.inbound.take() else { return Taken::Nothing };
+        let Found { slot, end_of_message, ref key } = *found;
+        let Self { admission, now, .. } = *self;
+        if slot != Some(admission.slot) {
+            self.counts.add(Counter::DropUnmatched, 1);
+            outbound.spent.push(frame);
+            return Taken::Seen;
+        }
+        let arrival = |frame| Arrival { frame, slot: admission.slot, key: *key, end_of_message };
+        let Some(mpq) = self.messages.queue(admission.slot, key, now.time) else {
+            return Taken::Questionable(arrival(frame));
+        };
+        let message = *self.admitted + 1;
+        let latch = || admission.latch(self.clusters, key, message);
+        if let Some(binding) = self.mpqs.passes(mpq, end_of_message, latch) {
+            *self.admitted = message;
+            return Taken::Passing(Passing { frame, mpq, binding, end_of_message });
+        }
+        if self.mpqs.held(admission.slot.0) >= admission.unquestioned || !self.mpqs.takes(mpq) {
+            return Taken::Questionable(arrival(frame));
+        }
+        let packet = Packet { frame, arrived: now.stamp, passes: false };
+        self.mpqs.put(mpq, Her { latch: latch(), end_of_message, packet });
+        *self.admitted = message;
+        self.queued += 1;
+        Taken::Seen
+    }
+
+    /// The last packet of a message passed, and its task is over. Returns whether the message is complete.
+    fn end(&mut self, mpq: MpqId) -> bool {
+        self.mpqs.hold(mpq, true);
+        let feedback = self.mpqs.feedback(mpq, Stage::Payload, None);
+        if feedback.idle {
+            self.messages.release(mpq);
+        }
+        feedback.message_done
+    }
+}
