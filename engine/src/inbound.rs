@@ -166,6 +166,15 @@ impl Inbound {
         }
         Some((frame, &self.found[place]))
     }
+
+    /// What the frame is that was taken last.
+    ///
+    /// # Panics
+    /// When none was taken of the batch.
+    #[must_use]
+    pub fn taken(&self) -> &Found {
+        &self.found[self.frames.len()]
+    }
 }
 
 #[cfg(test)]
@@ -173,8 +182,9 @@ mod tests {
     use spin_matcher::{MessageKey, Table, TableEntry};
     use spin_nic::{Queue, Rotation};
 
-    use super::Routes;
+    use super::{Arrival, Inbound, Routes};
     use crate::context::Slot;
+    use crate::counts::Counts;
 
     #[test]
     fn frames_go_to_the_slot_at_their_rule_s_place() {
@@ -187,5 +197,28 @@ mod tests {
         let mut key = MessageKey::default();
         let found: Vec<_> = received.iter().map(|frame| routes.find(frame, &mut key).map(|(slot, _)| slot)).collect();
         assert_eq!(found, [Some(Slot(7)), Some(Slot(3)), None]);
+    }
+
+    #[test]
+    fn those_that_are_left_stay_in_order_and_are_what_they_were() {
+        let entry = |rule: &str| TableEntry { rules: rule.parse().expect("a rule"), ..TableEntry::default() };
+        let table = Table::new(&[entry("frame[14:1] = 1"), entry("frame[14:1] = 2")]).expect("few tests");
+        let routes = Routes { table, slots: vec![Slot(7), Slot(3)] };
+        let frames = |numbers: &[u8]| -> Vec<Vec<u8>> {
+            numbers.iter().map(|&number| [vec![0; 14], vec![number; 46]].concat()).collect()
+        };
+        let mut nic = Rotation::new(&frames(&[1, 2, 9, 1, 2]), 60, 0).expect("short frames");
+        let mut inbound = Inbound::default();
+        assert_eq!(inbound.receive(&mut nic, &routes, 8, &mut Counts::default()), 5);
+        assert_eq!(inbound.take().map(|(frame, found)| (frame[14], found.slot)), Some((1, Some(Slot(7)))));
+        let mut more = Vec::new();
+        Rotation::new(&frames(&[2, 1]), 60, 0).expect("short frames").receive(&mut more, 2);
+        let key = MessageKey::default();
+        let more = more.into_iter().zip([3, 7]);
+        let more = more.map(|(frame, slot)| Arrival { frame, slot: Slot(slot), key, end_of_message: false }).collect();
+        let gone = inbound.weed(more, |slot| slot == Slot(7));
+        assert_eq!(gone.iter().map(|frame| frame[14]).collect::<Vec<_>>(), [1, 1]);
+        let left = std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[14], found.slot)));
+        assert_eq!(left.collect::<Vec<_>>(), [(2, Some(Slot(3))), (9, None), (2, Some(Slot(3))), (2, Some(Slot(3)))]);
     }
 }

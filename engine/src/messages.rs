@@ -18,17 +18,34 @@ const OWN_IDLE: Duration = Duration::from_secs(10);
 /// No queue: the end of a chain.
 const NONE: MpqId = MpqId(u32::MAX);
 
-/// What is known of a queue's message.
+/// What is known of a queue's message: as much as a cache line has.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Holder {
     /// Keys of different contexts never meet.
     key: MessageKey,
+    /// Whose it is; [`NOBODY`]: it is free.
     context: Slot,
     /// The next queue of the chain.
     next: MpqId,
-    taken: bool,
-    /// When its last frame arrived.
-    used: Duration,
+    /// When its last frame arrived, in nanoseconds.
+    used: u64,
+}
+
+impl Holder {
+    /// How long before `now` that was.
+    fn idle(&self, now: Duration) -> Duration {
+        Duration::from_nanos(nanoseconds(now).saturating_sub(self.used))
+    }
+}
+
+/// No context.
+const NOBODY: Slot = Slot(u32::MAX);
+
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "enough for 584 years")]
+const fn nanoseconds(time: Duration) -> u64 {
+    time.as_nanos() as u64
 }
 
 /// Message keys and the queues they hold. Nothing allocates per message.
@@ -49,8 +66,7 @@ impl Messages {
     /// For `queues` queues, all of them free.
     #[must_use]
     pub fn new(queues: u32) -> Self {
-        let nobody =
-            Holder { key: MessageKey::default(), context: Slot(0), next: NONE, taken: false, used: Duration::ZERO };
+        let nobody = Holder { key: MessageKey::default(), context: NOBODY, next: NONE, used: 0 };
         Self {
             seed: RandomState::new().hash_one(queues),
             chains: vec![NONE; (queues as usize * 2).next_power_of_two()].into(),
@@ -71,18 +87,36 @@ impl Messages {
     /// queue is taken.
     #[inline(always)]
     pub fn queue(&mut self, context: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
-        let chain = self.chain(context, key);
-        let mut at = self.chains[chain];
+        self.find(context, key, now).or_else(|| self.begin(context, key, now))
+    }
+
+    /// The queue of an open message that a frame arrived for at `now`.
+    #[inline(always)]
+    pub fn find(&mut self, context: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
+        let mut at = self.chains[self.chain(context, key)];
         while let Some(holder) = self.holders.get_mut(at.0 as usize) {
             if holder.context == context && holder.key.is(key) {
-                holder.used = now;
+                holder.used = nanoseconds(now);
                 return Some(at);
             }
             at = holder.next;
         }
+        None
+    }
+
+    /// The queue that the next message to begin will have; `None` when every queue is taken.
+    #[must_use]
+    #[inline]
+    pub fn next_free(&self) -> Option<MpqId> {
+        self.free.last().copied()
+    }
+
+    /// The [next free](Messages::next_free) queue, for a message that is not open and whose first frame arrived at `now`.
+    pub fn begin(&mut self, context: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
         let mpq = self.free.pop()?;
+        let chain = self.chain(context, key);
         let next = std::mem::replace(&mut self.chains[chain], mpq);
-        self.holders[mpq.0 as usize] = Holder { key: *key, context, next, taken: true, used: now };
+        self.holders[mpq.0 as usize] = Holder { key: *key, context, next, used: nanoseconds(now) };
         self.held[context.0 as usize] += 1;
         Some(mpq)
     }
@@ -114,8 +148,8 @@ impl Messages {
 
     /// Frees an idle queue.
     pub fn release(&mut self, mpq: MpqId) {
-        let Holder { key, context, next, taken, .. } = self.holders[mpq.0 as usize];
-        if !taken {
+        let Holder { key, context, next, .. } = self.holders[mpq.0 as usize];
+        if context == NOBODY {
             return;
         }
         let chain = self.chain(context, &key);
@@ -124,7 +158,7 @@ impl Messages {
             link = &mut self.holders[link.0 as usize].next;
         }
         *link = next;
-        self.holders[mpq.0 as usize].taken = false;
+        self.holders[mpq.0 as usize].context = NOBODY;
         self.held[context.0 as usize] -= 1;
         self.free.push(mpq);
     }
@@ -142,7 +176,7 @@ impl Messages {
     pub fn victim(&self, context: Slot, now: Duration, quiescent: impl Fn(MpqId) -> bool) -> Option<MpqId> {
         let own = self.held[context.0 as usize];
         let held = |holder: &Holder| self.held[holder.context.0 as usize];
-        let idle = |holder: &Holder| now.saturating_sub(holder.used) >= OWN_IDLE;
+        let idle = |holder: &Holder| holder.idle(now) >= OWN_IDLE;
         self.taken()
             .filter(|(_, holder)| held(holder) > own + 1 || (holder.context == context && idle(holder)))
             .filter(|(mpq, _)| quiescent(*mpq))
@@ -155,8 +189,8 @@ impl Messages {
     pub fn overdue(&mut self, now: Duration, timeout: impl Fn(Slot) -> Option<Duration>) -> Option<MpqId> {
         let mpq = MpqId(self.hand);
         self.hand = if mpq.0 as usize + 1 < self.holders.len() { mpq.0 + 1 } else { 0 };
-        let holder = self.holders.get(mpq.0 as usize).filter(|holder| holder.taken)?;
-        timeout(holder.context).filter(|&most| now.saturating_sub(holder.used) > most).map(|_| mpq)
+        let holder = self.holders.get(mpq.0 as usize).filter(|holder| holder.context != NOBODY)?;
+        timeout(holder.context).filter(|&most| holder.idle(now) > most).map(|_| mpq)
     }
 
     /// Queues that messages of a context hold.
@@ -165,7 +199,7 @@ impl Messages {
     }
 
     fn taken(&self) -> impl Iterator<Item = (MpqId, &Holder)> {
-        (0u32..).map(MpqId).zip(&self.holders).filter(|(_, holder)| holder.taken)
+        (0u32..).map(MpqId).zip(&self.holders).filter(|(_, holder)| holder.context != NOBODY)
     }
 }
 

@@ -8,7 +8,7 @@ use spin_abi::counters::Counter;
 use spin_matcher::MessageKey;
 use spin_nic::Frame;
 
-use crate::commands::{Commands, Issued, Outbound};
+use crate::commands::{Commands, Issued};
 use crate::context::{Context, Handler, Slot};
 use crate::counts::Counts;
 use crate::hpu::About;
@@ -35,6 +35,12 @@ impl Admission {
     pub(crate) fn of(slot: Slot, context: &Context) -> Self {
         let [header, completion] = [Stage::Header, Stage::Completion].map(|stage| context.handler(stage).is_some());
         Self { slot, unquestioned: context.share.unquestioned, header, completion }
+    }
+
+    /// Whether no other handler than that for payload runs.
+    #[inline]
+    const fn is_simple(&self) -> bool {
+        !self.header && !self.completion
     }
 
     /// What the message of a packet latches, if it is its first.
@@ -91,17 +97,21 @@ impl Engine {
         let Self { nic, outbound, executor, inbound, clusters, messages, mpqs, admitted, counts: own, .. } = self;
         let mut inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, queued: 0 };
         let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, Issued::NOTHING);
-        let mut run = 0;
+        let (mut run, mut messages_done) = (0, 0);
         let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             loop {
                 let taken = match first.take() {
                     Some(first) => Taken::Passing(first),
-                    None => inlet.take(row.commands().outbound),
+                    None => inlet.take(),
                 };
-                let Passing { mut frame, mpq, binding, end_of_message } = match taken {
+                let Passing { mut frame, mpq, binding, place } = match taken {
                     Taken::Passing(passing) if passing.binding.home == cluster => passing,
                     Taken::Passing(passing) => return Rest::Elsewhere(passing),
-                    Taken::Seen => continue,
+                    Taken::Queued => continue,
+                    Taken::Foreign(frame) => {
+                        row.commands().outbound.spent.push(frame);
+                        continue;
+                    }
                     Taken::Nothing => return Rest::None,
                     Taken::Questionable(arrival) => return Rest::Arrival(arrival),
                 };
@@ -110,16 +120,17 @@ impl Engine {
                 let returned = row.returns(About { flow: mpq.0, message: binding.message }, &mut frame);
                 let usual = returned || row.exit() == Exit::Finished;
                 if !usual || verdicts && !processes(row.result()) {
-                    inlet.mpqs.hold(mpq, end_of_message);
+                    inlet.hold((mpq, binding, place));
                     let packet = Packet { frame, arrived: now.stamp, passes: false };
                     let task = Task { mpq, stage: Stage::Payload, context: binding, packet, last_use: true };
                     let exit = if returned { Exit::Returned } else { row.exit() };
                     return Rest::Unusual(task, exit, row.commands().issued);
                 }
                 row.commands().give_back(frame);
-                if end_of_message {
-                    let done = inlet.end(mpq);
-                    row.commands().counts.add(Counter::Messages, u64::from(done));
+                match place {
+                    Place::Open => {}
+                    Place::Only => messages_done += 1,
+                    Place::Last => messages_done += u64::from(inlet.end(mpq)),
                 }
             }
         });
@@ -128,6 +139,7 @@ impl Engine {
         commands.counts.add(Counter::PayloadRuns, run);
         commands.counts.add(Counter::Matched, run + queued);
         commands.counts.add(Counter::Released, usual);
+        commands.counts.add(Counter::Messages, messages_done);
         if usual > 0 {
             self.released = now.stamp;
         }
@@ -144,12 +156,23 @@ impl Engine {
     }
 }
 
-/// A packet that need not wait: what its payload task is bound to was latched.
+/// A packet that need not wait.
 struct Passing {
     frame: Frame,
     mpq: MpqId,
+    /// What its payload task is bound to.
     binding: Binding,
-    end_of_message: bool,
+    place: Place,
+}
+
+/// Where in its message a packet is that need not wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The only one: the message takes no queue. It has the one that is free next while its task runs.
+    Only,
+    Last,
+    /// Any other.
+    Open,
 }
 
 /// What there is to do after packets in a row.
@@ -168,8 +191,10 @@ enum Taken {
     /// There is none.
     Nothing,
     Passing(Passing),
-    /// One that is queued with its message, or of no use.
-    Seen,
+    /// One that is queued with its message.
+    Queued,
+    /// Nobody's.
+    Foreign(Frame),
     /// One that may not be queued without [more ado](Engine::admit).
     Questionable(Arrival),
 }
@@ -191,33 +216,57 @@ struct Inlet<'e> {
 impl Inlet<'_> {
     /// Takes a packet of the batch.
     #[inline(always)]
-    fn take(&mut self, outbound: &mut Outbound) -> Taken {
+    fn take(&mut self) -> Taken {
         let Some((frame, found)) = self.inbound.take() else { return Taken::Nothing };
         let Found { slot, end_of_message, ref key } = *found;
-        let Self { admission, now, .. } = *self;
+        let admission = self.admission;
         if slot != Some(admission.slot) {
             self.counts.add(Counter::DropUnmatched, 1);
-            outbound.spent.push(frame);
-            return Taken::Seen;
+            return Taken::Foreign(frame);
         }
         let arrival = |frame| Arrival { frame, slot: admission.slot, key: *key, end_of_message };
-        let Some(mpq) = self.messages.queue(admission.slot, key, now.time) else {
-            return Taken::Questionable(arrival(frame));
-        };
         let message = *self.admitted + 1;
         let latch = || admission.latch(self.clusters, key, message);
+        let mpq = match self.messages.find(admission.slot, key, self.now.time) {
+            Some(mpq) => mpq,
+            None if end_of_message
+                && admission.is_simple()
+                && let Some(mpq) = self.messages.next_free() =>
+            {
+                *self.admitted = message;
+                return Taken::Passing(Passing { frame, mpq, binding: latch().context, place: Place::Only });
+            }
+            None => match self.messages.begin(admission.slot, key, self.now.time) {
+                Some(mpq) => mpq,
+                None => return Taken::Questionable(arrival(frame)),
+            },
+        };
         if let Some(binding) = self.mpqs.passes(mpq, end_of_message, latch) {
             *self.admitted = message;
-            return Taken::Passing(Passing { frame, mpq, binding, end_of_message });
+            let place = if end_of_message { Place::Last } else { Place::Open };
+            return Taken::Passing(Passing { frame, mpq, binding, place });
         }
         if self.mpqs.held(admission.slot.0) >= admission.unquestioned || !self.mpqs.takes(mpq) {
             return Taken::Questionable(arrival(frame));
         }
-        let packet = Packet { frame, arrived: now.stamp, passes: false };
+        let packet = Packet { frame, arrived: self.now.stamp, passes: false };
         self.mpqs.put(mpq, Her { latch: latch(), end_of_message, packet });
         *self.admitted = message;
         self.queued += 1;
-        Taken::Seen
+        Taken::Queued
+    }
+
+    /// The task of the packet that was taken last, and that passed, is not over yet.
+    #[cold]
+    fn hold(&mut self, passing: (MpqId, Binding, Place)) {
+        let (mpq, binding, place) = passing;
+        if place == Place::Only {
+            let begun = self.messages.begin(binding.slot, &self.inbound.taken().key, self.now.time);
+            let latch = Latch { context: binding, header: false, completion: false };
+            let passes = self.mpqs.passes(mpq, true, || latch);
+            debug_assert!(begun == Some(mpq) && passes == Some(binding), "the queue is free");
+        }
+        self.mpqs.hold(mpq, place != Place::Open);
     }
 
     /// The last packet of a message passed, and its task is over. Returns whether the message is complete.

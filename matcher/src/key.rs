@@ -49,7 +49,9 @@ impl MessageKey {
     #[inline]
     pub const fn is(&self, other: &Self) -> bool {
         let ([a, b, c, d, e, f], [u, v, w, x, y, z]) = (self.words, other.words);
-        (a ^ u) | (b ^ v) | (c ^ w) | (d ^ x) | (e ^ y) | (f ^ z) == 0
+        // The last words have the lengths: if those are equal, and what is behind them is zero, the others are too.
+        let begin_alike = (a ^ u) | (b ^ v) | (f ^ z) == 0;
+        begin_alike && (self.length() <= 16 || (c ^ w) | (d ^ x) | (e ^ y) == 0)
     }
 
     const fn length(&self) -> usize {
@@ -80,7 +82,8 @@ impl MessageKey {
             product as u64 ^ (product >> 64) as u64
         };
         let [a, b, c, d, e, f] = self.words;
-        let step = |hash, low, high| fold(low ^ hash, high ^ 0xe703_7ed1_a0b4_28db);
+        // The seed is in both factors: who could make one of them zero could make all keys collide.
+        let step = |hash, low, high| fold(low ^ hash, high ^ seed.rotate_left(32) ^ 0xe703_7ed1_a0b4_28db);
         let mut hash = step(seed ^ self.length() as u64 ^ 0xa076_1d64_78bd_642f, a, b);
         // What is behind the last byte is zero in equal keys, and so is left out.
         if self.length() > 16 {
@@ -401,6 +404,8 @@ fn part<const N: usize>(header: &[u8], start: usize) -> [u8; N] {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::{KeySpec, MessageKey};
     use crate::headers::Headers;
 
@@ -494,6 +499,34 @@ mod tests {
         let key = key("flow + payload[0:4]", &frame);
         assert_eq!(key.to_vec().len(), 47);
         assert_eq!(key.to_vec()[42..], [4, 0xff, 0xff, 0xff, 0xff]);
+    }
+
+    #[test]
+    fn keys_are_the_same_when_all_their_bytes_are() {
+        for length in [1, 8, 15, 16, 17, 30, 31, 44] {
+            let bytes: Vec<u8> = (1..=length).collect();
+            let spec = format!("frame[0:{length}]");
+            let whole = key(&spec, &bytes);
+            assert!(whole.is(&key(&spec, &bytes)));
+            assert!(!whole.is(&key(&spec, &bytes[1..])), "{length}: a shorter one");
+            for changed in 0..bytes.len() {
+                let mut other = bytes.clone();
+                other[changed] ^= 0x80;
+                assert!(!whole.is(&key(&spec, &other)), "byte {changed} of {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_does_not_know_the_seed_cannot_make_factors_zero() {
+        // The constant that the second word is combined with: a product by zero would be zero for every first word.
+        let second = 0xe703_7ed1_a0b4_28db_u64.to_le_bytes();
+        let hashes = |seed| {
+            let bytes = |first: u8| [[first; 7].as_slice(), &second].concat();
+            (0..=u8::MAX).map(|first| key("frame[0:15]", &bytes(first)).hash_with(seed)).collect::<HashSet<_>>().len()
+        };
+        assert_eq!(hashes(0x0123_4567_89ab_cdef), 256);
+        assert_eq!(hashes(0), 1, "else the test does not do what it says");
     }
 
     #[test]

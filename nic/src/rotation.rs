@@ -56,7 +56,7 @@ impl Rotation {
         };
         let mut arriving = Ring::with_room_for(frames.len());
         for frame in frames.iter().enumerate().map(filled) {
-            arriving.push(frame?);
+            arriving.extend(Some(frame?).into_iter());
         }
         let spare = (0..spare).filter_map(|index| frame(frames.len() + index, spare_pool)).collect();
         let memory = ManuallyDrop::new(memory);
@@ -79,12 +79,16 @@ impl Ring {
         Self { places, first: 0, count: 0 }
     }
 
-    /// Puts a frame behind the others. There is room for all of a rotation's.
+    /// Puts frames behind the others. There is room for all of a rotation's.
     #[inline]
-    fn push(&mut self, frame: Frame) {
-        let place = (self.first + self.count) & (self.places.len() - 1);
-        self.places[place] = Some(frame);
-        self.count += 1;
+    fn extend(&mut self, frames: impl Iterator<Item = Frame>) {
+        let (places, mut behind) = (&mut *self.places, self.first + self.count);
+        let mask = places.len() - 1;
+        for frame in frames {
+            places[behind & mask].get_or_insert(frame);
+            behind += 1;
+        }
+        self.count = behind - self.first;
     }
 
     /// Moves the first `count`, which there are, to `out`.
@@ -176,7 +180,17 @@ impl Queue for Rotation {
             return self.recycle_spare(frame);
         }
         frame.reset_to(self.len);
-        self.arriving.push(frame);
+        self.arriving.extend(Some(frame).into_iter());
+    }
+
+    fn recycle_all(&mut self, batch: &mut Vec<Frame>) {
+        if !batch.iter().all(|frame| frame.is_of(self.pool)) {
+            return batch.drain(..).for_each(|frame| self.recycle(frame));
+        }
+        self.arriving.extend(batch.drain(..).map(|mut frame| {
+            frame.reset_to(self.len);
+            frame
+        }));
     }
 
     fn flush(&mut self) -> Result<(), NicError> {

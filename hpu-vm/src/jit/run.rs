@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use spin_abi::fault::{Cause, Fault};
-use spin_abi::map::DRIVER_BASE;
+use spin_abi::map::{DRIVER_BASE, PACKET_WINDOW};
 use spin_abi::regs::{COMMAND_ISSUE, TASK_END, TASK_FIRST};
 
 use super::enter::Entry;
@@ -18,7 +18,7 @@ use crate::device::{self, CommandRegisters, Device, Trap};
 use crate::hart::Hart;
 use crate::inst::Reg;
 use crate::interp::{self, Exit};
-use crate::memory::SpaceError;
+use crate::memory::{L2Window, Offered, SpaceError};
 use crate::trap::{self, Attending, TrapError, Watch, Watchdog};
 use crate::view::View;
 
@@ -93,10 +93,10 @@ impl Executor {
         device: &mut D,
         run: impl FnOnce(&mut Bound<'_, D>) -> R,
     ) -> R {
-        let (block, offers_packet) = (slot.block(), slot.offers_packet());
-        let (state, view) = slot.parts();
+        let (block, l2) = (slot.block(), slot.l2().map_or(ptr::null(), ptr::from_ref));
+        let state = slot.state();
         (state.device, state.calls) = (ptr::from_mut(device).cast(), Bridge::<D>::CALLS);
-        (state.view, state.may_park) = (ptr::from_mut(view).cast(), u32::from(task.may_park));
+        state.may_park = u32::from(task.may_park);
         state.time_limit = task.limits.nanoseconds();
         if task.limits.instructions.is_none() {
             state.limit = u64::MAX;
@@ -105,11 +105,13 @@ impl Executor {
         let whole = task.translation.is_none_or(Translation::needs_registers) || entry.is_none();
         let simple = entry.filter(|_| !whole && task.limits.instructions.is_none());
         let (state, slot) = (ptr::from_mut(state), ptr::from_mut(slot));
+        // SAFETY: both are of the slot, which is borrowed until the end of this function.
+        unsafe { (*state).view = ptr::from_mut((*slot).view()).cast() };
         let watch = self.watchdog.watch();
         // SAFETY: the state is the slot's, which is borrowed until the end of this function. Its code is what `State::lookup` knows;
         // its layout is the slot's too.
         let _attending = unsafe { Attending::new(watch, state) };
-        let parts = BoundParts { watch, slot, state, block, task, entry, simple, offers_packet, whole };
+        let parts = BoundParts { watch, slot, state, block, task, entry, simple, l2, whole };
         run(&mut Bound { parts, exit: Exit::Returned, device: PhantomData })
     }
 
@@ -155,8 +157,8 @@ struct BoundParts<'b> {
     entry: Option<&'b Entry>,
     /// The same, when there is nothing to see to between tasks but the packet in L2.
     simple: Option<&'b Entry>,
-    /// Packets are shown in L2.
-    offers_packet: bool,
+    /// The slot's window for packets in L2; null when there is none.
+    l2: *const L2Window,
     /// The hart has to hold all registers when a task begins.
     whole: bool,
 }
@@ -176,7 +178,12 @@ impl<D: Device> Bound<'_, D> {
     #[inline]
     pub fn set_packet_len(&mut self, len: u32) -> Result<(), SpaceError> {
         // SAFETY: the slot is borrowed; no task runs.
-        unsafe { (*self.parts.slot).set_packet_len(len) }
+        unsafe {
+            let slot = &mut *self.parts.slot;
+            let set = slot.set_packet_len(len);
+            (*self.parts.state).view = ptr::from_mut(slot.view()).cast();
+            set
+        }
     }
 
     /// The tasks' device, between two of them.
@@ -270,15 +277,14 @@ impl BoundParts<'_> {
     /// As [`Self::run_any`]; `entry` is what `simple` says, and the hart is clean.
     #[inline(always)]
     unsafe fn run_simple<D: Device>(&self, packet: &mut [u8], entry: &Entry, exit: &mut Exit) -> bool {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller says; the window lives as long as the slot.
         unsafe {
-            if !self.offers_packet {
-                return self.run_translated::<D>(entry, exit);
+            let Some(l2) = self.l2.as_ref() else { return self.run_translated::<D>(entry, exit) };
+            let len = packet.len().min(PACKET_WINDOW as usize) as u32;
+            if (*self.slot).l2_len != len {
+                fit_l2(self.slot, self.state, len);
             }
-            (*self.slot).with_packet(packet, |view| {
-                (*self.state).view = ptr::from_mut(view).cast();
-                self.run_translated::<D>(entry, exit)
-            })
+            Offered::during(l2, packet, || self.run_translated::<D>(entry, exit))
         }
     }
 
@@ -339,6 +345,20 @@ impl BoundParts<'_> {
                 execute::<D>(state, task, entry)
             }
         })
+    }
+}
+
+/// The packets to come have another length. Has what it needs as it is: a row's parts are in registers.
+///
+/// # Safety
+/// The state is that of the slot, which is borrowed. No task runs.
+#[cold]
+unsafe fn fit_l2(slot: *mut Slot, state: *mut State, len: u32) {
+    // SAFETY: as the caller says.
+    unsafe {
+        let slot = &mut *slot;
+        slot.fit_l2(len);
+        (*state).view = ptr::from_mut(slot.view()).cast();
     }
 }
 

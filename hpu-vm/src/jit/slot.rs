@@ -12,7 +12,7 @@ use super::code_memory::lookup;
 use super::state::State;
 use crate::hart::Hart;
 use crate::inst::Reg;
-use crate::memory::{Space, SpaceError};
+use crate::memory::{L2Window, Space, SpaceError};
 use crate::view::{RegionKind, View};
 
 /// What lies at the top of a task's stack: the task registers, and `handler_args_t`, which a0 points at.
@@ -79,8 +79,8 @@ pub struct Slot {
     packet: Option<(u32, u32)>,
     /// Guest address of that in L2.
     l2_packet: Option<u32>,
-    /// Bytes of it that the bounds have.
-    l2_bound: u32,
+    /// Bytes of it that bounds and space have.
+    pub(super) l2_len: u32,
 }
 
 // SAFETY: all that its pointers lead to is its own (reservation, mappings, state, bounds) and bound to no thread. Those of
@@ -106,7 +106,7 @@ impl Slot {
         // The view may hold borrowed bytes too, which are not there.
         let described = task != 0 && view.writable(task, TASK_BLOCK) && layout.writable(task, TASK_BLOCK);
         let block = if described { layout.base().wrapping_add(task as usize).cast() } else { ptr::null_mut() };
-        Self { space, state, bounds, packet, block, l2_packet, l2_bound: 0 }
+        Self { space, state, bounds, packet, block, l2_packet, l2_len: 0 }
     }
 
     /// Sets how many bytes of the packet window in L1 the next tasks may touch.
@@ -140,26 +140,33 @@ impl Slot {
         self.block
     }
 
-    /// Whether packets are shown in L2.
+    /// The packet window in L2, if there is one.
     #[inline]
-    pub(super) const fn offers_packet(&self) -> bool {
-        self.l2_packet.is_some()
+    pub(super) fn l2(&self) -> Option<&L2Window> {
+        self.space.l2()
     }
 
-    /// State and view.
+    /// Has it show `len`, at most [`PACKET_WINDOW`].
+    #[cold]
+    pub(super) fn fit_l2(&mut self, len: u32) {
+        self.space.fit_l2(len);
+        if let Some(base) = self.l2_packet {
+            self.bounds.resize(base, PACKET_WINDOW, len);
+        }
+        self.l2_len = len;
+    }
+
+    /// What translated code knows.
     #[inline]
-    pub(super) fn parts(&mut self) -> (&mut State, &mut View<'static>) {
-        (&mut self.state, self.space.view())
+    pub(super) fn state(&mut self) -> &mut State {
+        &mut self.state
     }
 
     /// Does something with the view while `packet` is in the L2 window, if the slot has one. Leaves the state alone.
-    #[inline(always)]
     pub(super) fn with_packet<R>(&mut self, packet: &mut [u8], run: impl FnOnce(&mut View<'static>) -> R) -> R {
-        let Some(base) = self.l2_packet else { return run(self.space.view()) };
         let len = packet.len().min(PACKET_WINDOW as usize) as u32;
-        if self.l2_bound != len {
-            self.l2_bound = len;
-            self.bounds.resize(base, PACKET_WINDOW, len);
+        if self.l2_len != len {
+            self.fit_l2(len);
         }
         self.space.offer_l2(packet, |_, view| run(view))
     }

@@ -134,7 +134,7 @@ impl L2Window {
 }
 
 /// Offers a frame to a window until it is dropped. It is made by [`Offered::during`] alone, so it is dropped.
-pub(super) struct Offered<'f> {
+pub(crate) struct Offered<'f> {
     window: &'f L2Window,
     before: *const Frame,
     frame: PhantomData<&'f mut [u8]>,
@@ -143,10 +143,10 @@ pub(super) struct Offered<'f> {
 impl<'f> Offered<'f> {
     /// Runs `task` while `frame`, of which the window shows at most [`PACKET_WINDOW`] bytes, is offered to `window`.
     #[inline(always)]
-    pub(super) fn during<R>(window: &'f L2Window, frame: &'f mut [u8], task: impl FnOnce() -> R) -> R {
+    pub(crate) fn during<R>(window: &'f L2Window, frame: &'f mut [u8], task: impl FnOnce() -> R) -> R {
         let len = frame.len().min(PACKET_WINDOW as usize);
+        debug_assert!(!window.filled.load(Relaxed), "the one before has been taken out");
         let lent = Frame { window: ptr::from_ref(window), bytes: frame.as_mut_ptr(), len };
-        window.filled.store(false, Relaxed);
         let offered = Self { window, before: FRAME.replace(&raw const lent), frame: PhantomData };
         if window.read() || window.written() {
             let _ = window.fill();

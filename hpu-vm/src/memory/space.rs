@@ -156,19 +156,33 @@ impl Space {
     /// afterwards if it may have been changed. What a longer packet left behind it is cleared.
     ///
     /// The task gets the space's parts, as from [`Space::parts`].
-    #[inline(always)]
+    #[inline]
     pub fn offer_l2<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&Layout, &mut View<'static>) -> R) -> R {
-        let Some(window) = &self.l2 else { return task(&self.layout, &mut self.view) };
         #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
         let len = packet.len().min(PACKET_WINDOW as usize) as u32;
-        let (layout, view) = (&*self.layout, &mut self.view);
-        // What is left from the task before is of no use to anybody: without an offer no access finds a packet.
         if self.l2_len != len {
+            self.fit_l2(len);
+        }
+        let (layout, view) = (&*self.layout, &mut self.view);
+        match &self.l2 {
+            Some(window) => Offered::during(window, packet, || task(layout, view)),
+            None => task(layout, view),
+        }
+    }
+
+    /// Has the L2 window show `len` bytes, at most [`PACKET_WINDOW`]. What is left of the packet before is of no use to anybody:
+    /// without an offer no access finds one.
+    pub(crate) fn fit_l2(&mut self, len: u32) {
+        if self.l2.is_some() {
             self.l2_len = len;
             // The window was pushed with room for this.
-            let _ = view.set_len(RegionKind::L2Packet, len);
+            let _ = self.view.set_len(RegionKind::L2Packet, len);
         }
-        Offered::during(window, packet, || task(layout, view))
+    }
+
+    /// The packet window in L2.
+    pub(crate) fn l2(&self) -> Option<&L2Window> {
+        self.l2.as_deref()
     }
 
     /// Whether any task read the packet in L2 so far.
