@@ -88,16 +88,22 @@ impl Inbound {
         self.frames.is_empty()
     }
 
-    /// Takes a batch of at most `most` frames from the NIC, and finds out what they are. Returns how many there are. There was
-    /// none left.
+    /// Takes a batch of at most `most` frames from the NIC. Returns how many there are. There was none left.
+    #[inline]
+    pub fn fetch(&mut self, nic: &mut dyn Queue, most: usize) -> usize {
+        let arrived = nic.receive(&mut self.frames, most);
+        self.frames.iter().take(AHEAD).for_each(Frame::prefetch);
+        self.frames.reverse();
+        arrived
+    }
+
+    /// The same, and finds out what they are.
     #[inline]
     pub fn receive(&mut self, nic: &mut dyn Queue, routes: &Routes, most: usize, counts: &mut Counts) -> usize {
-        let arrived = nic.receive(&mut self.frames, most);
+        let arrived = self.fetch(nic, most);
         if arrived == 0 {
             return 0;
         }
-        self.frames.iter().take(AHEAD).for_each(Frame::prefetch);
-        self.frames.reverse();
         let bytes = self.find(routes);
         counts.add(Counter::RxPackets, arrived as u64);
         counts.add(Counter::RxBytes, bytes);
@@ -162,7 +168,7 @@ impl Inbound {
         let frame = self.frames.pop()?;
         let place = self.frames.len();
         if let Some(later) = place.checked_sub(SOON).and_then(|index| self.frames.get(index)) {
-            later.prefetch();
+            later.prefetch_all();
         }
         Some((frame, &self.found[place]))
     }

@@ -148,7 +148,13 @@ impl Frame {
     /// Asks for the frame's first bytes to be brought near: a hint, for frames that are looked at a little later.
     #[inline]
     pub fn prefetch(&self) {
-        let at: *const u8 = self.as_ptr();
+        self.prefetch_at(0);
+    }
+
+    /// The same of those at `offset`.
+    #[inline]
+    fn prefetch_at(&self, offset: usize) {
+        let at: *const u8 = self.as_ptr().wrapping_add(offset);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint that any address is good for; SSE is part of the architecture.
         unsafe {
@@ -160,6 +166,14 @@ impl Frame {
         unsafe {
             core::arch::asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nostack, readonly, preserves_flags));
         }
+    }
+
+    /// The same of all its bytes, for frames that are copied a little later.
+    #[inline]
+    pub fn prefetch_all(&self) {
+        /// Bytes of a cache line, at the least.
+        const LINE: usize = 64;
+        (0..self.len()).step_by(LINE).for_each(|offset| self.prefetch_at(offset));
     }
 
     /// Empties it, with all of its chunk to fill.

@@ -15,13 +15,12 @@ use spin_engine::config::Limits;
 use spin_engine::context::{Handler, LoadedImage, Slot};
 use spin_engine::counts::Counts;
 use spin_engine::hpu::{About, Hpu, Job};
-use spin_engine::inbound::{Arrival, Routes};
+use spin_engine::inbound::{Inbound, Routes};
 use spin_engine::memory::{ContextMemory, ContextSizes, HpuId};
 use spin_engine::messages::Messages;
-use spin_engine::mpq::{Her, Latch, Mpqs, Stage, Task};
+use spin_engine::mpq::{Latch, MpqId, Mpqs, Stage};
 use spin_engine::pipeline::{Binding, Packet};
-use spin_engine::stamp::Stamp;
-use spin_matcher::{MessageKey, Table, TableEntry};
+use spin_matcher::{Table, TableEntry};
 use spin_nic::{Frame, Queue};
 
 use super::case::Case;
@@ -29,14 +28,12 @@ use super::clock;
 use super::lab::{Failure, SIZES, Setting};
 
 /// The stages, in order, as rows name them.
-pub const STAGES: [&str; 7] =
-    ["stage:receive", "stage:match", "stage:queue", "stage:next-task", "stage:run", "stage:feedback", "stage:send"];
+pub const STAGES: [&str; 6] =
+    ["stage:receive", "stage:match", "stage:message", "stage:run", "stage:feedback", "stage:send"];
 /// The variant of what the whole turn costs beyond the stages.
 pub const OTHER: &str = "stage:other";
 /// Frames of a batch, as the engine takes them.
 const BATCH: usize = 64;
-/// How many frames ahead headers are asked for, as the engine does it.
-const AHEAD: usize = 8;
 const HOME: HpuId = HpuId { cluster: 0, hpu: 0 };
 const SLOT: Slot = Slot(0);
 
@@ -71,9 +68,8 @@ struct Bench {
     limits: jit::Limits,
     counts: Counts,
     admitted: u64,
-    received: Vec<Frame>,
-    arrivals: Vec<Arrival>,
-    tasks: Vec<Task<Binding, Packet>>,
+    inbound: Inbound,
+    passing: Vec<Passing>,
     outbound: Outbound,
 }
 
@@ -106,9 +102,8 @@ impl Bench {
             limits: jit::Limits { time: Some(Limits::default().watchdog_us), instructions: None },
             counts: Counts::default(),
             admitted: 0,
-            received: Vec::with_capacity(BATCH),
-            arrivals: Vec::with_capacity(BATCH),
-            tasks: Vec::with_capacity(BATCH),
+            inbound: Inbound::default(),
+            passing: Vec::with_capacity(BATCH),
             outbound: Outbound::with_capacity(BATCH, BATCH),
         })
     }
@@ -133,64 +128,39 @@ impl Bench {
             spent[stage] += now - last;
             last = now;
         };
-        let count = self.receive();
+        let count = self.inbound.fetch(&mut *self.nic, BATCH);
         lap(0);
-        self.find();
+        self.inbound.find(&self.routes);
         lap(1);
-        self.queue(Duration::from_nanos(self.admitted));
+        self.find_messages(Duration::from_nanos(self.admitted))?;
         lap(2);
-        self.next_tasks();
-        lap(3);
         let returned = self.run();
-        lap(4);
+        lap(3);
         self.feed_back();
-        lap(5);
+        lap(4);
         self.outbound.leave(&mut *self.nic);
         self.nic.flush()?;
-        lap(6);
+        lap(5);
         if count == 0 || returned != count {
             return Err(format!("{returned} handlers returned of {count} packets of a batch").into());
         }
         Ok(count)
     }
 
-    fn receive(&mut self) -> usize {
-        let count = self.nic.receive(&mut self.received, BATCH);
-        self.received.iter().take(AHEAD).for_each(Frame::prefetch);
-        self.received.reverse();
-        count
-    }
-
-    fn find(&mut self) {
-        let mut key = MessageKey::default();
-        while let Some(frame) = self.received.pop() {
-            if let Some(later) = self.received.len().checked_sub(AHEAD).and_then(|index| self.received.get(index)) {
-                later.prefetch();
-            }
-            match self.routes.find(&frame, &mut key) {
-                Some((slot, end_of_message)) => self.arrivals.push(Arrival { frame, slot, key, end_of_message }),
-                None => self.nic.recycle(frame),
-            }
-        }
-    }
-
-    fn queue(&mut self, now: Duration) {
-        for Arrival { frame, slot, key, end_of_message } in self.arrivals.drain(..) {
-            let Some(mpq) = self.messages.queue(slot, &key, now) else { return self.nic.recycle(frame) };
+    /// Of a case in which no packet waits.
+    fn find_messages(&mut self, now: Duration) -> Result<(), Failure> {
+        while let Some((frame, found)) = self.inbound.take() {
+            let (Some(SLOT), last) = (found.slot, found.end_of_message) else {
+                return Err("a frame is nobody's".into());
+            };
+            let mpq = self.messages.queue(SLOT, &found.key, now).ok_or("there is no queue")?;
             self.admitted += 1;
-            let context = Binding { slot, home: HOME.cluster, message: self.admitted };
+            let context = Binding { slot: SLOT, home: HOME.cluster, message: self.admitted };
             let latch = Latch { context, header: false, completion: false };
-            let packet = Packet { frame, arrived: Stamp::at(now), passes: false };
-            if self.mpqs.push(mpq, Her { latch, end_of_message, packet }).is_err() {
-                return;
-            }
+            let binding = self.mpqs.passes(mpq, last, || latch).ok_or("a packet would have to wait")?;
+            self.passing.push(Passing { frame, mpq, message: binding.message, last });
         }
-    }
-
-    fn next_tasks(&mut self) {
-        while let Some(task) = self.mpqs.next_task(SLOT.0) {
-            self.tasks.push(task);
-        }
+        Ok(())
     }
 
     /// How many handlers returned.
@@ -204,26 +174,37 @@ impl Bench {
             limits: self.limits,
             isolation: Isolation::Context,
         };
-        let (nic, outbound, tasks) = (&mut *self.nic, &mut self.outbound, &mut self.tasks);
+        let (nic, outbound, passing) = (&mut *self.nic, &mut self.outbound, &mut self.passing);
         let mut commands = Commands::new(nic, outbound, None, &mut self.counts, None, true, Issued::NOTHING);
         self.hpu.in_a_row(&self.executor, &job, &mut commands, &mut |_| {}, |row| {
-            let ended = tasks.iter_mut().map(|task| {
-                let about = About { flow: task.mpq.0, message: task.context.message };
-                row.commands().begin(task.last_use);
-                row.returns(about, &mut task.packet.frame)
+            let ended = passing.iter_mut().map(|Passing { frame, mpq, message, .. }| {
+                row.commands().begin(true);
+                row.returns(About { flow: mpq.0, message: *message }, frame)
             });
             ended.filter(|&returned| returned).count()
         })
     }
 
     fn feed_back(&mut self) {
-        for Task { mpq, stage, packet, .. } in self.tasks.drain(..) {
-            self.outbound.spent.push(packet.frame);
-            if self.mpqs.feedback(mpq, stage, None).idle {
-                self.messages.release(mpq);
+        for Passing { frame, mpq, last, .. } in self.passing.drain(..) {
+            self.outbound.spent.push(frame);
+            if last {
+                self.mpqs.hold(mpq, true);
+                if self.mpqs.feedback(mpq, Stage::Payload, None).idle {
+                    self.messages.release(mpq);
+                }
             }
         }
     }
+}
+
+/// A packet that does not wait for its task.
+struct Passing {
+    frame: Frame,
+    mpq: MpqId,
+    message: u64,
+    /// It is its message's last.
+    last: bool,
 }
 
 fn routes(case: &Case) -> Result<Routes, Failure> {
