@@ -177,6 +177,12 @@ impl<'t> Commands<'t> {
         }
     }
 
+    /// After the last task of a row: the NIC may have to wait for buffers.
+    #[inline]
+    pub fn recycle_spent(&mut self) {
+        self.nic.recycle_all(&mut self.outbound.spent);
+    }
+
     fn move_deferred(&mut self, send: Deferred, mut frame: Frame) {
         if frame.trim(send.offset as usize, send.length as usize).is_err() {
             return self.outbound.spent.push(frame);

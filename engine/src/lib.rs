@@ -3,11 +3,11 @@
 //! Start with [`pipeline`]: it is the packet's way, top to bottom.
 //!
 //! * [`pipeline`]: the engine and its turn, a batch from the NIC to the last handler.
-//! * [`inbound`]: which context and message a frame belongs to.
+//! * [`inbound`]: which context and message the frames of a batch belong to.
 //! * [`messages`]: which queue a message is in.
 //! * [`mpq`]: message processing queues, the order of handlers.
 //! * [`schedule`]: whose tasks are next.
-//! * [`tasks`]: handlers run, left where they wait, gone on with.
+//! * [`tasks`]: handlers run, left where they wait, gone on with; `straight`: those of packets that need not wait.
 //! * [`hpu`]: a task's windows and description, and its run.
 //! * [`check`]: interpreter and translation compared, task by task.
 //! * [`driver`]: the device page a handler issues commands through.

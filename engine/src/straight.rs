@@ -70,10 +70,13 @@ impl Engine {
     fn straight(&mut self) -> Option<(Slot, Handler)> {
         let slot = *self.routes.slots.first()?;
         let hpu = HpuId { cluster: self.clusters.start, hpu: 0 };
-        let is_free = self.parked.is_empty() && self.waiting.is_none() && self.inbound.len() <= self.mpqs.room();
+        let is_free = self.parked.is_empty() && self.waiting.is_none();
+        if !is_free || self.inbound.is_empty() || self.inbound.len() > self.mpqs.room() {
+            return None;
+        }
         let context = context(&mut self.contexts, slot);
         let in_a_row = context.runs_in_a_row(hpu) && context.predecessor.is_none();
-        context.handler(Stage::Payload).filter(|_| is_free && in_a_row).map(|handler| (slot, handler))
+        context.handler(Stage::Payload).filter(|_| in_a_row).map(|handler| (slot, handler))
     }
 
     /// Runs it on the home cluster of the `first` packet, or of this thread's first cluster, up to a packet of another cluster, which
@@ -140,6 +143,7 @@ impl Engine {
         commands.counts.add(Counter::Matched, run + queued);
         commands.counts.add(Counter::Released, usual);
         commands.counts.add(Counter::Messages, messages_done);
+        commands.recycle_spent();
         if usual > 0 {
             self.released = now.stamp;
         }

@@ -210,6 +210,7 @@ impl Engine {
                 row.commands().begin(task.last_use);
             }
         });
+        commands.recycle_spent();
         done.tasks += most - left;
         match ended {
             Next::None => None,
