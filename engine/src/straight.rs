@@ -53,8 +53,8 @@ impl Admission {
 
 impl Engine {
     /// Runs the payload handler of the only context on the batch's packets, and queues those with their messages that have to wait
-    /// for another task. None is taken when tasks of this context run one at a time only. Returns how many packet buffers were
-    /// given back.
+    /// for another task; up to one that waits behind another. None is taken when tasks of this context run one at a time only.
+    /// Returns how many packet buffers were given back.
     pub(crate) fn run_straight(&mut self, now: Moment) -> u64 {
         let Some((slot, handler)) = self.straight() else { return 0 };
         let (mut released, mut next) = (0, None);
@@ -115,7 +115,7 @@ impl Engine {
                         row.commands().outbound.spent.push(frame);
                         continue;
                     }
-                    Taken::Nothing => return Rest::None,
+                    Taken::Nothing | Taken::Behind => return Rest::None,
                     Taken::Questionable(arrival) => return Rest::Arrival(arrival),
                 };
                 run += 1;
@@ -197,6 +197,8 @@ enum Taken {
     Passing(Passing),
     /// One that is queued with its message.
     Queued,
+    /// One that is queued behind another: if that had its task now, the message's next packets need not wait.
+    Behind,
     /// Nobody's.
     Foreign(Frame),
     /// One that may not be queued without [more ado](Engine::admit).
@@ -253,11 +255,12 @@ impl Inlet<'_> {
         if self.mpqs.held(admission.slot.0) >= admission.unquestioned || !self.mpqs.takes(mpq) {
             return Taken::Questionable(arrival(frame));
         }
+        let first = self.mpqs.is_quiescent(mpq);
         let packet = Packet { frame, arrived: self.now.stamp, passes: false };
         self.mpqs.put(mpq, Her { latch: latch(), end_of_message, packet });
         *self.admitted = message;
         self.queued += 1;
-        Taken::Queued
+        if first { Taken::Queued } else { Taken::Behind }
     }
 
     /// The task of the packet that was taken last, and that passed, is not over yet.
