@@ -632,7 +632,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         self.start_message(mpq);
     }
 
-    #[inline]
+    #[inline(always)]
     fn list_if_ready(&mut self, mpq: MpqId) {
         let queue = &mut self.queues[mpq.0 as usize];
         if !queue.ready() || queue.listed {

@@ -315,10 +315,10 @@ impl Engine {
     }
 
     /// Takes a frame, if there is one and there is room for it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit_next(&mut self, now: Moment) -> bool {
         if let Some(arrival) = self.waiting.take() {
-            self.admit(arrival.frame, arrival.slot, &arrival.key, arrival.end_of_message, now);
+            self.admit_late(arrival, now);
             return self.waiting.is_none();
         }
         let Some((frame, &Found { slot, end_of_message, key })) = self.inbound.take() else { return false };
@@ -335,7 +335,7 @@ impl Engine {
     }
 
     /// Queues a frame with its message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(&mut self, frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
         let Context { share, predecessor, run, .. } = context(&mut self.contexts, slot);
         let (fits, own) = (self.mpqs.held(slot.0) < share.unquestioned, predecessor.is_none());
@@ -347,6 +347,13 @@ impl Engine {
         } else {
             self.admit_perhaps(Arrival { frame, slot, key: *key, end_of_message }, now);
         }
+    }
+
+    /// The same, of one that could not be queued at once.
+    #[cold]
+    pub(crate) fn admit_late(&mut self, arrival: Arrival, now: Moment) {
+        let Arrival { frame, slot, key, end_of_message } = arrival;
+        self.admit(frame, slot, &key, end_of_message, now);
     }
 
     #[cold]
@@ -495,7 +502,7 @@ impl Engine {
     }
 
     /// The message's queue. When all are taken, an open message that has nothing queued may [give way](Messages::victim).
-    #[inline]
+    #[inline(always)]
     fn queue_for(&mut self, slot: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
         self.messages.queue(slot, key, now).or_else(|| self.take_over(slot, key, now))
     }
@@ -586,13 +593,13 @@ impl Engine {
     #[cold]
     fn drop_frame(&mut self, frame: Frame, cause: Counter) {
         self.counts.add(cause, 1);
-        self.nic.recycle(frame);
+        self.outbound.spent.push(frame);
     }
 
     /// Drops a context's frame.
     pub(crate) fn drop_of(&mut self, slot: Slot, frame: Frame, cause: Counter) {
         context(&mut self.contexts, slot).counts.add(cause, 1);
-        self.nic.recycle(frame);
+        self.outbound.spent.push(frame);
     }
 
     /// Frames that handlers sent and that have not left: staged here, or in the NIC's transmit ring.

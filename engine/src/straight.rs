@@ -151,9 +151,7 @@ impl Engine {
         match rest {
             Rest::None => {}
             Rest::Elsewhere(passing) => return Some(passing),
-            Rest::Arrival(Arrival { frame, key, end_of_message, .. }) => {
-                self.admit(frame, slot, &key, end_of_message, now);
-            }
+            Rest::Arrival(arrival) => self.admit_late(arrival, now),
             Rest::Unusual(task, exit, issued) => *released += u64::from(self.end_unusual(task, hpu, exit, issued)),
         }
         None
