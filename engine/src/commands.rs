@@ -73,12 +73,12 @@ pub trait CommandUnit {
     fn take_charge(&mut self) -> u64;
 }
 
-/// Frames that go back to the NIC at the end of the turn.
+/// Frames that go back to the NIC together.
 #[derive(Debug, Default)]
 pub struct Outbound {
-    /// To be sent.
+    /// To be sent: at the end of the turn.
     pub transmit: Vec<Frame>,
-    /// To be filled anew.
+    /// To be filled anew: at the end of a row of tasks.
     pub spent: Vec<Frame>,
 }
 
@@ -101,7 +101,7 @@ impl Outbound {
 pub struct Commands<'t> {
     /// Gives and takes frames.
     pub nic: &'t mut dyn Queue,
-    /// Frames that go to it at the end of the turn.
+    /// Frames that go to it.
     pub outbound: &'t mut Outbound,
     /// The context's host memory.
     pub host: Option<&'t HostMemory>,
@@ -313,7 +313,12 @@ impl<'t> Commands<'t> {
         self.charge(len as u64 / charge::BYTES_PER_INSTRUCTION);
         let attempts = if self.issued.no_buffer { 1 } else { ALLOCATE_ATTEMPTS };
         for _ in 0..attempts {
-            if let Some(mut frame) = self.nic.allocate() {
+            let mut free = self.nic.allocate();
+            if free.is_none() && !self.outbound.spent.is_empty() {
+                self.recycle_spent();
+                free = self.nic.allocate();
+            }
+            if let Some(mut frame) = free {
                 if frame.set_len(len).is_ok() {
                     return Ok(frame);
                 }
