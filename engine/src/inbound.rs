@@ -13,7 +13,8 @@ pub const BATCH: usize = 64;
 /// How many frames ahead the next one's headers are asked for: far enough for memory to answer, near enough to be there
 /// still.
 const AHEAD: usize = 8;
-/// And how many before it is processed: there is little room near by for so many frames that are as far apart as chunks are.
+/// And how many ahead what tasks will copy of it: there is little room near by for so many frames that are as far apart as chunks
+/// are.
 const SOON: usize = 4;
 
 /// What a frame was found to be.
@@ -38,6 +39,15 @@ pub struct Arrival {
     pub key: MessageKey,
     /// It is its message's last.
     pub end_of_message: bool,
+}
+
+impl Arrival {
+    /// The frame, and what it was found to be.
+    #[inline]
+    fn split(self) -> (Frame, Found) {
+        let Self { frame, slot, key, end_of_message } = self;
+        (frame, Found { slot: Some(slot), end_of_message, key })
+    }
 }
 
 /// Where frames go: compiled rules, and the contexts they lead to.
@@ -138,12 +148,13 @@ impl Inbound {
             found.resize(count, Found::default());
         }
         let mut places = found[..count].iter_mut().rev();
-        arrivals.take(count, |Arrival { frame, slot, key, end_of_message }| {
+        arrivals.take(count, |arrival| {
+            let (frame, found) = arrival.split();
             // Another core has looked at it.
             frame.prefetch();
             frames.push(frame);
-            if let Some(found) = places.next() {
-                *found = Found { slot: Some(slot), end_of_message, key };
+            if let Some(place) = places.next() {
+                *place = found;
             }
         });
         frames.reverse();
@@ -153,22 +164,26 @@ impl Inbound {
     /// Puts `more` frames behind those that are here, and returns those of both that are `gone`.
     pub fn weed(&mut self, more: Vec<Arrival>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
         let here = self.frames.drain(..).zip(self.found.drain(..)).rev().collect::<Vec<_>>();
-        let more = more.into_iter().map(|Arrival { frame, slot, key, end_of_message }| {
-            (frame, Found { slot: Some(slot), end_of_message, key })
-        });
-        let (taken, kept): (Vec<_>, Vec<_>) =
-            here.into_iter().chain(more).partition(|(_, found)| found.slot.is_some_and(&gone));
+        let all = here.into_iter().chain(more.into_iter().map(Arrival::split));
+        let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|(_, found)| found.slot.is_some_and(&gone));
         (self.frames, self.found) = kept.into_iter().rev().unzip();
         taken.into_iter().map(|(frame, _)| frame).collect()
     }
 
     /// The next one.
-    #[inline(always)]
+    #[inline]
     pub fn take(&mut self) -> Option<(Frame, &Found)> {
+        let frame = self.frames.pop()?;
+        Some((frame, self.taken()))
+    }
+
+    /// The next one, where a task runs on each at once: the first `copied` bytes of those to come are asked for.
+    #[inline(always)]
+    pub fn take_to_run(&mut self, copied: usize) -> Option<(Frame, &Found)> {
         let frame = self.frames.pop()?;
         let place = self.frames.len();
         if let Some(later) = place.checked_sub(SOON).and_then(|index| self.frames.get(index)) {
-            later.prefetch_all();
+            later.prefetch_first(copied);
         }
         Some((frame, &self.found[place]))
     }
@@ -178,6 +193,7 @@ impl Inbound {
     /// # Panics
     /// When none was taken of the batch.
     #[must_use]
+    #[inline]
     pub fn taken(&self) -> &Found {
         &self.found[self.frames.len()]
     }
@@ -217,6 +233,10 @@ mod tests {
         let mut inbound = Inbound::default();
         assert_eq!(inbound.receive(&mut nic, &routes, 8, &mut Counts::default()), 5);
         assert_eq!(inbound.take().map(|(frame, found)| (frame[14], found.slot)), Some((1, Some(Slot(7)))));
+        // Other rules, and back again: what is here follows.
+        assert_eq!(inbound.find(&Routes::default()), 4 * 60);
+        assert!(inbound.found[..4].iter().all(|found| found.slot.is_none()));
+        inbound.find(&routes);
         let mut more = Vec::new();
         Rotation::new(&frames(&[2, 1]), 60, 0).expect("short frames").receive(&mut more, 2);
         let key = MessageKey::default();

@@ -98,7 +98,9 @@ impl Engine {
         let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
         let mut print = |line: &[u8]| printer.print(line);
         let Self { nic, outbound, executor, inbound, clusters, messages, mpqs, admitted, counts: own, .. } = self;
-        let mut inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, queued: 0 };
+        let copied = job.l1_bytes;
+        let mut inlet =
+            Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, copied, queued: 0 };
         let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, Issued::NOTHING);
         let (mut run, mut messages_done) = (0, 0);
         let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
@@ -123,7 +125,7 @@ impl Engine {
                 let returned = row.returns(About { flow: mpq.0, message: binding.message }, &mut frame);
                 let usual = returned || row.exit() == Exit::Finished;
                 if !usual || verdicts && !processes(row.result()) {
-                    inlet.hold((mpq, binding, place));
+                    inlet.hold(mpq, binding, place);
                     let packet = Packet { frame, arrived: now.stamp, passes: false };
                     let task = Task { mpq, stage: Stage::Payload, context: binding, packet, last_use: true };
                     let exit = if returned { Exit::Returned } else { row.exit() };
@@ -213,6 +215,8 @@ struct Inlet<'e> {
     counts: &'e mut Counts,
     admission: Admission,
     now: Moment,
+    /// Bytes that a task copies of its packet.
+    copied: usize,
     /// How many were queued.
     queued: u64,
 }
@@ -221,7 +225,7 @@ impl Inlet<'_> {
     /// Takes a packet of the batch.
     #[inline(always)]
     fn take(&mut self) -> Taken {
-        let Some((frame, found)) = self.inbound.take() else { return Taken::Nothing };
+        let Some((frame, found)) = self.inbound.take_to_run(self.copied) else { return Taken::Nothing };
         let Found { slot, end_of_message, ref key } = *found;
         let admission = self.admission;
         if slot != Some(admission.slot) {
@@ -263,8 +267,7 @@ impl Inlet<'_> {
 
     /// The task of the packet that was taken last, and that passed, is not over yet.
     #[cold]
-    fn hold(&mut self, passing: (MpqId, Binding, Place)) {
-        let (mpq, binding, place) = passing;
+    fn hold(&mut self, mpq: MpqId, binding: Binding, place: Place) {
         if place == Place::Only {
             let begun = self.messages.begin(binding.slot, &self.inbound.taken().key, self.now.time);
             let latch = Latch { context: binding, header: false, completion: false };

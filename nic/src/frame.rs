@@ -168,14 +168,14 @@ impl Frame {
         }
     }
 
-    /// The same of all its bytes, for frames that are copied a little later.
+    /// The same of its first `most` bytes, which are copied a little later.
     #[inline]
-    pub fn prefetch_all(&self) {
+    pub fn prefetch_first(&self, most: usize) {
         /// Bytes of a cache line, at the least.
         const LINE: usize = 64;
         // Not `step_by`, which divides first: most frames are short.
-        let mut offset = 0;
-        while offset < self.len() {
+        let (mut offset, end) = (0, self.len().min(most));
+        while offset < end {
             self.prefetch_at(offset);
             offset += LINE;
         }

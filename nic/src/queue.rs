@@ -10,8 +10,8 @@ use crate::frame::Frame;
 
 /// A source and sink of frames.
 ///
-/// `receive`, `allocate`, `send` and `recycle`, `recycle_all` neither allocate, lock, read a clock nor enter the kernel; `flush` does
-/// the kernel's part for a whole batch. A turn of a loop is: receive, process, send, recycle, flush.
+/// `receive`, `allocate`, `send`, `recycle` and `recycle_all` neither allocate, lock, read a clock nor enter the kernel; `flush`
+/// does the kernel's part for a whole batch. A turn of a loop is: receive, process, send, recycle, flush.
 ///
 /// Every frame that came from `receive` or `allocate` goes back by `send`, `pass` or `recycle`, to the queue it came from. A
 /// frame of another queue is dropped and counted (`foreign_frames`). One shorter than an Ethernet header
