@@ -41,7 +41,7 @@ turns=$(($(field turns "$(run "$long")") - $(field turns "$(run "$short")")))
 check "in $turns turns" $(($(calls "$long") - $(calls "$short"))) $((turns / 4))
 
 echo "Library calls, by which $long packets exceed $short"
-cc -O2 -fPIC -shared -o "$folder/count.so" "$(dirname "$0")/native/count.c" -ldl
+cc -O2 -fPIC -shared -o "$folder/count.so" "$(dirname "$0")/count.c" -ldl
 counted() { LD_PRELOAD=$folder/count.so "$proof" --packets "$1" 2>&1 >/dev/null; }
 few=$(counted "$short")
 many=$(counted "$long")

@@ -68,7 +68,8 @@ fn operands(op: Op, bits: u32) -> Inst {
         Format::J => inst.rd(rd).imm(jump_immediate(bits)),
         Format::LoadReserved => inst.rd(rd).rs1(rs1),
         Format::Csr | Format::CsrImmediate => inst.rd(rd).rs1(rs1).imm((bits >> 20).cast_signed()),
-        Format::Fence | Format::System => inst,
+        Format::Fence => inst.imm((bits >> 20).cast_signed()),
+        Format::System => inst,
         Format::Vector => inst.imm(bits.cast_signed()),
     }
 }
@@ -114,7 +115,9 @@ mod tests {
             (0x1b20_57b7, "lui a5, 0x1b205"),
             (0x4105_5513, "srai a0, a0, 16"),
             (0x0ff0_000f, "fence"),
-            (0x8330_000f, "fence"),
+            (0x8330_000f, "fence.tso"),
+            (0x0310_000f, "fence rw, w"),
+            (0x0120_000f, "fence 0x12"),
             (0x0000_100f, "fence.i"),
             (0xc000_2573, "csrrs a0, 0xc00, zero"),
             (0xf140_2573, "csrrs a0, 0xf14, zero"),

@@ -21,7 +21,8 @@ impl Inst {
             Format::U => rd | imm & 0xffff_f000,
             Format::J => rd | jump_fields(imm),
             Format::LoadReserved => rd | rs1,
-            Format::Fence | Format::System => 0,
+            Format::Fence => imm << 20,
+            Format::System => 0,
             Format::Vector => imm,
         };
         self.op.pattern() | operands

@@ -288,6 +288,10 @@ impl Inst {
     }
 }
 
+/// Fences that compilers emit: immediate and text.
+const FENCES: [(i32, &str); 5] =
+    [(0xff, "fence"), (0x33, "fence rw, rw"), (0x31, "fence rw, w"), (0x23, "fence r, rw"), (0x833, "fence.tso")];
+
 impl From<VectorInst> for Inst {
     fn from(inst: VectorInst) -> Self {
         Self::from_vector_bits(inst.encode())
@@ -310,7 +314,12 @@ impl fmt::Display for Inst {
             Format::LoadReserved => write!(f, "{name} {rd}, ({rs1})"),
             Format::Csr => write!(f, "{name} {rd}, {imm:#x}, {rs1}"),
             Format::CsrImmediate => write!(f, "{name} {rd}, {imm:#x}, {}", rs1.number()),
-            Format::Fence | Format::System => f.write_str(name),
+            Format::Fence => match (op, FENCES.iter().find(|(bits, _)| *bits == imm)) {
+                (Op::Fence, Some((_, name))) => f.write_str(name),
+                (Op::Fence, None) => write!(f, "{name} {imm:#x}"),
+                _ => f.write_str(name),
+            },
+            Format::System => f.write_str(name),
             Format::Vector => match self.vector() {
                 Some(inst) => inst.fmt(f),
                 None => write!(f, "{name} {imm:#x}"),

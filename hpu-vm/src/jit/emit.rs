@@ -95,7 +95,8 @@ pub(crate) fn function(
     signature.returns.push(AbiParam::new(I64));
     let mut function = ir::Function::with_name_signature(ir::UserFuncName::default(), signature);
     let builder = FunctionBuilder::new(&mut function, context);
-    let mut emitter = Emitter::new(builder, code, plan, facts, options);
+    let stores_in_order = isa.name() == "x64";
+    let mut emitter = Emitter::new(builder, code, plan, facts, options, stores_in_order);
     emitter.entry();
     for id in 0..plan.blocks.len() {
         emitter.block(id);
@@ -111,6 +112,14 @@ pub(crate) fn function(
     (function, begins)
 }
 
+/// Whether a fence with this immediate asks for no more than that stores are seen in order, before later ones and after earlier
+/// loads: it does not order an earlier write before a later read, or says that it need not (unprivileged ISA, 2.7).
+const fn keeps_order(sets: i32) -> bool {
+    const TSO: i32 = 0x833;
+    let (writes_before, reads_after) = (sets & 0x50, sets & 0xa);
+    sets == TSO || writes_before == 0 || reads_after == 0
+}
+
 struct Emitter<'a> {
     builder: FunctionBuilder<'a>,
     code: &'a Code,
@@ -119,6 +128,8 @@ struct Emitter<'a> {
     options: Options,
     /// Any address may be a device's.
     any_device: bool,
+    /// The host orders all accesses but stores before loads (Intel SDM, vol. 3A, 9.2.2).
+    stores_in_order: bool,
     state: Value,
     base: Value,
     /// What these registers hold at first.
@@ -163,6 +174,7 @@ impl<'a> Emitter<'a> {
         plan: &'a Plan,
         facts: &'a Facts,
         options: Options,
+        stores_in_order: bool,
     ) -> Self {
         let entry = builder.create_block();
         builder.append_block_params_for_function_params(entry);
@@ -200,6 +212,7 @@ impl<'a> Emitter<'a> {
             facts,
             options,
             any_device: options.any_device || facts.device_escapes,
+            stores_in_order,
             state,
             base,
             given: [(Reg::SP, sp), (Reg::A0, argument), (Reg::TP, tp)],
@@ -306,7 +319,7 @@ impl<'a> Emitter<'a> {
             Format::LoadReserved => self.load_reserved(inst),
             Format::Csr | Format::CsrImmediate => return self.csr(inst),
             Format::Fence => {
-                if inst.op == Op::Fence {
+                if inst.op == Op::Fence && !(self.stores_in_order && keeps_order(inst.imm)) {
                     self.builder.ins().fence();
                 }
             }

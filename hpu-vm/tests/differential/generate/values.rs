@@ -52,7 +52,8 @@ impl Generator {
         }
         if self.random.one_in(40) {
             let fence = self.random.choose(&[Op::Fence, Op::FenceI]);
-            self.inst(Inst::new(fence));
+            let sets = if fence == Op::Fence { self.random.choose(&[0xff, 0x33, 0x31, 0x12, 0x833]) } else { 0 };
+            self.inst(Inst::new(fence).imm(sets));
         }
     }
 
