@@ -19,8 +19,9 @@ void payload_handler(handler_args_t *args) {
     spin_packet p;
     uint32_t *bins = bins_of(args->task);
     if (!bins || !spin_parse_udp(args, &p)) return;
-    for (uint32_t at = 0; at + 4 <= p.payload_len; at += 4) {
-        uint32_t value = spin_load32(p.payload + at);
+    uint32_t count = p.payload_len / 4;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t value = spin_load32(p.payload + 4 * i);
         if (value < BINS) spin_add(&bins[value], 1);
     }
 }

@@ -302,6 +302,9 @@ impl<'a> Emitter<'a> {
             if !matches!(decoded.inst.op, Op::Jal | Op::Jalr) {
                 self.known.step(*pc, &decoded.inst, decoded.size);
             }
+            if let Some(back) = block.restored(index) {
+                self.expect_return_address(decoded, back);
+            }
         }
         self.index = block.body.len();
         self.end(block);

@@ -157,6 +157,20 @@ impl Known {
         }
     }
 
+    /// Takes in an instruction of a block, by its index there.
+    pub(crate) fn step_in(&mut self, block: &Block, index: usize) {
+        let (pc, decoded) = &block.body[index];
+        self.step(*pc, &decoded.inst, decoded.size);
+        if let Some(back) = block.restored(index) {
+            self.expect(Reg::RA, back);
+        }
+    }
+
+    /// A register has been found to hold this.
+    pub(crate) const fn expect(&mut self, reg: Reg, value: u32) {
+        self.constants[reg.index()] = Some(value);
+    }
+
     /// Whether the result is a multiple of 4, and the register from which it differs by one.
     fn alignment(&self, inst: &Inst) -> (bool, Option<Reg>) {
         let (a, b) = (self.is_aligned(inst.rs1), self.is_aligned(inst.rs2));
@@ -264,9 +278,9 @@ impl Facts {
         let live = liveness(plan, results);
         let device_escapes = plan.blocks.iter().zip(&known).any(|(block, known)| {
             let Some(mut known) = known.clone() else { return false };
-            block.body.iter().any(|(pc, decoded)| {
+            block.body.iter().enumerate().any(|(index, (_, decoded))| {
                 let escapes = known.escapes(&decoded.inst);
-                known.step(*pc, &decoded.inst, decoded.size);
+                known.step_in(block, index);
                 escapes
             })
         });
@@ -284,8 +298,8 @@ impl Facts {
         let block = &plan.blocks[id];
         let mut live = live_out(block, &self.live, self.results);
         let mut all = vec![live];
-        for (_, decoded) in block.body.iter().rev() {
-            live = before(&decoded.inst, live);
+        for index in (0..block.body.len()).rev() {
+            live = before(block, index, live);
             all.push(live);
         }
         all.reverse();
@@ -302,8 +316,8 @@ fn constants(plan: &Plan, global_pointer: u32) -> Vec<Option<Known>> {
         queued[id] = false;
         let Some(mut state) = known[id].clone() else { continue };
         let block = &plan.blocks[id];
-        for (pc, decoded) in &block.body {
-            state.step(*pc, &decoded.inst, decoded.size);
+        for index in 0..block.body.len() {
+            state.step_in(block, index);
         }
         for next in plan.successors(id) {
             let changed = match &mut known[next] {
@@ -324,9 +338,9 @@ fn constants(plan: &Plan, global_pointer: u32) -> Vec<Option<Known>> {
 fn resolve_jumps(plan: &mut Plan, known: &[Option<Known>]) {
     for (block, known) in plan.blocks.iter_mut().zip(known) {
         let (End::Jump { likely, table }, Some(mut known)) = (&block.end, known.clone()) else { continue };
-        let Some(((_, last), body)) = block.body.split_last() else { continue };
-        for (pc, decoded) in body {
-            known.step(*pc, &decoded.inst, decoded.size);
+        let Some(((_, last), before)) = block.body.split_last() else { continue };
+        for index in 0..before.len() {
+            known.step_in(block, index);
         }
         if let Some(address) = known.constant(last.inst.rs1) {
             let pc = address.wrapping_add(last.inst.imm.cast_unsigned()) & !1;
@@ -349,7 +363,7 @@ fn liveness(plan: &Plan, results: Regs) -> Vec<Regs> {
         queued[id] = false;
         let block = &plan.blocks[id];
         let out = live_out(block, &live, results);
-        let now = block.body.iter().rev().fold(out, |live, (_, decoded)| before(&decoded.inst, live));
+        let now = (0..block.body.len()).rev().fold(out, |live, index| before(block, index, live));
         if now != live[id] {
             live[id] = now;
             for &previous in &predecessors[id] {
@@ -378,6 +392,9 @@ fn live_out(block: &Block, live: &[Regs], results: Regs) -> Regs {
     }
 }
 
-fn before(inst: &Inst, after: Regs) -> Regs {
+/// Live before an instruction of a block. Behind a return address that is not what it should be the interpreter goes on.
+fn before(block: &Block, index: usize, after: Regs) -> Regs {
+    let after = if block.restored(index).is_some() { Regs::ALL } else { after };
+    let inst = &block.body[index].1.inst;
     after.without(writes(inst)).or(reads(inst))
 }

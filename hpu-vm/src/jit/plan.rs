@@ -12,6 +12,7 @@ use spin_abi::map::RETURN_ADDRESS;
 use crate::code::Code;
 use crate::decode::Decoded;
 use crate::inst::{Inst, Op, Reg};
+use crate::jit::facts;
 
 /// Most instructions of a plan, copies included. The paper's program memory holds 16,384.
 const MAX_INSTRUCTIONS: usize = 20_000;
@@ -107,6 +108,24 @@ pub(crate) struct Block {
     pub(crate) body: Vec<(u32, Decoded)>,
     /// What follows.
     pub(crate) end: End,
+    /// Where it frees a stack frame from which it has loaded the return address of its own, most likely.
+    pub(crate) restore: Option<Restore>,
+}
+
+impl Block {
+    /// The return address that is expected in its register behind the instruction at `index`.
+    pub(crate) fn restored(&self, index: usize) -> Option<u32> {
+        self.restore.filter(|restore| restore.index == index).map(|restore| restore.back)
+    }
+}
+
+/// See [`Block::restore`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Restore {
+    /// Of the instruction that frees, behind which nobody needs the registers that were loaded over.
+    pub(crate) index: usize,
+    /// The return address.
+    pub(crate) back: u32,
 }
 
 /// What is to be translated.
@@ -373,8 +392,18 @@ impl<'c> Explorer<'c> {
                 Flow::Never => break End::Goto(Target { pc: next.pc, block: None }),
             }
         };
-        Block { start: leader.pc, body, end }
+        let restore = self.frames[leader.frame.0].back.and_then(|back| restore(&body, back));
+        Block { start: leader.pc, body, end, restore }
     }
+}
+
+/// Where a block frees a stack frame from which it has loaded the return address, which should be `back`.
+fn restore(body: &[(u32, Decoded)], back: u32) -> Option<Restore> {
+    let loads = body.iter().rposition(|(_, decoded)| facts::writes(&decoded.inst) == Reg::RA)?;
+    let load = &body[loads].1.inst;
+    let frees = |inst: &Inst| inst.op == Op::Addi && (inst.rd, inst.rs1) == (Reg::SP, Reg::SP) && inst.imm > 0;
+    let index = loads + body[loads..].iter().position(|(_, next)| frees(&next.inst))?;
+    (load.op == Op::Lw && load.rs1 == Reg::SP).then_some(Restore { index, back })
 }
 
 /// Leaves the jumps that would be too many ways to the interpreter.

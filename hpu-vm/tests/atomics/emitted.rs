@@ -111,7 +111,8 @@ fn x86_64_locks_shared_atomics_and_nothing_else() {
 /// A release or an acquire is nothing on a machine that orders stores; the sets are those of an `fm`, `pred`, `succ`.
 #[test]
 fn fences_order_what_the_host_does_not() {
-    let cases = [(0x0ff, true), (0x033, true), (0x012, true), (0x084, false), (0x031, false), (0x023, false), (0x833, false)];
+    let cases =
+        [(0x0ff, true), (0x033, true), (0x012, true), (0x084, false), (0x031, false), (0x023, false), (0x833, false)];
     for (sets, costs) in cases {
         let program = Assembly::new().inst(Inst::new(Op::Fence).imm(sets)).ret();
         let fenced = |triple, name| {

@@ -21,17 +21,30 @@ const ATOMIC: cranelift_codegen::ir::MemFlagsData = cranelift_codegen::ir::MemFl
 
 impl Emitter<'_> {
     pub(super) fn amo(&mut self, inst: &Inst) {
-        let (guest, host) = self.atomic_address(inst, Cause::StoreMisaligned);
+        let in_l1 = self.in_l1.contains(&self.index);
+        // One comparison tells both, as long as no check has to come between.
+        let with_place = self.home() && !in_l1 && !self.exact() && !self.known.is_aligned(inst.rs1);
+        if !with_place {
+            self.check_aligned(inst, Cause::StoreMisaligned);
+        }
+        let (guest, host) = self.atomic_address(inst);
         let value = self.get(inst.rs2);
         if !self.home() {
             let old = self.locked(inst.op, host, value);
             return self.set(inst.rd, old);
         }
-        if self.in_l1.contains(&self.index) {
+        if in_l1 {
             let old = self.plain(inst.op, host, value);
             return self.set(inst.rd, old);
         }
-        let l1 = self.compare(IntCC::UnsignedLessThan, guest, L2_BASE);
+        let l1 = if with_place {
+            // Rotated, an address that is not aligned is above them all.
+            let by = self.constant(2);
+            let rotated = self.builder.ins().rotr(guest, by);
+            self.compare(IntCC::UnsignedLessThan, rotated, L2_BASE >> 2)
+        } else {
+            self.compare(IntCC::UnsignedLessThan, guest, L2_BASE)
+        };
         let [plain, locked, joined] = [(); 3].map(|()| self.builder.create_block());
         self.builder.ins().brif(l1, plain, &[], locked, &[]);
         // Without a use of the old value it must not seem to have one: load, operation and store become one instruction.
@@ -41,6 +54,11 @@ impl Emitter<'_> {
         }
         for (block, lock) in [(plain, false), (locked, true)] {
             self.builder.switch_to_block(block);
+            if lock && with_place {
+                self.check_aligned(inst, Cause::StoreMisaligned);
+                let block = self.builder.current_block();
+                block.into_iter().for_each(|block| self.builder.set_cold_block(block));
+            }
             let old = if lock { self.locked(inst.op, host, value) } else { self.plain(inst.op, host, value) };
             let result = wanted.then_some(old.into());
             self.builder.ins().jump(joined, result.as_slice());
@@ -103,7 +121,8 @@ impl Emitter<'_> {
 
     pub(super) fn load_reserved(&mut self, inst: &Inst) {
         self.begins.reservation = true;
-        let (guest, Host(base, at)) = self.atomic_address(inst, Cause::LoadMisaligned);
+        self.check_aligned(inst, Cause::LoadMisaligned);
+        let (guest, Host(base, at)) = self.atomic_address(inst);
         let address = self.builder.ins().iadd_imm_s(base, i64::from(at));
         let value = self.builder.ins().atomic_load(I32, ATOMIC, address);
         let guest = self.without_alias(guest);
@@ -116,7 +135,8 @@ impl Emitter<'_> {
     /// whether it may be written is found out either way.
     pub(super) fn store_conditional(&mut self, inst: &Inst) {
         self.begins.reservation = true;
-        let (guest, Host(base, at)) = self.atomic_address(inst, Cause::StoreMisaligned);
+        self.check_aligned(inst, Cause::StoreMisaligned);
+        let (guest, Host(base, at)) = self.atomic_address(inst);
         let value = self.get(inst.rs2);
         let address = self.builder.ins().iadd_imm_s(base, i64::from(at));
         let guest = self.without_alias(guest);
@@ -143,15 +163,18 @@ impl Emitter<'_> {
         self.set(inst.rd, failed);
     }
 
-    /// Guest and host address of an atomic. Devices take none: outside of the task registers their addresses are mapped
-    /// nowhere.
-    fn atomic_address(&mut self, inst: &Inst, misaligned: Cause) -> (Value, Host) {
-        let guest = self.get(inst.rs1);
+    fn check_aligned(&mut self, inst: &Inst, misaligned: Cause) {
         if !self.known.is_aligned(inst.rs1) {
-            let low = self.constant(3);
+            let (guest, low) = (self.get(inst.rs1), self.constant(3));
             let low = self.builder.ins().band(guest, low);
             self.fault_if(low, misaligned, guest);
         }
+    }
+
+    /// Guest and host address of an atomic. Devices take none: outside of the task registers their addresses are mapped
+    /// nowhere.
+    fn atomic_address(&mut self, inst: &Inst) -> (Value, Host) {
+        let guest = self.get(inst.rs1);
         let constant = self.known.constant(inst.rs1);
         if let Some(host) = constant.and_then(|address| self.task_register(address, 4)) {
             return (guest, host);

@@ -112,6 +112,21 @@ impl Emitter<'_> {
         self.registers = cached;
     }
 
+    /// Leaves a return address that is not what its frame was called with to the interpreter: so registers need not be kept for
+    /// returns to anywhere.
+    pub(super) fn expect_return_address(&mut self, freeing: &Decoded, back: u32) {
+        let address = self.get(Reg::RA);
+        let other = self.compare(IntCC::NotEqual, address, back);
+        self.index += 1;
+        let next = self.pc.wrapping_add(u32::from(freeing.size));
+        self.unlikely(other, |emitter| {
+            let next = emitter.constant(next);
+            emitter.interpret(next, Regs::ALL);
+        });
+        self.index -= 1;
+        self.known.expect(Reg::RA, back);
+    }
+
     fn computed_jump(&mut self, decoded: &Decoded, likely: Option<&Target>, table: Option<TableId>) {
         let inst = &decoded.inst;
         let base = self.get(inst.rs1);

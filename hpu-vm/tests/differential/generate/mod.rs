@@ -33,8 +33,9 @@ const FRAME: i32 = 48;
 const LOCALS: u32 = 16;
 /// What a frame saves, and where.
 const SAVED: [(Reg, i32); 5] =
-    [(COUNTERS[0], 28), (COUNTERS[1], 32), (COUNTERS[2], 36), (RECURSIONS, RECURSIONS_SAVED), (RA, 44)];
+    [(COUNTERS[0], 28), (COUNTERS[1], 32), (COUNTERS[2], 36), (RECURSIONS, RECURSIONS_SAVED), (RA, RA_SAVED)];
 const RECURSIONS_SAVED: i32 = 40;
+const RA_SAVED: i32 = 44;
 
 /// What a program may do.
 #[derive(Clone, Copy, Debug)]
@@ -178,6 +179,9 @@ impl Generator {
 
     /// Restores the frame and returns, or goes on in another function that will.
     fn leave(&mut self) {
+        if self.framed && self.random.one_in(10) {
+            return self.leave_elsewhere();
+        }
         let mut back = RA;
         if self.framed {
             if self.random.one_in(4) {
@@ -197,6 +201,22 @@ impl Generator {
             Some(callee) => self.tail_call(callee),
             None => self.inst(Inst::new(Op::Jalr).rs1(back)),
         }
+    }
+
+    /// Returns to an address that the frame was not called with: a few instructions behind, which return from there.
+    fn leave_elsewhere(&mut self) {
+        let (back, elsewhere) = (self.scratch(), self.asm.label());
+        self.inst(Inst::new(Op::Lw).rd(back).rs1(SP).imm(RA_SAVED));
+        self.set_label(RA, elsewhere, 0);
+        self.inst(Inst::new(Op::Sw).rs2(RA).rs1(SP).imm(RA_SAVED));
+        self.inst(Inst::new(Op::Lw).rd(RA).rs1(SP).imm(RA_SAVED));
+        for (reg, offset) in SAVED.into_iter().filter(|(reg, _)| *reg != RA) {
+            self.inst(Inst::new(Op::Lw).rd(reg).rs1(SP).imm(offset));
+        }
+        self.inst(Inst::new(Op::Addi).rd(SP).rs1(SP).imm(FRAME));
+        self.inst(Inst::new(Op::Jalr).rs1(RA));
+        self.asm.bind(elsewhere);
+        self.inst(Inst::new(Op::Jalr).rs1(back));
     }
 
     /// Begins and ends a Linux program: all registers set, the handler called, registers and memory written out.
