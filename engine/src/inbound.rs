@@ -75,11 +75,14 @@ pub struct Inbound {
     frames: Vec<Frame>,
     /// What each of them is, at the same place, and what some others were.
     found: Vec<Found>,
+    /// Some that were taken and are to come back, and their places.
+    aside: Vec<(Frame, usize)>,
 }
 
 impl Default for Inbound {
     fn default() -> Self {
-        Self { frames: Vec::with_capacity(BATCH), found: vec![Found::default(); BATCH] }
+        let aside = Vec::with_capacity(BATCH);
+        Self { frames: Vec::with_capacity(BATCH), found: vec![Found::default(); BATCH], aside }
     }
 }
 
@@ -122,7 +125,7 @@ impl Inbound {
 
     /// Finds out what all frames are. Returns how many bytes they have.
     pub fn find(&mut self, routes: &Routes) -> u64 {
-        let Self { frames, found } = self;
+        let Self { frames, found, .. } = self;
         let mut bytes = 0;
         if found.len() < frames.len() {
             found.resize(frames.len(), Found::default());
@@ -142,7 +145,7 @@ impl Inbound {
     /// Takes at most `most` frames that another thread has received and matched. Returns how many. There was none left.
     #[inline]
     pub fn take_over(&mut self, arrivals: &mut Arrivals, most: usize) -> usize {
-        let Self { frames, found } = self;
+        let Self { frames, found, .. } = self;
         let count = arrivals.len().min(most);
         if found.len() < count {
             found.resize(count, Found::default());
@@ -188,6 +191,27 @@ impl Inbound {
         Some((frame, &self.found[place]))
     }
 
+    /// Keeps the frame that was taken last until those are [put back](Self::put_back).
+    #[inline]
+    pub fn put_aside(&mut self, frame: Frame) {
+        self.aside.push((frame, self.frames.len()));
+    }
+
+    /// Those that were put aside are the next ones, in the order in which they were taken.
+    #[inline]
+    pub fn put_back(&mut self) {
+        while let Some((frame, place)) = self.aside.pop() {
+            // It is not above its old place, and the others' are.
+            self.found.swap(self.frames.len(), place);
+            self.frames.push(frame);
+        }
+    }
+
+    /// The contexts of the frames, in order.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.found[..self.frames.len()].iter().rev().filter_map(|found| found.slot)
+    }
+
     /// What the frame is that was taken last.
     ///
     /// # Panics
@@ -219,6 +243,43 @@ mod tests {
         let mut key = MessageKey::default();
         let found: Vec<_> = received.iter().map(|frame| routes.find(frame, &mut key).map(|(slot, _)| slot)).collect();
         assert_eq!(found, [Some(Slot(7)), Some(Slot(3)), None]);
+    }
+
+    #[test]
+    fn those_put_aside_come_back_in_order_before_the_rest_as_what_they_were() {
+        let entry = |rule: &str| TableEntry { rules: rule.parse().expect("a rule"), ..TableEntry::default() };
+        let table = Table::new(&[entry("frame[14:1] = 1"), entry("frame[14:1] = 2")]).expect("few tests");
+        let routes = Routes { table, slots: vec![Slot(7), Slot(3)] };
+        let numbers = [2, 1, 2, 9, 1, 1, 2, 2, 1, 2];
+        let frames: Vec<_> = numbers
+            .iter()
+            .enumerate()
+            .map(|(at, &number)| [vec![0; 14], vec![number, u8::try_from(at).expect("few")], vec![0; 44]].concat())
+            .collect();
+        let mut nic = Rotation::new(&frames, 60, 0).expect("short frames");
+        let mut inbound = Inbound::default();
+        assert_eq!(inbound.receive(&mut nic, &routes, 10, &mut Counts::default()), 10);
+        let mut taken = Vec::new();
+        // Twice some of the first context's, the second time from further on.
+        for most in [2, 1] {
+            let mut left = most;
+            while left > 0 {
+                let (frame, found) = inbound.take().expect("there are more");
+                if found.slot == Some(Slot(7)) {
+                    taken.push(frame[15]);
+                    left -= 1;
+                } else {
+                    inbound.put_aside(frame);
+                }
+            }
+            inbound.put_back();
+        }
+        assert_eq!(taken, [1, 4, 5]);
+        assert_eq!(inbound.slots().take(3).collect::<Vec<_>>(), [Slot(3); 3]);
+        let slot = |number| [None, Some(Slot(7)), Some(Slot(3))].get(usize::from(number)).copied().flatten();
+        let left =
+            std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[15], found.slot == slot(frame[14]))));
+        assert_eq!(left.collect::<Vec<_>>(), [0, 2, 3, 6, 7, 8, 9].map(|at| (at, true)));
     }
 
     #[test]

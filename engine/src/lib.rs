@@ -67,6 +67,7 @@ pub mod receiver;
 pub mod replay;
 pub mod schedule;
 pub mod server;
+mod sharing;
 pub mod socket_file;
 pub mod stamp;
 pub mod statistics;

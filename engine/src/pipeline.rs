@@ -29,16 +29,17 @@ use crate::loader::Loader;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Task};
 use crate::schedule::Scheduler;
+use crate::sharing::SHARED_TURN;
 use crate::stamp::Stamp;
 use crate::statistics::Statistics;
 use crate::straight::Admission;
-use crate::tasks::{Parked, SAMPLE_OF, SHARED_TURN};
+use crate::tasks::{Parked, SAMPLE_OF};
 use crate::translator::Translator;
 
 /// Frames taken at least, while there is room: some may be for contexts that have nothing to do.
-const FEW: usize = 8;
-/// Tasks of a context that will do for a turn.
-const ENOUGH: u32 = SHARED_TURN;
+pub(crate) const FEW: usize = 8;
+/// Tasks of a context that will do for this turn and the next.
+const ENOUGH: u32 = 2 * SHARED_TURN;
 /// Queues looked at in a turn for messages that wait too long.
 const QUEUES_MONITORED: u32 = 16;
 /// Frames staged for sending above which nothing more is received: the NIC has to catch up first.
@@ -154,6 +155,8 @@ pub struct Engine {
     pub(crate) released: Stamp,
     /// A task took all the time that it may.
     pub(crate) overran: bool,
+    /// Of several contexts that had tasks one had few.
+    lean: bool,
     /// Applications are to be woken.
     pub(crate) news: News,
     first_arrival: Option<Duration>,
@@ -211,6 +214,7 @@ impl Engine {
             unsampled: SAMPLE_OF,
             released: Stamp::at(Duration::ZERO),
             overran: false,
+            lean: false,
             news: News::default(),
             first_arrival: None,
             last_feedback: Duration::ZERO,
@@ -239,8 +243,11 @@ impl Engine {
             let before = self.kept_back();
             let now = Moment { time: arrival, stamp: Stamp::at(arrival) };
             let released = if self.is_shared() {
+                let resumed = self.resume_parked();
+                let ahead = self.run_ahead(now, &clock);
                 self.admit_batch(now);
-                self.resume_parked() + self.run_shared(&clock)
+                self.lean |= ahead.were_many();
+                resumed + ahead.released + if self.has_more(&ahead) { 0 } else { self.run_shared(&clock) }
             } else {
                 self.resume_parked() + self.run_alone(now, &clock)
             };
@@ -297,8 +304,7 @@ impl Engine {
     /// How many frames are worth taking: few more than there is work for, since what contexts could not hold would be lost, where
     /// the NIC can keep it. But as many as possible while one of several that have tasks may run out of them.
     fn wanted(&self) -> usize {
-        let backlogged = self.mpqs.backlogged();
-        if backlogged.len() > 1 && backlogged.iter().any(|&owner| self.mpqs.held(owner) < ENOUGH) {
+        if self.lean {
             return BATCH;
         }
         BATCH.saturating_sub(self.hers as usize - self.mpqs.room()).max(FEW)
@@ -312,6 +318,8 @@ impl Engine {
     /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
     fn admit_batch(&mut self, now: Moment) {
         while self.mpqs.room() > 0 && self.admit_next(now) {}
+        let backlogged = self.mpqs.backlogged();
+        self.lean = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.mpqs.held(owner) < ENOUGH);
     }
 
     /// Takes a frame, if there is one and there is room for it.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use spin_abi::control::Schedule;
 
 /// Tasks of a context that run in a row: the clock is read once for them.
-const QUANTUM: u32 = 8;
+const QUANTUM: u32 = 16;
 /// A context's greatest weight.
 pub const MOST_WEIGHT: u32 = 1000;
 
@@ -70,15 +70,23 @@ impl Scheduler {
         self.accounts[owner as usize] = account;
     }
 
+    /// When a context is due, in virtual time, and which pick was its last.
+    fn due(&self, owner: u32) -> (u64, u64) {
+        let Account { virtual_time, picked, .. } = self.accounts[owner as usize];
+        (virtual_time.max(self.now.saturating_sub(self.borrowed())), picked)
+    }
+
+    /// Whether a context would be next if it had tasks, and these others.
+    #[must_use]
+    pub fn is_next(&self, owner: u32, backlogged: &[u32]) -> bool {
+        let due = self.due(owner);
+        backlogged.iter().all(|&other| due <= self.due(other))
+    }
+
     /// Who is next of those that have tasks.
     pub fn pick(&mut self, backlogged: &[u32]) -> Option<Pick> {
-        let earliest = self.now.saturating_sub(self.borrowed());
-        let due = |owner: u32| {
-            let Account { virtual_time, picked, .. } = self.accounts[owner as usize];
-            (virtual_time.max(earliest), picked)
-        };
         let (owner, (virtual_time, _)) =
-            backlogged.iter().map(|&owner| (owner, due(owner))).min_by_key(|&(_, due)| due)?;
+            backlogged.iter().map(|&owner| (owner, self.due(owner))).min_by_key(|&(_, due)| due)?;
         self.now = self.now.max(virtual_time);
         self.picks += 1;
         let account = &mut self.accounts[owner as usize];
@@ -141,8 +149,22 @@ mod tests {
 
     #[test]
     fn round_robin_shares_tasks_and_weights_multiply_them() {
-        assert_eq!(shares(Schedule::RoundRobin, &[(4, 1), (1, 10)], 1000), [500 * 8, 500 * 80]);
-        assert_eq!(shares(Schedule::Weighted, &[(4, 1), (1, 10)], 1000), [800 * 8, 200 * 80]);
+        let each = u64::from(QUANTUM);
+        assert_eq!(shares(Schedule::RoundRobin, &[(4, 1), (1, 10)], 1000), [500 * each, 500 * 10 * each]);
+        assert_eq!(shares(Schedule::Weighted, &[(4, 1), (1, 10)], 1000), [800 * each, 200 * 10 * each]);
+    }
+
+    #[test]
+    fn who_would_be_next_is_who_is_picked() {
+        let mut scheduler = Scheduler::new(Schedule::Wlbvt);
+        (0..3).for_each(|owner| scheduler.add(owner, 1 + owner));
+        for round in 0..1000_u64 {
+            let next: Vec<u32> = (0..3).filter(|&owner| scheduler.is_next(owner, &[0, 1, 2])).collect();
+            let pick = scheduler.pick(&[0, 1, 2]).expect("all have tasks");
+            // Before the first picks they are all the same.
+            assert!(next.contains(&pick.owner) && (round < 3 || next.len() == 1), "{round}: {next:?}, {pick:?}");
+            scheduler.charge(pick.owner, pick.tasks, Duration::from_nanos(500 + 7 * (round % 13)));
+        }
     }
 
     #[test]

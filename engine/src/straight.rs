@@ -17,7 +17,7 @@ use crate::memory::HpuId;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
 use crate::pipeline::{Binding, Engine, Moment, Packet, context, home};
-use crate::tasks::{Parts, parts, processes};
+use crate::tasks::{Done, Parts, parts, processes};
 
 /// What is the same for all of a context's packets.
 #[derive(Clone, Copy)]
@@ -56,19 +56,29 @@ impl Engine {
     /// for another task; up to one that waits behind another. None is taken when tasks of this context run one at a time only.
     /// Returns how many packet buffers were given back.
     pub(crate) fn run_straight(&mut self, now: Moment) -> u64 {
-        let Some((slot, handler)) = self.straight() else { return 0 };
-        let (mut released, mut next) = (0, None);
+        let only = self.routes.slots.first().copied();
+        let handler = only.and_then(|slot| self.straight(slot));
+        handler.map_or(0, |handler| self.run_straight_row(handler, u32::MAX, now).released)
+    }
+
+    /// Runs the payload handler of one of several contexts on its packets of the batch, as [`Self::run_straight`] does, on so many
+    /// at the most. Those of others are put aside until they are put back.
+    pub(crate) fn run_straight_of(&mut self, slot: Slot, most: u32, now: Moment) -> Done {
+        self.straight(slot).map_or_else(Done::default, |handler| self.run_straight_row(handler, most, now))
+    }
+
+    fn run_straight_row(&mut self, (slot, handler): (Slot, Handler), most: u32, now: Moment) -> Done {
+        let (mut done, mut next) = (Done::default(), None);
         loop {
-            next = self.run_straight_on(slot, handler, next, now, &mut released);
+            next = self.run_straight_on(slot, handler, next, most, now, &mut done);
             if next.is_none() {
-                return released;
+                return done;
             }
         }
     }
 
-    /// The context that has the thread to itself, and its payload handler, if that runs in a row and nothing is in its way.
-    fn straight(&mut self) -> Option<(Slot, Handler)> {
-        let slot = *self.routes.slots.first()?;
+    /// A context's payload handler, if that runs in a row and nothing is in its way.
+    fn straight(&mut self, slot: Slot) -> Option<(Slot, Handler)> {
         let hpu = HpuId { cluster: self.clusters.start, hpu: 0 };
         let is_free = self.parked.is_empty() && self.waiting.is_none();
         if !is_free || self.inbound.is_empty() || self.inbound.len() > self.mpqs.room() {
@@ -86,8 +96,9 @@ impl Engine {
         slot: Slot,
         handler: Handler,
         mut first: Option<Passing>,
+        most: u32,
         now: Moment,
-        released: &mut u64,
+        done: &mut Done,
     ) -> Option<Passing> {
         let cluster = first.as_ref().map_or(self.clusters.start, |first| first.binding.home);
         let hpu = HpuId { cluster, hpu: 0 };
@@ -102,7 +113,8 @@ impl Engine {
         let mut inlet =
             Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, copied, queued: 0 };
         let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, Issued::NOTHING);
-        let (mut run, mut messages_done) = (0, 0);
+        let (mut left, mut messages_done) = (most - done.tasks, 0);
+        let most = left;
         let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             loop {
                 let taken = match first.take() {
@@ -120,7 +132,7 @@ impl Engine {
                     Taken::Nothing | Taken::Behind => return Rest::None,
                     Taken::Questionable(arrival) => return Rest::Arrival(arrival),
                 };
-                run += 1;
+                left -= 1;
                 row.commands().begin(true);
                 let returned = row.returns(About { flow: mpq.0, message: binding.message }, &mut frame);
                 let usual = returned || row.exit() == Exit::Finished;
@@ -137,9 +149,14 @@ impl Engine {
                     Place::Only => messages_done += 1,
                     Place::Last => messages_done += u64::from(inlet.end(mpq)),
                 }
+                if left == 0 {
+                    return Rest::None;
+                }
             }
         });
         let queued = inlet.queued;
+        let run = u64::from(most - left);
+        done.tasks += most - left;
         let usual = run - u64::from(matches!(rest, Rest::Unusual(..)));
         commands.counts.add(Counter::PayloadRuns, run);
         commands.counts.add(Counter::Matched, run + queued);
@@ -149,12 +166,12 @@ impl Engine {
         if usual > 0 {
             self.released = now.stamp;
         }
-        *released += usual;
+        done.released += usual;
         match rest {
             Rest::None => {}
             Rest::Elsewhere(passing) => return Some(passing),
             Rest::Arrival(arrival) => self.admit_late(arrival, now),
-            Rest::Unusual(task, exit, issued) => *released += u64::from(self.end_unusual(task, hpu, exit, issued)),
+            Rest::Unusual(task, exit, issued) => done.released += u64::from(self.end_unusual(task, hpu, exit, issued)),
         }
         None
     }
@@ -229,6 +246,10 @@ impl Inlet<'_> {
         let Found { slot, end_of_message, ref key } = *found;
         let admission = self.admission;
         if slot != Some(admission.slot) {
+            if slot.is_some() {
+                self.inbound.put_aside(frame);
+                return Taken::Queued;
+            }
             self.counts.add(Counter::DropUnmatched, 1);
             return Taken::Foreign(frame);
         }

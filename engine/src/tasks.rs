@@ -20,24 +20,17 @@ use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, Slot};
 use crate::counts::Counts;
 use crate::descriptor::Descriptor;
 use crate::hpu::{About, Hpus, Job};
-use crate::inbound::BATCH;
 use crate::ip_view::Link;
 use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{MpqId, Stage, Task};
 use crate::pipeline::{Binding, Engine, Gone, Moment, Packet, context};
-
-/// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
-/// their share of the time, however many packets of others arrive in between.
-pub(crate) const SHARED_TURN: u32 = 16;
-/// Time of such a turn after which no more of them are begun.
-const SHARED_TIME: Duration = Duration::from_micros(100);
 
 /// The time of one packet's task is taken of so many: where packets come one by one, each would wait for the clock else.
 pub(crate) const SAMPLE_OF: u64 = 16;
 
 /// A task that waits on its HPU.
 pub(crate) struct Parked {
-    task: Task<Binding, Packet>,
+    pub(crate) task: Task<Binding, Packet>,
     hpu: HpuId,
     issued: Issued,
     /// The one that it was begun with: registers and place are as that keeps them.
@@ -64,35 +57,15 @@ impl Engine {
         }
     }
 
-    /// Runs some tasks of contexts that share the time, and charges them for theirs. Returns how many packet buffers were given
-    /// back.
-    pub(crate) fn run_shared(&mut self, clock: &impl Fn() -> Duration) -> u64 {
-        let mut sampled = self.unsampled < SAMPLE_OF;
-        let timed = self.scheduler.wants_time();
-        let moment = || if timed { clock() } else { Duration::ZERO };
-        let start = moment();
-        let (mut last, mut all) = (start, Done::default());
-        loop {
-            let backlogged = self.mpqs.backlogged();
-            let most = if backlogged.len() > 1 { SHARED_TURN } else { BATCH as u32 };
-            if all.tasks >= most || last.saturating_sub(start) > SHARED_TIME {
-                break;
-            }
-            let Some(pick) = self.scheduler.pick(backlogged) else { break };
-            let done = self.run_some(pick.owner, pick.tasks.min(most - all.tasks), clock, &mut sampled);
-            let now = moment();
-            self.scheduler.charge(pick.owner, done.tasks, now.saturating_sub(last));
-            last = now;
-            all.released += done.released;
-            // One whose HPUs are all taken runs none.
-            all.tasks += done.tasks.max(1);
-        }
-        all.released
-    }
-
     /// Runs at most so many tasks of a context, and none behind one that took all the time it may. The time of one is taken, unless
     /// one was `sampled` before.
-    fn run_some(&mut self, owner: u32, most: u32, clock: &impl Fn() -> Duration, sampled: &mut bool) -> Done {
+    pub(crate) fn run_some(
+        &mut self,
+        owner: u32,
+        most: u32,
+        clock: &impl Fn() -> Duration,
+        sampled: &mut bool,
+    ) -> Done {
         let (mut done, mut next) = (Done::default(), None);
         self.overran = false;
         while done.tasks < most && !self.overran {
@@ -449,11 +422,11 @@ pub(crate) fn processes(code: u32) -> bool {
 
 /// What became of some tasks.
 #[derive(Clone, Copy, Default)]
-struct Done {
+pub(crate) struct Done {
     /// How many were run.
-    tasks: u32,
+    pub(crate) tasks: u32,
     /// How many packet buffers were given back.
-    released: u64,
+    pub(crate) released: u64,
 }
 
 const fn started(stage: Stage) -> Counter {

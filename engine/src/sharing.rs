@@ -1,0 +1,177 @@
+//! Several contexts on one thread: whose packets and tasks are next in a turn, by what [`crate::schedule`] says.
+
+use std::time::Duration;
+
+use crate::context::Slot;
+use crate::inbound::{BATCH, Found};
+use crate::pipeline::{Engine, FEW, Moment};
+use crate::schedule::Scheduler;
+use crate::tasks::{Done, SAMPLE_OF};
+
+/// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
+/// their share of the time, however many packets of others arrive in between.
+pub(crate) const SHARED_TURN: u32 = 32;
+/// Time of such a turn after which no more of them are begun.
+const SHARED_TIME: Duration = Duration::from_micros(100);
+
+/// The time that tasks of a turn take.
+struct Shift<C> {
+    /// `None`: nobody asks.
+    clock: Option<C>,
+    start: Duration,
+    last: Duration,
+}
+
+impl<C: Fn() -> Duration> Shift<C> {
+    fn new(scheduler: &Scheduler, clock: C) -> Self {
+        let clock = scheduler.wants_time().then_some(clock);
+        let start = clock.as_ref().map_or(Duration::ZERO, |clock| clock());
+        Self { clock, start, last: start }
+    }
+
+    /// Since it was called last, or the shift began.
+    fn lap(&mut self) -> Duration {
+        let now = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock());
+        now.saturating_sub(std::mem::replace(&mut self.last, now))
+    }
+
+    fn is_over(&self) -> bool {
+        self.last.saturating_sub(self.start) > SHARED_TIME
+    }
+}
+
+impl Engine {
+    /// Runs contexts that have packets in the batch, as long as it is not the turn of one that has not.
+    pub(crate) fn run_ahead(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> Ahead {
+        let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.inbound.len() };
+        if self.inbound.is_empty() {
+            return all;
+        }
+        let (mut sampled, mut shift) = (self.unsampled < SAMPLE_OF, Shift::new(&self.scheduler, clock));
+        self.overran = false;
+        while let Some((slot, rival)) = self.ahead() {
+            if self.has_more(&all) && !self.is_next(slot, all.slot) {
+                break;
+            }
+            let before = all.tasks;
+            while self.is_next(slot, rival) && all.tasks < BATCH as u32 && !shift.is_over() {
+                let done = self.run_next(slot, now, clock, &mut sampled);
+                self.scheduler.charge(slot.0, done.tasks, shift.lap());
+                all.released += done.released;
+                all.tasks += done.tasks;
+                if done.tasks == 0 || self.overran {
+                    break;
+                }
+            }
+            self.inbound.put_back();
+            all.slot = Some(slot);
+            if all.tasks == before || self.overran {
+                break;
+            }
+        }
+        all
+    }
+
+    /// Runs some tasks of a context: of those that it has queued, or else on its packets of the batch, straight.
+    fn run_next(&mut self, slot: Slot, now: Moment, clock: &impl Fn() -> Duration, sampled: &mut bool) -> Done {
+        let Some(pick) = self.scheduler.pick(&[slot.0]) else { return Done::default() };
+        let queued = self.mpqs.held(slot.0) > 0;
+        if queued || !*sampled && self.queue_next(slot, now) {
+            self.run_some(slot.0, pick.tasks, clock, sampled)
+        } else {
+            self.run_straight_of(slot, pick.tasks, now)
+        }
+    }
+
+    /// The context that is furthest behind of those of the next packets, and the next one of these.
+    fn ahead(&self) -> Option<(Slot, Option<Slot>)> {
+        if self.waiting.is_some() || self.retired > 0 {
+            return None;
+        }
+        let (mut first, mut second) = (None, None);
+        let before =
+            |slot: Slot, other: Option<Slot>| other.is_none_or(|other| self.scheduler.is_next(slot.0, &[other.0]));
+        for slot in self.inbound.slots() {
+            if first == Some(slot) || second == Some(slot) {
+                continue;
+            }
+            if before(slot, first) {
+                (first, second) = (Some(slot), first);
+            } else if before(slot, second) {
+                second = Some(slot);
+            }
+            if second.is_some() && self.routes.slots.len() == 2 {
+                break;
+            }
+        }
+        let waits = |slot: Slot| self.parked.iter().any(|parked| parked.task.context.slot == slot);
+        first.filter(|&slot| !waits(slot)).map(|slot| (slot, second))
+    }
+
+    /// Whether a context comes before all that have tasks, and before a rival.
+    fn is_next(&self, slot: Slot, rival: Option<Slot>) -> bool {
+        let before_rival = rival.is_none_or(|rival| self.scheduler.is_next(slot.0, &[rival.0]));
+        before_rival && self.scheduler.is_next(slot.0, self.mpqs.backlogged())
+    }
+
+    /// Queues the next packet of a context, so that its task is one that can be looked at. Those before it are put aside.
+    fn queue_next(&mut self, slot: Slot, now: Moment) -> bool {
+        while self.mpqs.room() > 0
+            && self.waiting.is_none()
+            && let Some((frame, found)) = self.inbound.take()
+        {
+            if found.slot == Some(slot) {
+                let Found { end_of_message, key, .. } = found.clone();
+                self.admit(frame, slot, &key, end_of_message, now);
+                return self.mpqs.held(slot.0) > 0;
+            }
+            self.inbound.put_aside(frame);
+        }
+        false
+    }
+
+    /// Whether it still is the turn of the context that was run ahead, and there may be so many more packets of it that the NIC is to be
+    /// asked before others' tasks are run.
+    pub(crate) fn has_more(&self, ahead: &Ahead) -> bool {
+        ahead.were_many() && ahead.slot.is_some_and(|slot| self.is_next(slot, None))
+    }
+
+    /// Runs some tasks of contexts that share the time, and charges them for theirs. Returns how many packet buffers were given
+    /// back.
+    pub(crate) fn run_shared(&mut self, clock: &impl Fn() -> Duration) -> u64 {
+        let (mut sampled, mut shift) = (self.unsampled < SAMPLE_OF, Shift::new(&self.scheduler, clock));
+        let mut all = Done::default();
+        loop {
+            let backlogged = self.mpqs.backlogged();
+            let most = if backlogged.len() > 1 { SHARED_TURN } else { BATCH as u32 };
+            if all.tasks >= most || shift.is_over() {
+                break;
+            }
+            let Some(pick) = self.scheduler.pick(backlogged) else { break };
+            let done = self.run_some(pick.owner, pick.tasks.min(most - all.tasks), clock, &mut sampled);
+            self.scheduler.charge(pick.owner, done.tasks, shift.lap());
+            all.released += done.released;
+            // One whose HPUs are all taken runs none.
+            all.tasks += done.tasks.max(1);
+        }
+        all.released
+    }
+}
+
+/// What [`Engine::run_ahead`] did.
+pub(crate) struct Ahead {
+    /// The context that was run last.
+    slot: Option<Slot>,
+    tasks: u32,
+    /// Packet buffers given back.
+    pub(crate) released: u64,
+    /// Packets of the batch.
+    of: usize,
+}
+
+impl Ahead {
+    /// Whether a good part of the packets were of contexts whose turn it was.
+    pub(crate) const fn were_many(&self) -> bool {
+        self.tasks > 0 && self.tasks as usize * FEW >= self.of
+    }
+}
