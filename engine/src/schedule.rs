@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use spin_abi::control::Schedule;
 
-/// Tasks of a context that run in a row: the clock is read once for them.
+/// Tasks of a context that run in a row at most: the clock is read once for them.
 const QUANTUM: u32 = 16;
+/// Nanoseconds that a row should take at most, going by what the context's tasks took before.
+const SLICE: u64 = 20_000;
 /// A context's greatest weight.
 pub const MOST_WEIGHT: u32 = 1000;
 
@@ -26,6 +28,8 @@ struct Account {
     virtual_time: u64,
     /// The pick that was its last.
     picked: u64,
+    /// Nanoseconds that its last tasks took each, where time is taken.
+    each: u64,
 }
 
 /// Some tasks of a context, to be run in a row.
@@ -64,7 +68,7 @@ impl Scheduler {
     /// A context of `weight` (at least 1, at most [`MOST_WEIGHT`]) takes the slot `owner`.
     pub fn add(&mut self, owner: u32, weight: u32) {
         let weight = if self.policy == Schedule::RoundRobin { 1 } else { weight.clamp(1, MOST_WEIGHT) };
-        let account = Account { weight, virtual_time: self.now, picked: 0 };
+        let account = Account { weight, virtual_time: self.now, picked: 0, each: 0 };
         let slots = self.accounts.len().max(owner as usize + 1);
         self.accounts.resize(slots, account);
         self.accounts[owner as usize] = account;
@@ -91,7 +95,8 @@ impl Scheduler {
         self.picks += 1;
         let account = &mut self.accounts[owner as usize];
         (account.picked, account.virtual_time) = (self.picks, virtual_time);
-        Some(Pick { owner, tasks: QUANTUM })
+        let fitting = SLICE.checked_div(account.each).unwrap_or(SLICE).clamp(1, QUANTUM.into());
+        Some(Pick { owner, tasks: u32::try_from(fitting).unwrap_or(QUANTUM) })
     }
 
     /// Virtual time by which a context that had nothing to run may be behind those that had, at weight 1: 1 ms, or 64 tasks.
@@ -111,6 +116,9 @@ impl Scheduler {
             Schedule::Wlbvt => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
         };
         let account = &mut self.accounts[owner as usize];
+        if self.policy == Schedule::Wlbvt && tasks > 0 {
+            account.each = cost / u64::from(tasks);
+        }
         let share = cost.saturating_mul(MOST_WEIGHT.into()) / u64::from(account.weight);
         account.virtual_time = account.virtual_time.saturating_add(share);
     }
@@ -165,6 +173,18 @@ mod tests {
             assert!(next.contains(&pick.owner) && (round < 3 || next.len() == 1), "{round}: {next:?}, {pick:?}");
             scheduler.charge(pick.owner, pick.tasks, Duration::from_nanos(500 + 7 * (round % 13)));
         }
+    }
+
+    #[test]
+    fn rows_of_long_tasks_are_short() {
+        let mut scheduler = Scheduler::new(Schedule::Wlbvt);
+        scheduler.add(0, 1);
+        let mut row = |each: u64| {
+            let tasks = scheduler.pick(&[0]).expect("it has tasks").tasks;
+            scheduler.charge(0, tasks, Duration::from_nanos(each * u64::from(tasks)));
+            tasks
+        };
+        assert_eq!([100, 100, 5000, 5000, 1_000_000, 50, 50].map(&mut row), [16, 16, 16, 4, 4, 1, 16]);
     }
 
     #[test]

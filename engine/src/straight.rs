@@ -124,7 +124,7 @@ impl Engine {
                 let Passing { mut frame, mpq, binding, place } = match taken {
                     Taken::Passing(passing) if passing.binding.home == cluster => passing,
                     Taken::Passing(passing) => return Rest::Elsewhere(passing),
-                    Taken::Queued => continue,
+                    Taken::Kept => continue,
                     Taken::Foreign(frame) => {
                         row.commands().outbound.spent.push(frame);
                         continue;
@@ -212,8 +212,8 @@ enum Taken {
     /// There is none.
     Nothing,
     Passing(Passing),
-    /// One that is queued with its message.
-    Queued,
+    /// One that is queued with its message, or put aside since it is another context's.
+    Kept,
     /// One that is queued behind another: if that had its task now, the message's next packets need not wait.
     Behind,
     /// Nobody's.
@@ -248,7 +248,7 @@ impl Inlet<'_> {
         if slot != Some(admission.slot) {
             if slot.is_some() {
                 self.inbound.put_aside(frame);
-                return Taken::Queued;
+                return Taken::Kept;
             }
             self.counts.add(Counter::DropUnmatched, 1);
             return Taken::Foreign(frame);
@@ -283,7 +283,7 @@ impl Inlet<'_> {
         self.mpqs.put(mpq, Her { latch: latch(), end_of_message, packet });
         *self.admitted = message;
         self.queued += 1;
-        if first { Taken::Queued } else { Taken::Behind }
+        if first { Taken::Kept } else { Taken::Behind }
     }
 
     /// The task of the packet that was taken last, and that passed, is not over yet.
