@@ -25,6 +25,6 @@ unit_tests() { # CRATE [SKIP...]
 }
 
 extra=("$@")
-unit_tests spin-abi
+unit_tests spin-abi the_longest_ends_with_its_last_byte
 unit_tests spin-matcher the_hash_is_stable_and_spreads too_many_tests_are_refused
 unit_tests hpu-vm every_half_word files_and_names_are_bounded memory:: trap:: jit::

@@ -102,6 +102,10 @@ mod tests {
             let longest = put.split().map(|(header, bytes)| header.len() + bytes.len()).max();
             assert!(longest.is_none_or(|longest| longest == put.longest() as usize));
         }
+    }
+
+    #[test]
+    fn the_longest_ends_with_its_last_byte() {
         let longest = Put { destination: 0, queue_pair: 1, handle: 1, length: u32::MAX };
         assert_eq!(longest.split().last().map(|(_, bytes)| bytes.end), Some(u32::MAX));
     }
