@@ -157,6 +157,8 @@ pub struct Engine {
     pub(crate) overran: bool,
     /// Of several contexts that had tasks one had few.
     lean: bool,
+    /// Turns for which others are [expected](crate::sharing) to have packets behind those of the only one that has some.
+    pub(crate) company: u32,
     /// Applications are to be woken.
     pub(crate) news: News,
     first_arrival: Option<Duration>,
@@ -215,6 +217,7 @@ impl Engine {
             released: Stamp::at(Duration::ZERO),
             overran: false,
             lean: false,
+            company: 0,
             news: News::default(),
             first_arrival: None,
             last_feedback: Duration::ZERO,

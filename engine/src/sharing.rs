@@ -14,6 +14,12 @@ pub(crate) const SHARED_TURN: u32 = 32;
 /// Time of such a turn after which no more of them are begun.
 const SHARED_TIME: Duration = Duration::from_micros(100);
 
+/// Turns for which a context that others shared the time with just before runs [few](ALONE) tasks: packets come in bursts, and theirs
+/// may be behind its own.
+const COMPANY: u32 = 8;
+/// How many those are.
+const ALONE: u32 = 16;
+
 /// The time that tasks of a turn take.
 struct Shift<C> {
     /// `None`: nobody asks.
@@ -43,7 +49,7 @@ impl<C: Fn() -> Duration> Shift<C> {
 impl Engine {
     /// Runs contexts that have packets in the batch, as long as it is not the turn of one that has not.
     pub(crate) fn run_ahead(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> Ahead {
-        let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.inbound.len() };
+        let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.inbound.len(), expects: false };
         if self.inbound.is_empty() {
             return all;
         }
@@ -54,7 +60,9 @@ impl Engine {
                 break;
             }
             let before = all.tasks;
-            while self.is_next(slot, rival) && all.tasks < BATCH as u32 && !shift.is_over() {
+            all.expects = self.expects_others(slot, rival);
+            let most = if all.expects { ALONE } else { BATCH as u32 };
+            while self.is_next(slot, rival) && all.tasks < most && !shift.is_over() {
                 let done = self.run_next(slot, now, clock, &mut sampled);
                 self.scheduler.charge(slot.0, done.tasks, shift.lap());
                 all.released += done.released;
@@ -71,6 +79,13 @@ impl Engine {
             }
         }
         all
+    }
+
+    /// Whether others shared the time with a context that now is the only one in sight.
+    fn expects_others(&mut self, slot: Slot, rival: Option<Slot>) -> bool {
+        let alone = rival.is_none() && self.mpqs.backlogged().iter().all(|&owner| owner == slot.0);
+        self.company = if alone { self.company.saturating_sub(1) } else { COMPANY };
+        alone && self.company > 0
     }
 
     /// Runs some tasks of a context: of those that it has queued, or else on its packets of the batch, straight.
@@ -134,7 +149,7 @@ impl Engine {
     /// Whether it still is the turn of the context that was run ahead, and there may be so many more packets of it that the NIC is to be
     /// asked before others' tasks are run.
     pub(crate) fn has_more(&self, ahead: &Ahead) -> bool {
-        ahead.were_many() && ahead.slot.is_some_and(|slot| self.is_next(slot, None))
+        ahead.were_many() && (ahead.expects || ahead.slot.is_some_and(|slot| self.is_next(slot, None)))
     }
 
     /// Runs some tasks of contexts that share the time, and charges them for theirs. Returns how many packet buffers were given
@@ -168,6 +183,8 @@ pub(crate) struct Ahead {
     pub(crate) released: u64,
     /// Packets of the batch.
     of: usize,
+    /// See [`Engine::expects_others`].
+    expects: bool,
 }
 
 impl Ahead {

@@ -151,6 +151,23 @@ fn tasks_are_shared_by_weight() {
     }
 }
 
+/// A batch that has none of a context's packets does not mean that it has none.
+#[test]
+fn shares_are_kept_when_packets_come_in_bursts() {
+    let sizes = Sizes { hers: 1024, queues: 1 << 14 };
+    let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 8192, sizes, Schedule::Weighted);
+    let first = lab.install("udp_pingpong", "udp dport 1");
+    let (second, _) = lab.install_with("udp_pingpong", Install { weight: Some(4), ..rule("udp dport 2") });
+    // As many of both, 250 at a time.
+    lab.arrive(&(0..6000).map(|at| udp_from(1000 + at % 500, 1 + at / 250 % 2, &[7; 30])).collect::<Vec<_>>());
+    while lab.total(Counter::RxPackets) < 5500 {
+        lab.turn();
+    }
+    let runs = [first, second].map(|id| lab.count(id, Counter::PayloadRuns));
+    assert!(runs[1] * 2 >= runs[0] * 3, "the heavier one's packets are looked for: {runs:?}");
+    assert!(lab.count(first, Counter::DropShare) > 0 && lab.count(second, Counter::DropShare) == 0);
+}
+
 /// A context whose packets come last in a batch does not wait for all of another's.
 #[test]
 fn few_packets_behind_many_have_their_turn() {
