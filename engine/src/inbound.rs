@@ -232,11 +232,16 @@ mod tests {
     use crate::context::Slot;
     use crate::counts::Counts;
 
-    #[test]
-    fn frames_go_to_the_slot_at_their_rule_s_place() {
+    /// To slots 7 and 3: frames whose byte 14 is 1 and 2.
+    fn routes() -> Routes {
         let entry = |rule: &str| TableEntry { rules: rule.parse().expect("a rule"), ..TableEntry::default() };
         let table = Table::new(&[entry("frame[14:1] = 1"), entry("frame[14:1] = 2")]).expect("few tests");
-        let routes = Routes { table, slots: vec![Slot(7), Slot(3)] };
+        Routes { table, slots: vec![Slot(7), Slot(3)] }
+    }
+
+    #[test]
+    fn frames_go_to_the_slot_at_their_rule_s_place() {
+        let routes = routes();
         let frames: Vec<_> = (1..4).map(|number| [vec![0; 14], vec![number; 46]].concat()).collect();
         let mut received = Vec::new();
         Rotation::new(&frames, 60, 0).expect("short frames").receive(&mut received, 3);
@@ -247,9 +252,7 @@ mod tests {
 
     #[test]
     fn those_put_aside_come_back_in_order_before_the_rest_as_what_they_were() {
-        let entry = |rule: &str| TableEntry { rules: rule.parse().expect("a rule"), ..TableEntry::default() };
-        let table = Table::new(&[entry("frame[14:1] = 1"), entry("frame[14:1] = 2")]).expect("few tests");
-        let routes = Routes { table, slots: vec![Slot(7), Slot(3)] };
+        let routes = routes();
         let numbers = [2, 1, 2, 9, 1, 1, 2, 2, 1, 2];
         let frames: Vec<_> = numbers
             .iter()
@@ -284,9 +287,7 @@ mod tests {
 
     #[test]
     fn those_that_are_left_stay_in_order_and_are_what_they_were() {
-        let entry = |rule: &str| TableEntry { rules: rule.parse().expect("a rule"), ..TableEntry::default() };
-        let table = Table::new(&[entry("frame[14:1] = 1"), entry("frame[14:1] = 2")]).expect("few tests");
-        let routes = Routes { table, slots: vec![Slot(7), Slot(3)] };
+        let routes = routes();
         let frames = |numbers: &[u8]| -> Vec<Vec<u8>> {
             numbers.iter().map(|&number| [vec![0; 14], vec![number; 46]].concat()).collect()
         };

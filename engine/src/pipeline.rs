@@ -29,7 +29,6 @@ use crate::loader::Loader;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Task};
 use crate::schedule::Scheduler;
-use crate::sharing::SHARED_TURN;
 use crate::stamp::Stamp;
 use crate::statistics::Statistics;
 use crate::straight::Admission;
@@ -37,9 +36,7 @@ use crate::tasks::{Parked, SAMPLE_OF};
 use crate::translator::Translator;
 
 /// Frames taken at least, while there is room: some may be for contexts that have nothing to do.
-pub(crate) const FEW: usize = 8;
-/// Tasks of a context that will do for this turn and the next.
-const ENOUGH: u32 = 2 * SHARED_TURN;
+const FEW: usize = 8;
 /// Queues looked at in a turn for messages that wait too long.
 const QUEUES_MONITORED: u32 = 16;
 /// Frames staged for sending above which nothing more is received: the NIC has to catch up first.
@@ -155,8 +152,8 @@ pub struct Engine {
     pub(crate) released: Stamp,
     /// A task took all the time that it may.
     pub(crate) overran: bool,
-    /// Of several contexts that had tasks one had few.
-    lean: bool,
+    /// A context that shares the time may run out of tasks, and have more packets in the NIC.
+    pub(crate) lean: bool,
     /// Turns for which others are [expected](crate::sharing) to have packets behind those of the only one that has some.
     pub(crate) company: u32,
     /// Applications are to be woken.
@@ -245,15 +242,9 @@ impl Engine {
             self.first_arrival.get_or_insert(arrival);
             let before = self.kept_back();
             let now = Moment { time: arrival, stamp: Stamp::at(arrival) };
-            let released = if self.is_shared() {
-                let resumed = self.resume_parked();
-                let ahead = self.run_ahead(now, &clock);
-                self.admit_batch(now);
-                self.lean |= ahead.were_many();
-                resumed + ahead.released + if self.has_more(&ahead) { 0 } else { self.run_shared(&clock) }
-            } else {
-                self.resume_parked() + self.run_alone(now, &clock)
-            };
+            let resumed = self.resume_parked();
+            let run = if self.is_shared() { self.run_together(now, &clock) } else { self.run_alone(now, &clock) };
+            let released = resumed + run;
             taken = before - self.kept_back();
             self.unsampled += released;
             self.last_feedback = clock();
@@ -305,7 +296,7 @@ impl Engine {
     }
 
     /// How many frames are worth taking: few more than there is work for, since what contexts could not hold would be lost, where
-    /// the NIC can keep it. But as many as possible while one of several that have tasks may run out of them.
+    /// the NIC can keep it. But as many as possible while one of several contexts may run out of it.
     fn wanted(&self) -> usize {
         if self.lean {
             return BATCH;
@@ -319,10 +310,8 @@ impl Engine {
     }
 
     /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
-    fn admit_batch(&mut self, now: Moment) {
+    pub(crate) fn admit_batch(&mut self, now: Moment) {
         while self.mpqs.room() > 0 && self.admit_next(now) {}
-        let backlogged = self.mpqs.backlogged();
-        self.lean = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.mpqs.held(owner) < ENOUGH);
     }
 
     /// Takes a frame, if there is one and there is room for it.

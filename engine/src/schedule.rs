@@ -115,8 +115,9 @@ impl Scheduler {
             Schedule::RoundRobin | Schedule::Weighted => tasks.into(),
             Schedule::Wlbvt => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
         };
+        let timed = self.wants_time();
         let account = &mut self.accounts[owner as usize];
-        if self.policy == Schedule::Wlbvt && tasks > 0 {
+        if timed && tasks > 0 {
             account.each = cost / u64::from(tasks);
         }
         let share = cost.saturating_mul(MOST_WEIGHT.into()) / u64::from(account.weight);

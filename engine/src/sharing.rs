@@ -4,20 +4,26 @@ use std::time::Duration;
 
 use crate::context::Slot;
 use crate::inbound::{BATCH, Found};
-use crate::pipeline::{Engine, FEW, Moment};
+use crate::pipeline::{Engine, Moment};
 use crate::schedule::Scheduler;
 use crate::tasks::{Done, SAMPLE_OF};
 
 /// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
 /// their share of the time, however many packets of others arrive in between.
-pub(crate) const SHARED_TURN: u32 = 32;
+const SHARED_TURN: u32 = 32;
 /// Time of such a turn after which no more of them are begun.
 const SHARED_TIME: Duration = Duration::from_micros(100);
 
-/// Turns for which a context that others shared the time with just before runs [few](ALONE) tasks: packets come in bursts, and theirs
-/// may be behind its own.
-const COMPANY: u32 = 8;
-/// How many those are.
+/// Tasks of a context that will do for this turn and the next.
+const ENOUGH: u32 = 2 * SHARED_TURN;
+/// Of packets of a batch, one in so many is a good part.
+const GOOD_PART: usize = 8;
+/// Tasks below which it costs more than it saves to put others' packets aside.
+const FEW_TASKS: u32 = 8;
+/// Turns from which on a context that others shared the time with before has it to itself: packets come in bursts, and theirs may be
+/// behind its own.
+const COMPANY: u32 = 4;
+/// Tasks that it runs in a turn until then.
 const ALONE: u32 = 16;
 
 /// The time that tasks of a turn take.
@@ -47,8 +53,19 @@ impl<C: Fn() -> Duration> Shift<C> {
 }
 
 impl Engine {
+    /// Runs tasks of contexts that share the time, and queues what is left of the batch. Returns how many packet buffers were given
+    /// back.
+    pub(crate) fn run_together(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
+        let ahead = self.run_ahead(now, clock);
+        self.admit_batch(now);
+        let backlogged = self.mpqs.backlogged();
+        let runs_low = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.mpqs.held(owner) < ENOUGH);
+        self.lean = runs_low || ahead.were_many();
+        ahead.released + if self.has_more(&ahead) { 0 } else { self.run_shared(clock) }
+    }
+
     /// Runs contexts that have packets in the batch, as long as it is not the turn of one that has not.
-    pub(crate) fn run_ahead(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> Ahead {
+    fn run_ahead(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> Ahead {
         let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.inbound.len(), expects: false };
         if self.inbound.is_empty() {
             return all;
@@ -73,8 +90,7 @@ impl Engine {
             }
             self.inbound.put_back();
             all.slot = Some(slot);
-            // To set aside the packets of many for a few of one costs more than it saves.
-            if all.tasks - before < FEW as u32 || self.overran {
+            if all.expects || self.overran || all.tasks - before < FEW_TASKS {
                 break;
             }
         }
@@ -95,7 +111,7 @@ impl Engine {
         if queued || !*sampled && self.queue_next(slot, now) {
             self.run_some(slot.0, pick.tasks, clock, sampled)
         } else {
-            self.run_straight_of(slot, pick.tasks, now)
+            self.run_straight(slot, pick.tasks, now)
         }
     }
 
@@ -134,10 +150,9 @@ impl Engine {
     fn queue_next(&mut self, slot: Slot, now: Moment) -> bool {
         while self.mpqs.room() > 0
             && self.waiting.is_none()
-            && let Some((frame, found)) = self.inbound.take()
+            && let Some((frame, &Found { slot: of, end_of_message, key })) = self.inbound.take()
         {
-            if found.slot == Some(slot) {
-                let Found { end_of_message, key, .. } = found.clone();
+            if of == Some(slot) {
                 self.admit(frame, slot, &key, end_of_message, now);
                 return self.mpqs.held(slot.0) > 0;
             }
@@ -148,13 +163,13 @@ impl Engine {
 
     /// Whether it still is the turn of the context that was run ahead, and there may be so many more packets of it that the NIC is to be
     /// asked before others' tasks are run.
-    pub(crate) fn has_more(&self, ahead: &Ahead) -> bool {
+    fn has_more(&self, ahead: &Ahead) -> bool {
         ahead.were_many() && (ahead.expects || ahead.slot.is_some_and(|slot| self.is_next(slot, None)))
     }
 
-    /// Runs some tasks of contexts that share the time, and charges them for theirs. Returns how many packet buffers were given
+    /// Runs some tasks that contexts have queued, and charges them for theirs. Returns how many packet buffers were given
     /// back.
-    pub(crate) fn run_shared(&mut self, clock: &impl Fn() -> Duration) -> u64 {
+    fn run_shared(&mut self, clock: &impl Fn() -> Duration) -> u64 {
         let (mut sampled, mut shift) = (self.unsampled < SAMPLE_OF, Shift::new(&self.scheduler, clock));
         let mut all = Done::default();
         loop {
@@ -175,12 +190,12 @@ impl Engine {
 }
 
 /// What [`Engine::run_ahead`] did.
-pub(crate) struct Ahead {
+struct Ahead {
     /// The context that was run last.
     slot: Option<Slot>,
     tasks: u32,
     /// Packet buffers given back.
-    pub(crate) released: u64,
+    released: u64,
     /// Packets of the batch.
     of: usize,
     /// See [`Engine::expects_others`].
@@ -189,7 +204,7 @@ pub(crate) struct Ahead {
 
 impl Ahead {
     /// Whether a good part of the packets were of contexts whose turn it was.
-    pub(crate) const fn were_many(&self) -> bool {
-        self.tasks > 0 && self.tasks as usize * FEW >= self.of
+    const fn were_many(&self) -> bool {
+        self.tasks > 0 && self.tasks as usize * GOOD_PART >= self.of
     }
 }

@@ -52,23 +52,12 @@ impl Admission {
 }
 
 impl Engine {
-    /// Runs the payload handler of the only context on the batch's packets, and queues those with their messages that have to wait
-    /// for another task; up to one that waits behind another. None is taken when tasks of this context run one at a time only.
-    /// Returns how many packet buffers were given back.
-    pub(crate) fn run_straight(&mut self, now: Moment) -> u64 {
-        let only = self.routes.slots.first().copied();
-        let handler = only.and_then(|slot| self.straight(slot));
-        handler.map_or(0, |handler| self.run_straight_row(handler, u32::MAX, now).released)
-    }
-
-    /// Runs the payload handler of one of several contexts on its packets of the batch, as [`Self::run_straight`] does, on so many
-    /// at the most. Those of others are put aside until they are put back.
-    pub(crate) fn run_straight_of(&mut self, slot: Slot, most: u32, now: Moment) -> Done {
-        self.straight(slot).map_or_else(Done::default, |handler| self.run_straight_row(handler, most, now))
-    }
-
-    fn run_straight_row(&mut self, (slot, handler): (Slot, Handler), most: u32, now: Moment) -> Done {
+    /// Runs the payload handler of a context on its packets of the batch, on so many at the most, and queues those with their messages
+    /// that have to wait for another task; up to one that waits behind another. None is taken when tasks of this context run one at a
+    /// time only. Those of other contexts are put aside until they are [put back](Inbound::put_back).
+    pub(crate) fn run_straight(&mut self, slot: Slot, most: u32, now: Moment) -> Done {
         let (mut done, mut next) = (Done::default(), None);
+        let Some(handler) = self.straight(slot) else { return done };
         loop {
             next = self.run_straight_on(slot, handler, next, most, now, &mut done);
             if next.is_none() {
@@ -78,7 +67,7 @@ impl Engine {
     }
 
     /// A context's payload handler, if that runs in a row and nothing is in its way.
-    fn straight(&mut self, slot: Slot) -> Option<(Slot, Handler)> {
+    fn straight(&mut self, slot: Slot) -> Option<Handler> {
         let hpu = HpuId { cluster: self.clusters.start, hpu: 0 };
         let is_free = self.parked.is_empty() && self.waiting.is_none();
         if !is_free || self.inbound.is_empty() || self.inbound.len() > self.mpqs.room() {
@@ -86,7 +75,7 @@ impl Engine {
         }
         let context = context(&mut self.contexts, slot);
         let in_a_row = context.runs_in_a_row(hpu) && context.predecessor.is_none();
-        context.handler(Stage::Payload).filter(|_| in_a_row).map(|handler| (slot, handler))
+        context.handler(Stage::Payload).filter(|_| in_a_row)
     }
 
     /// Runs it on the home cluster of the `first` packet, or of this thread's first cluster, up to a packet of another cluster, which

@@ -47,8 +47,8 @@ impl Engine {
                 released += self.run_some(only, u32::MAX, clock, &mut sampled).released;
             }
             let before = self.kept_back();
-            if sampled {
-                released += self.run_straight(now);
+            if sampled && let Some(&only) = self.routes.slots.first() {
+                released += self.run_straight(only, u32::MAX, now).released;
             }
             let room = self.mpqs.room() > 0 && self.waiting.is_none();
             if before == self.kept_back() && (!room || !self.admit_next(now)) {

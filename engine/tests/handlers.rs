@@ -344,8 +344,10 @@ fn open_messages_of_one_context_do_not_keep_out_another(kind: Kind) {
     assert_eq!(lab.exchange(&requests).len(), 60, "a burst of new messages finds queues");
     assert_eq!(lab.total(Counter::DropNoMpq), 0);
     let evicted = lab.info(greedy).counters.into_iter().find(|(name, _)| name == "messages_evicted");
-    // As many as the burst has messages that are open at a time.
-    assert!(evicted.as_ref().is_some_and(|(_, count)| (1..=60).contains(count)), "{evicted:?}");
+    // As many as the burst has messages that are open at a time: those that run straight end one by one, those that are queued are
+    // open together, but for one that is taken the time of.
+    let open = if kind == Kind::Check { 59 } else { 1 };
+    assert_eq!(evicted, Some(("messages_evicted".into(), open)));
     // The longest unused ones gave way: the latest still goes on as the message it was, without a new header.
     let headers = lab.total(Counter::HeaderRuns);
     lab.exchange(&[udp_from(1255, 1, b"123456")]);

@@ -135,7 +135,8 @@ fn a_message_beyond_the_share_is_given_up_and_the_next_one_is_not() {
 
 #[test]
 fn tasks_are_shared_by_weight() {
-    let cases = [(Schedule::RoundRobin, 3, 32), (Schedule::Weighted, 3, 48), (Schedule::Weighted, 1, 32)];
+    // The first of all tasks is run on its own, to take its time: one of three quarters is still to come when 64 are through.
+    let cases = [(Schedule::RoundRobin, 3, 32), (Schedule::Weighted, 3, 47), (Schedule::Weighted, 1, 32)];
     // Straight, and by the queues.
     for ((schedule, weight, share), kind) in cases.into_iter().flat_map(|case| [(case, Kind::Jit), (case, Kind::Check)])
     {
@@ -145,9 +146,7 @@ fn tasks_are_shared_by_weight() {
         let both = (0..240).map(|flow| udp_from(1000 + flow, 1 + flow % 2, &[7; 30])).collect::<Vec<_>>();
         let sent = lab.exchange(&both);
         assert_eq!(sent.len(), 240);
-        // One task is taken the time of, on its own.
-        let of_first = from(1, &sent[..64]);
-        assert!(of_first.abs_diff(share) <= 1, "{kind}, {schedule}, {weight}: {of_first}");
+        assert_eq!(from(1, &sent[..64]), share, "{kind}, {schedule}, {weight}");
     }
 }
 
@@ -189,7 +188,7 @@ fn one_that_takes_all_its_time_ends_its_contexts_turn() {
     lab.arrive(&both);
     lab.turn();
     let runs = [endless, quick].map(|id| lab.count(id, Counter::PayloadRuns));
-    assert!(runs[0] <= 2 && runs[1] >= 14, "the contexts took turns, and one task is a turn: {runs:?}");
+    assert!((1..=2).contains(&runs[0]) && runs[1] >= 14, "the contexts took turns, and one task is a turn: {runs:?}");
     assert_eq!(lab.count(endless, Counter::Faults), runs[0]);
 }
 
