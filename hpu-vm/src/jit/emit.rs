@@ -90,8 +90,7 @@ pub(crate) fn function(
     context: &mut FunctionBuilderContext,
 ) -> (ir::Function, Begins) {
     let mut signature = ir::Signature::new(isa.default_call_conv());
-    signature.params.push(AbiParam::new(I64));
-    signature.params.extend([AbiParam::new(I32); 3]);
+    signature.params.extend([AbiParam::new(I64); 4]);
     signature.returns.push(AbiParam::new(I64));
     let mut function = ir::Function::with_name_signature(ir::UserFuncName::default(), signature);
     let builder = FunctionBuilder::new(&mut function, context);
@@ -132,7 +131,7 @@ struct Emitter<'a> {
     stores_in_order: bool,
     state: Value,
     base: Value,
-    /// What these registers hold at first.
+    /// What these registers hold at first, extended with zeroes.
     given: [(Reg, Value); 3],
     begins: Begins,
     registers: Registers,
@@ -399,6 +398,16 @@ impl<'a> Emitter<'a> {
 
     fn set(&mut self, reg: Reg, value: Value) {
         self.registers.set(&mut self.builder, self.state, reg, value);
+    }
+
+    /// Sets a register to a value extended with zeroes.
+    fn set_wide(&mut self, reg: Reg, value: Value) {
+        self.registers.set_wide(&mut self.builder, self.state, reg, value);
+    }
+
+    /// Lets the blocks that follow have what registers hold.
+    fn publish(&mut self, live: Regs) {
+        self.registers.publish(&mut self.builder, self.state, live);
     }
 
     /// Goes to a new cold block when `condition` holds, and emits there what `cold` does, which ends that block.

@@ -9,7 +9,8 @@ use crate::device::CommandRegisters;
 use crate::hart::Hart;
 use crate::vector::vtype::VILL;
 
-type Code = unsafe extern "C" fn(*mut State, u32, u32, u32) -> i64;
+/// Takes registers extended with zeroes.
+type Code = unsafe extern "C" fn(*mut State, u64, u64, u64) -> i64;
 
 /// What the code returns when the handler did, and never in all other cases: see [`State::exit`].
 pub(crate) const RETURNED: i64 = 0;
@@ -49,7 +50,7 @@ impl Entry {
     #[inline]
     pub(crate) unsafe fn returns(&self, state: *mut State, sp: u32, argument: u32, tp: u32) -> bool {
         // SAFETY: as the caller says.
-        unsafe { (self.code)(state, sp, argument, tp) == RETURNED }
+        unsafe { (self.code)(state, sp.into(), argument.into(), tp.into()) == RETURNED }
     }
 
     /// Makes the hart that the code has left be as if it had begun the task.

@@ -6,7 +6,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I32, I64};
 use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, Value};
 use spin_abi::fault::Cause;
-use spin_abi::map::{DRIVER_BASE, L1_ALIAS, L2_BASE};
+use spin_abi::map::{DRIVER_BASE, L1_ALIAS, L1_BASE, L1_STRIDE, L2_BASE};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
 use super::Emitter;
@@ -19,11 +19,15 @@ use crate::jit::state::State;
 /// Atomics are aligned.
 const ATOMIC: cranelift_codegen::ir::MemFlagsData = cranelift_codegen::ir::MemFlagsData::new().with_aligned();
 
+/// Every address from L2 on has one of these bits; those of the L1 of the first 16 clusters and of its alias have none.
+const BEYOND_L1: u32 = 0xe400_0000;
+const _: () = assert!(!BEYOND_L1 < L2_BASE && (L1_BASE | (16 * L1_STRIDE - 1) | L1_ALIAS) & BEYOND_L1 == 0);
+
 impl Emitter<'_> {
     pub(super) fn amo(&mut self, inst: &Inst) {
         let in_l1 = self.in_l1.contains(&self.index);
-        // One comparison tells both, as long as no check has to come between.
-        let with_place = self.home() && !in_l1 && !self.exact() && !self.known.is_aligned(inst.rs1);
+        // One test tells both. What an exact check refuses before it the interpreter looks at in order.
+        let with_place = self.home() && !in_l1 && !self.known.is_aligned(inst.rs1);
         if !with_place {
             self.check_aligned(inst, Cause::StoreMisaligned);
         }
@@ -38,10 +42,9 @@ impl Emitter<'_> {
             return self.set(inst.rd, old);
         }
         let l1 = if with_place {
-            // Rotated, an address that is not aligned is above them all.
-            let by = self.constant(2);
-            let rotated = self.builder.ins().rotr(guest, by);
-            self.compare(IntCC::UnsignedLessThan, rotated, L2_BASE >> 2)
+            let not_aligned_l1 = self.constant(BEYOND_L1 | 3);
+            let beyond = self.builder.ins().band(guest, not_aligned_l1);
+            self.compare(IntCC::Equal, beyond, 0)
         } else {
             self.compare(IntCC::UnsignedLessThan, guest, L2_BASE)
         };

@@ -72,6 +72,7 @@ impl Emitter<'_> {
 
     /// Blocks for an access to `address`: a device's, memory's, and where both go on.
     pub(super) fn either(&mut self, address: Value) -> (ir::Block, ir::Block, ir::Block) {
+        self.publish(Regs::ALL);
         let blocks = [(); 3].map(|()| self.builder.create_block());
         let driver = self.lies_in(address, PERIPHERALS, PERIPHERALS_SIZE);
         let stdout = self.lies_in(address, STDOUT_BASE, STDOUT_SIZE);
@@ -139,6 +140,7 @@ impl Emitter<'_> {
     }
 
     fn go_on_at(&mut self, here: ir::Block) {
+        self.publish(Regs::ALL);
         self.builder.ins().jump(here, &[]);
         self.builder.switch_to_block(here);
         self.registers.begin_block();
@@ -197,9 +199,11 @@ impl Emitter<'_> {
             self.builder.switch_to_block(stub);
             let begun = self.constant(0);
             self.store_state(begun, offset_of!(State, resume));
+            self.registers.begin_block();
             for reg in resume.live.iter() {
                 self.registers.reload(&mut self.builder, self.state, reg);
             }
+            self.publish(resume.live);
             self.load_all_vectors();
             self.rewind_count(resume.index);
             self.builder.ins().jump(resume.here, &[]);
@@ -214,11 +218,12 @@ impl Emitter<'_> {
         for reg in Regs::ALL.iter() {
             let given = self.given.iter().find(|(given, _)| *given == reg).map(|(_, value)| *value);
             let value = given.unwrap_or_else(|| {
-                self.constant(match reg {
+                let value = match reg {
                     Reg::RA => RETURN_ADDRESS,
                     Reg::GP => self.code.global_pointer(),
                     _ => 0,
-                })
+                };
+                self.builder.ins().iconst(I64, i64::from(value))
             });
             self.registers.define(&mut self.builder, reg, value);
         }

@@ -8,7 +8,7 @@ use spin_abi::map::RETURN_ADDRESS;
 use super::Emitter;
 use crate::decode::Decoded;
 use crate::inst::{Op, Reg};
-use crate::jit::facts::{Known, Regs};
+use crate::jit::facts::{self, Known, Regs};
 use crate::jit::plan::{Block, End, TableId, Target};
 
 impl Emitter<'_> {
@@ -22,12 +22,14 @@ impl Emitter<'_> {
                     self.link(&decoded);
                     self.known.step(self.pc, &decoded.inst, decoded.size);
                 }
+                self.publish_results(block);
                 self.count_end();
                 self.goto(target);
             }
             End::Branch { taken, not } => {
                 let Some(decoded) = last else { unreachable!("a branch is an instruction") };
                 let condition = self.condition(&decoded);
+                self.publish_results(block);
                 self.count_end();
                 self.branch(condition, taken, not);
             }
@@ -36,6 +38,20 @@ impl Emitter<'_> {
                 self.computed_jump(&decoded, likely.as_ref(), *table);
             }
         }
+    }
+
+    /// Lets the blocks that follow have what this one leaves in registers.
+    fn publish_results(&mut self, block: &Block) {
+        let live = self.live[block.body.len()];
+        let mut rest = live;
+        for (_, decoded) in block.body.iter().rev() {
+            let rd = facts::writes(&decoded.inst);
+            if rest.has(rd) && is_cheap(decoded.inst.op) && self.known.constant(rd).is_none() {
+                self.registers.compute(&mut self.builder, self.state, rd);
+            }
+            rest = rest.without(rd);
+        }
+        self.publish(live);
     }
 
     /// Nothing can be executed at `pc`.
@@ -106,6 +122,11 @@ impl Emitter<'_> {
     /// Fills a cold block that nothing returns from.
     fn aside(&mut self, block: ir::Block, fill: impl FnOnce(&mut Self)) {
         self.builder.set_cold_block(block);
+        self.fill(block, fill);
+    }
+
+    /// Fills a block that nothing returns from.
+    fn fill(&mut self, block: ir::Block, fill: impl FnOnce(&mut Self)) {
         self.builder.switch_to_block(block);
         let cached = self.registers.clone();
         fill(self);
@@ -138,6 +159,7 @@ impl Emitter<'_> {
             self.link(decoded);
         }
         self.count_end();
+        self.publish(Regs::ALL);
         self.known.forget(inst.rd);
         if let Some(Target { pc, block: Some(id) }) = likely {
             let there = self.blocks[*id];
@@ -178,10 +200,14 @@ impl Emitter<'_> {
         let returns = self.compare(IntCC::Equal, address, RETURN_ADDRESS);
         let (done, search) = (self.builder.create_block(), self.builder.create_block());
         self.builder.ins().brif(returns, done, &[], search, &[]);
-        self.builder.switch_to_block(done);
-        self.fetch(RETURN_ADDRESS);
+        self.fill(done, |emitter| emitter.fetch(RETURN_ADDRESS));
         self.builder.switch_to_block(search);
         switch.emit(&mut self.builder, address, nowhere);
         self.aside(nowhere, |emitter| emitter.interpret(address, Regs::ALL));
     }
+}
+
+/// Whether Cranelift would rather compute it again than keep it.
+const fn is_cheap(op: Op) -> bool {
+    matches!(op, Op::Addi | Op::Andi | Op::Ori | Op::Xori | Op::Add | Op::Sub | Op::And | Op::Or | Op::Xor)
 }

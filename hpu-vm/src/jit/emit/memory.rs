@@ -40,7 +40,7 @@ impl Emitter<'_> {
         match self.access(inst) {
             Access::Memory(host) => {
                 let value = self.load_guest(inst.op, host);
-                self.set(inst.rd, value);
+                self.set_wide(inst.rd, value);
             }
             Access::Device => {
                 let again = self.resume_point();
@@ -129,8 +129,7 @@ impl Emitter<'_> {
         if let Some(host) = place.and_then(|place| self.near(place, inst.imm)) {
             return host;
         }
-        let address = self.get(inst.rs1);
-        let address = self.builder.ins().uextend(I64, address);
+        let address = self.registers.get_wide(&mut self.builder, self.state, inst.rs1);
         let host = self.builder.ins().iadd(self.base, address);
         if let Some(place) = place {
             self.registers.add_host(place, host);
@@ -182,20 +181,19 @@ impl Emitter<'_> {
         self.builder.ins().icmp(IntCC::UnsignedGreaterThan, end, bound)
     }
 
+    /// What an instruction loads from memory, extended with zeroes to 64 bits.
     fn load_guest(&mut self, op: Op, Host(base, at): Host) -> Value {
         let ins = self.builder.ins();
-        match op {
+        let signed = match op {
             Op::Lb => ins.sload8(I32, GUEST, base, at),
-            Op::Lbu => ins.uload8(I32, GUEST, base, at),
             Op::Lh => ins.sload16(I32, GUEST, base, at),
-            Op::Lhu => ins.uload16(I32, GUEST, base, at),
+            Op::Lbu => return ins.uload8(I64, GUEST, base, at),
+            Op::Lhu => return ins.uload16(I64, GUEST, base, at),
             // Not `load`: that may become an operand of another instruction, where a fault would be taken for that one's,
             // or for nobody's.
-            _ => {
-                let word = ins.uload32(GUEST, base, at);
-                self.builder.ins().ireduce(I32, word)
-            }
-        }
+            _ => return ins.uload32(GUEST, base, at),
+        };
+        self.builder.ins().uextend(I64, signed)
     }
 
     fn store_guest(&mut self, op: Op, value: Value, Host(base, at): Host) {
@@ -217,9 +215,10 @@ impl Emitter<'_> {
         let again = self.resume_point();
         let address = self.guest_address(inst);
         let (device, memory, joined) = self.either(address);
-        self.builder.append_block_param(joined, I32);
+        self.builder.append_block_param(joined, I64);
         self.builder.switch_to_block(device);
         let value = self.device_load(inst, address, again);
+        let value = self.builder.ins().uextend(I64, value);
         self.builder.ins().jump(joined, &[value.into()]);
         self.enter_way(memory);
         let host = self.memory(inst);
@@ -227,7 +226,7 @@ impl Emitter<'_> {
         self.builder.ins().jump(joined, &[value.into()]);
         self.enter_way(joined);
         let value = self.builder.block_params(joined)[0];
-        self.set(inst.rd, value);
+        self.set_wide(inst.rd, value);
         self.recheck_limit();
     }
 

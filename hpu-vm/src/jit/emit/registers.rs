@@ -2,13 +2,14 @@
 
 use std::mem::offset_of;
 
-use cranelift_codegen::ir::types::I32;
+use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use cranelift_frontend::{FunctionBuilder, Variable};
 
 use super::{TRUSTED, offset};
 use crate::inst::Reg;
 use crate::jit::accesses::Place;
+use crate::jit::facts::Regs;
 use crate::jit::state::State;
 
 /// Offset of a register in the state.
@@ -16,13 +17,23 @@ pub(super) const fn place(reg: Reg) -> usize {
     offset_of!(State, hart.x) + 4 * reg.index()
 }
 
+/// A register's value within a block, as 32 bits, extended with zeroes to 64, or both.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cached {
+    narrow: Option<Value>,
+    wide: Option<Value>,
+    /// The variable has another.
+    dirty: bool,
+}
+
 /// The registers.
 #[derive(Clone, Debug)]
 pub(super) struct Registers {
-    /// `None`: they live in the state.
+    /// What they hold between blocks, extended with zeroes: what the host computes of 32 bits is that already, and an address
+    /// must be. `None`: they live in the state.
     variables: Option<[Variable; 32]>,
-    /// Values known to be in the state too, within a block.
-    cached: [Option<Value>; 32],
+    /// Within a block.
+    cached: [Cached; 32],
     /// Host addresses of bytes at known distances from roots, within a block.
     hosts: Vec<(Place, Value)>,
     /// Writes go to the state too.
@@ -32,8 +43,8 @@ pub(super) struct Registers {
 impl Registers {
     /// Registers in variables or `in_memory`; with `observe` the state always has their values.
     pub(super) fn new(builder: &mut FunctionBuilder<'_>, in_memory: bool, observe: bool) -> Self {
-        let variables = (!in_memory).then(|| [(); 32].map(|()| builder.declare_var(I32)));
-        Self { variables, cached: [None; 32], hosts: Vec::new(), through: in_memory || observe }
+        let variables = (!in_memory).then(|| [(); 32].map(|()| builder.declare_var(I64)));
+        Self { variables, cached: [Cached::default(); 32], hosts: Vec::new(), through: in_memory || observe }
     }
 
     /// Whether the state has all values at all times.
@@ -42,7 +53,7 @@ impl Registers {
     }
 
     pub(super) fn begin_block(&mut self) {
-        self.cached = [None; 32];
+        self.cached = [Cached::default(); 32];
         self.hosts.clear();
     }
 
@@ -59,13 +70,26 @@ impl Registers {
         }
     }
 
+    /// The value of a register.
     pub(super) fn get(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) -> Value {
-        if let Some(variables) = &self.variables {
-            return builder.use_var(variables[reg.index()]);
+        if let Some(value) = self.cached[reg.index()].narrow {
+            return value;
         }
-        *self.cached[reg.index()].get_or_insert_with(|| builder.ins().load(I32, TRUSTED, state, offset(place(reg))))
+        let wide = self.get_wide(builder, state, reg);
+        *self.cached[reg.index()].narrow.insert(builder.ins().ireduce(I32, wide))
     }
 
+    /// The same, extended with zeroes.
+    pub(super) fn get_wide(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) -> Value {
+        let cached = &mut self.cached[reg.index()];
+        *cached.wide.get_or_insert_with(|| match (cached.narrow, &self.variables) {
+            (Some(value), _) => builder.ins().uextend(I64, value),
+            (None, Some(variables)) => builder.use_var(variables[reg.index()]),
+            (None, None) => builder.ins().uload32(TRUSTED, state, offset(place(reg))),
+        })
+    }
+
+    /// Sets a register.
     pub(super) fn set(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg, value: Value) {
         if reg == Reg::ZERO {
             return;
@@ -73,20 +97,58 @@ impl Registers {
         if self.through {
             builder.ins().store(TRUSTED, value, state, offset(place(reg)));
         }
-        self.define(builder, reg, value);
+        self.cached[reg.index()] = Cached { narrow: Some(value), wide: None, dirty: true };
+    }
+
+    /// Sets a register to a value extended with zeroes.
+    pub(super) fn set_wide(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg, value: Value) {
+        if reg == Reg::ZERO {
+            return;
+        }
+        if self.through {
+            builder.ins().istore32(TRUSTED, value, state, offset(place(reg)));
+        }
+        self.cached[reg.index()] = Cached { narrow: None, wide: Some(value), dirty: true };
     }
 
     /// Sets a register to what the state has.
     pub(super) fn reload(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) {
-        let value = builder.ins().load(I32, TRUSTED, state, offset(place(reg)));
-        self.define(builder, reg, value);
+        let value = builder.ins().uload32(TRUSTED, state, offset(place(reg)));
+        self.cached[reg.index()] = Cached { narrow: None, wide: Some(value), dirty: true };
     }
 
-    /// Sets a register where the state need not know.
-    pub(super) fn define(&mut self, builder: &mut FunctionBuilder<'_>, reg: Reg, value: Value) {
-        match &self.variables {
-            Some(variables) => builder.def_var(variables[reg.index()], value),
-            None => self.cached[reg.index()] = Some(value),
+    /// Has a register's value looked up anew.
+    pub(super) fn forget(&mut self, reg: Reg) {
+        self.cached[reg.index()] = Cached::default();
+    }
+
+    /// Gives those of `live` that were set since the block began to the blocks that follow.
+    pub(super) fn publish(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, live: Regs) {
+        for reg in live.iter() {
+            if self.variables.is_some() && std::mem::take(&mut self.cached[reg.index()].dirty) {
+                let value = self.get_wide(builder, state, reg);
+                self.define(builder, reg, value);
+            }
+        }
+    }
+
+    /// What a register holds in the blocks that follow, extended with zeroes, where the state need not know.
+    pub(super) fn define(&self, builder: &mut FunctionBuilder<'_>, reg: Reg, value: Value) {
+        if let Some(variables) = &self.variables {
+            builder.def_var(variables[reg.index()], value);
+        }
+    }
+
+    /// Has a register's value computed here and nowhere else, for the blocks that follow. Cranelift makes sums and the like of
+    /// constants anew in each block that uses them (`opts/remat.isle`), so what they are made of lives as long, and loops repeat
+    /// them; but it does not look through what has two results.
+    pub(super) fn compute(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) {
+        if self.variables.is_some() {
+            let value = self.get_wide(builder, state, reg);
+            let twice = builder.ins().iconcat(value, value);
+            let (same, _) = builder.ins().isplit(twice);
+            self.define(builder, reg, same);
+            self.cached[reg.index()].dirty = false;
         }
     }
 }

@@ -21,7 +21,7 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 
 use super::{Emitter, TRUSTED, offset};
 use crate::inst::{Inst, Reg};
-use crate::jit::facts::{Facts, reads};
+use crate::jit::facts::{Facts, Regs, reads};
 use crate::jit::plan::{BlockId, Plan};
 use crate::jit::state::{Calls, State};
 use crate::jit::vectors::{self, Setting, VRegs};
@@ -169,17 +169,24 @@ impl Emitter<'_> {
         let any = rest.iter().fold(first, |any, &condition| self.builder.ins().bor(any, condition));
         let [aside, straight, joined] = [(); 3].map(|()| self.builder.create_block());
         self.vectors.forget_firsts();
+        self.publish(Regs::ALL);
+        let mut before = self.registers.clone();
         self.builder.set_cold_block(aside);
         self.builder.ins().brif(any, aside, &[], straight, &[]);
         self.builder.switch_to_block(aside);
         self.call_interpreter_with(inst, touched);
+        self.publish(Regs::ALL);
         if let Some(block) = self.builder.current_block() {
             self.builder.set_cold_block(block);
         }
         self.builder.ins().jump(joined, &[]);
+        self.registers = before.clone();
         self.builder.switch_to_block(straight);
         fast(self);
+        self.publish(Regs::ALL);
         self.builder.ins().jump(joined, &[]);
+        before.forget(vectors::scalars(inst).1);
+        self.registers = before;
         self.builder.switch_to_block(joined);
         self.vectors.forget_firsts();
     }
