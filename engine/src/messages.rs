@@ -60,7 +60,12 @@ pub struct Messages {
     held: Vec<u32>,
     /// The queue that [`Messages::overdue`] looks at next.
     hand: u32,
+    /// The one that [`Messages::victim`] looks at next.
+    victims: usize,
 }
+
+/// Queues looked at for one that may be taken over: so a message that finds none costs no more where there are many.
+const LOOKED_AT: usize = 256;
 
 impl Messages {
     /// For `queues` queues, all of them free.
@@ -74,6 +79,7 @@ impl Messages {
             free: (0..queues).rev().map(MpqId).collect(),
             held: Vec::new(),
             hand: 0,
+            victims: 0,
         }
     }
 
@@ -170,18 +176,29 @@ impl Messages {
         hash & (self.chains.len() - 1)
     }
 
-    /// When every queue is taken: the one that a new message of `context` may take over, among the `quiescent` ones. It is
-    /// the longest unused of the context that holds most, of those that hold more than `context` will then; else one of
+    /// When every queue is taken: the one that a new message of `context` may take over, among the `quiescent` ones that are looked
+    /// at. It is the longest unused of the context that holds most, of those that hold more than `context` will then; else one of
     /// the context's own that was not used for a long time. So no context's open messages keep others from their share.
-    pub fn victim(&self, context: Slot, now: Duration, quiescent: impl Fn(MpqId) -> bool) -> Option<MpqId> {
-        let own = self.held[context.0 as usize];
+    pub fn victim(&mut self, context: Slot, now: Duration, quiescent: impl Fn(MpqId) -> bool) -> Option<MpqId> {
+        let own = self.held(context);
         let held = |holder: &Holder| self.held[holder.context.0 as usize];
         let idle = |holder: &Holder| holder.idle(now) >= OWN_IDLE;
-        self.taken()
+        let looked_at = LOOKED_AT.min(self.holders.len());
+        let from_here = self.taken().skip(self.victims).chain(self.taken().take(self.victims));
+        let victim = from_here
+            .take(looked_at)
             .filter(|(_, holder)| held(holder) > own + 1 || (holder.context == context && idle(holder)))
             .filter(|(mpq, _)| quiescent(*mpq))
             .min_by_key(|(_, holder)| (Reverse(held(holder)), holder.used))
-            .map(|(mpq, _)| mpq)
+            .map(|(mpq, _)| mpq);
+        self.victims = (self.victims + looked_at) % self.holders.len().max(1);
+        victim
+    }
+
+    /// The context that holds most queues, if those are more than `context` will hold with one more.
+    pub fn greediest(&self, context: Slot) -> Option<Slot> {
+        let (greediest, held) = (0..).map(Slot).zip(&self.held).max_by_key(|&(_, held)| held)?;
+        (*held > self.held(context) + 1).then_some(greediest)
     }
 
     /// Looks at the next queue, round and round (the paper's pseudo-LRU, §III-B1, as a clock hand): returns it if its message

@@ -450,6 +450,13 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         queue.latch.map(|latch| (latch.context, stage))
     }
 
+    /// The queue that an owner's next task is of, if no other task of that queue is in flight.
+    #[must_use]
+    pub fn next_to_begin(&self, owner: u32) -> Option<MpqId> {
+        let [first, _] = self.owners[owner as usize].ready;
+        self.queues.get(first as usize).filter(|queue| queue.in_flight == 0).map(|_| MpqId(first))
+    }
+
     /// Takes an owner's next task, round-robin among its ready queues.
     #[inline(always)]
     pub fn next_task(&mut self, owner: u32) -> Option<Task<C, P>> {
@@ -568,8 +575,15 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
 
     /// Takes a queue off its owner's list.
     fn unlist(&mut self, mpq: MpqId) {
-        let Mpq { listed: true, latch: Some(latch), .. } = self.queues[mpq.0 as usize] else { return };
+        let Mpq { listed: true, latch: Some(latch), next_ready, .. } = self.queues[mpq.0 as usize] else { return };
         let owner = latch.context.owner();
+        let first = &mut self.owners[owner as usize].ready[0];
+        if *first == mpq.0 {
+            *first = next_ready;
+            let queue = &mut self.queues[mpq.0 as usize];
+            (queue.next_ready, queue.listed) = (NONE, false);
+            return;
+        }
         // Round once: all others go to the end again, in order.
         let [mut at, _] = std::mem::replace(&mut self.owners[owner as usize].ready, [NONE; 2]);
         while let Some(queue) = self.queues.get_mut(at as usize) {

@@ -509,12 +509,28 @@ impl Engine {
 
     #[cold]
     fn take_over(&mut self, slot: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
-        let victim = self.messages.victim(slot, now, |mpq| self.mpqs.is_quiescent(mpq))?;
-        if let Some(binding) = self.mpqs.context(victim) {
-            self.tell(binding.slot, victim, Counter::MessagesEvicted, What::Evicted);
+        let idle = self.messages.victim(slot, now, |mpq| self.mpqs.is_quiescent(mpq));
+        let victim = idle.or_else(|| self.queued_victim(slot))?;
+        let dropped = &mut self.outbound.spent;
+        let before = dropped.len();
+        let owner = self.mpqs.context(victim).map(|binding| binding.slot);
+        self.mpqs.reset(victim, |packet| dropped.push(packet.frame));
+        let dropped = dropped.len() - before;
+        // One that was killed before it began is nobody's.
+        if let Some(owner) = owner {
+            context(&mut self.contexts, owner).counts.add(Counter::DropShare, dropped as u64);
+            self.tell(owner, victim, Counter::MessagesEvicted, What::Evicted);
         }
-        self.end(victim);
+        self.messages.release(victim);
         self.messages.queue(slot, key, now)
+    }
+
+    /// A message that has packets queued may give way too, or a context that is slow would keep all others out; unless its context
+    /// has chosen that all others wait for it.
+    fn queued_victim(&self, slot: Slot) -> Option<MpqId> {
+        let greediest = self.messages.greediest(slot)?;
+        let context = self.contexts[greediest.0 as usize].as_ref()?;
+        self.mpqs.next_to_begin(greediest.0).filter(|_| context.run.full != Full::Wait)
     }
 
     /// Monitoring: looks at some queues, and ends the open messages among them whose next packet has not come for longer

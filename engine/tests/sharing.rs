@@ -49,6 +49,23 @@ fn beyond_its_share_of_the_buffer_a_context_loses_and_the_other_does_not() {
 }
 
 #[test]
+fn packets_that_are_queued_do_not_keep_another_context_from_queues() {
+    for (full, [given_up, lost]) in [(Full::Drop, [3, 0]), (Full::Wait, [0, 3])] {
+        let sizes = Sizes { queues: 32, hers: 256 };
+        let mut lab = Lab::sized(Kind::Check, Machine::PSPIN, 512, sizes, Schedule::RoundRobin);
+        let [greedy, modest] = install_two(&mut lab, Install { full, ..Install::default() });
+        let sent = lab.exchange(&many_and_few());
+        // One task is over by then, and its queue free.
+        assert_eq!((from(1, &sent), from(2, &sent)), (32 - given_up, 4 - lost), "{full:?}");
+        let gave_way = [Counter::DropShare, Counter::MessagesEvicted].map(|counter| lab.count(greedy, counter));
+        assert_eq!((gave_way, lab.events(greedy)), ([given_up as u64; 2], vec![What::Evicted; given_up]));
+        assert_eq!(lab.count(modest, Counter::Messages), 4 - lost as u64);
+        assert_eq!(lab.total(Counter::DropNoMpq), 28 + lost as u64);
+        assert_eq!(lab.total(Counter::RxPackets), lab.total(Counter::Released) + 28 + 3);
+    }
+}
+
+#[test]
 fn contexts_that_have_no_packets_cost_others_none() {
     let sizes = Sizes { queues: 256, hers: 256 };
     let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 512, sizes, Schedule::Wlbvt);
