@@ -1,7 +1,8 @@
 //! Which instructions a handler can reach, in which basic blocks: what is to be translated.
 //!
 //! Calls are inlined: a block belongs to a [`Frame`], the chain of calls that leads to it, so that a return is a
-//! comparison with the one address it goes back to. Recursion, and code that would grow too large, share one
+//! comparison with the one address it goes back to. A jump to the handler's first instruction leads to a copy of it, so that what
+//! is known when a task begins stays known. Recursion, and code that would grow too large, share one
 //! frame whose returns may go behind any of its calls. What is not planned (a jump to an address nobody took, code beyond
 //! the bounds) is left to the interpreter, so a plan may be short of anything without being wrong.
 
@@ -36,6 +37,8 @@ impl Frame {
     const HANDLER: Self = Self(0);
     /// All functions whose caller is not known.
     const SHARED: Self = Self(1);
+    /// The handler itself, begun again.
+    const AGAIN: Self = Self(2);
 }
 
 /// An instruction of a frame.
@@ -155,7 +158,7 @@ impl Plan {
     /// Everything reachable from `entry`. `taken` are the addresses of code that the image's data hold: where computed
     /// jumps may go.
     pub(crate) fn new(code: &Code, entry: u32, taken: &BTreeSet<u32>) -> Self {
-        let mut explorer = Explorer::new(code, taken);
+        let mut explorer = Explorer::new(code, entry, taken);
         let entry = Place { frame: Frame::HANDLER, pc: entry };
         explorer.begin_block(entry);
         while let Some(place) = explorer.work.pop() {
@@ -191,6 +194,9 @@ enum Flow {
 
 struct Explorer<'c> {
     code: &'c Code,
+    entry: u32,
+    /// Where jumps of the handler to its entry lead to, once there is one.
+    again: Option<Frame>,
     taken: Vec<u32>,
     frames: Vec<Call>,
     /// Frames by caller and return address.
@@ -205,13 +211,16 @@ struct Explorer<'c> {
 }
 
 impl<'c> Explorer<'c> {
-    fn new(code: &'c Code, taken: &BTreeSet<u32>) -> Self {
+    fn new(code: &'c Code, entry: u32, taken: &BTreeSet<u32>) -> Self {
         Self {
             code,
+            entry,
+            again: None,
             taken: taken.iter().copied().take(MAX_TARGETS).collect(),
             frames: vec![
                 Call { caller: Frame::HANDLER, depth: 0, back: Some(RETURN_ADDRESS) },
                 Call { caller: Frame::SHARED, depth: MAX_DEPTH, back: None },
+                Call { caller: Frame::HANDLER, depth: 0, back: Some(RETURN_ADDRESS) },
             ],
             callees: HashMap::new(),
             planned: HashMap::new(),
@@ -263,15 +272,24 @@ impl<'c> Explorer<'c> {
         let next = after(place.pc, decoded);
         let target = place.pc.wrapping_add(imm.cast_unsigned());
         match op {
-            Op::Jal if rd == Reg::ZERO => Flow::Goto(Place { pc: target, ..place }),
+            Op::Jal if rd == Reg::ZERO => Flow::Goto(self.jump(place.frame, target)),
             Op::Jal => Flow::Goto(Place { frame: self.callee(place.frame, next), pc: target }),
             Op::Jalr => self.computed(place, &decoded.inst, next, before),
             Op::Beq | Op::Bne | Op::Blt | Op::Bge | Op::Bltu | Op::Bgeu => {
-                Flow::Branch { taken: Place { pc: target, ..place }, not: Place { pc: next, ..place } }
+                Flow::Branch { taken: self.jump(place.frame, target), not: Place { pc: next, ..place } }
             }
             Op::Ebreak => Flow::Never,
             _ => Flow::Next,
         }
+    }
+
+    /// Where a jump within `frame` leads to.
+    fn jump(&mut self, frame: Frame, pc: u32) -> Place {
+        if frame != Frame::HANDLER || pc != self.entry {
+            return Place { frame, pc };
+        }
+        let copied = if self.planned.len() > MAX_INLINED { Frame::HANDLER } else { Frame::AGAIN };
+        Place { frame: *self.again.get_or_insert(copied), pc }
     }
 
     /// A jump to what a register holds.
@@ -424,4 +442,23 @@ fn target(place: Place, ids: &BTreeMap<Place, BlockId>) -> Target {
 
 fn after(pc: u32, decoded: &Decoded) -> u32 {
     pc.wrapping_add(u32::from(decoded.size))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::Plan;
+    use crate::code::Code;
+
+    #[test]
+    fn no_way_leads_back_to_where_tasks_begin() {
+        // c.addi a0, -1; c.bnez a0, -2; ret
+        let bytes = [0x157d_u16, 0xfd7d, 0x8082].map(u16::to_le_bytes).concat();
+        let plan = Plan::new(&Code::at(0x1d00_0000, &bytes), 0x1d00_0000, &BTreeSet::new());
+        let successors: Vec<usize> = (0..plan.blocks.len()).flat_map(|block| plan.successors(block)).collect();
+        assert!(!successors.contains(&0), "{successors:?}");
+        let begins = plan.blocks.iter().filter(|block| block.start == 0x1d00_0000).count();
+        assert_eq!((begins, plan.instructions), (2, 6), "a copy of the handler, in which the loop stays");
+    }
 }

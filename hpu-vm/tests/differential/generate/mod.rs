@@ -196,11 +196,25 @@ impl Generator {
             }
             self.inst(Inst::new(Op::Addi).rd(SP).rs1(SP).imm(FRAME));
         }
+        if self.level == 0 && back == RA && self.random.one_in(5) {
+            self.begin_again();
+        }
         let tail = self.random.one_in(5) && back == RA;
         match self.callee().filter(|_| tail) {
             Some(callee) => self.tail_call(callee),
             None => self.inst(Inst::new(Op::Jalr).rs1(back)),
         }
+    }
+
+    /// Goes back to the handler's first instruction, once: the argument is odd then.
+    fn begin_again(&mut self) {
+        let (done, end) = (self.scratch(), self.asm.label());
+        self.inst(Inst::new(Op::Andi).rd(done).rs1(ARGUMENT).imm(1));
+        self.asm.to(&mut self.random, Inst::new(Op::Bne).rs1(done), end, 0);
+        self.inst(Inst::new(Op::Ori).rd(Reg::A0).rs1(ARGUMENT).imm(1));
+        let handler = self.functions[0];
+        self.asm.to(&mut self.random, Inst::new(Op::Jal), handler, 0);
+        self.asm.bind(end);
     }
 
     /// Returns to an address that the frame was not called with: a few instructions behind, which return from there.
