@@ -61,11 +61,11 @@ pub struct Messages {
     /// The queue that [`Messages::overdue`] looks at next.
     hand: u32,
     /// The one that [`Messages::victim`] looks at next.
-    victims: usize,
+    victims: u32,
 }
 
 /// Queues looked at for one that may be taken over: so a message that finds none costs no more where there are many.
-const LOOKED_AT: usize = 256;
+const LOOKED_AT: u32 = 256;
 
 impl Messages {
     /// For `queues` queues, all of them free.
@@ -183,15 +183,17 @@ impl Messages {
         let own = self.held(context);
         let held = |holder: &Holder| self.held[holder.context.0 as usize];
         let idle = |holder: &Holder| holder.idle(now) >= OWN_IDLE;
-        let looked_at = LOOKED_AT.min(self.holders.len());
-        let from_here = self.taken().skip(self.victims).chain(self.taken().take(self.victims));
+        let (before, after) = self.holders.split_at(self.victims as usize);
+        let from_here = (self.victims..).zip(after).chain((0..).zip(before)).take(LOOKED_AT as usize);
         let victim = from_here
-            .take(looked_at)
+            .map(|(number, holder)| (MpqId(number), holder))
+            .filter(|(_, holder)| holder.context != NOBODY)
             .filter(|(_, holder)| held(holder) > own + 1 || (holder.context == context && idle(holder)))
             .filter(|(mpq, _)| quiescent(*mpq))
             .min_by_key(|(_, holder)| (Reverse(held(holder)), holder.used))
             .map(|(mpq, _)| mpq);
-        self.victims = (self.victims + looked_at) % self.holders.len().max(1);
+        let next = self.victims + LOOKED_AT;
+        self.victims = if (next as usize) < self.holders.len() { next } else { 0 };
         victim
     }
 
@@ -234,6 +236,22 @@ mod tests {
     fn key(number: u8) -> MessageKey {
         let frame = [number; 60];
         KeySpec::default().extract(&frame, &Headers::parse(&frame))
+    }
+
+    #[test]
+    fn one_that_may_be_taken_over_is_found_wherever_it_is() {
+        let mut messages = Messages::new(600);
+        (0..2).for_each(|context| messages.add_context(Slot(context)));
+        for number in 0..600_u16 {
+            let frame = [number.to_le_bytes().as_slice(), &[0; 58]].concat();
+            let key = KeySpec::default().extract(&frame, &Headers::parse(&frame));
+            messages.begin(Slot(0), &key, Duration::ZERO).expect("a free one");
+        }
+        let mut victims = [0; 4].map(|_| messages.victim(Slot(1), Duration::ZERO, |mpq| mpq == MpqId(500)));
+        // So many are looked at at a time.
+        assert_eq!(victims, [None, Some(MpqId(500)), None, None]);
+        victims = [0; 4].map(|_| messages.victim(Slot(1), Duration::ZERO, |mpq| mpq == MpqId(599)));
+        assert_eq!(victims, [None, Some(MpqId(599)), None, None]);
     }
 
     proptest::proptest! {

@@ -576,24 +576,20 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// Takes a queue off its owner's list.
     fn unlist(&mut self, mpq: MpqId) {
         let Mpq { listed: true, latch: Some(latch), next_ready, .. } = self.queues[mpq.0 as usize] else { return };
-        let owner = latch.context.owner();
-        let first = &mut self.owners[owner as usize].ready[0];
-        if *first == mpq.0 {
-            *first = next_ready;
-            let queue = &mut self.queues[mpq.0 as usize];
-            (queue.next_ready, queue.listed) = (NONE, false);
-            return;
+        let [first, last] = &mut self.owners[latch.context.owner() as usize].ready;
+        let (mut before, mut at) = (NONE, *first);
+        while at != mpq.0 {
+            (before, at) = (at, self.queues[at as usize].next_ready);
         }
-        // Round once: all others go to the end again, in order.
-        let [mut at, _] = std::mem::replace(&mut self.owners[owner as usize].ready, [NONE; 2]);
-        while let Some(queue) = self.queues.get_mut(at as usize) {
-            let listed = MpqId(at);
-            at = std::mem::replace(&mut queue.next_ready, NONE);
-            queue.listed = false;
-            if listed != mpq {
-                self.list_if_ready(listed);
-            }
+        match self.queues.get_mut(before as usize) {
+            Some(queue) => queue.next_ready = next_ready,
+            None => *first = next_ready,
         }
+        if next_ready == NONE {
+            *last = before;
+        }
+        let queue = &mut self.queues[mpq.0 as usize];
+        (queue.next_ready, queue.listed) = (NONE, false);
     }
 
     /// Whether the queue is between two packets of an open message: nothing queued, nothing in flight.
