@@ -39,8 +39,8 @@ const PORTS: [u16; 2] = [9998, 9999];
 const WATCHDOG_US: u64 = 100;
 /// No handlers run as long as this between two looks at the clock: the thread was off its core.
 const OFF: Duration = Duration::from_micros(WATCHDOG_US * 12);
-/// Turns of a short handler's loop: one or two microseconds.
-const SHORT: u32 = 4000;
+/// Turns of a short handler's loop, of which a pass runs eight: one or two microseconds.
+const SHORT: u32 = 16_000;
 
 /// What the second tenant's handlers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
