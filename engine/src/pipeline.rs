@@ -423,7 +423,12 @@ impl Engine {
 
     /// While most of the packet buffer is free, nobody is kept from a part of it: contexts that are idle cost others nothing.
     const fn is_mostly_free(&self) -> bool {
-        self.mpqs.room() > self.hers as usize / 4 * 3
+        self.mpqs.room() > self.mostly_free()
+    }
+
+    /// Room for so many HERs and more is most of the packet buffer.
+    pub(crate) const fn mostly_free(&self) -> usize {
+        self.hers as usize / 4 * 3
     }
 
     /// The context whose message an arrival is: one that was replaced, if it is open there.

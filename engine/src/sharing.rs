@@ -60,8 +60,17 @@ impl Engine {
         self.admit_batch(now);
         let backlogged = self.mpqs.backlogged();
         let runs_low = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.mpqs.held(owner) < ENOUGH);
-        self.lean = runs_low || ahead.were_many();
+        // Others' packets are worth its own, unless it is alone.
+        let has_room = ahead.expects || ahead.slot.is_some_and(|slot| self.has_room_for_more(slot));
+        self.lean = runs_low || ahead.were_many() && has_room;
         ahead.released + if self.has_more(&ahead) { 0 } else { self.run_shared(clock) }
+    }
+
+    /// Whether a context loses none of a batch's packets, nor of those behind it, should few of its tasks run meanwhile.
+    fn has_room_for_more(&self, slot: Slot) -> bool {
+        let share = self.contexts[slot.0 as usize].as_ref().map_or(0, |context| context.share.unquestioned);
+        let held = self.mpqs.held(slot.0) as usize;
+        held + 2 * BATCH <= share as usize || self.mpqs.room() > self.mostly_free() + 2 * BATCH
     }
 
     /// Runs contexts that have packets in the batch, as long as it is not the turn of one that has not.

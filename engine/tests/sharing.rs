@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::time::Duration;
+
 use common::{Kind, Lab, ROOT, payload, rule, udp, udp_from};
 use spin_abi::control::{Full, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
@@ -74,6 +77,26 @@ fn contexts_that_have_no_packets_cost_others_none() {
     (100..110).for_each(|port| _ = lab.install("udp_pingpong", &format!("udp dport {port}")));
     let sent = lab.exchange(&(0..60).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect::<Vec<_>>());
     assert_eq!((sent.len(), lab.count(busy, Counter::DropShare)), (60, 0));
+}
+
+/// A thread that is off its core again and again runs little in a turn: then it is not to take in more than it can queue.
+#[test]
+fn time_off_its_core_costs_a_context_no_packets() {
+    let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 4096, Sizes::default(), Schedule::Wlbvt);
+    let busy = lab.install("udp_pingpong", "udp dport 1");
+    (100..108).for_each(|port| _ = lab.install("udp_pingpong", &format!("udp dport {port}")));
+    lab.arrive(&(0..2000).map(|at| udp_from(1000 + at % 200, 1, &[7; 30])).collect::<Vec<_>>());
+    // It is off when the clock is read for the tenth time, and so on.
+    let (now, reads) = (Cell::new(Duration::ZERO), Cell::new(0_u32));
+    while lab.count(busy, Counter::Released) < 2000 - lab.count(busy, Counter::DropShare) {
+        let passing = || {
+            let off = reads.replace(reads.get() + 1) % 10 == 9;
+            now.set(now.get() + if off { Duration::from_millis(1) } else { Duration::from_micros(1) });
+            now.get()
+        };
+        lab.engine.turn(passing).expect("memory does not fail");
+    }
+    assert_eq!(lab.count(busy, Counter::DropShare), 0);
 }
 
 #[test]
