@@ -19,6 +19,8 @@ use crate::jit::State;
 const TICK: i64 = 500_000;
 /// Nanoseconds to the next look at a task that is about to be, or could not be, ended.
 const SOON: i64 = 50_000;
+/// Nanoseconds to the next look after one that ended a task, at the most.
+const RESPITE: i64 = 200_000;
 
 /// A thread's timer and what it knows of the thread's tasks. Written by the thread and by its signal handler.
 pub(crate) struct Watch {
@@ -216,13 +218,14 @@ impl Watch {
         if left > 0 {
             return self.tick_in(left.clamp(SOON, TICK));
         }
-        end(&running, context);
-        self.tick_in(SOON);
+        let ended = end(&running, context);
+        // Whatever runs next is not to pay at once, unless it may take no more than that itself.
+        self.tick_in(if ended { limit_of(&running).clamp(SOON, RESPITE) } else { SOON });
     }
 
     /// Nanoseconds that are left to the task.
     fn left(&self, running: &Running) -> i64 {
-        i64::try_from(running.time_limit().saturating_sub(self.taken())).unwrap_or(i64::MAX)
+        limit_of(running).saturating_sub_unsigned(self.taken())
     }
 
     /// Nanoseconds since the first look at the task.
@@ -231,15 +234,24 @@ impl Watch {
     }
 }
 
-/// Ends the thread's task, or asks for it where it cannot be ended.
-fn end(running: &Running, mut context: Context) {
+/// Nanoseconds that the task may take.
+fn limit_of(running: &Running) -> i64 {
+    i64::try_from(running.time_limit()).unwrap_or(i64::MAX)
+}
+
+/// Ends the thread's task, or asks for it where it cannot be ended. Returns whether it ended.
+fn end(running: &Running, mut context: Context) -> bool {
     // Anywhere else the frame may be half made.
     match running.site(context.pc()).filter(|site| site.body) {
         Some(site) => {
             running.set_fault(Cause::Watchdog, site, 0);
             context.set_pc(site.fault_return);
+            true
         }
-        None => running.raise(|state| &state.kill),
+        None => {
+            running.raise(|state| &state.kill);
+            false
+        }
     }
 }
 
