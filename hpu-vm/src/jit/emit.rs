@@ -57,6 +57,11 @@ const fn location(pc: u32, atomic: bool) -> u32 {
 /// it saves.
 const MAX_SSA_BLOCKS: usize = 1500;
 
+/// Most instructions of Cranelift's intermediate representation for a handler, and most blocks: what hostile code may cost,
+/// less than a second on the machines this was measured on. Handlers of a thousand instructions have a tenth of it.
+const MAX_IR: usize = 100_000;
+const MAX_IR_BLOCKS: usize = 20_000;
+
 /// Whether the registers of a plan's function are in the state.
 pub(crate) fn in_memory(plan: &Plan, options: Options) -> bool {
     // Checked accesses take about so many blocks each.
@@ -80,7 +85,8 @@ pub(super) const FIXED: MemFlagsData = TRUSTED.with_readonly().with_can_move();
 /// Access to guest memory: any alignment, may fault.
 pub(super) const GUEST: MemFlagsData = MemFlagsData::new();
 
-/// Builds the function of a plan: of state, sp, a0 and tp, to whether the handler returned.
+/// Builds the function of a plan: of state, sp, a0 and tp, to whether the handler returned. `None` when it would be too large; the
+/// context is not to be used again then.
 pub(crate) fn function(
     isa: &dyn TargetIsa,
     code: &Code,
@@ -88,7 +94,7 @@ pub(crate) fn function(
     facts: &Facts,
     options: Options,
     context: &mut FunctionBuilderContext,
-) -> (ir::Function, Begins) {
+) -> Option<(ir::Function, Begins)> {
     let mut signature = ir::Signature::new(isa.default_call_conv());
     signature.params.extend([AbiParam::new(I64); 4]);
     signature.returns.push(AbiParam::new(I64));
@@ -99,6 +105,9 @@ pub(crate) fn function(
     emitter.entry();
     for id in 0..plan.blocks.len() {
         emitter.block(id);
+        if emitter.is_too_large() {
+            return None;
+        }
     }
     for table in 0..plan.tables.len() {
         emitter.dispatch(table);
@@ -106,9 +115,9 @@ pub(crate) fn function(
     emitter.resume_points();
     emitter.ways_out();
     emitter.builder.seal_all_blocks();
-    let begins = emitter.begins;
+    let (begins, too_large) = (emitter.begins, emitter.is_too_large());
     emitter.builder.finalize(isa.frontend_config());
-    (function, begins)
+    (!too_large).then_some((function, begins))
 }
 
 /// Whether a fence with this immediate asks for no more than that stores are seen in order, before later ones and after earlier
@@ -289,12 +298,18 @@ impl<'a> Emitter<'a> {
         added.map(ir::Block::new).for_each(|block| self.builder.set_cold_block(block));
     }
 
+    /// Whether so much code was emitted that none of it is of use.
+    fn is_too_large(&self) -> bool {
+        let dfg = &self.builder.func.dfg;
+        dfg.num_insts() > MAX_IR || dfg.num_blocks() > MAX_IR_BLOCKS
+    }
+
     /// The instructions of a block and where they lead.
     fn body(&mut self, block: &plan::Block) {
         for (index, (pc, decoded)) in block.body.iter().enumerate() {
             (self.index, self.pc, self.current) = (index, *pc, Some((*pc, *decoded)));
             self.locate(matches!(decoded.inst.op.format(), Format::Amo));
-            if !self.instruction(decoded) {
+            if !self.instruction(decoded) || self.is_too_large() {
                 return;
             }
             // What jumps write is known at the end of the block.

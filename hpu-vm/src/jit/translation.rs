@@ -19,11 +19,6 @@ use super::sites::Sites;
 use crate::code::{Code, CodeSegment};
 use crate::inst::Reg;
 
-/// Most instructions of Cranelift's intermediate representation for a handler, and most blocks: what hostile code may cost,
-/// less than a second on the machines this was measured on. Handlers of a thousand instructions have a tenth of it.
-const MAX_IR: usize = 100_000;
-const MAX_IR_BLOCKS: usize = 20_000;
-
 /// Where the last page of addresses begins.
 const LAST_PAGE: u32 = PAGE.wrapping_neg();
 
@@ -179,10 +174,8 @@ impl<'i> Compiler<'i> {
         self.context.set_disasm(self.words);
         // Images are hostile input to a large library; a mistake in it must not take others down.
         let compiled = panic::catch_unwind(AssertUnwindSafe(|| {
-            let (function, begins) = emit::function(self.isa, source.code, &plan, &facts, options, &mut self.frontend);
-            if function.dfg.num_insts() > MAX_IR || function.dfg.num_blocks() > MAX_IR_BLOCKS {
-                return Err("it would take too much code".to_owned());
-            }
+            let function = emit::function(self.isa, source.code, &plan, &facts, options, &mut self.frontend);
+            let (function, begins) = function.ok_or("it would take too much code")?;
             self.context.func = function;
             let compiled = self.context.compile(self.isa, &mut ControlPlane::default());
             compiled.map(|_| begins).map_err(|error| format!("{:?}", error.inner))
