@@ -147,6 +147,9 @@ pub struct Limits {
     pub connections: usize,
 }
 
+/// The longest that a handler may run, in microseconds.
+const LONGEST_US: u64 = 3_600_000_000;
+
 impl Default for Limits {
     fn default() -> Self {
         Self { contexts: 64, host_mem: 64 << 20, watchdog_us: 10_000, instruction_limit: None, connections: 32 }
@@ -246,6 +249,9 @@ pub enum ConfigError {
     /// A limit that lets nothing run.
     #[error("limits.{0} is 0: no handler could run")]
     NoTime(&'static str),
+    /// Handlers that wait are looked at by the clock, which such a limit would stop.
+    #[error("limits.watchdog_us is more than {0}, an hour: a handler that waits in vain would hold its thread up")]
+    TooMuchTime(u64),
     /// Not a NIC.
     #[error("{0:?} is not a NIC: expected `loopback` or `pcap:IN,OUT`")]
     BadNic(String),
@@ -316,6 +322,9 @@ impl TryFrom<File> for Config {
         }
         if file.limits.watchdog_us == 0 {
             return Err(ConfigError::NoTime("watchdog_us"));
+        }
+        if file.limits.watchdog_us > LONGEST_US {
+            return Err(ConfigError::TooMuchTime(LONGEST_US));
         }
         if file.limits.instruction_limit == Some(0) {
             return Err(ConfigError::NoTime("instruction_limit"));
@@ -491,5 +500,7 @@ mod tests {
             let refused = config(&format!("nic = 'loopback'\n[limits]\n{limit} = 0")).unwrap_err().to_string();
             assert!(refused.contains(limit), "{refused}");
         }
+        let refused = config("nic = 'loopback'\n[limits]\nwatchdog_us = 9223372036854775807").unwrap_err().to_string();
+        assert!(refused.contains("limits.watchdog_us is more than 3600000000"), "{refused}");
     }
 }

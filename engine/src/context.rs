@@ -160,6 +160,8 @@ pub struct Context {
     pub predecessor: Option<Slot>,
     /// It was replaced, and goes with its last message.
     pub retired: bool,
+    /// Once it is: how many frames its engine has taken in when none of those to come is its own any more.
+    pub matched_until: u64,
     /// Where its application is told of errors.
     pub descriptor: Descriptor,
     /// Latest faults, oldest first.

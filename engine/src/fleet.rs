@@ -101,15 +101,15 @@ impl Fleet {
         let mut replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
         let mut installed = self.link(installs);
         let (removed, announced) = self.announce(removals.clone());
+        let gone = removals.iter().zip(&removed).filter(|(_, removed)| removed.is_ok()).map(|((id, _), _)| *id);
+        let gone: Vec<u32> = gone.collect();
         if let Err(error) = announced {
             if installed.iter().any(Result::is_ok) {
-                self.undo(&mut installed, &error);
+                self.undo(&mut installed, &gone, &error);
             } else {
                 warn_of_rules(&error);
             }
         }
-        let gone = removals.iter().zip(&removed).filter(|(_, removed)| removed.is_ok()).map(|((id, _), _)| *id);
-        let gone: Vec<u32> = gone.collect();
         let new = installed.iter().zip(replacing.drain(..));
         let new: Vec<u32> = new.filter_map(|(id, replaces)| id.as_ref().ok().copied().filter(|_| replaces)).collect();
         if !gone.is_empty() || !new.is_empty() {
@@ -130,6 +130,7 @@ impl Fleet {
         if announced.is_err() {
             // They were there before.
             self.all(move |engine| drop(engine.set_rules(id, User(0), before)));
+            self.lead(Vec::new());
         }
         announced
     }
@@ -201,16 +202,26 @@ impl Fleet {
         (allowed, announced)
     }
 
-    /// The NIC refused the rules of contexts that were linked in.
-    fn undo(&self, installed: &mut [Result<u32, InstallError>], error: &InstallError) {
+    /// The NIC refused the rules of contexts that were linked in. Others are gone all the same.
+    fn undo(&self, installed: &mut [Result<u32, InstallError>], gone: &[u32], error: &InstallError) {
         // As they came, from the last one on: a later one may replace an earlier one.
         let linked: Vec<u32> = installed.iter().rev().flatten().copied().collect();
+        self.lead([&linked, gone].concat());
         self.undo_links(linked);
+        self.lead(gone.to_vec());
         for outcome in installed.iter_mut().filter(|outcome| outcome.is_ok()) {
             *outcome = Err(match error {
                 InstallError::Nic(error) => InstallError::Nic(error.clone()),
                 _ => InstallError::Stopped,
             });
+        }
+    }
+
+    /// Has the receiver lead frames to all contexts but some, whatever the NIC goes by.
+    fn lead(&self, leaving: Vec<u32>) {
+        let Some(receiver) = &self.receiver else { return };
+        if let Ok(routes) = self.first(move |engine| engine.routes_without(&leaving)) {
+            receiver.ask(move |receiver| receiver.follow(routes));
         }
     }
 

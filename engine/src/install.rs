@@ -522,8 +522,10 @@ impl Engine {
         let slot = self.find(id, User(0))?;
         let predecessor = context(&mut self.contexts, slot).predecessor;
         if let Some(old) = predecessor {
+            let to_come = self.arrivals.as_ref().map_or(0, |arrivals| arrivals.len()) + self.kept_back();
             let old = context(&mut self.contexts, old);
             old.retired = true;
+            old.matched_until = self.taken_in + to_come as u64;
             self.timeouts += u32::from(old.message_timeout.is_none());
             old.message_timeout = Some(old.message_timeout.map_or(REPLACED, |timeout| timeout.min(REPLACED)));
             self.retired += 1;
@@ -554,9 +556,8 @@ impl Engine {
     pub(crate) fn end_drained(&mut self) {
         for index in 0..self.contexts.len() {
             let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
-            let drained =
-                self.contexts[index].as_ref().is_some_and(|context| context.retired) && self.messages.held(slot) == 0;
-            if drained {
+            let matches_none = |context: &Context| context.retired && self.taken_in >= context.matched_until;
+            if self.contexts[index].as_ref().is_some_and(matches_none) && self.messages.held(slot) == 0 {
                 self.retired -= 1;
                 self.clear(slot);
             }
@@ -663,6 +664,7 @@ impl Engine {
         let gone = self.inbound.weed(handed, |of| of == slot);
         let waiting = self.waiting.take_if(|arrival| arrival.slot == slot);
         for frame in waiting.map(|arrival| arrival.frame).into_iter().chain(gone) {
+            self.taken_in += 1;
             self.counts.add(Counter::DropRemoved, 1);
             self.nic.recycle(frame);
         }
@@ -811,6 +813,7 @@ fn link(prepared: Prepared, entry: TableEntry, cluster: u32, news: &News) -> Con
         counts: Counts::default(),
         predecessor: None,
         retired: false,
+        matched_until: 0,
         descriptor: Descriptor::new(prepared.descriptor, cluster, patience, news),
         faults: VecDeque::new(),
         lines_left: LINES_PRINTED,

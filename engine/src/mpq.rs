@@ -139,6 +139,8 @@ pub enum Refused<P> {
     Killed {
         /// The packet.
         packet: P,
+        /// Its message was [behind](Mpqs::kill_behind) the current one then.
+        behind: bool,
         /// It was the message's last, and the queue holds nothing any more.
         idle: bool,
     },
@@ -172,6 +174,8 @@ struct Mpq<C> {
     end_seen: bool,
     /// The current message goes on after its next end.
     kept_open: bool,
+    /// What arrives is of a message that was killed behind the current one, up to its end.
+    refusing: bool,
     /// Listed with its owner's ready queues.
     listed: bool,
     /// The next of that list.
@@ -189,6 +193,7 @@ impl<C> Mpq<C> {
             in_flight: 0,
             end_seen: false,
             kept_open: false,
+            refusing: false,
             listed: false,
             next_ready: NONE,
         }
@@ -299,7 +304,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     #[inline]
     pub fn takes(&self, mpq: MpqId) -> bool {
         let queue = &self.queues[mpq.0 as usize];
-        self.free != NONE && (queue.end_seen || !matches!(queue.state, State::Dying | State::Dead))
+        self.free != NONE && !queue.refusing && (queue.end_seen || !matches!(queue.state, State::Dying | State::Dead))
     }
 
     /// Queues a HER that the queue [takes](Mpqs::takes). Its parts go to their places one by one: as a whole they would be written
@@ -373,14 +378,56 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     #[cold]
     pub fn refuse(&mut self, mpq: MpqId, her: Her<C, P>) -> Refused<P> {
         let queue = &mut self.queues[mpq.0 as usize];
-        if queue.end_seen || !matches!(queue.state, State::Dying | State::Dead) {
+        let behind = queue.refusing;
+        if behind {
+            queue.refusing = !her.end_of_message;
+        } else if queue.end_seen || !matches!(queue.state, State::Dying | State::Dead) {
             return Refused::Full(her.packet);
+        } else {
+            queue.end_seen = her.end_of_message;
         }
-        queue.end_seen = her.end_of_message;
         if her.end_of_message && queue.state == State::Dead {
             self.end_message(mpq);
         }
-        Refused::Killed { packet: her.packet, idle: self.queues[mpq.0 as usize].state == State::Free }
+        Refused::Killed { packet: her.packet, behind, idle: self.queues[mpq.0 as usize].state == State::Free }
+    }
+
+    /// Gives up the message of which packets arrive behind a dead one whose end has come: those that are here are in
+    /// [`Mpqs::take_dead`], those still to come are refused up to its end.
+    ///
+    /// # Panics
+    /// When there is no such message.
+    pub fn kill_behind(&mut self, mpq: MpqId) {
+        let queue = &mut self.queues[mpq.0 as usize];
+        assert!(
+            queue.state == State::Dying && queue.end_seen && !queue.refusing,
+            "nothing arrives behind a dead message"
+        );
+        let (mut before, mut first) = (NONE, queue.head);
+        let next = |at: u32| self.slots.get(at as usize).map(|slot| (slot.end_of_message, slot.next));
+        for _ in 0..queue.length {
+            (before, first) = (first, next(first).map_or(NONE, |(_, next)| next));
+        }
+        // Its HERs are those behind the last end.
+        let mut at = first;
+        while let Some((end, next)) = next(at) {
+            if end {
+                (before, first) = (at, next);
+            }
+            at = next;
+        }
+        match self.slots.get_mut(before as usize) {
+            Some(slot) => slot.next = NONE,
+            None => queue.head = NONE,
+        }
+        (queue.tail, queue.refusing) = (before, true);
+        while let Some(slot) = self.slots.get_mut(first as usize) {
+            let next = std::mem::replace(&mut slot.next, std::mem::replace(&mut self.free, first));
+            self.free_count += 1;
+            self.owners[slot.latch.context.owner() as usize].hers -= 1;
+            self.dead.extend(slot.packet.take());
+            first = next;
+        }
     }
 
     /// Gives up the current message of a queue, or the one that is about to begin there, with all its packets that are here or
@@ -450,11 +497,13 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         queue.latch.map(|latch| (latch.context, stage))
     }
 
-    /// The queue that an owner's next task is of, if no other task of that queue is in flight.
+    /// The queue whose next task comes first, of an owner's of which none is in flight.
     #[must_use]
     pub fn next_to_begin(&self, owner: u32) -> Option<MpqId> {
+        let known = |at: u32| self.queues.get(at as usize).map(|queue| (MpqId(at), queue));
         let [first, _] = self.owners[owner as usize].ready;
-        self.queues.get(first as usize).filter(|queue| queue.in_flight == 0).map(|_| MpqId(first))
+        let mut ready = std::iter::successors(known(first), |(_, queue)| known(queue.next_ready));
+        ready.find(|(_, queue)| queue.in_flight == 0).map(|(mpq, _)| mpq)
     }
 
     /// Takes an owner's next task, round-robin among its ready queues.
@@ -633,6 +682,10 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     fn end_message(&mut self, mpq: MpqId) {
         let queue = &mut self.queues[mpq.0 as usize];
         queue.end_seen = false;
+        if queue.refusing && queue.head == NONE {
+            (queue.state, queue.latch, queue.kept_open) = (State::Dead, None, false);
+            return;
+        }
         if std::mem::take(&mut queue.kept_open) {
             queue.state = State::Payload;
             return self.count_hers(mpq);

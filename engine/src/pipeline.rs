@@ -139,6 +139,8 @@ pub struct Engine {
     pub(crate) retired: u32,
     /// Frames admitted so far: each could be a message's first.
     pub(crate) admitted: u64,
+    /// Frames that were queued, run or dropped so far, of those that were received.
+    pub(crate) taken_in: u64,
     pub(crate) executor: Rc<Executor>,
     pub(crate) translator: Translator,
     pub(crate) outbound: Outbound,
@@ -204,6 +206,7 @@ impl Engine {
             timeouts: 0,
             retired: 0,
             admitted: 0,
+            taken_in: 0,
             executor: executor()?,
             translator: Translator::new(loader),
             outbound: Outbound::with_capacity(TRANSMIT_BACKLOG + BATCH * 4, sizes.hers as usize + BATCH),
@@ -242,10 +245,11 @@ impl Engine {
             self.first_arrival.get_or_insert(arrival);
             let before = self.kept_back();
             let now = Moment { time: arrival, stamp: Stamp::at(arrival) };
-            let resumed = self.resume_parked();
+            let resumed = self.resume_parked(&clock);
             let run = if self.is_shared() { self.run_together(now, &clock) } else { self.run_alone(now, &clock) };
             let released = resumed + run;
             taken = before - self.kept_back();
+            self.taken_in += taken as u64;
             self.unsampled += released;
             self.last_feedback = clock();
             // As if all of the batch had waited as long as its last one.
@@ -305,7 +309,7 @@ impl Engine {
     }
 
     /// Whether several contexts share the thread's time.
-    fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.routes.slots.len() > 1 || self.retired > 0
     }
 
@@ -398,7 +402,8 @@ impl Engine {
         if held < context.share.unquestioned || mostly_free {
             return Some(arrival);
         }
-        let full = held >= context.share.hers;
+        let hers = context.share.hers;
+        let full = held >= hers;
         match context.run.full {
             Full::Wait => {
                 self.waiting = Some(arrival);
@@ -412,6 +417,13 @@ impl Engine {
             Full::Kill => {
                 if let Some(mpq) = self.queue_for(arrival.slot, &arrival.key, now.time) {
                     self.kill(mpq, arrival.slot, Gone::Killed);
+                    // While a task of that message is in flight it keeps its place: then the one behind it goes too.
+                    let stays = self.mpqs.is_dead(mpq) && self.mpqs.held(arrival.slot.0) >= hers;
+                    if stays && self.mpqs.takes(mpq) {
+                        self.tell(arrival.slot, mpq, Counter::MessagesKilled, What::Killed);
+                        self.mpqs.kill_behind(mpq);
+                        self.bury(arrival.slot, Gone::Killed);
+                    }
                     return Some(arrival);
                 }
             }
@@ -497,8 +509,8 @@ impl Engine {
         match refused {
             // A batch is never larger than the room for HERs.
             Refused::Full(packet) => self.drop_of(slot, packet.frame, Counter::DropShare),
-            Refused::Killed { packet, idle } => {
-                self.dispose(slot, packet, self.gone[mpq.0 as usize]);
+            Refused::Killed { packet, behind, idle } => {
+                self.dispose(slot, packet, if behind { Gone::Killed } else { self.gone[mpq.0 as usize] });
                 if idle {
                     self.messages.release(mpq);
                 }

@@ -105,8 +105,7 @@ impl Receiver {
                 self.nic.recycle(frame);
                 continue;
             };
-            let lane = home(&key, self.lanes.len());
-            self.lanes[lane].staged.push(Arrival { frame, slot, key, end_of_message });
+            self.stage(Arrival { frame, slot, key, end_of_message });
         }
         arrived
     }
@@ -116,15 +115,29 @@ impl Receiver {
     /// # Errors
     /// When the NIC refuses: it goes on with the rules it has, and frames that match nothing are dropped.
     pub fn set_routes(&mut self, routes: Routes) -> Result<(), NicError> {
-        for lane in &mut self.lanes {
-            let known = |slot| routes.slots.contains(&slot);
-            for arrival in lane.staged.extract_if(.., |arrival| !known(arrival.slot)) {
-                self.counts.add(Counter::DropRemoved, 1);
-                self.nic.recycle(arrival.frame);
+        self.follow(routes);
+        self.nic.set_rules(self.routes.table.tests())
+    }
+
+    /// Where frames go from here on, those too that were not handed over yet. The NIC is not told.
+    pub fn follow(&mut self, routes: Routes) {
+        self.routes = routes;
+        let staged: Vec<_> = self.lanes.iter_mut().flat_map(|lane| lane.staged.drain(..)).collect();
+        for Arrival { frame, mut key, .. } in staged {
+            match self.routes.find(&frame, &mut key) {
+                Some((slot, end_of_message)) => self.stage(Arrival { frame, slot, key, end_of_message }),
+                None => {
+                    self.counts.add(Counter::DropRemoved, 1);
+                    self.nic.recycle(frame);
+                }
             }
         }
-        self.routes = routes;
-        self.nic.set_rules(self.routes.table.tests())
+    }
+
+    /// Has a frame handed over to the thread of its message.
+    fn stage(&mut self, arrival: Arrival) {
+        let lane = home(&arrival.key, self.lanes.len());
+        self.lanes[lane].staged.push(arrival);
     }
 
     /// Takes nothing from the NIC any more.

@@ -82,15 +82,15 @@ impl Scheduler {
 
     /// Whether a context would be next if it had tasks, and these others.
     #[must_use]
-    pub fn is_next(&self, owner: u32, backlogged: &[u32]) -> bool {
+    pub fn is_next(&self, owner: u32, backlogged: impl IntoIterator<Item = u32>) -> bool {
         let due = self.due(owner);
-        backlogged.iter().all(|&other| due <= self.due(other))
+        backlogged.into_iter().all(|other| due <= self.due(other))
     }
 
     /// Who is next of those that have tasks.
-    pub fn pick(&mut self, backlogged: &[u32]) -> Option<Pick> {
-        let (owner, (virtual_time, _)) =
-            backlogged.iter().map(|&owner| (owner, self.due(owner))).min_by_key(|&(_, due)| due)?;
+    pub fn pick(&mut self, backlogged: impl IntoIterator<Item = u32>) -> Option<Pick> {
+        let due = backlogged.into_iter().map(|owner| (owner, self.due(owner)));
+        let (owner, (virtual_time, _)) = due.min_by_key(|&(_, due)| due)?;
         self.now = self.now.max(virtual_time);
         self.picks += 1;
         let account = &mut self.accounts[owner as usize];
@@ -148,7 +148,7 @@ mod tests {
         all.iter().zip(contexts).for_each(|(&owner, &(weight, _))| scheduler.add(owner, weight));
         let mut got = vec![0; contexts.len()];
         for _ in 0..picks {
-            let pick = scheduler.pick(&all).expect("all have tasks");
+            let pick = scheduler.pick(all.iter().copied()).expect("all have tasks");
             let time = u64::from(pick.tasks) * contexts[pick.owner as usize].1;
             got[pick.owner as usize] += time;
             scheduler.charge(pick.owner, pick.tasks, Duration::from_nanos(time));
@@ -168,8 +168,8 @@ mod tests {
         let mut scheduler = Scheduler::new(Schedule::Wlbvt);
         (0..3).for_each(|owner| scheduler.add(owner, 1 + owner));
         for round in 0..1000_u64 {
-            let next: Vec<u32> = (0..3).filter(|&owner| scheduler.is_next(owner, &[0, 1, 2])).collect();
-            let pick = scheduler.pick(&[0, 1, 2]).expect("all have tasks");
+            let next: Vec<u32> = (0..3).filter(|&owner| scheduler.is_next(owner, [0, 1, 2])).collect();
+            let pick = scheduler.pick([0, 1, 2]).expect("all have tasks");
             // Before the first picks they are all the same.
             assert!(next.contains(&pick.owner) && (round < 3 || next.len() == 1), "{round}: {next:?}, {pick:?}");
             scheduler.charge(pick.owner, pick.tasks, Duration::from_nanos(500 + 7 * (round % 13)));
@@ -181,7 +181,7 @@ mod tests {
         let mut scheduler = Scheduler::new(Schedule::Wlbvt);
         scheduler.add(0, 1);
         let mut row = |each: u64| {
-            let tasks = scheduler.pick(&[0]).expect("it has tasks").tasks;
+            let tasks = scheduler.pick([0]).expect("it has tasks").tasks;
             scheduler.charge(0, tasks, Duration::from_nanos(each * u64::from(tasks)));
             tasks
         };
@@ -193,11 +193,11 @@ mod tests {
         let mut scheduler = Scheduler::new(Schedule::Wlbvt);
         (0..2).for_each(|owner| scheduler.add(owner, 1));
         for _ in 0..1000 {
-            assert_eq!(scheduler.pick(&[0]).map(|pick| pick.owner), Some(0));
+            assert_eq!(scheduler.pick([0]).map(|pick| pick.owner), Some(0));
             scheduler.charge(0, QUANTUM, Duration::from_millis(1));
         }
         let mut alone = Duration::ZERO;
-        while scheduler.pick(&[0, 1]).is_some_and(|pick| pick.owner == 1) {
+        while scheduler.pick([0, 1]).is_some_and(|pick| pick.owner == 1) {
             scheduler.charge(1, QUANTUM, Duration::from_micros(10));
             alone += Duration::from_micros(10);
         }

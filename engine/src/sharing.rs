@@ -6,7 +6,7 @@ use crate::context::Slot;
 use crate::inbound::{BATCH, Found};
 use crate::pipeline::{Engine, Moment};
 use crate::schedule::Scheduler;
-use crate::tasks::{Done, SAMPLE_OF};
+use crate::tasks::{Done, SAMPLE_OF, runnable};
 
 /// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
 /// their share of the time, however many packets of others arrive in between.
@@ -27,7 +27,7 @@ const COMPANY: u32 = 4;
 const ALONE: u32 = 16;
 
 /// The time that tasks of a turn take.
-struct Shift<C> {
+pub(crate) struct Shift<C> {
     /// `None`: nobody asks.
     clock: Option<C>,
     start: Duration,
@@ -35,14 +35,14 @@ struct Shift<C> {
 }
 
 impl<C: Fn() -> Duration> Shift<C> {
-    fn new(scheduler: &Scheduler, clock: C) -> Self {
+    pub(crate) fn new(scheduler: &Scheduler, clock: C) -> Self {
         let clock = scheduler.wants_time().then_some(clock);
         let start = clock.as_ref().map_or(Duration::ZERO, |clock| clock());
         Self { clock, start, last: start }
     }
 
     /// Since it was called last, or the shift began.
-    fn lap(&mut self) -> Duration {
+    pub(crate) fn lap(&mut self) -> Duration {
         let now = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock());
         now.saturating_sub(std::mem::replace(&mut self.last, now))
     }
@@ -115,7 +115,7 @@ impl Engine {
 
     /// Runs some tasks of a context: of those that it has queued, or else on its packets of the batch, straight.
     fn run_next(&mut self, slot: Slot, now: Moment, clock: &impl Fn() -> Duration, sampled: &mut bool) -> Done {
-        let Some(pick) = self.scheduler.pick(&[slot.0]) else { return Done::default() };
+        let Some(pick) = self.scheduler.pick([slot.0]) else { return Done::default() };
         let queued = self.mpqs.held(slot.0) > 0;
         if queued || !*sampled && self.queue_next(slot, now) {
             self.run_some(slot.0, pick.tasks, clock, sampled)
@@ -131,7 +131,7 @@ impl Engine {
         }
         let (mut first, mut second) = (None, None);
         let before =
-            |slot: Slot, other: Option<Slot>| other.is_none_or(|other| self.scheduler.is_next(slot.0, &[other.0]));
+            |slot: Slot, other: Option<Slot>| other.is_none_or(|other| self.scheduler.is_next(slot.0, [other.0]));
         for slot in self.inbound.slots() {
             if first == Some(slot) || second == Some(slot) {
                 continue;
@@ -151,8 +151,8 @@ impl Engine {
 
     /// Whether a context comes before all that have tasks, and before a rival.
     fn is_next(&self, slot: Slot, rival: Option<Slot>) -> bool {
-        let before_rival = rival.is_none_or(|rival| self.scheduler.is_next(slot.0, &[rival.0]));
-        before_rival && self.scheduler.is_next(slot.0, self.mpqs.backlogged())
+        let before_rival = rival.is_none_or(|rival| self.scheduler.is_next(slot.0, [rival.0]));
+        before_rival && self.scheduler.is_next(slot.0, runnable(&self.parked, &self.mpqs, &self.contexts))
     }
 
     /// Queues the next packet of a context, so that its task is one that can be looked at. Those before it are put aside.
@@ -182,16 +182,16 @@ impl Engine {
         let (mut sampled, mut shift) = (self.unsampled < SAMPLE_OF, Shift::new(&self.scheduler, clock));
         let mut all = Done::default();
         loop {
-            let backlogged = self.mpqs.backlogged();
-            let most = if backlogged.len() > 1 { SHARED_TURN } else { BATCH as u32 };
+            let most = if self.mpqs.backlogged().len() > 1 { SHARED_TURN } else { BATCH as u32 };
             if all.tasks >= most || shift.is_over() {
                 break;
             }
-            let Some(pick) = self.scheduler.pick(backlogged) else { break };
+            let runnable = runnable(&self.parked, &self.mpqs, &self.contexts);
+            let Some(pick) = self.scheduler.pick(runnable) else { break };
             let done = self.run_some(pick.owner, pick.tasks.min(most - all.tasks), clock, &mut sampled);
             self.scheduler.charge(pick.owner, done.tasks, shift.lap());
             all.released += done.released;
-            // One whose HPUs are all taken runs none.
+            // One whose last task was taken before runs none.
             all.tasks += done.tasks.max(1);
         }
         all.released

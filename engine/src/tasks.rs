@@ -22,8 +22,9 @@ use crate::descriptor::Descriptor;
 use crate::hpu::{About, Hpus, Job};
 use crate::ip_view::Link;
 use crate::memory::{HpuId, cluster_of};
-use crate::mpq::{MpqId, Stage, Task};
+use crate::mpq::{MpqId, Mpqs, Stage, Task};
 use crate::pipeline::{Binding, Engine, Gone, Moment, Packet, context};
+use crate::sharing::Shift;
 
 /// The time of one packet's task is taken of so many: where packets come one by one, each would wait for the clock else.
 pub(crate) const SAMPLE_OF: u64 = 16;
@@ -50,8 +51,7 @@ impl Engine {
             if sampled && let Some(&only) = self.routes.slots.first() {
                 released += self.run_straight(only, u32::MAX, now).released;
             }
-            let room = self.mpqs.room() > 0 && self.waiting.is_none();
-            if before == self.kept_back() && (!room || !self.admit_next(now)) {
+            if before == self.kept_back() && (self.mpqs.room() == 0 || !self.admit_next(now)) {
                 return released;
             }
         }
@@ -92,10 +92,7 @@ impl Engine {
         }
         debug_assert!(next.is_none(), "nothing is taken beforehand while tasks wait");
         let Some((binding, stage)) = self.mpqs.peek(owner) else { return Some((None, true)) };
-        let context = self.contexts[binding.slot.0 as usize].as_ref()?;
-        let overflows = stage == Stage::Payload && context.run.placement == Placement::Any;
-        let hpu = context.hpus.idle(binding.home);
-        let hpu = hpu.or_else(|| context.hpus.idle_on_least_taken().filter(|_| overflows))?;
+        let hpu = idle_hpu(&self.contexts, binding, stage)?;
         Some((Some(hpu), true))
     }
 
@@ -231,13 +228,18 @@ impl Engine {
         self.parked.push(Parked { task, hpu, issued, translation: context.translation.clone() });
     }
 
-    /// Goes on with each task that waits. Returns how many packet buffers were given back.
-    pub(crate) fn resume_parked(&mut self) -> u64 {
+    /// Goes on with each task that waits, at the expense of its context. Returns how many packet buffers were given back.
+    pub(crate) fn resume_parked(&mut self, clock: &impl Fn() -> Duration) -> u64 {
         let (mut released, mut index) = (0, 0);
+        let shares = !self.parked.is_empty() && self.is_shared();
+        let mut shift = shares.then(|| Shift::new(&self.scheduler, clock));
         while index < self.parked.len() {
             let mut parked = self.parked.swap_remove(index);
             let begun = Begun { issued: parked.issued, translation: parked.translation.as_deref() };
             let (exit, issued) = self.run_handler(&mut parked.task, parked.hpu, Some(begun));
+            if let Some(shift) = &mut shift {
+                self.scheduler.charge(parked.task.context.slot.0, 0, shift.lap());
+            }
             if exit != Exit::Parked {
                 released += u64::from(self.feed_back(parked.task, issued.deferred));
                 continue;
@@ -406,6 +408,27 @@ pub(crate) fn parts(context: &mut Context, handler: Handler, about: About) -> Pa
         isolation: run.isolation,
     };
     Parts { job, hpus, host: host.as_ref(), counts, events, printer: Printer { id: *id, name, lines_left } }
+}
+
+/// An HPU on which a task could run: one of its home cluster, or of another if it may overflow there.
+fn idle_hpu(contexts: &[Option<Context>], binding: Binding, stage: Stage) -> Option<HpuId> {
+    let context = contexts[binding.slot.0 as usize].as_ref()?;
+    let overflows = stage == Stage::Payload && context.run.placement == Placement::Any;
+    context.hpus.idle(binding.home).or_else(|| context.hpus.idle_on_least_taken().filter(|_| overflows))
+}
+
+/// Owners that have tasks, but those whose next one has to wait until another of the same context need not any more.
+#[inline]
+pub(crate) fn runnable<'e>(
+    parked: &'e [Parked],
+    mpqs: &'e Mpqs<Binding, Packet>,
+    contexts: &'e [Option<Context>],
+) -> impl Iterator<Item = u32> + 'e {
+    let blocked = move |&owner: &u32| {
+        let is_taken = |(binding, stage)| idle_hpu(contexts, binding, stage).is_none();
+        !parked.is_empty() && mpqs.peek(owner).is_some_and(is_taken)
+    };
+    mpqs.backlogged().iter().copied().filter(move |owner| !blocked(owner))
 }
 
 /// The message of a task.

@@ -44,6 +44,10 @@ enum Op {
     Kill {
         mpq: u32,
     },
+    /// Gives up the message that arrives behind a dead one, if there is one.
+    KillBehind {
+        mpq: u32,
+    },
     /// A handler that runs wants its message to stay open.
     KeepOpen(usize),
     /// Feed back the n-th task in flight (modulo their number).
@@ -61,6 +65,7 @@ fn op() -> impl Strategy<Value = Op> {
         ),
         4 => (0..OWNERS).prop_map(|owner| Op::Take { owner }),
         1 => (0..QUEUES).prop_map(|mpq| Op::Kill { mpq }),
+        1 => (0..QUEUES).prop_map(|mpq| Op::KillBehind { mpq }),
         1 => any::<usize>().prop_map(Op::KeepOpen),
         3 => any::<usize>().prop_map(Op::Feedback),
     ]
@@ -90,6 +95,8 @@ struct Naive {
     carried: Option<Latch<Context>>,
     /// The end of the killed message came after the kill.
     end_refused: bool,
+    /// The message that arrives was killed behind the first one.
+    refusing: bool,
 }
 
 impl Naive {
@@ -129,9 +136,11 @@ impl Naive {
         let (arrived, _) = self.message();
         let carried = self.latch().filter(|_| self.kept_open);
         self.arrivals.drain(..arrived);
-        let past = carried.is_some();
+        // Nothing goes on with a message that is given up.
+        let carried = carried.filter(|_| !self.refusing || !self.arrivals.is_empty());
+        let (past, refusing) = (carried.is_some(), self.refusing);
         let arrivals = std::mem::take(&mut self.arrivals);
-        *self = Self { arrivals, carried, header_sent: past, header_done: past, ..Self::default() };
+        *self = Self { arrivals, carried, header_sent: past, header_done: past, refusing, ..Self::default() };
     }
 
     /// Gives the packets of a killed message up when none of its tasks is in flight.
@@ -151,7 +160,7 @@ impl Naive {
     }
 
     fn idle(&self) -> bool {
-        self.arrivals.is_empty() && !self.killed && self.carried.is_none()
+        self.arrivals.is_empty() && !self.killed && self.carried.is_none() && !self.refusing
     }
 
     /// The task this queue may start now: stage, packet, and whether it is the packet's last.
@@ -242,13 +251,18 @@ impl Run {
                 let packet = self.next_packet;
                 let result = self.mpqs.push(MpqId(mpq), Her { latch, end_of_message, packet });
                 let naive = &mut self.naive[mpq as usize];
-                if naive.killed && !naive.message().1 {
+                if naive.refusing {
+                    naive.refusing = !end_of_message;
+                    assert_eq!(result, Err(Refused::Killed { packet, behind: true, idle: naive.idle() }));
+                    self.released.push(packet);
+                    self.next_packet += 1;
+                } else if naive.killed && !naive.message().1 {
                     naive.end_refused = end_of_message;
                     // What comes behind it belongs to the next message.
                     naive.arrivals.iter_mut().next_back().into_iter().for_each(|last| last.end = end_of_message);
                     let buried = naive.bury();
                     assert!(buried.is_empty(), "a dead message has no packets");
-                    assert_eq!(result, Err(Refused::Killed { packet, idle: naive.idle() }));
+                    assert_eq!(result, Err(Refused::Killed { packet, behind: false, idle: naive.idle() }));
                     self.released.push(packet);
                     self.next_packet += 1;
                 } else if self.held < HERS as usize {
@@ -265,6 +279,7 @@ impl Run {
             }
             Op::Take { owner } => self.take(owner),
             Op::Kill { mpq } => self.kill(mpq),
+            Op::KillBehind { mpq } => self.kill_behind(mpq),
             Op::KeepOpen(_) if self.in_flight.is_empty() => {}
             Op::KeepOpen(which) => {
                 let mpq = self.in_flight[which % self.in_flight.len()].mpq;
@@ -289,7 +304,7 @@ impl Run {
     fn pass(&mut self, mpq: u32, latch: Latch<Context>, end_of_message: bool) {
         let naive = &mut self.naive[mpq as usize];
         let latched = naive.latch().unwrap_or(latch);
-        let waits = naive.killed || naive.in_flight() > 0 || naive.startable().is_some();
+        let waits = naive.killed || naive.refusing || naive.in_flight() > 0 || naive.startable().is_some();
         let other = !naive.header_done && latched.header || latched.completion && end_of_message;
         let expected = !(waits || other);
         let passed = self.mpqs.passes(MpqId(mpq), end_of_message, || latch);
@@ -313,6 +328,9 @@ impl Run {
         let idle = self.mpqs.kill(MpqId(mpq));
         let sunk: Vec<Packet> = std::iter::from_fn(|| self.mpqs.take_dead()).collect();
         let naive = &mut self.naive[mpq as usize];
+        if naive.refusing && naive.arrivals.is_empty() {
+            return assert!(!idle && sunk.is_empty(), "it is dead");
+        }
         naive.kept_open &= naive.killed;
         naive.killed = true;
         let mut buried = naive.bury();
@@ -322,6 +340,21 @@ impl Run {
         self.round_robin.iter_mut().for_each(|ready| ready.retain(|&queue| queue != mpq));
         self.held -= buried.len();
         self.released.extend(buried);
+    }
+
+    fn kill_behind(&mut self, mpq: u32) {
+        let naive = &mut self.naive[mpq as usize];
+        if !naive.killed || !naive.message().1 || naive.refusing {
+            return;
+        }
+        self.mpqs.kill_behind(MpqId(mpq));
+        assert!(!self.mpqs.takes(MpqId(mpq)));
+        let whole = naive.arrivals.iter().rposition(|arrival| arrival.end).map_or(0, |last| last + 1);
+        let gone: Vec<Packet> = naive.arrivals.drain(whole..).map(|arrival| arrival.packet).rev().collect();
+        naive.refusing = true;
+        assert_eq!(std::iter::from_fn(|| self.mpqs.take_dead()).collect::<Vec<_>>(), gone);
+        self.held -= gone.len();
+        self.released.extend(gone);
     }
 
     fn take(&mut self, owner: u32) {

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use common::{ROOT, image, rule, udp_from};
-use spin_abi::control::{Engine as Kind, Schedule};
+use spin_abi::control::{Engine as Kind, Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
@@ -151,6 +151,43 @@ fn request<R: Send + 'static>(
 fn settled(statistics: &Statistics) -> u64 {
     let causes = [Counter::Released, Counter::DropRemoved, Counter::DropNoMpq, Counter::DropShare];
     causes.into_iter().map(|counter| statistics.counts.get(counter)).sum()
+}
+
+#[test]
+fn packets_on_their_way_to_a_context_that_is_replaced_are_its_own() {
+    const PACKETS: u16 = 300;
+    let (near, mut far) = pair(1024).expect("a pair");
+    let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1).expect("a lane");
+    let (arrivals, queue) = ends.swap_remove(0);
+    let (loader, limits) = (Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)), Limits::default());
+    let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..4);
+    let mut engine = engine.expect("a timer").fed_by(arrivals);
+    let link = |engine: &mut Engine, receiver: &mut Receiver, install: Install| {
+        let prepared = Prepared::new(install, &image("udp_pingpong"), 0, &loader, &limits).expect("installs");
+        let id = engine.link(prepared, &limits).expect("there is room");
+        receiver.set_routes(engine.routes()).expect("memory takes all rules");
+        id
+    };
+    let old = link(&mut engine, &mut receiver, rule("udp dport 1"));
+    for flow in 0..PACKETS {
+        let mut frame = far.allocate().expect("the pair has as many");
+        frame.fill(&udp_from(1000 + flow, 1, &[7; 30])).expect("short");
+        far.send(&mut vec![frame]);
+    }
+    while receiver.received() < PACKETS.into() {
+        receiver.turn().expect("memory does not fail");
+    }
+    let new = link(&mut engine, &mut receiver, Install { replaces: Some(old), ..rule("udp dport 1") });
+    engine.retire_replaced(new).expect("it is there");
+    let counts =
+        |engine: &Engine| [Counter::Released, Counter::DropRemoved].map(|of| engine.statistics().counts.get(of));
+    while counts(&engine).iter().sum::<u64>() < PACKETS.into() {
+        engine.turn(|| Duration::ZERO).expect("a lane does not fail");
+        receiver.turn().expect("memory does not fail");
+    }
+    assert_eq!(counts(&engine), [PACKETS.into(), 0]);
+    engine.turn(|| Duration::ZERO).expect("a lane does not fail");
+    assert_eq!(engine.context_infos().len(), 1, "the old one is gone");
 }
 
 #[test]

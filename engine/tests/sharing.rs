@@ -118,6 +118,18 @@ fn a_context_that_waits_loses_nothing() {
 }
 
 #[test]
+fn what_waits_has_its_turn_when_its_context_is_alone() {
+    let mut lab = lab(Schedule::RoundRobin);
+    let [greedy, modest] = install_two(&mut lab, Install { full: Full::Wait, ..Install::default() });
+    lab.arrive(&many_and_few());
+    lab.turn();
+    lab.engine.remove(modest, ROOT).expect("installed");
+    (0..100).for_each(|_| lab.turn());
+    assert_eq!(lab.count(greedy, Counter::Released), 60);
+    assert!(!lab.engine.has_tasks());
+}
+
+#[test]
 fn what_waits_when_its_context_is_removed_is_counted() {
     let mut lab = lab(Schedule::RoundRobin);
     let install = Install { full: Full::Wait, eom: Some("never".into()), ..Install::default() };
@@ -243,6 +255,87 @@ fn tasks_that_wait_for_each_other_both_end() {
         assert_eq!(payload(&sent[0])[0], b'b', "the second one did not wait");
         assert_eq!(lab.count(id, Counter::Parked), 1);
     }
+}
+
+/// A context whose task waits on its only HPU, for what never comes, and one that sends packets back.
+fn one_that_waits(schedule: Schedule, sizes: Sizes, install: Install) -> (Lab, [u32; 2]) {
+    let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 512, sizes, schedule);
+    let install = Install { hpus: Some(1), placement: Placement::Home, rules: vec!["udp dport 1".into()], ..install };
+    let (waiting, _) = lab.install_with("meet", install);
+    let other = lab.install("udp_pingpong", "udp dport 2");
+    lab.arrive(&[meeting(1, 2)]);
+    while lab.count(waiting, Counter::Parked) == 0 {
+        lab.turn();
+    }
+    (lab, [waiting, other])
+}
+
+fn packets_for_the_other(count: u16) -> Vec<Vec<u8>> {
+    (0..count).map(|flow| udp_from(1000 + flow, 2, &[7; 30])).collect()
+}
+
+#[test]
+fn tasks_that_have_no_hpu_keep_nobody_waiting() {
+    for schedule in [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt] {
+        let (mut lab, [waiting, other]) = one_that_waits(schedule, Sizes::default(), Install::default());
+        let behind = (3..20).map(|who| meeting(who, who));
+        lab.arrive(&behind.chain(packets_for_the_other(100)).collect::<Vec<_>>());
+        (0..20).for_each(|_| lab.turn());
+        assert_eq!(lab.count(other, Counter::Released), 100, "{schedule}");
+        assert_eq!(lab.count(waiting, Counter::PayloadRuns), 1, "{schedule}: its task still waits");
+    }
+}
+
+#[test]
+fn one_that_waits_does_not_fill_the_buffer_by_giving_messages_up() {
+    let sizes = Sizes { hers: 64, ..Sizes::default() };
+    let install = Install { full: Full::Kill, ..Install::default() };
+    let (mut lab, [waiting, other]) = one_that_waits(Schedule::RoundRobin, sizes, install);
+    // All of the flow whose first message waits.
+    lab.arrive(&vec![meeting(1, 1); 100]);
+    (0..20).for_each(|_| lab.turn());
+    assert_eq!(lab.count(waiting, Counter::DropKilled), 100 - 32, "its share is half the buffer");
+    lab.arrive(&packets_for_the_other(4));
+    (0..20).for_each(|_| lab.turn());
+    assert_eq!(lab.count(other, Counter::Released), 4);
+}
+
+#[test]
+fn queues_behind_one_that_waits_give_way_too() {
+    let sizes = Sizes { queues: 32, hers: 256 };
+    let install = Install { eom: Some("never".into()), ..Install::default() };
+    let (mut lab, [waiting, other]) = one_that_waits(Schedule::RoundRobin, sizes, install);
+    // The next packet of the message whose first one waits comes first of all.
+    lab.arrive(&(1..=32).map(|who| meeting(who, who)).collect::<Vec<_>>());
+    lab.turn();
+    lab.arrive(&packets_for_the_other(4));
+    (0..20).for_each(|_| lab.turn());
+    assert_eq!((lab.count(other, Counter::Released), lab.total(Counter::DropNoMpq)), (4, 0));
+    assert!(lab.count(waiting, Counter::MessagesEvicted) > 0);
+}
+
+#[test]
+fn what_tasks_take_that_wait_is_their_contexts_time() {
+    let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 512, Sizes::default(), Schedule::Wlbvt);
+    let (waiting, _) = lab.install_with("meet", Install { hpus: Some(2), ..rule("udp dport 1") });
+    let other = lab.install("udp_pingpong", "udp dport 2");
+    lab.arrive(&[meeting(1, 2)]);
+    while lab.count(waiting, Counter::Parked) == 0 {
+        lab.turn();
+    }
+    // Each look at it takes a millisecond.
+    let now = Cell::new(Duration::ZERO);
+    for _ in 0..20 {
+        lab.engine.turn(|| now.replace(now.get() + Duration::from_millis(1))).expect("memory does not fail");
+    }
+    lab.now = now.get();
+    let both =
+        (0..40).flat_map(|flow| [meeting(3 + flow, 3 + flow), packets_for_the_other(40).swap_remove(flow.into())]);
+    lab.arrive(&both.collect::<Vec<_>>());
+    while lab.count(waiting, Counter::PayloadRuns) == 1 {
+        lab.turn();
+    }
+    assert!(lab.count(other, Counter::PayloadRuns) >= 32, "it is the other's turn until it has had as much");
 }
 
 /// Five tasks on clusters of one HPU each, which all wait for the last one.

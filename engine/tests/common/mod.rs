@@ -48,6 +48,21 @@ struct Nic {
     passed: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
+/// One that refuses new rules while the flag is set, and its far end.
+pub fn nic_that_refuses(frames: usize) -> (Box<dyn Queue>, MemoryQueue, Arc<AtomicBool>) {
+    let (queue, far) = pair(frames).expect("a pair");
+    let nic = Nic::new(queue);
+    let refuse_rules = nic.refuse_rules.clone();
+    (Box::new(nic), far, refuse_rules)
+}
+
+impl Nic {
+    fn new(queue: MemoryQueue) -> Self {
+        let longest = Arc::new(AtomicUsize::new(queue.max_frame()));
+        Self { queue, refuse_rules: Arc::default(), longest, passed: Arc::default() }
+    }
+}
+
 impl Queue for Nic {
     fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
         self.queue.receive(out, max)
@@ -139,11 +154,8 @@ impl Lab {
 
     pub fn sized(kind: Kind, machine: Machine, frames: usize, sizes: Sizes, schedule: Schedule) -> Self {
         let (queue, far) = pair(frames).expect("a pair");
-        let refuse_rules = Arc::new(AtomicBool::new(false));
-        let longest = Arc::new(AtomicUsize::new(queue.max_frame()));
-        let passed = Arc::default();
-        let nic =
-            Nic { queue, refuse_rules: refuse_rules.clone(), longest: longest.clone(), passed: Arc::clone(&passed) };
+        let nic = Nic::new(queue);
+        let (refuse_rules, longest, passed) = (nic.refuse_rules.clone(), nic.longest.clone(), nic.passed.clone());
         let loader = Arc::new(Loader::new(machine, kind));
         // Debug builds interpret slowly, on machines that do much else.
         let limits = Limits { watchdog_us: 200_000, ..Limits::default() };
