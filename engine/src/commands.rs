@@ -42,7 +42,8 @@ mod charge {
 /// A send of the L2 packet that is put off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deferred {
-    handle: u32,
+    /// The command's.
+    pub handle: u32,
     /// Address in the L2 packet window.
     address: u32,
     /// First byte of the frame to send.
@@ -197,7 +198,8 @@ impl<'t> Commands<'t> {
     }
 
     /// Carries out a send that was put off by copying from its packet, which itself goes elsewhere.
-    pub fn copy_deferred(&mut self, send: Deferred, packet: &[u8]) {
+    /// Returns what came of it.
+    pub fn copy_deferred(&mut self, send: Deferred, packet: &[u8]) -> Status {
         let range = send.offset as usize..(send.offset + send.length) as usize;
         let copied = packet.get(range).ok_or(Status::BadNicAddress).and_then(|bytes| {
             let mut frame = self.frame_of(bytes.len())?;
@@ -205,9 +207,7 @@ impl<'t> Commands<'t> {
             stage(self.outbound, self.counts, frame);
             Ok(())
         });
-        if let Err(status) = copied {
-            self.refuse(status);
-        }
+        copied.map_or_else(|status| self.refuse(status), |()| Status::Done)
     }
 
     fn send(&mut self, handle: u32, source: Source, length: u32, view: &View<'_>) -> Result<Status, Status> {

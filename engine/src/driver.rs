@@ -46,6 +46,14 @@ impl DriverState {
         }
     }
 
+    /// A command has come to its end, unless it was so long ago that another is remembered in its place.
+    pub fn amend(&mut self, handle: u32, status: Status) {
+        let remembered = &mut self.history[handle as usize % HISTORY];
+        if remembered.0 == handle {
+            remembered.1 = status;
+        }
+    }
+
     /// Forgets the commands of earlier tasks.
     pub fn clear(&mut self) {
         (self.next_handle, self.tested, self.asked) = (1, 0, 0);
@@ -102,7 +110,7 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
     /// Completes a command that is put off until the task ends, since somebody waits for it.
     fn complete(&mut self, handle: u32, view: &mut View<'_>) {
         if let Some(status) = self.commands.complete(handle, view) {
-            self.remember(handle, status);
+            self.state.amend(handle, status);
         }
     }
 
@@ -153,7 +161,11 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
                 self.complete(tested, view);
                 Ok(u32::from(self.status(tested) != Status::Pending))
             }
-            regs::COMMAND_STATUS => Ok(self.status(self.state.asked) as u32),
+            regs::COMMAND_STATUS => {
+                let asked = self.state.asked;
+                self.complete(asked, view);
+                Ok(self.status(asked) as u32)
+            }
             _ => Err(BAD),
         }
     }

@@ -161,13 +161,17 @@ impl Fleet {
             answers.into_iter().map(|(linked, taken)| (linked.into_iter(), taken)).unzip();
         places.update(&taken);
         drop(places);
-        // One that was replaced may still be on some threads and take others' room there.
-        (0..count).map(|_| self.all_or_none(linked.iter_mut().filter_map(Iterator::next))).collect()
+        let each: Vec<Vec<_>> = (0..count).map(|_| linked.iter_mut().filter_map(Iterator::next).collect()).collect();
+        // One that was replaced may still be on some threads and take others' room there. From the last one on: a later one may
+        // replace an earlier one.
+        let mut outcomes: Vec<_> = each.into_iter().rev().map(|linked| self.all_or_none(linked)).collect();
+        outcomes.reverse();
+        outcomes
     }
 
     /// A context is linked in on all threads, or on none.
-    fn all_or_none(&self, linked: impl Iterator<Item = Result<u32, InstallError>>) -> Result<u32, InstallError> {
-        let (linked, refused): (Vec<_>, Vec<_>) = linked.partition(Result::is_ok);
+    fn all_or_none(&self, linked: Vec<Result<u32, InstallError>>) -> Result<u32, InstallError> {
+        let (linked, refused): (Vec<_>, Vec<_>) = linked.into_iter().partition(Result::is_ok);
         let (id, refusal) = (linked.into_iter().next(), refused.into_iter().next());
         match (id, refusal) {
             (Some(Ok(id)), Some(refusal)) => {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hpu_vm::jit::{Bound, Executor, Limits, Slot, Task, TaskBlock, Translation};
 use hpu_vm::memory::{Region, SpaceError};
 use hpu_vm::{Checks, Device, Exit, Image};
+use spin_abi::command::Status;
 use spin_abi::control::{Isolation, Placement};
 use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
 use spin_abi::regs;
@@ -218,6 +219,11 @@ impl Hpu {
             driver.finish();
         }
         Ended { exit, difference }
+    }
+
+    /// A command of the task that waits has come to its end.
+    pub fn amend(&mut self, handle: u32, status: Status) {
+        self.driver.amend(handle, status);
     }
 
     /// Gives the task up that waits.

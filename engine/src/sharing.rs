@@ -145,8 +145,7 @@ impl Engine {
                 break;
             }
         }
-        let waits = |slot: Slot| self.parked.iter().any(|parked| parked.task.context.slot == slot);
-        first.filter(|&slot| !waits(slot)).map(|slot| (slot, second))
+        first.filter(|&slot| !self.has_parked(slot.0)).map(|slot| (slot, second))
     }
 
     /// Whether a context comes before all that have tasks, and before a rival.

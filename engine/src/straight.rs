@@ -69,7 +69,7 @@ impl Engine {
     /// A context's payload handler, if that runs in a row and nothing is in its way.
     fn straight(&mut self, slot: Slot) -> Option<Handler> {
         let hpu = HpuId { cluster: self.clusters.start, hpu: 0 };
-        let is_free = self.parked.is_empty() && self.waiting.is_none();
+        let is_free = !self.has_parked(slot.0) && self.waiting.is_none();
         if !is_free || self.inbound.is_empty() || self.inbound.len() > self.mpqs.room() {
             return None;
         }

@@ -85,15 +85,21 @@ impl Engine {
     }
 
     /// Where an owner's next task can run: `None` when the HPUs of its cluster are taken, and it may not overflow to others (PsPIN
-    /// paper §III-B1). While tasks wait on HPUs, others run one at a time: which HPU is idle is for each to see.
+    /// paper §III-B1). While tasks wait on HPUs, others of their context run one at a time: which HPU is idle is for each to see.
     fn place(&self, owner: u32, next: Option<&Task<Binding, Packet>>) -> Option<(Option<HpuId>, bool)> {
-        if self.parked.is_empty() {
+        if !self.has_parked(owner) {
             return Some((None, false));
         }
         debug_assert!(next.is_none(), "nothing is taken beforehand while tasks wait");
         let Some((binding, stage)) = self.mpqs.peek(owner) else { return Some((None, true)) };
         let hpu = idle_hpu(&self.contexts, binding, stage)?;
         Some((Some(hpu), true))
+    }
+
+    /// Whether tasks of a context wait on their HPUs.
+    #[inline]
+    pub(crate) fn has_parked(&self, owner: u32) -> bool {
+        self.parked.iter().any(|parked| parked.task.context.slot.0 == owner)
     }
 
     /// Runs one task on another cluster than its message's home.
@@ -223,9 +229,20 @@ impl Engine {
 
     #[cold]
     fn park(&mut self, task: Task<Binding, Packet>, hpu: HpuId, issued: Issued) {
+        let issued = self.send_off(&task, hpu, issued);
         let context = context(&mut self.contexts, task.context.slot);
         context.counts.add(Counter::Parked, 1);
         self.parked.push(Parked { task, hpu, issued, translation: context.translation.clone() });
+    }
+
+    /// What a task waits for may come of the frame that it sent: that leaves now, as a copy, if it was put off.
+    fn send_off(&mut self, task: &Task<Binding, Packet>, hpu: HpuId, mut issued: Issued) -> Issued {
+        let Some(send) = issued.deferred.take() else { return issued };
+        let Context { counts, hpus, .. } = context(&mut self.contexts, task.context.slot);
+        let (nic, outbound) = (&mut *self.nic, &mut self.outbound);
+        let mut commands = Commands::new(nic, outbound, None, counts, None, false, Issued::NOTHING);
+        hpus.get(hpu).amend(send.handle, commands.copy_deferred(send, &task.packet.frame));
+        issued
     }
 
     /// Goes on with each task that waits, at the expense of its context. Returns how many packet buffers were given back.
@@ -244,6 +261,7 @@ impl Engine {
                 released += u64::from(self.feed_back(parked.task, issued.deferred));
                 continue;
             }
+            let issued = self.send_off(&parked.task, parked.hpu, issued);
             self.parked.push(Parked { issued, ..parked });
             let last = self.parked.len() - 1;
             self.parked.swap(index, last);
@@ -260,7 +278,17 @@ impl Engine {
         let theirs: Vec<Parked> = theirs;
         for Parked { task, hpu, .. } in theirs {
             context(&mut self.contexts, slot).hpus.get(hpu).abandon();
-            self.feed_back(task, None);
+            let Task { mpq, stage, packet, last_use, .. } = task;
+            // It is not complete.
+            self.mpqs.kill(mpq);
+            let (spent, kept) = if last_use { (Some(packet), None) } else { (None, Some(packet)) };
+            if self.mpqs.feedback(mpq, stage, kept).idle {
+                self.messages.release(mpq);
+            }
+            for packet in spent.into_iter().chain(std::iter::from_fn(|| self.mpqs.take_dead())) {
+                self.counts.add(Counter::DropRemoved, 1);
+                self.nic.recycle(packet.frame);
+            }
         }
     }
 

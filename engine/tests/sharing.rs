@@ -11,6 +11,7 @@ use spin_abi::counters::Counter;
 use spin_abi::events::What;
 use spin_abi::map::Machine;
 use spin_engine::config::Sizes;
+use spin_nic::Queue;
 
 /// Room for 64 packets. Tasks that are checked run one at a time: so packets have to be queued.
 fn lab(schedule: Schedule) -> Lab {
@@ -338,6 +339,34 @@ fn what_tasks_take_that_wait_is_their_contexts_time() {
     assert!(lab.count(other, Counter::PayloadRuns) >= 32, "it is the other's turn until it has had as much");
 }
 
+#[test]
+fn what_a_task_sends_leaves_before_it_waits() {
+    for kind in [Kind::Jit, Kind::Interp] {
+        let mut lab = Lab::with(kind, ONE_CLUSTER, 256);
+        let (id, _) = lab.install_with("send_and_wait", Install { hpus: Some(2), ..rule("udp dport 1") });
+        let for_the_send = udp_from(9, 1, &[[9, 9, 1].as_slice(), &[0; 30]].concat());
+        assert_eq!((lab.exchange(&[for_the_send]).len(), lab.faults(id)), (1, vec![]), "{kind}");
+        lab.arrive(&[udp_from(1, 1, &[[1, 2, 0].as_slice(), &[0; 30]].concat())]);
+        while lab.count(id, Counter::Parked) == 0 {
+            lab.turn();
+        }
+        let mut sent = Vec::new();
+        assert_eq!(lab.far.receive(&mut sent, 8), 1, "{kind}: it is on its way");
+        sent.into_iter().for_each(|frame| lab.far.recycle(frame));
+        let other = udp_from(2, 1, &[[2, 1, 0].as_slice(), &[0; 30]].concat());
+        assert_eq!((lab.exchange(&[other]).len(), lab.faults(id)), (1, vec![]), "{kind}");
+        assert_eq!(lab.total(Counter::RxPackets), lab.total(Counter::Released), "{kind}");
+    }
+}
+
+#[test]
+fn tasks_that_wait_when_their_context_is_removed_are_not_complete() {
+    let (mut lab, [waiting, _]) = one_that_waits(Schedule::RoundRobin, Sizes::default(), Install::default());
+    lab.engine.remove(waiting, ROOT).expect("installed");
+    let counts = [Counter::PayloadRuns, Counter::Messages, Counter::Released, Counter::DropRemoved];
+    assert_eq!(counts.map(|counter| lab.total(counter)), [1, 0, 0, 1]);
+}
+
 /// Five tasks on clusters of one HPU each, which all wait for the last one.
 fn five_that_meet(placement: Placement) -> (Lab, u32) {
     let mut lab = Lab::with(Kind::Jit, Machine { clusters: 4, ..Machine::PSPIN }, 256);
@@ -405,7 +434,7 @@ fn others_go_on_while_a_task_waits_and_its_hpu_is_its_own() {
     lab.engine.remove(id, ROOT).expect("installed");
     assert!(!lab.engine.has_tasks());
     let (released, dropped) = (lab.total(Counter::Released), lab.total(Counter::DropRemoved));
-    assert_eq!((released, dropped), (2, 1), "the one that waited is released, the one behind it dropped");
+    assert_eq!((released, dropped), (1, 2), "the one that waited is dropped, and the one behind it");
 }
 
 #[test]

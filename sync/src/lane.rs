@@ -48,7 +48,7 @@ pub struct Returns<F, B> {
     size: usize,
 }
 
-/// A lane for `size` things, `blanks` of them blank at most: the lender's end, whose bell is given, and both of the borrower's.
+/// A lane for `size` things, `blanks` of them blank at most, which are fewer: the lender's end, whose bell is given, and both of the borrower's.
 ///
 /// # Errors
 /// When the kernel gives no eventfd.
@@ -77,10 +77,10 @@ pub fn lane<A, F, B>(
 }
 
 impl<A, F, B> Lane<A, F, B> {
-    /// How many may be staged.
+    /// How many may be staged: what blanks are missing is theirs, or arrivals would take all that comes back.
     #[must_use]
-    pub const fn credit(&self) -> usize {
-        self.credit.saturating_sub(self.staged.len())
+    pub fn credit(&self) -> usize {
+        self.credit.saturating_sub(self.staged.len() + self.fresh.slots())
     }
 
     /// How many the borrower has, but for blanks that it did not take.
@@ -195,5 +195,33 @@ impl<F, B> Returns<F, B> {
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::lane;
+    use crate::bell::Bell;
+
+    #[test]
+    fn arrivals_without_end_leave_blanks_their_part() {
+        let bell = Bell::new().expect("an event");
+        let (mut lender, mut arrivals, mut returns) = lane::<u8, u8, u8>(16, 4, bell).expect("an event");
+        let mut used = 0;
+        for _ in 0..100 {
+            lender.take_back(drop);
+            let credit = lender.credit();
+            lender.staged.extend(vec![0; credit]);
+            lender.hand_over(|| Some(1));
+            // One arrival at a time, and a blank for each.
+            let count = arrivals.len().min(1);
+            arrivals.take(count, |arrival| returns.staged.push(arrival));
+            if let Some(blank) = returns.blank() {
+                used += 1;
+                returns.staged.push(blank);
+            }
+            returns.give_back();
+        }
+        assert!(used >= 90, "{used}");
     }
 }
