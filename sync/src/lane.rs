@@ -48,7 +48,8 @@ pub struct Returns<F, B> {
     size: usize,
 }
 
-/// A lane for `size` things, `blanks` of them blank at most, which are fewer: the lender's end, whose bell is given, and both of the borrower's.
+/// A lane for `size` things, `blanks` of them blank at most, which are fewer: the lender's end, whose bell is given, and both of
+/// the borrower's.
 ///
 /// # Errors
 /// When the kernel gives no eventfd.

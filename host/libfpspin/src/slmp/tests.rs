@@ -129,8 +129,9 @@ fn packets_keep_their_distance() {
 
 #[test]
 fn nobody_is_waited_for_for_ever() {
-    for threads in [1, 3] {
-        let sender = Sender { patience: Duration::from_millis(300), ..Sender::new(4, 0, 0, threads).expect("good") };
+    for threads in [1_u8, 3] {
+        let sender =
+            Sender { patience: Duration::from_millis(300), ..Sender::new(4, 0, 0, threads.into()).expect("good") };
         // Nobody answers at all.
         let at = address();
         let socket = receiver(at);
@@ -144,7 +145,9 @@ fn nobody_is_waited_for_for_ever() {
             let (header, _, from) = receive(&socket);
             acknowledge(&socket, header, from);
             let failed = sending.join().expect("no panic").expect_err("silence");
-            assert!(matches!(failed, SlmpError::Silent { waiting: 4, first: 1462, .. }), "{failed}");
+            let SlmpError::Silent { waiting: 4, first, .. } = failed else { panic!("{failed}") };
+            // Each of the other threads may be off its core with an earlier packet in hand.
+            assert!((1..=usize::from(threads)).contains(&(first as usize / MAX_PAYLOAD)), "{failed}");
         });
     }
     // Nobody is there: the kernel says so.
