@@ -118,7 +118,9 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
         self.state.history[handle as usize % HISTORY] = (handle, status);
     }
 
-    fn status(&self, handle: u32) -> Status {
+    /// What became of a command that somebody asks for: one that is put off is carried out.
+    fn outcome(&mut self, handle: u32, view: &mut View<'_>) -> Status {
+        self.complete(handle, view);
         match self.state.history[handle as usize % HISTORY] {
             (known, status) if known == handle => status,
             _ => Status::Done,
@@ -156,16 +158,8 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
             regs::HANDLER_ADDR => Ok(self.handler[0]),
             regs::HANDLER_SIZE => Ok(self.handler[1]),
             regs::DOORBELL => Err(Trap::Finish),
-            regs::COMMAND_TEST => {
-                let tested = self.state.tested;
-                self.complete(tested, view);
-                Ok(u32::from(self.status(tested) != Status::Pending))
-            }
-            regs::COMMAND_STATUS => {
-                let asked = self.state.asked;
-                self.complete(asked, view);
-                Ok(self.status(asked) as u32)
-            }
+            regs::COMMAND_TEST => Ok(u32::from(self.outcome(self.state.tested, view) != Status::Pending)),
+            regs::COMMAND_STATUS => Ok(self.outcome(self.state.asked, view) as u32),
             _ => Err(BAD),
         }
     }

@@ -445,7 +445,7 @@ fn idle_hpu(contexts: &[Option<Context>], binding: Binding, stage: Stage) -> Opt
     context.hpus.idle(binding.home).or_else(|| context.hpus.idle_on_least_taken().filter(|_| overflows))
 }
 
-/// Owners that have tasks, but those whose next one has to wait until another of the same context need not any more.
+/// Owners that have tasks, and an HPU for the next one: which tasks that wait may have taken.
 #[inline]
 pub(crate) fn runnable<'e>(
     parked: &'e [Parked],
