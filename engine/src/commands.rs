@@ -159,7 +159,11 @@ impl<'t> Commands<'t> {
     /// Those of the next task begin.
     #[inline]
     pub const fn begin(&mut self, may_move: bool) {
-        (self.may_move, self.issued, self.charge) = (may_move, Issued::NOTHING, 0);
+        self.may_move = may_move;
+        // A command that leaves anything behind counts for something.
+        if self.issued.budget != charge::BUDGET {
+            (self.issued, self.charge) = (Issued::NOTHING, 0);
+        }
     }
 
     /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.

@@ -61,7 +61,7 @@ pub struct Routes {
 
 impl Routes {
     /// A frame's context, and whether it is its message's last; `None` if it belongs to none. `key` becomes its message's.
-    #[inline]
+    #[inline(always)]
     pub fn find(&self, frame: &[u8], key: &mut MessageKey) -> Option<(Slot, bool)> {
         let (index, end_of_message) = self.table.find(frame, key)?;
         Some((self.slots[index], end_of_message))
@@ -130,8 +130,9 @@ impl Inbound {
         if found.len() < frames.len() {
             found.resize(frames.len(), Found::default());
         }
-        for (index, (frame, found)) in frames.iter().zip(found).enumerate().rev() {
-            if let Some(later) = index.checked_sub(AHEAD).and_then(|index| frames.get(index)) {
+        let mut later = frames[..frames.len().saturating_sub(AHEAD)].iter().rev();
+        for (frame, found) in frames.iter().zip(&mut found[..frames.len()]).rev() {
+            if let Some(later) = later.next() {
                 later.prefetch();
             }
             bytes += frame.len() as u64;
@@ -189,6 +190,12 @@ impl Inbound {
             later.prefetch_first(copied);
         }
         Some((frame, &self.found[place]))
+    }
+
+    /// Gives back the frame that was taken last: it is the next one again.
+    #[inline]
+    pub fn untake(&mut self, frame: Frame) {
+        self.frames.push(frame);
     }
 
     /// Keeps the frame that was taken last until those are [put back](Self::put_back).

@@ -30,16 +30,17 @@ const fn ranges() -> [u64; 25] {
 #[derive(Clone, Debug)]
 pub struct Latency {
     histogram: Histogram<u64>,
-    total: Duration,
-    min: Duration,
-    max: Duration,
+    /// In nanoseconds, as the others.
+    total: u64,
+    min: u64,
+    max: u64,
 }
 
 impl Default for Latency {
     fn default() -> Self {
         let histogram = Histogram::new_with_bounds(1, nanoseconds(LONGEST), DIGITS);
         let histogram = histogram.expect("bounds and digits are constants, and good ones");
-        Self { histogram, total: Duration::ZERO, min: Duration::MAX, max: Duration::ZERO }
+        Self { histogram, total: 0, min: u64::MAX, max: 0 }
     }
 }
 
@@ -50,9 +51,9 @@ impl Latency {
         if count == 0 {
             return;
         }
-        self.histogram.saturating_record_n(nanoseconds(elapsed), count);
-        let times = u32::try_from(count).unwrap_or(u32::MAX);
-        self.total = self.total.saturating_add(elapsed.saturating_mul(times));
+        let elapsed = nanoseconds(elapsed);
+        self.histogram.saturating_record_n(elapsed, count);
+        self.total = self.total.saturating_add(elapsed.saturating_mul(count));
         self.min = self.min.min(elapsed);
         self.max = self.max.max(elapsed);
     }
@@ -77,14 +78,14 @@ impl Latency {
     pub fn info(&self, name: &str) -> LatencyInfo {
         let count = self.count();
         // The histogram answers with the upper end of a range of times that it does not tell apart.
-        let quantile = |q| self.histogram.value_at_quantile(q).min(nanoseconds(self.max));
+        let quantile = |q| self.histogram.value_at_quantile(q).min(self.max);
         let within = |end| if count == 0 { 0 } else { self.histogram.count_between(0, end) };
         LatencyInfo {
             name: name.to_owned(),
             count,
-            sum_ns: nanoseconds(self.total),
-            min_ns: if count == 0 { 0 } else { nanoseconds(self.min) },
-            max_ns: nanoseconds(self.max),
+            sum_ns: self.total,
+            min_ns: if count == 0 { 0 } else { self.min },
+            max_ns: self.max,
             p50_ns: quantile(0.5),
             p99_ns: quantile(0.99),
             p999_ns: quantile(0.999),
@@ -93,7 +94,9 @@ impl Latency {
     }
 }
 
-fn nanoseconds(time: Duration) -> u64 {
+/// A time in nanoseconds, or the most there are.
+#[inline]
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

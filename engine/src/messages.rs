@@ -1,19 +1,19 @@
 //! Which queue a message is in: the NIC's mapping of message keys to MPQs (PsPIN paper §III-D, "message matching").
 //!
 //! A key holds its queue from its first frame until the queue is idle; then the queue can serve another key. Keys are found
-//! through a table of chains, by a hash that is seeded at random: who sends frames cannot choose keys that share a chain.
+//! through a table of chains, by a hash that is seeded at random: who sends frames cannot choose keys that share a chain. Times are
+//! nanoseconds since some fixed moment.
 
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, RandomState};
-use std::time::Duration;
 
-use spin_matcher::MessageKey;
+use spin_matcher::{HashSeed, MessageKey};
 
 use crate::context::Slot;
 use crate::mpq::MpqId;
 
-/// An open message of one's own context that got nothing for this long may be ended for a new one.
-const OWN_IDLE: Duration = Duration::from_secs(10);
+/// An open message of one's own context that got nothing for so many nanoseconds may be ended for a new one.
+const OWN_IDLE: u64 = 10_000_000_000;
 
 /// No queue: the end of a chain.
 const NONE: MpqId = MpqId(u32::MAX);
@@ -34,23 +34,17 @@ struct Holder {
 
 impl Holder {
     /// How long before `now` that was.
-    fn idle(&self, now: Duration) -> Duration {
-        Duration::from_nanos(nanoseconds(now).saturating_sub(self.used))
+    const fn idle(&self, now: u64) -> u64 {
+        now.saturating_sub(self.used)
     }
 }
 
 /// No context.
 const NOBODY: Slot = Slot(u32::MAX);
 
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "enough for 584 years")]
-const fn nanoseconds(time: Duration) -> u64 {
-    time.as_nanos() as u64
-}
-
 /// Message keys and the queues they hold. Nothing allocates per message.
 pub struct Messages {
-    seed: u64,
+    seed: HashSeed,
     /// First queue of each chain; a power of two of them.
     chains: Box<[MpqId]>,
     /// By queue.
@@ -73,7 +67,7 @@ impl Messages {
     pub fn new(queues: u32) -> Self {
         let nobody = Holder { key: MessageKey::default(), context: NOBODY, next: NONE, used: 0 };
         Self {
-            seed: RandomState::new().hash_one(queues),
+            seed: HashSeed::new(RandomState::new().hash_one(queues)),
             chains: vec![NONE; (queues as usize * 2).next_power_of_two()].into(),
             holders: vec![nobody; queues as usize].into(),
             free: (0..queues).rev().map(MpqId).collect(),
@@ -92,17 +86,17 @@ impl Messages {
     /// The queue of a message that a frame arrived for at `now`, a free one if it is new; `None` when it is new and every
     /// queue is taken.
     #[inline(always)]
-    pub fn queue(&mut self, context: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
+    pub fn queue(&mut self, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         self.find(context, key, now).or_else(|| self.begin(context, key, now))
     }
 
     /// The queue of an open message that a frame arrived for at `now`.
     #[inline(always)]
-    pub fn find(&mut self, context: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
+    pub fn find(&mut self, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         let mut at = self.chains[self.chain(context, key)];
         while let Some(holder) = self.holders.get_mut(at.0 as usize) {
             if holder.context == context && holder.key.is(key) {
-                holder.used = nanoseconds(now);
+                holder.used = now;
                 return Some(at);
             }
             at = holder.next;
@@ -118,11 +112,11 @@ impl Messages {
     }
 
     /// The [next free](Messages::next_free) queue, for a message that is not open and whose first frame arrived at `now`.
-    pub fn begin(&mut self, context: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
+    pub fn begin(&mut self, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         let mpq = self.free.pop()?;
         let chain = self.chain(context, key);
         let next = std::mem::replace(&mut self.chains[chain], mpq);
-        self.holders[mpq.0 as usize] = Holder { key: *key, context, next, used: nanoseconds(now) };
+        self.holders[mpq.0 as usize] = Holder { key: *key, context, next, used: now };
         self.held[context.0 as usize] += 1;
         Some(mpq)
     }
@@ -172,14 +166,14 @@ impl Messages {
     #[inline]
     fn chain(&self, context: Slot, key: &MessageKey) -> usize {
         #[allow(clippy::cast_possible_truncation, reason = "the lower bits are as good as all")]
-        let hash = key.hash_with(self.seed ^ u64::from(context.0)) as usize;
+        let hash = key.hash_with(self.seed.of(context.0)) as usize;
         hash & (self.chains.len() - 1)
     }
 
     /// When every queue is taken: the one that a new message of `context` may take over, among the `quiescent` ones that are looked
     /// at. It is the longest unused of the context that holds most, of those that hold more than `context` will then; else one of
     /// the context's own that was not used for a long time. So no context's open messages keep others from their share.
-    pub fn victim(&mut self, context: Slot, now: Duration, quiescent: impl Fn(MpqId) -> bool) -> Option<MpqId> {
+    pub fn victim(&mut self, context: Slot, now: u64, quiescent: impl Fn(MpqId) -> bool) -> Option<MpqId> {
         let own = self.held(context);
         let held = |holder: &Holder| self.held[holder.context.0 as usize];
         let idle = |holder: &Holder| holder.idle(now) >= OWN_IDLE;
@@ -205,7 +199,7 @@ impl Messages {
 
     /// Looks at the next queue, round and round (the paper's pseudo-LRU, §III-B1, as a clock hand): returns it if its message
     /// has waited for longer than the `timeout` of its context.
-    pub fn overdue(&mut self, now: Duration, timeout: impl Fn(Slot) -> Option<Duration>) -> Option<MpqId> {
+    pub fn overdue(&mut self, now: u64, timeout: impl Fn(Slot) -> Option<u64>) -> Option<MpqId> {
         let mpq = MpqId(self.hand);
         self.hand = if mpq.0 as usize + 1 < self.holders.len() { mpq.0 + 1 } else { 0 };
         let holder = self.holders.get(mpq.0 as usize).filter(|holder| holder.context != NOBODY)?;
@@ -224,10 +218,8 @@ impl Messages {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-    use std::time::Duration;
-
     use spin_matcher::{Headers, KeySpec, MessageKey};
+    use std::collections::HashMap;
 
     use super::Messages;
     use crate::context::Slot;
@@ -245,12 +237,12 @@ mod tests {
         for number in 0..600_u16 {
             let frame = [number.to_le_bytes().as_slice(), &[0; 58]].concat();
             let key = KeySpec::default().extract(&frame, &Headers::parse(&frame));
-            messages.begin(Slot(0), &key, Duration::ZERO).expect("a free one");
+            messages.begin(Slot(0), &key, 0).expect("a free one");
         }
-        let mut victims = [0; 4].map(|_| messages.victim(Slot(1), Duration::ZERO, |mpq| mpq == MpqId(500)));
+        let mut victims = [0; 4].map(|_| messages.victim(Slot(1), 0, |mpq| mpq == MpqId(500)));
         // So many are looked at at a time.
         assert_eq!(victims, [None, Some(MpqId(500)), None, None]);
-        victims = [0; 4].map(|_| messages.victim(Slot(1), Duration::ZERO, |mpq| mpq == MpqId(599)));
+        victims = [0; 4].map(|_| messages.victim(Slot(1), 0, |mpq| mpq == MpqId(599)));
         assert_eq!(victims, [None, Some(MpqId(599)), None, None]);
     }
 
@@ -262,7 +254,7 @@ mod tests {
             let mut map: HashMap<(Slot, u8), MpqId> = HashMap::new();
             for (context, number, freed) in steps {
                 let context = Slot(context);
-                let found = messages.queue(context, &key(number), Duration::ZERO);
+                let found = messages.queue(context, &key(number), 0);
                 match map.get(&(context, number)) {
                     known @ Some(_) => assert_eq!(found, known.copied()),
                     None if map.len() == 8 => assert_eq!(found, None, "all are taken"),

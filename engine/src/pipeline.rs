@@ -24,7 +24,7 @@ use crate::ecn;
 use crate::handover::Arrivals;
 use crate::inbound::{Arrival, BATCH, Found, Inbound, Routes};
 use crate::ip_view;
-use crate::latency::Latencies;
+use crate::latency::{Latencies, nanoseconds};
 use crate::loader::Loader;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Task};
@@ -84,7 +84,8 @@ impl Owned for Binding {
 /// When a batch arrived.
 #[derive(Clone, Copy)]
 pub(crate) struct Moment {
-    pub(crate) time: Duration,
+    /// In nanoseconds.
+    pub(crate) time: u64,
     pub(crate) stamp: Stamp,
 }
 
@@ -137,7 +138,7 @@ pub struct Engine {
     pub(crate) timeouts: u32,
     /// Contexts that go with their last message.
     pub(crate) retired: u32,
-    /// Frames admitted so far: each could be a message's first.
+    /// Numbers taken so far, by all packets that could be their messages' first.
     pub(crate) admitted: u64,
     /// Frames that were queued, run or dropped so far, of those that were received.
     pub(crate) taken_in: u64,
@@ -244,7 +245,7 @@ impl Engine {
             let arrival = clock();
             self.first_arrival.get_or_insert(arrival);
             let before = self.kept_back();
-            let now = Moment { time: arrival, stamp: Stamp::at(arrival) };
+            let now = Moment { time: nanoseconds(arrival), stamp: Stamp::at(arrival) };
             let resumed = self.resume_parked(&clock);
             let run = if self.is_shared() { self.run_together(now, &clock) } else { self.run_alone(now, &clock) };
             let released = resumed + run;
@@ -520,12 +521,12 @@ impl Engine {
 
     /// The message's queue. When all are taken, an open message that has nothing queued may [give way](Messages::victim).
     #[inline(always)]
-    fn queue_for(&mut self, slot: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
+    fn queue_for(&mut self, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         self.messages.queue(slot, key, now).or_else(|| self.take_over(slot, key, now))
     }
 
     #[cold]
-    fn take_over(&mut self, slot: Slot, key: &MessageKey, now: Duration) -> Option<MpqId> {
+    fn take_over(&mut self, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         let idle = self.messages.victim(slot, now, |mpq| self.mpqs.is_quiescent(mpq));
         let victim = idle.or_else(|| self.queued_victim(slot))?;
         let dropped = &mut self.outbound.spent;
@@ -558,8 +559,8 @@ impl Engine {
         }
         for _ in 0..QUEUES_MONITORED {
             let contexts = &self.contexts;
-            let timeout = |slot: Slot| contexts[slot.0 as usize].as_ref()?.message_timeout;
-            let overdue = self.messages.overdue(now, timeout).filter(|&mpq| self.mpqs.is_quiescent(mpq));
+            let timeout = |slot: Slot| contexts[slot.0 as usize].as_ref()?.message_timeout.map(nanoseconds);
+            let overdue = self.messages.overdue(nanoseconds(now), timeout).filter(|&mpq| self.mpqs.is_quiescent(mpq));
             let Some(mpq) = overdue else { continue };
             if let Some(binding) = self.mpqs.context(mpq) {
                 self.tell(binding.slot, mpq, Counter::MessagesTimedOut, What::TimedOut);

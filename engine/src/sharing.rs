@@ -6,7 +6,7 @@ use crate::context::Slot;
 use crate::inbound::{BATCH, Found};
 use crate::pipeline::{Engine, Moment};
 use crate::schedule::Scheduler;
-use crate::tasks::{Done, SAMPLE_OF, runnable};
+use crate::tasks::{Done, runnable};
 
 /// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
 /// their share of the time, however many packets of others arrive in between.
@@ -79,7 +79,7 @@ impl Engine {
         if self.inbound.is_empty() {
             return all;
         }
-        let (mut sampled, mut shift) = (self.unsampled < SAMPLE_OF, Shift::new(&self.scheduler, clock));
+        let (mut sampled, mut shift) = (self.is_sampled(), Shift::new(&self.scheduler, clock));
         self.overran = false;
         while let Some((slot, rival)) = self.ahead() {
             if self.has_more(&all) && !self.is_next(slot, all.slot) {
@@ -178,7 +178,7 @@ impl Engine {
     /// Runs some tasks that contexts have queued, and charges them for theirs. Returns how many packet buffers were given
     /// back.
     fn run_shared(&mut self, clock: &impl Fn() -> Duration) -> u64 {
-        let (mut sampled, mut shift) = (self.unsampled < SAMPLE_OF, Shift::new(&self.scheduler, clock));
+        let (mut sampled, mut shift) = (self.is_sampled(), Shift::new(&self.scheduler, clock));
         let mut all = Done::default();
         loop {
             let most = if self.mpqs.backlogged().len() > 1 { SHARED_TURN } else { BATCH as u32 };

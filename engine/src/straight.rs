@@ -56,14 +56,13 @@ impl Engine {
     /// that have to wait for another task; up to one that waits behind another. None is taken when tasks of this context run one at a
     /// time only. Those of other contexts are put aside until they are [put back](Inbound::put_back).
     pub(crate) fn run_straight(&mut self, slot: Slot, most: u32, now: Moment) -> Done {
-        let (mut done, mut next) = (Done::default(), None);
+        let mut done = Done::default();
         let Some(handler) = self.straight(slot) else { return done };
-        loop {
-            next = self.run_straight_on(slot, handler, next, most, now, &mut done);
-            if next.is_none() {
-                return done;
-            }
+        let mut next = Some(self.clusters.start);
+        while let Some(cluster) = next {
+            next = self.run_straight_on(slot, handler, cluster, most, now, &mut done);
         }
+        done
     }
 
     /// A context's payload handler, if that runs in a row and nothing is in its way.
@@ -78,18 +77,16 @@ impl Engine {
         context.handler(Stage::Payload).filter(|_| in_a_row)
     }
 
-    /// Runs it on the home cluster of the `first` packet, or of this thread's first cluster, up to a packet of another cluster, which
-    /// is returned.
+    /// Runs it on a cluster, up to a packet of another cluster, which is returned.
     fn run_straight_on(
         &mut self,
         slot: Slot,
         handler: Handler,
-        mut first: Option<Passing>,
+        cluster: u32,
         most: u32,
         now: Moment,
         done: &mut Done,
-    ) -> Option<Passing> {
-        let cluster = first.as_ref().map_or(self.clusters.start, |first| first.binding.home);
+    ) -> Option<u32> {
         let hpu = HpuId { cluster, hpu: 0 };
         let context = context(&mut self.contexts, slot);
         let verdicts = context.run.verdicts;
@@ -106,13 +103,8 @@ impl Engine {
         let most = left;
         let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             loop {
-                let taken = match first.take() {
-                    Some(first) => Taken::Passing(first),
-                    None => inlet.take(),
-                };
-                let Passing { mut frame, mpq, binding, place } = match taken {
-                    Taken::Passing(passing) if passing.binding.home == cluster => passing,
-                    Taken::Passing(passing) => return Rest::Elsewhere(passing),
+                let Passing { mut frame, mpq, binding, place } = match inlet.take() {
+                    Taken::Passing(passing) => passing,
                     Taken::Kept => continue,
                     Taken::Foreign(frame) => {
                         row.commands().outbound.spent.push(frame);
@@ -121,6 +113,10 @@ impl Engine {
                     Taken::Nothing | Taken::Behind => return Rest::None,
                     Taken::Questionable(arrival) => return Rest::Arrival(arrival),
                 };
+                if binding.home != cluster {
+                    inlet.inbound.untake(frame);
+                    return Rest::Elsewhere(binding.home);
+                }
                 left -= 1;
                 row.commands().begin(true);
                 let returned = row.returns(About { flow: mpq.0, message: binding.message }, &mut frame);
@@ -158,7 +154,7 @@ impl Engine {
         done.released += usual;
         match rest {
             Rest::None => {}
-            Rest::Elsewhere(passing) => return Some(passing),
+            Rest::Elsewhere(cluster) => return Some(cluster),
             Rest::Arrival(arrival) => self.admit_late(arrival, now),
             Rest::Unusual(task, exit, issued) => done.released += u64::from(self.end_unusual(task, hpu, exit, issued)),
         }
@@ -188,8 +184,8 @@ enum Place {
 /// What there is to do after packets in a row.
 enum Rest {
     None,
-    /// One of another cluster's.
-    Elsewhere(Passing),
+    /// The next one is this other cluster's.
+    Elsewhere(u32),
     /// One that may not be queued without [more ado](Engine::admit).
     Arrival(Arrival),
     /// The last one's task did not end as most do.
@@ -243,15 +239,17 @@ impl Inlet<'_> {
             return Taken::Foreign(frame);
         }
         let arrival = |frame| Arrival { frame, slot: admission.slot, key: *key, end_of_message };
-        let message = *self.admitted + 1;
-        let latch = || admission.latch(self.clusters, key, message);
+        let (admitted, clusters) = (&mut *self.admitted, self.clusters);
+        let mut latch = || {
+            *admitted += 1;
+            admission.latch(clusters, key, *admitted)
+        };
         let mpq = match self.messages.find(admission.slot, key, self.now.time) {
             Some(mpq) => mpq,
             None if end_of_message
                 && admission.is_simple()
                 && let Some(mpq) = self.messages.next_free() =>
             {
-                *self.admitted = message;
                 return Taken::Passing(Passing { frame, mpq, binding: latch().context, place: Place::Only });
             }
             None => match self.messages.begin(admission.slot, key, self.now.time) {
@@ -259,8 +257,7 @@ impl Inlet<'_> {
                 None => return Taken::Questionable(arrival(frame)),
             },
         };
-        if let Some(binding) = self.mpqs.passes(mpq, end_of_message, latch) {
-            *self.admitted = message;
+        if let Some(binding) = self.mpqs.passes(mpq, end_of_message, &mut latch) {
             let place = if end_of_message { Place::Last } else { Place::Open };
             return Taken::Passing(Passing { frame, mpq, binding, place });
         }
@@ -270,7 +267,6 @@ impl Inlet<'_> {
         let first = self.mpqs.is_quiescent(mpq);
         let packet = Packet { frame, arrived: self.now.stamp, passes: false };
         self.mpqs.put(mpq, Her { latch: latch(), end_of_message, packet });
-        *self.admitted = message;
         self.queued += 1;
         if first { Taken::Kept } else { Taken::Behind }
     }

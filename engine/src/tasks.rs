@@ -28,6 +28,8 @@ use crate::sharing::Shift;
 
 /// The time of one packet's task is taken of so many: where packets come one by one, each would wait for the clock else.
 pub(crate) const SAMPLE_OF: u64 = 16;
+/// And of so many batches at the least: it takes as long as some packets do.
+const SAMPLE_OF_BATCHES: u64 = 4;
 
 /// A task that waits on its HPU.
 pub(crate) struct Parked {
@@ -41,7 +43,7 @@ pub(crate) struct Parked {
 impl Engine {
     /// Runs all tasks of the only context, those of the batch's packets too. Returns how many packet buffers were given back.
     pub(crate) fn run_alone(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
-        let (mut sampled, mut released) = (self.unsampled < SAMPLE_OF, 0);
+        let (mut sampled, mut released) = (self.is_sampled(), 0);
         loop {
             // One whose HPUs are all taken runs none.
             if let Some(&only) = self.mpqs.backlogged().first() {
@@ -55,6 +57,11 @@ impl Engine {
                 return released;
             }
         }
+    }
+
+    /// Whether the time of a task was taken of so few packets ago that none is taken now.
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.unsampled < SAMPLE_OF.max(self.kept_back() as u64 * SAMPLE_OF_BATCHES)
     }
 
     /// Runs at most so many tasks of a context, and none behind one that took all the time it may. The time of one is taken, unless

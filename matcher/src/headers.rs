@@ -76,8 +76,17 @@ impl Headers {
         const LENGTH: usize = Headers::PLAIN_PAYLOAD as usize;
         let head: &[u8; LENGTH] = frame.first_chunk()?;
         let end = u32::from(Self::PLAIN_IP) + u32::from(u16::from_be_bytes([head[16], head[17]]));
-        let plain = [head[12], head[13], head[14], head[23]] == [8, 0, 0x45, UDP]
-            && u16::from_be_bytes([head[20], head[21]]) & IPV4_FRAGMENT == 0;
+        // A word each, as it is in memory: every frame goes this way.
+        let word = |at: usize| head[at..].first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+        const fn mask(bytes: [u8; 4]) -> u32 {
+            u32::from_ne_bytes(bytes)
+        }
+        // EtherType, version and length of the header.
+        let first = word(12)? & mask([0xff, 0xff, 0xff, 0]) == mask([8, 0, 0x45, 0]);
+        // Flags and offset of a fragment, hop limit, protocol.
+        let [high, low] = IPV4_FRAGMENT.to_be_bytes();
+        let second = word(20)? & mask([high, low, 0, 0xff]) == mask([0, 0, 0, UDP]);
+        let plain = first && second;
         (plain && end >= u32::from(Self::PLAIN_PAYLOAD) && end as usize <= frame.len()).then_some(end)
     }
 

@@ -69,30 +69,23 @@ impl MessageKey {
     #[must_use]
     #[inline]
     pub fn hash(&self) -> u32 {
-        (self.hash_with(0) >> 32) as u32
+        (fold(self.hash_with(HashSeed::new(0)), 0x8ebc_6af0_9c88_c6e3) >> 32) as u32
     }
 
     /// A hash of which senders who do not know `seed` cannot tell which keys collide.
     #[must_use]
     #[inline]
-    pub fn hash_with(&self, seed: u64) -> u64 {
-        // wyhash's step (Wang Yi, public domain) and its constants: both halves of a product depend on all bits.
-        let fold = |a: u64, b: u64| {
-            let product = u128::from(a) * u128::from(b);
-            product as u64 ^ (product >> 64) as u64
-        };
+    pub const fn hash_with(&self, HashSeed([low_seed, high_seed]): HashSeed) -> u64 {
         let [a, b, c, d, e, f] = self.words;
-        // The seed is in both factors: who could make one of them zero could make all keys collide.
-        let step = |hash, low, high| fold(low ^ hash, high ^ seed.rotate_left(32) ^ 0xe703_7ed1_a0b4_28db);
-        let mut hash = step(seed ^ self.length() as u64 ^ 0xa076_1d64_78bd_642f, a, b);
+        let mut hash = fold(a ^ low_seed ^ f >> 56, b ^ high_seed);
         // What is behind the last byte is zero in equal keys, and so is left out.
         if self.length() > 16 {
-            hash = step(hash, c, d);
+            hash = fold(c ^ hash, d ^ high_seed);
         }
         if self.length() > 32 {
-            hash = step(hash, e, f);
+            hash = fold(e ^ hash, f ^ high_seed);
         }
-        fold(hash, 0x8ebc_6af0_9c88_c6e3)
+        hash
     }
 
     /// The key of a flow of TCP or UDP over untagged IPv4, which most are; `None` of another one.
@@ -117,6 +110,35 @@ const fn common_flow(addresses: [u8; 8], protocol: u8, ports: [u8; 4]) -> [u64; 
     let first = shape | addresses << 8;
     let second = addresses >> 56 | (protocol as u64) << 8 | (ports as u64) << 16;
     [first, second, 0, 0, 0, 14 << 56]
+}
+
+/// What [`MessageKey::hash_with`] depends on besides the key. It is in both factors of each product: who could make one of them zero could
+/// make all keys collide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashSeed([u64; 2]);
+
+impl HashSeed {
+    /// One for each `seed`. The constants are wyhash's.
+    #[must_use]
+    #[inline]
+    pub const fn new(seed: u64) -> Self {
+        Self([seed ^ 0xa076_1d64_78bd_642f, seed.rotate_left(32) ^ 0xe703_7ed1_a0b4_28db])
+    }
+
+    /// Another one for each `number`.
+    #[must_use]
+    #[inline]
+    pub const fn of(self, number: u32) -> Self {
+        let Self([low, high]) = self;
+        Self([low ^ number as u64, high])
+    }
+}
+
+/// wyhash's step (Wang Yi, public domain): both halves of a product depend on all bits.
+#[inline]
+const fn fold(a: u64, b: u64) -> u64 {
+    let product = a as u128 * b as u128;
+    product as u64 ^ (product >> 64) as u64
 }
 
 impl core::fmt::Debug for MessageKey {
@@ -406,7 +428,7 @@ fn part<const N: usize>(header: &[u8], start: usize) -> [u8; N] {
 mod tests {
     use std::collections::HashSet;
 
-    use super::{KeySpec, MessageKey};
+    use super::{HashSeed, KeySpec, MessageKey};
     use crate::headers::Headers;
 
     fn key(spec: &str, frame: &[u8]) -> MessageKey {
@@ -523,7 +545,10 @@ mod tests {
         let second = 0xe703_7ed1_a0b4_28db_u64.to_le_bytes();
         let hashes = |seed| {
             let bytes = |first: u8| [[first; 7].as_slice(), &second].concat();
-            (0..=u8::MAX).map(|first| key("frame[0:15]", &bytes(first)).hash_with(seed)).collect::<HashSet<_>>().len()
+            (0..=u8::MAX)
+                .map(|first| key("frame[0:15]", &bytes(first)).hash_with(HashSeed::new(seed)))
+                .collect::<HashSet<_>>()
+                .len()
         };
         assert_eq!(hashes(0x0123_4567_89ab_cdef), 256);
         assert_eq!(hashes(0), 1, "else the test does not do what it says");

@@ -74,7 +74,7 @@ pub mod testing;
 pub mod text;
 
 pub use headers::Headers;
-pub use key::{KeySpec, MessageKey};
+pub use key::{HashSeed, KeySpec, MessageKey};
 pub use rule::{Eom, Rules};
 pub use table::{Match, Table, TableEntry, TableError};
 pub use text::{ListError, ParseError};

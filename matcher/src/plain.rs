@@ -109,6 +109,8 @@ impl PlainRules {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn any_holds(&self, frame: &[u8], end: usize) -> bool {
         let mut all = true;
         for test in &self.tests {

@@ -149,7 +149,7 @@ impl Table {
     /// The first context whose rules hold for `frame`: what [`Table::match_frame`] finds, sooner for most frames. `key` becomes
     /// that of its message. Returns its place in the table, and whether the frame is the message's last.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn find(&self, frame: &[u8], key: &mut MessageKey) -> Option<(usize, bool)> {
         let Some(end) = Headers::plain_end(frame) else { return self.find_any(frame, key) };
         let packet_end = end as usize;
@@ -159,6 +159,7 @@ impl Table {
         Some((index, context.plain_eom.hold(frame, packet_end)))
     }
 
+    #[cold]
     #[inline(never)]
     fn find_any(&self, frame: &[u8], key: &mut MessageKey) -> Option<(usize, bool)> {
         let found = self.match_frame(frame, &Headers::parse_any(frame))?;

@@ -24,6 +24,8 @@ pub const CHUNK: usize = PACKET_WINDOW as usize;
 pub const HEADROOM: usize = 256;
 /// Most bytes of a frame behind that space.
 pub const CAPACITY: usize = CHUNK - HEADROOM;
+/// Bytes of a cache line, at the least.
+const LINE: usize = 64;
 /// Fewest bytes of a frame that can be sent: an Ethernet header.
 pub const MIN_SEND: usize = 14;
 
@@ -169,12 +171,19 @@ impl Frame {
     }
 
     /// The same of its first `most` bytes, which are copied a little later.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch_first(&self, most: usize) {
-        /// Bytes of a cache line, at the least.
-        const LINE: usize = 64;
-        // Not `step_by`, which divides first: most frames are short.
-        let (mut offset, end) = (0, self.len().min(most));
+        self.prefetch_at(0);
+        let end = self.len().min(most);
+        if end > LINE {
+            self.prefetch_lines(end);
+        }
+    }
+
+    /// All lines up to `end`, but for the first.
+    #[inline(never)]
+    fn prefetch_lines(&self, end: usize) {
+        let mut offset = LINE;
         while offset < end {
             self.prefetch_at(offset);
             offset += LINE;
@@ -188,9 +197,17 @@ impl Frame {
     }
 
     /// Makes it `len` bytes behind [`HEADROOM`], which are what its chunk held before; none if there is no room for so many.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reset_to(&mut self, len: usize) {
         self.meta = self.meta.with(HEADROOM, if len <= CAPACITY { len } else { 0 });
+    }
+
+    /// Whether all of some belong to a pool.
+    #[inline]
+    pub(crate) fn are_of(frames: &[Self], pool: PoolId) -> bool {
+        // All are looked at: that takes fewer instructions than to leave off early.
+        let others = frames.iter().fold(0, |others, frame| others | frame.meta.0 ^ u64::from(pool.0.get()) << 32);
+        others >> 32 == 0
     }
 
     /// Whether it belongs to a pool.

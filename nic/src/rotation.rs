@@ -184,7 +184,7 @@ impl Queue for Rotation {
     }
 
     fn recycle_all(&mut self, batch: &mut Vec<Frame>) {
-        if !batch.iter().all(|frame| frame.is_of(self.pool)) {
+        if !Frame::are_of(batch, self.pool) {
             return batch.drain(..).for_each(|frame| self.recycle(frame));
         }
         self.arriving.extend(batch.drain(..).map(|mut frame| {

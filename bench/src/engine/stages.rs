@@ -132,7 +132,7 @@ impl Bench {
         lap(0);
         self.inbound.find(&self.routes);
         lap(1);
-        self.find_messages(Duration::from_nanos(self.admitted))?;
+        self.find_messages(self.admitted)?;
         lap(2);
         let returned = self.run();
         lap(3);
@@ -148,7 +148,7 @@ impl Bench {
     }
 
     /// Of a case in which no packet waits.
-    fn find_messages(&mut self, now: Duration) -> Result<(), Failure> {
+    fn find_messages(&mut self, now: u64) -> Result<(), Failure> {
         while let Some((frame, found)) = self.inbound.take() {
             let (Some(SLOT), last) = (found.slot, found.end_of_message) else {
                 return Err("a frame is nobody's".into());

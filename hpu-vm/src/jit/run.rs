@@ -94,8 +94,9 @@ impl Executor {
         run: impl FnOnce(&mut Bound<'_, D>) -> R,
     ) -> R {
         let (block, l2) = (slot.block(), slot.l2().map_or(ptr::null(), ptr::from_ref));
+        let device = ptr::from_mut(device);
         let state = slot.state();
-        (state.device, state.calls) = (ptr::from_mut(device).cast(), Bridge::<D>::CALLS);
+        (state.device, state.calls) = (device.cast(), Bridge::<D>::CALLS);
         state.may_park = u32::from(task.may_park);
         state.time_limit = task.limits.nanoseconds();
         if task.limits.instructions.is_none() {
@@ -112,7 +113,7 @@ impl Executor {
         // its layout is the slot's too.
         let _attending = unsafe { Attending::new(watch, state) };
         let parts = BoundParts { watch, slot, state, block, task, entry, simple, l2, whole };
-        run(&mut Bound { parts, exit: Exit::Returned, device: PhantomData })
+        run(&mut Bound { parts, exit: Exit::Returned, device, lent: PhantomData })
     }
 
     /// Runs one task: see [`Bound::run`].
@@ -141,7 +142,9 @@ pub struct Bound<'b, D> {
     parts: BoundParts<'b>,
     /// Of the last task whose handler did not return.
     exit: Exit,
-    device: PhantomData<&'b mut D>,
+    /// Where the slot's state has it too.
+    device: *mut D,
+    lent: PhantomData<&'b mut D>,
 }
 
 /// Taken out of a [`Bound`] before use: then loops over tasks have it in registers.
@@ -191,7 +194,7 @@ impl<D: Device> Bound<'_, D> {
     pub const fn device(&mut self) -> &mut D {
         // SAFETY: `bind` was lent it for as long as this lives, and tasks, which follow the same pointer, run while `self` is
         // borrowed alone.
-        unsafe { &mut *(*self.parts.state).device.cast() }
+        unsafe { &mut *self.device }
     }
 
     /// What the last task's handler returned: see [`Slot::result`].

@@ -14,7 +14,7 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
 
 use spin_abi::map::PACKET_WINDOW;
 
@@ -46,17 +46,21 @@ pub struct L2Window {
     shown: AtomicU32,
     /// The frame offered now is in it.
     filled: AtomicBool,
-    read: AtomicBool,
-    written: AtomicBool,
+    /// [`READ`] and [`WRITTEN`].
+    used: AtomicU8,
 }
+
+/// Some task read the packet in L2.
+const READ: u8 = 1;
+/// Some task wrote it.
+const WRITTEN: u8 = 2;
 
 impl L2Window {
     /// The [`PACKET_WINDOW`] bytes at `offset` of `region`, which are zero.
     pub(super) fn new(region: &Arc<Region>, offset: u32) -> Option<Self> {
         let bytes = Window::new(region, offset, PACKET_WINDOW, Access::Write)?;
-        let flag = || AtomicBool::new(false);
         let (region, shown) = (region.clone(), AtomicU32::new(0));
-        Some(Self { bytes, region, offset, shown, filled: flag(), read: flag(), written: flag() })
+        Some(Self { bytes, region, offset, shown, filled: AtomicBool::new(false), used: AtomicU8::new(0) })
     }
 
     pub(super) const fn region(&self) -> &Arc<Region> {
@@ -71,14 +75,14 @@ impl L2Window {
     #[must_use]
     #[inline]
     pub fn read(&self) -> bool {
-        self.read.load(Relaxed)
+        self.used.load(Relaxed) & READ != 0
     }
 
     /// Whether any task wrote the packet in L2 so far.
     #[must_use]
     #[inline]
     pub fn written(&self) -> bool {
-        self.written.load(Relaxed)
+        self.used.load(Relaxed) & WRITTEN != 0
     }
 
     /// The window's bytes for an access: the frame is in them from now on. `None` when no frame is offered.
@@ -87,9 +91,12 @@ impl L2Window {
         if !self.filled.load(Relaxed) {
             self.fill()?;
         }
-        match access {
-            Access::Read => self.read.store(true, Relaxed),
-            Access::Write => self.written.store(true, Relaxed),
+        let use_of_it = match access {
+            Access::Read => READ,
+            Access::Write => WRITTEN,
+        };
+        if self.used.load(Relaxed) & use_of_it == 0 {
+            self.used.fetch_or(use_of_it, Relaxed);
         }
         Some(&self.bytes)
     }
@@ -120,6 +127,14 @@ impl L2Window {
         Some(())
     }
 
+    /// The offered frame is taken away, with what tasks wrote.
+    fn take_out(&self) {
+        if self.written() && self.filled.load(Relaxed) {
+            let _ = self.frame(|frame| self.bytes.copy_out(0, frame));
+        }
+        self.filled.store(false, Relaxed);
+    }
+
     /// Lends the offered frame.
     fn frame<R>(&self, look: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         // SAFETY: `Offered::during` has it on its stack, and takes it out of `FRAME` before it returns.
@@ -148,7 +163,7 @@ impl<'f> Offered<'f> {
         debug_assert!(!window.filled.load(Relaxed), "the one before has been taken out");
         let lent = Frame { window: ptr::from_ref(window), bytes: frame.as_mut_ptr(), len };
         let offered = Self { window, before: FRAME.replace(&raw const lent), frame: PhantomData };
-        if window.read() || window.written() {
+        if window.used.load(Relaxed) != 0 {
             let _ = window.fill();
         }
         let result = task();
@@ -160,11 +175,10 @@ impl<'f> Offered<'f> {
 impl Drop for Offered<'_> {
     #[inline]
     fn drop(&mut self) {
-        let window = self.window;
-        if window.written() && window.filled.load(Relaxed) {
-            let _ = window.frame(|frame| window.bytes.copy_out(0, frame));
+        // What was never used was never filled.
+        if self.window.used.load(Relaxed) != 0 {
+            self.window.take_out();
         }
-        window.filled.store(false, Relaxed);
         FRAME.set(self.before);
     }
 }
