@@ -45,7 +45,7 @@ pub struct Deferred {
     /// The command's.
     pub handle: u32,
     /// Address in the L2 packet window.
-    address: u32,
+    pub address: u32,
     /// First byte of the frame to send.
     pub offset: u32,
     /// Bytes to send.
@@ -56,6 +56,9 @@ pub struct Deferred {
 pub trait CommandUnit {
     /// Carries out a command, or puts it off: [`Status::Pending`].
     fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status;
+
+    /// Puts a raw send of bytes of the packet in L2 off, unless something speaks against it: then nothing is done.
+    fn put_off(&mut self, send: Deferred) -> bool;
 
     /// Counts a command that was not carried out.
     fn refuse(&mut self, status: Status) -> Status;
@@ -118,6 +121,8 @@ pub struct Commands<'t> {
     pub link: Option<Link>,
     /// What commands count for against the handler's limit and was not yet charged.
     charge: u64,
+    /// Most bytes of a frame that is sent.
+    max_frame: usize,
 }
 
 /// What there is to know of the commands that a task has issued.
@@ -144,7 +149,7 @@ impl Issued {
 
 impl<'t> Commands<'t> {
     /// The commands of a task, which has `issued` some before it was parked.
-    pub const fn new(
+    pub fn new(
         nic: &'t mut dyn Queue,
         outbound: &'t mut Outbound,
         host: Option<&'t HostMemory>,
@@ -153,7 +158,8 @@ impl<'t> Commands<'t> {
         may_move: bool,
         issued: Issued,
     ) -> Self {
-        Self { nic, outbound, host, counts, events, may_move, issued, link: None, charge: 0 }
+        let max_frame = nic.max_frame();
+        Self { nic, outbound, host, counts, events, may_move, issued, link: None, charge: 0, max_frame }
     }
 
     /// Those of the next task begin.
@@ -217,7 +223,7 @@ impl<'t> Commands<'t> {
     fn send(&mut self, handle: u32, source: Source, length: u32, view: &View<'_>) -> Result<Status, Status> {
         self.charge(charge::SEND);
         let before = self.link_len();
-        if !(MIN_SEND..=self.nic.max_frame()).contains(&(before + length as usize)) || length == 0 {
+        if !(MIN_SEND..=self.max_frame).contains(&(before + length as usize)) || length == 0 {
             return Err(Status::BadLength);
         }
         if self.link.is_some_and(|link| !link.has_return()) {
@@ -228,13 +234,18 @@ impl<'t> Commands<'t> {
             Source::Nic(address) => address,
         };
         match sendable(view, address, length)? {
-            (RegionKind::L2Packet, offset) if self.may_move && self.link.is_none() => {
+            (RegionKind::L2Packet, offset) if self.may_put_off() => {
                 self.issued.deferred = Some(Deferred { handle, address, offset, length });
                 return Ok(Status::Pending);
             }
             _ => {}
         }
         self.copy_from_view(address, length, view)
+    }
+
+    /// Whether the frame itself may be what is sent.
+    const fn may_put_off(&self) -> bool {
+        self.may_move && self.link.is_none()
     }
 
     fn copy_from_view(&mut self, address: u32, length: u32, view: &View<'_>) -> Result<Status, Status> {
@@ -265,7 +276,7 @@ impl<'t> Commands<'t> {
     /// Sends the packets of an RDMA put, or none when they are more than the task may still ask for.
     fn put(&mut self, put: &Put, source: Source, view: &View<'_>) -> Result<Status, Status> {
         let cost = u64::from(put.packets()) * charge::SEND + u64::from(put.length) / charge::BYTES_PER_INSTRUCTION;
-        if put.length == 0 || put.longest() as usize > self.nic.max_frame() || cost > self.issued.budget {
+        if put.length == 0 || put.longest() as usize > self.max_frame || cost > self.issued.budget {
             return Err(Status::BadLength);
         }
         let source = match source {
@@ -420,6 +431,17 @@ impl CommandUnit for Commands<'_> {
             Command::HostDirect { host, data } => self.host_direct(host, &data),
         };
         result.unwrap_or_else(|status| self.refuse(status))
+    }
+
+    #[inline]
+    fn put_off(&mut self, send: Deferred) -> bool {
+        let idle = self.issued.deferred.is_none() && self.issued.budget > 0;
+        let usual = idle && self.may_put_off() && (MIN_SEND..=self.max_frame).contains(&(send.length as usize));
+        if usual {
+            self.charge(charge::COMMAND + charge::SEND);
+            self.issued.deferred = Some(send);
+        }
+        usual
     }
 
     fn refuse(&mut self, status: Status) -> Status {

@@ -7,7 +7,7 @@ use spin_abi::map::{DMA_BASE, DRIVER_BASE, END_OF_COMPUTATION, STDOUT_BASE, STDO
 use spin_abi::regs;
 
 use crate::cluster_dma::ClusterDma;
-use crate::commands::CommandUnit;
+use crate::commands::{CommandUnit, Deferred};
 use crate::memory::HpuId;
 
 /// Commands whose outcome an HPU remembers.
@@ -114,6 +114,20 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
         }
     }
 
+    #[inline(never)]
+    fn carry_out(&mut self, handle: u32, command: &CommandRegisters, view: &mut View<'_>) -> Status {
+        match command.decode() {
+            Err(status) => self.commands.refuse(status),
+            Ok(command) => {
+                // Frames leave in the order in which they were sent.
+                if let (Some(earlier), Command::Send { .. }) = (self.commands.deferred_handle(), command) {
+                    self.complete(earlier, view);
+                }
+                self.commands.issue(handle, command, view)
+            }
+        }
+    }
+
     fn remember(&mut self, handle: u32, status: Status) {
         self.state.history[handle as usize % HISTORY] = (handle, status);
     }
@@ -192,16 +206,11 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
     fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
         let handle = self.state.next_handle;
         self.state.next_handle = handle.checked_add(1).unwrap_or(1);
-        let status = match command.decode() {
-            Err(status) => self.commands.refuse(status),
-            Ok(command) => {
-                // Frames leave in the order in which they were sent.
-                if let (Some(earlier), Command::Send { .. }) = (self.commands.deferred_handle(), command) {
-                    self.complete(earlier, view);
-                }
-                self.commands.issue(handle, command, view)
-            }
-        };
+        let put_off = command.raw_send().is_some_and(|(address, length)| {
+            let offset = view.in_l2_packet(address, length);
+            offset.is_some_and(|offset| self.commands.put_off(Deferred { handle, address, offset, length }))
+        });
+        let status = if put_off { Status::Pending } else { self.carry_out(handle, command, view) };
         self.remember(handle, status);
         Ok(handle)
     }

@@ -117,11 +117,14 @@ impl Engine {
     fn run_next(&mut self, slot: Slot, now: Moment, clock: &impl Fn() -> Duration, sampled: &mut bool) -> Done {
         let Some(pick) = self.scheduler.pick([slot.0]) else { return Done::default() };
         let queued = self.mpqs.held(slot.0) > 0;
-        if queued || !*sampled && self.queue_next(slot, now) {
-            self.run_some(slot.0, pick.tasks, clock, sampled)
-        } else {
-            self.run_straight(slot, pick.tasks, now)
+        if !queued && (*sampled || !self.queue_next(slot, now)) {
+            let done = self.run_straight(slot, pick.tasks, now);
+            // The first packet had to be queued: once its task is over, those behind it may run straight.
+            if done.tasks > 0 || self.mpqs.held(slot.0) == 0 {
+                return done;
+            }
         }
+        self.run_some(slot.0, pick.tasks, clock, sampled)
     }
 
     /// The context that is furthest behind of those of the next packets, and the next one of these.

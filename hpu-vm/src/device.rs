@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use spin_abi::command::{Command, Status};
+use spin_abi::command::{Command, Source, Status};
 use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, PERIPHERALS, PERIPHERALS_SIZE, STDOUT_BASE, STDOUT_SIZE};
 use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORD_COUNT, COMMAND_WORDS};
@@ -52,6 +52,20 @@ impl CommandRegisters {
     #[inline]
     pub fn decode(&self) -> Result<Command, Status> {
         Command::decode(self.info.load(Relaxed), |index| self.words[index].load(Relaxed))
+    }
+
+    /// Address and length of the bytes of NIC memory that they describe a send of as a raw frame, if that is what they do: the command that
+    /// most handlers issue.
+    #[must_use]
+    #[inline]
+    pub fn raw_send(&self) -> Option<(u32, u32)> {
+        let word = |index: usize| self.words[index].load(Relaxed);
+        let is_send = self.info.load(Relaxed) >> 1 & 3 == 1 && word(1) | word(3) == 0;
+        debug_assert!(
+            is_send == matches!(self.decode(), Ok(Command::Send { fid: 0, source: Source::Nic(_), .. })),
+            "it is decoded likewise"
+        );
+        is_send.then(|| (word(2), word(4)))
     }
 
     /// Offset in this structure of the register that an access of `width` bytes at `address` is to.

@@ -322,6 +322,8 @@ pub struct View<'m> {
     ranges: ArrayVec<Range<'m>, MAX_RANGES>,
     /// Range the last access was in: the next one is there most often.
     last: Cell<usize>,
+    /// That of the packet in L2, if there is one.
+    l2_packet: Option<usize>,
     places: Places,
     checks: Checks,
 }
@@ -344,9 +346,12 @@ impl<'m> View<'m> {
         if len == 0 {
             return Ok(());
         }
+        let index = self.ranges.len();
         self.ranges.try_push(range).map_err(|_| ViewError::Full { kind, base })?;
-        if kind == RegionKind::Stack {
-            self.places.stack = Some(base);
+        match kind {
+            RegionKind::Stack => self.places.stack = Some(base),
+            RegionKind::L2Packet => self.l2_packet = Some(index),
+            _ => {}
         }
         Ok(())
     }
@@ -412,6 +417,13 @@ impl<'m> View<'m> {
             return Some((RegionKind::Task, address - TASK));
         }
         Some((self.ranges[index].kind, offset))
+    }
+
+    /// The offset of `len` bytes at `address` in the packet in L2, if they are there: [`View::kind_of`] for who asks for that often.
+    #[must_use]
+    #[inline]
+    pub fn in_l2_packet(&self, address: u32, len: u32) -> Option<u32> {
+        self.ranges.get(self.l2_packet?)?.offset(address, len)
     }
 
     /// Whether `len` bytes at `address` may be written. An empty access needs a writable byte there too.

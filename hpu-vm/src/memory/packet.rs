@@ -116,12 +116,20 @@ impl L2Window {
 
     /// Copies the offered frame in and clears what a longer one left behind it, which others may not read.
     fn fill(&self) -> Option<()> {
-        let len = self.frame(|frame| self.bytes.copy_in(0, frame).map(|()| frame.len()))??;
+        self.frame(|frame| self.fill_from(frame))?
+    }
+
+    /// The same, of the frame that is offered, or is about to be.
+    #[inline]
+    fn fill_from(&self, frame: &[u8]) -> Option<()> {
+        self.bytes.copy_in(0, frame)?;
         // A frame is as long as the window at the most.
-        let len = u32::try_from(len).ok()?;
-        let before = self.shown.swap(len, Relaxed);
-        if let Some(more) = before.checked_sub(len) {
-            self.region.clear((self.offset + len) as usize, more as usize)?;
+        let len = u32::try_from(frame.len()).ok()?;
+        // This thread alone fills it.
+        let before = self.shown.load(Relaxed);
+        if before != len {
+            self.shown.store(len, Relaxed);
+            self.region.clear((self.offset + len) as usize, before.saturating_sub(len) as usize)?;
         }
         self.filled.store(true, Relaxed);
         Some(())
@@ -161,11 +169,11 @@ impl<'f> Offered<'f> {
     pub(crate) fn during<R>(window: &'f L2Window, frame: &'f mut [u8], task: impl FnOnce() -> R) -> R {
         let len = frame.len().min(PACKET_WINDOW as usize);
         debug_assert!(!window.filled.load(Relaxed), "the one before has been taken out");
+        if window.used.load(Relaxed) != 0 {
+            let _ = window.fill_from(&frame[..len]);
+        }
         let lent = Frame { window: ptr::from_ref(window), bytes: frame.as_mut_ptr(), len };
         let offered = Self { window, before: FRAME.replace(&raw const lent), frame: PhantomData };
-        if window.used.load(Relaxed) != 0 {
-            let _ = window.fill();
-        }
         let result = task();
         drop(offered);
         result

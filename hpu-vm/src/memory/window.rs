@@ -136,6 +136,7 @@ impl Window {
     }
 
     /// Copies `from` into the window.
+    #[inline]
     pub(crate) fn copy_in(&self, offset: u32, from: &[u8]) -> Option<()> {
         let at = self.writable_at(offset, from.len(), Checks::Exact)?;
         // SAFETY: as in `Window::store`.
