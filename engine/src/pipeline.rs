@@ -32,7 +32,7 @@ use crate::schedule::Scheduler;
 use crate::stamp::Stamp;
 use crate::statistics::Statistics;
 use crate::straight::Admission;
-use crate::tasks::{Parked, SAMPLE_OF};
+use crate::tasks::Parked;
 use crate::translator::Translator;
 
 /// Frames taken at least, while there is room: some may be for contexts that have nothing to do.
@@ -214,7 +214,7 @@ impl Engine {
             passing: Vec::with_capacity(BATCH),
             counts: Counts::default(),
             latencies: Latencies::default(),
-            unsampled: SAMPLE_OF,
+            unsampled: u64::from(u32::MAX),
             released: Stamp::at(Duration::ZERO),
             overran: false,
             lean: false,

@@ -27,7 +27,7 @@ use crate::pipeline::{Binding, Engine, Gone, Moment, Packet, context};
 use crate::sharing::Shift;
 
 /// The time of one packet's task is taken of so many: where packets come one by one, each would wait for the clock else.
-pub(crate) const SAMPLE_OF: u64 = 16;
+const SAMPLE_OF: u64 = 16;
 /// And of so many batches at the least: it takes as long as some packets do.
 const SAMPLE_OF_BATCHES: u64 = 4;
 
