@@ -143,10 +143,16 @@ impl Issued {
     /// Of a task that begins.
     pub const NOTHING: Self = Self { deferred: None, budget: charge::BUDGET, no_buffer: false };
 
+    /// Whether it is [`Issued::NOTHING`]: a command that leaves anything behind counts for something.
+    #[inline]
+    const fn is_nothing(&self) -> bool {
+        self.budget == charge::BUDGET
+    }
+
     /// Of a task that is over, and has put that off.
     #[must_use]
     pub const fn of(deferred: Option<Deferred>) -> Self {
-        Self { deferred, ..Self::NOTHING }
+        Self { deferred, budget: 0, no_buffer: false }
     }
 }
 
@@ -169,8 +175,7 @@ impl<'t> Commands<'t> {
     #[inline]
     pub const fn begin(&mut self, may_move: bool) {
         self.may_move = may_move;
-        // A command that leaves anything behind counts for something.
-        if self.issued.budget != charge::BUDGET {
+        if !self.issued.is_nothing() {
             (self.issued, self.charge) = (Issued::NOTHING, 0);
         }
     }
@@ -182,13 +187,23 @@ impl<'t> Commands<'t> {
         self.give_back(frame);
     }
 
-    /// The same, for who counts them himself.
+    /// The same, for who counts them himself. What the task has issued is forgotten.
     #[inline(always)]
     pub fn give_back(&mut self, frame: Frame) {
+        if self.issued.is_nothing() {
+            self.outbound.spent.push(frame);
+        } else {
+            self.give_back_or_send(frame);
+        }
+    }
+
+    #[inline(never)]
+    fn give_back_or_send(&mut self, frame: Frame) {
         match self.issued.deferred {
             Some(send) => self.move_deferred(send, frame),
             None => self.outbound.spent.push(frame),
         }
+        (self.issued, self.charge) = (Issued::NOTHING, 0);
     }
 
     /// After the last task of a row: the NIC may have to wait for buffers.

@@ -198,9 +198,7 @@ impl Hpu {
         let Station { slot, windows } = &mut self.station;
         let task = job.task(windows, true);
         let mut begin = |bound: &mut Bound<'_, Driver<'_, C>>, packet: &[u8]| {
-            if windows.begin(bound, &job, job.about, packet) {
-                bound.device().clear();
-            }
+            windows.begin_driven(bound, &job, job.about, packet);
         };
         let (exit, difference) = match &mut self.twin {
             // It does not park.
@@ -313,16 +311,24 @@ impl<C: CommandUnit> Row<'_, '_, '_, C> {
     /// not, [`Row::exit`] says how it ended.
     #[inline(always)]
     pub fn returns(&mut self, about: About, packet: &mut [u8]) -> bool {
-        if self.windows.begin(self.bound, self.job, about, packet) {
-            self.bound.device().clear();
-        }
+        self.windows.begin_driven(self.bound, self.job, about, packet);
         let returned = self.bound.returns(packet);
-        if !returned && self.bound.exit() == Exit::Parked {
+        if returned {
+            self.bound.device().finish();
+        } else {
+            self.leave();
+        }
+        returned
+    }
+
+    /// The last task's handler did not return.
+    #[cold]
+    fn leave(&mut self) {
+        if self.bound.exit() == Exit::Parked {
             *self.parked = true;
         } else {
             self.bound.device().finish();
         }
-        returned
     }
 
     /// How the last task ended whose handler did not [return](Row::returns).
@@ -440,25 +446,30 @@ impl Station {
 }
 
 impl Windows {
-    /// Prepares them for a task. Returns whether nothing of earlier tasks may be left.
+    /// Prepares them for a task of the driver's HPU.
     #[inline(always)]
-    pub(crate) fn begin<D: Device>(
+    fn begin_driven<C: CommandUnit>(
         &mut self,
-        bound: &mut Bound<'_, D>,
+        bound: &mut Bound<'_, Driver<'_, C>>,
         job: &Job<'_>,
         about: About,
         packet: &[u8],
-    ) -> bool {
-        let clean = job.isolation == Isolation::Message && self.message != about.message;
-        if clean {
+    ) {
+        if job.isolation == Isolation::Message && self.message != about.message {
             self.clean(bound, about.message);
+            bound.device().clear();
         }
+        self.begin(bound, job, about, packet);
+    }
+
+    /// Prepares them for a task that may see what earlier ones left.
+    #[inline(always)]
+    pub(crate) fn begin<D: Device>(&mut self, bound: &mut Bound<'_, D>, job: &Job<'_>, about: About, packet: &[u8]) {
         let len = job.l1_bytes.min(packet.len()).min(PACKET_WINDOW as usize);
         self.show(bound, &packet[..len]);
         #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
         let changed = [(regs::PACKET_SIZE, len as u32), (regs::FLOW_ID, about.flow)];
         bound.describe(&self.block, changed);
-        clean
     }
 
     /// Clears all that tasks of other messages may have left.
@@ -476,8 +487,8 @@ impl Windows {
         if packet.len() != self.shown {
             self.resize(bound, packet.len());
         }
-        let written = self.memory.write(self.offset + PAGE as usize, packet);
-        debug_assert!(written.is_some(), "the packet was cut to its window");
+        let shown = bound.show(packet);
+        debug_assert!(shown.is_some(), "the packet was cut to its window");
     }
 
     /// The packet to come has another length than the one before it.

@@ -118,7 +118,6 @@ impl Engine {
                     return Rest::Elsewhere(binding.home);
                 }
                 left -= 1;
-                row.commands().begin(true);
                 let returned = row.returns(About { flow: mpq.0, message: binding.message }, &mut frame);
                 let usual = returned || row.exit() == Exit::Finished;
                 if !usual || verdicts && !processes(row.result()) {

@@ -9,6 +9,7 @@
 //! wasteful, and no per-frame reference count is kept.
 
 use std::fmt;
+use std::hint;
 use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
@@ -282,17 +283,25 @@ impl Deref for Frame {
 
     #[inline]
     fn deref(&self) -> &[u8] {
+        let (start, len) = (self.meta.start(), self.meta.len());
         // SAFETY: `start + len` is at most CHUNK, and the frame is the only way to its initialised bytes; the lifetime is
         // that of the borrow of `self`.
-        unsafe { slice::from_raw_parts(self.base.as_ptr().add(self.meta.start()), self.meta.len()) }
+        unsafe {
+            hint::assert_unchecked(len <= CHUNK);
+            slice::from_raw_parts(self.base.as_ptr().add(start), len)
+        }
     }
 }
 
 impl DerefMut for Frame {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
+        let (start, len) = (self.meta.start(), self.meta.len());
         // SAFETY: as in `deref`; `self` is borrowed mutably, so nothing else reads these bytes meanwhile.
-        unsafe { slice::from_raw_parts_mut(self.base.as_ptr().add(self.meta.start()), self.meta.len()) }
+        unsafe {
+            hint::assert_unchecked(len <= CHUNK);
+            slice::from_raw_parts_mut(self.base.as_ptr().add(start), len)
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::device::{self, CommandRegisters, Device, Trap};
 use crate::hart::Hart;
 use crate::inst::Reg;
 use crate::interp::{self, Exit};
-use crate::memory::{L2Window, Offered, SpaceError};
+use crate::memory::{Offer, SpaceError, store};
 use crate::trap::{self, Attending, TrapError, Watch, Watchdog};
 use crate::view::View;
 
@@ -93,7 +93,7 @@ impl Executor {
         device: &mut D,
         run: impl FnOnce(&mut Bound<'_, D>) -> R,
     ) -> R {
-        let (block, l2) = (slot.block(), slot.l2().map_or(ptr::null(), ptr::from_ref));
+        let (block, shown, l2) = (slot.block(), slot.shown(), slot.l2().map_or(ptr::null(), ptr::from_ref));
         let device = ptr::from_mut(device);
         let state = slot.state();
         (state.device, state.calls) = (device.cast(), Bridge::<D>::CALLS);
@@ -112,8 +112,11 @@ impl Executor {
         // SAFETY: the state is the slot's, which is borrowed until the end of this function. Its code is what `State::lookup` knows;
         // its layout is the slot's too.
         let _attending = unsafe { Attending::new(watch, state) };
-        let parts = BoundParts { watch, slot, state, block, task, entry, simple, l2, whole };
-        run(&mut Bound { parts, exit: Exit::Returned, device, lent: PhantomData })
+        // SAFETY: the window is the slot's, which keeps it.
+        Offer::to(unsafe { l2.as_ref() }, |offer| {
+            let parts = BoundParts { watch, slot, state, block, shown, task, entry, simple, offer, whole };
+            run(&mut Bound { parts, exit: Exit::Returned, device, lent: PhantomData })
+        })
     }
 
     /// Runs one task: see [`Bound::run`].
@@ -156,12 +159,14 @@ struct BoundParts<'b> {
     state: *mut State,
     /// The slot's; null when there is none.
     block: *mut TaskBlock,
+    /// The slot's packet window in L1, and its bytes.
+    shown: (*mut u8, usize),
     task: &'b Task<'b>,
     entry: Option<&'b Entry>,
     /// The same, when there is nothing to see to between tasks but the packet in L2.
     simple: Option<&'b Entry>,
-    /// The slot's window for packets in L2; null when there is none.
-    l2: *const L2Window,
+    /// To the slot's window for packets in L2.
+    offer: &'b Offer<'b>,
     /// The hart has to hold all registers when a task begins.
     whole: bool,
 }
@@ -172,6 +177,21 @@ impl<D: Device> Bound<'_, D> {
     pub fn describe<const N: usize>(&mut self, block: &TaskBlock, other: [(u32, u32); N]) {
         // SAFETY: the place is the slot's own, which is borrowed; no task runs.
         unsafe { block.write(self.parts.block, other) };
+    }
+
+    /// Copies a packet to the start of the packet window in L1. `None` and no effect when it does not fit. It goes to the addresses where
+    /// handlers look for it: some processors' caches are slow to find a line by another one.
+    #[must_use = "what does not fit is not there"]
+    #[inline(always)]
+    pub fn show(&mut self, packet: &[u8]) -> Option<()> {
+        let (window, room) = self.parts.shown;
+        if packet.len() > room {
+            return None;
+        }
+        // SAFETY: so many bytes are mapped writable as long as the slot is there; they are shared memory, accessed by atomics and
+        // translated code.
+        unsafe { store(window, packet) };
+        Some(())
     }
 
     /// Sets how many bytes of the packet window the next tasks may touch: see [`Slot::set_packet_len`].
@@ -280,14 +300,13 @@ impl BoundParts<'_> {
     /// As [`Self::run_any`]; `entry` is what `simple` says, and the hart is clean.
     #[inline(always)]
     unsafe fn run_simple<D: Device>(&self, packet: &mut [u8], entry: &Entry, exit: &mut Exit) -> bool {
-        // SAFETY: as the caller says; the window lives as long as the slot.
+        // SAFETY: as the caller says.
         unsafe {
-            let Some(l2) = self.l2.as_ref() else { return self.run_translated::<D>(entry, exit) };
             let len = packet.len().min(PACKET_WINDOW as usize) as u32;
             if (*self.slot).l2_len != len {
                 fit_l2(self.slot, self.state, len);
             }
-            Offered::during(l2, packet, || self.run_translated::<D>(entry, exit))
+            self.offer.during(packet, || self.run_translated::<D>(entry, exit))
         }
     }
 

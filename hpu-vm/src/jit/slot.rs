@@ -77,6 +77,8 @@ pub struct Slot {
     block: *mut TaskBlock,
     /// Guest address and mapped bytes of the packet window in L1, if there is one.
     packet: Option<(u32, u32)>,
+    /// Host address and bytes of it; none when it is not mapped.
+    shown: (*mut u8, usize),
     /// Guest address of that in L2.
     l2_packet: Option<u32>,
     /// Bytes of it that bounds and space have.
@@ -106,7 +108,10 @@ impl Slot {
         // The view may hold borrowed bytes too, which are not there.
         let described = task != 0 && view.writable(task, TASK_BLOCK) && layout.writable(task, TASK_BLOCK);
         let block = if described { layout.base().wrapping_add(task as usize).cast() } else { ptr::null_mut() };
-        Self { space, state, bounds, packet, block, l2_packet, l2_len: 0 }
+        let mapped = packet.filter(|&(base, len)| view.writable(base, len) && layout.writable(base, len));
+        let shown = mapped
+            .map_or((ptr::null_mut(), 0), |(base, len)| (layout.base().wrapping_add(base as usize), len as usize));
+        Self { space, state, bounds, packet, shown, block, l2_packet, l2_len: 0 }
     }
 
     /// Sets how many bytes of the packet window in L1 the next tasks may touch.
@@ -132,6 +137,12 @@ impl Slot {
         // SAFETY: the place was found to be writable memory of the space for a whole block; only the slot's own thread
         // and its tasks use the stack.
         unsafe { block.write(self.block, other) };
+    }
+
+    /// Host address and bytes of the packet window in L1; none when it is not mapped.
+    #[inline]
+    pub(super) const fn shown(&self) -> (*mut u8, usize) {
+        self.shown
     }
 
     /// Host address of the task's description; null when it has no place.
