@@ -131,7 +131,7 @@ impl Inbound {
             found.resize(frames.len(), Found::default());
         }
         let mut later = frames[..frames.len().saturating_sub(AHEAD)].iter().rev();
-        for (frame, found) in frames.iter().zip(&mut found[..frames.len()]).rev() {
+        for (frame, found) in frames.iter().rev().zip(found[..frames.len()].iter_mut().rev()) {
             if let Some(later) = later.next() {
                 later.prefetch();
             }

@@ -1,8 +1,9 @@
 //! A NIC for measuring: the same frames arrive over and over, as fast as they are taken, and what is sent is gone.
-#![allow(unsafe_code, reason = "cuts a mapping into chunks")]
+#![allow(unsafe_code, reason = "cuts a mapping into chunks, moves frames many at a time")]
 
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::BorrowedFd;
+use std::ptr;
 use std::time::Duration;
 
 use spin_abi::rules::Test;
@@ -55,9 +56,7 @@ impl Rotation {
             Ok::<_, NicError>(frame)
         };
         let mut arriving = Ring::with_room_for(frames.len());
-        for frame in frames.iter().enumerate().map(filled) {
-            arriving.extend(Some(frame?).into_iter());
-        }
+        arriving.append(&mut frames.iter().enumerate().map(filled).collect::<Result<_, _>>()?);
         let spare = (0..spare).filter_map(|index| frame(frames.len() + index, spare_pool)).collect();
         let memory = ManuallyDrop::new(memory);
         Ok(Self { pool, len, arriving, spare_pool, spare, counts: Counts::default(), memory })
@@ -66,44 +65,82 @@ impl Rotation {
 
 /// Frames in the order in which they come, in as few instructions as can be: what is measured is what they are for.
 struct Ring {
-    /// A power of two of them.
-    places: Box<[Option<Frame>]>,
-    /// Place of the first, counted on without end; and how many there are.
+    /// A power of two of them. `count` from `first` on hold a frame, round and round.
+    places: Box<[MaybeUninit<Frame>]>,
+    /// Place of the first, counted on without end.
     first: usize,
     count: usize,
 }
 
 impl Ring {
     fn with_room_for(frames: usize) -> Self {
-        let places = std::iter::repeat_with(|| None).take(frames.next_power_of_two()).collect();
+        let places = Box::new_uninit_slice(frames.next_power_of_two());
         Self { places, first: 0, count: 0 }
     }
 
-    /// Puts frames behind the others. There is room for all of a rotation's.
-    #[inline]
-    fn extend(&mut self, frames: impl Iterator<Item = Frame>) {
-        let (places, mut behind) = (&mut *self.places, self.first + self.count);
-        let mask = places.len() - 1;
-        for frame in frames {
-            places[behind & mask].get_or_insert(frame);
-            behind += 1;
-        }
-        self.count = behind - self.first;
+    /// The places of `count` frames from number `from` on: up to the ring's end, and from its start.
+    fn pieces(&mut self, from: usize, count: usize) -> [&mut [MaybeUninit<Frame>]; 2] {
+        assert!(count <= self.places.len());
+        let from = from & (self.places.len() - 1);
+        let (before, behind) = self.places.split_at_mut(from);
+        let straight = count.min(behind.len());
+        [&mut behind[..straight], &mut before[..count - straight]]
     }
 
-    /// Moves the first `count`, which there are, to `out`.
-    fn take(&mut self, count: usize, out: &mut Vec<Frame>) {
-        let first = self.first & (self.places.len() - 1);
-        let (before, behind) = self.places.split_at_mut(first);
-        let straight = count.min(behind.len());
-        for places in [&mut behind[..straight], &mut before[..count - straight]] {
-            out.extend(places.iter_mut().map(|place| {
-                let Some(frame) = place.take() else { unreachable!("there are so many") };
-                frame
-            }));
+    /// Puts a frame behind the others.
+    ///
+    /// # Panics
+    /// When there is no room for it.
+    #[inline]
+    fn push(&mut self, frame: Frame) {
+        assert!(self.count < self.places.len(), "all are a rotation's");
+        let place = (self.first + self.count) & (self.places.len() - 1);
+        self.places[place].write(frame);
+        self.count += 1;
+    }
+
+    /// Puts frames behind the others, of which there are none afterwards.
+    ///
+    /// # Panics
+    /// When there is no room for so many.
+    fn append(&mut self, frames: &mut Vec<Frame>) {
+        let (count, from) = (frames.len(), self.first + self.count);
+        assert!(count <= self.places.len() - self.count, "all are a rotation's");
+        let mut rest = frames.as_ptr();
+        // SAFETY: the frames are moved, each once, since the vector has none from here on; the places hold none, since there is room.
+        unsafe {
+            frames.set_len(0);
+            for piece in self.pieces(from, count) {
+                ptr::copy_nonoverlapping(rest, piece.as_mut_ptr().cast(), piece.len());
+                rest = rest.add(piece.len());
+            }
         }
-        self.first += count;
-        self.count -= count;
+        self.count += count;
+    }
+
+    /// Moves the first `count` to `out`.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    fn take(&mut self, count: usize, out: &mut Vec<Frame>) {
+        assert!(count <= self.count, "there are so many");
+        let first = self.first;
+        (self.first, self.count) = (first + count, self.count - count);
+        out.reserve(count);
+        for piece in self.pieces(first, count) {
+            // SAFETY: the places hold frames, which are moved, each once, since they do not count any more. The vector has room.
+            unsafe {
+                ptr::copy_nonoverlapping(piece.as_ptr().cast(), out.as_mut_ptr().add(out.len()), piece.len());
+                out.set_len(out.len() + piece.len());
+            }
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let mut left = Vec::new();
+        self.take(self.count, &mut left);
     }
 }
 
@@ -145,6 +182,13 @@ impl Queue for Rotation {
 
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
         let count = batch.len();
+        if Frame::are_of(batch, self.pool) {
+            let valid = batch.iter().filter(|frame| frame.len() >= MIN_SEND).count();
+            self.counts.sent += valid as u64;
+            self.counts.tx_invalid += (count - valid) as u64;
+            self.recycle_all(batch);
+            return count;
+        }
         for frame in batch.drain(..) {
             if frame.is_of(self.pool) || frame.is_of(self.spare_pool) {
                 let valid = frame.len() >= MIN_SEND;
@@ -180,17 +224,15 @@ impl Queue for Rotation {
             return self.recycle_spare(frame);
         }
         frame.reset_to(self.len);
-        self.arriving.extend(Some(frame).into_iter());
+        self.arriving.push(frame);
     }
 
     fn recycle_all(&mut self, batch: &mut Vec<Frame>) {
         if !Frame::are_of(batch, self.pool) {
             return batch.drain(..).for_each(|frame| self.recycle(frame));
         }
-        self.arriving.extend(batch.drain(..).map(|mut frame| {
-            frame.reset_to(self.len);
-            frame
-        }));
+        batch.iter_mut().for_each(|frame| frame.reset_to(self.len));
+        self.arriving.append(batch);
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
