@@ -146,6 +146,7 @@ impl Issued {
     /// Whether it is [`Issued::NOTHING`]: a command that leaves anything behind counts for something.
     #[inline]
     const fn is_nothing(&self) -> bool {
+        debug_assert!(self.budget != charge::BUDGET || self.deferred.is_none() && !self.no_buffer, "it was charged");
         self.budget == charge::BUDGET
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hpu_vm::jit::{Bound, Executor, Limits, Slot, Task, TaskBlock, Translation};
 use hpu_vm::memory::{Region, SpaceError};
-use hpu_vm::{Checks, Device, Exit, Image};
+use hpu_vm::{Checks, Device, Exit, Image, RegionKind};
 use spin_abi::command::Status;
 use spin_abi::control::{Isolation, Placement};
 use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
@@ -399,6 +399,9 @@ impl Station {
         let mut slot = Slot::new(id, memory.space(own)?);
         slot.view().set_checks(checks);
         slot.set_packet_len(0)?;
+        if !slot.shows(PACKET_WINDOW) {
+            return Err(SpaceError::NoRoom { kind: RegionKind::Packet, len: PACKET_WINDOW });
+        }
         let stack_end = machine.stack_base(cluster, hpu) + STACK_WINDOW;
         let mut block = TaskBlock::new(stack_end, cluster * machine.hpus_per_cluster + hpu, cluster, hpu);
         let (handler_base, handler_len) = memory.handler();

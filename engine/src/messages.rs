@@ -218,7 +218,7 @@ impl Messages {
 
 #[cfg(test)]
 mod tests {
-    use spin_matcher::{Headers, KeySpec, MessageKey};
+    use spin_matcher::{HashSeed, Headers, KeySpec, MessageKey};
     use std::collections::HashMap;
 
     use super::Messages;
@@ -244,6 +244,37 @@ mod tests {
         assert_eq!(victims, [None, Some(MpqId(500)), None, None]);
         victims = [0; 4].map(|_| messages.victim(Slot(1), 0, |mpq| mpq == MpqId(599)));
         assert_eq!(victims, [None, Some(MpqId(599)), None, None]);
+    }
+
+    /// The key of a flow of UDP from this address and port.
+    fn flow(address: u32, port: u16) -> MessageKey {
+        let mut frame = [0; 60];
+        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+        (frame[17], frame[23], frame[39]) = (46, 17, 26);
+        frame[26..30].copy_from_slice(&address.to_be_bytes());
+        frame[34..36].copy_from_slice(&port.to_be_bytes());
+        KeySpec::default().extract(&frame, &Headers::parse(&frame))
+    }
+
+    #[test]
+    fn chains_of_regular_keys_are_short_whatever_the_seed() {
+        let ports: Vec<_> = (0..256).map(|number| flow(0x0a00_0001, 1000 + number)).collect();
+        let addresses: Vec<_> = (0..256).map(|number| flow(0x0a00_0000 | number, 1000)).collect();
+        for (keys, seed) in [ports, addresses].iter().flat_map(|keys| (0..1000).map(move |seed| (keys, seed))) {
+            let mut messages = Messages::new(256);
+            messages.seed = HashSeed::new(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+            let mut lengths = HashMap::new();
+            // How many are looked at by whoever looks for each key once.
+            let looks: u32 = keys
+                .iter()
+                .map(|key| {
+                    let length = lengths.entry(messages.chain(Slot(0), key)).or_insert(0);
+                    *length += 1;
+                    *length
+                })
+                .sum();
+            assert!(looks < 2 * 256, "seed {seed}: {looks}");
+        }
     }
 
     proptest::proptest! {

@@ -341,7 +341,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// run on it. Returns what the task is bound to then, which has the packet for the [last time](Task::last_use). `latch` is what its
     /// message latches if this is the first.
     ///
-    /// The task is to be [held](Mpqs::hold) if it is the message's last one, or before anything else is asked of the queue.
+    /// The task is to be [held](Mpqs::hold) if it is the message's last one, or before anything but this is asked of the queue.
     #[inline(always)]
     pub fn passes(&mut self, mpq: MpqId, end_of_message: bool, latch: impl FnOnce() -> Latch<C>) -> Option<C> {
         let queue = &mut self.queues[mpq.0 as usize];

@@ -243,6 +243,7 @@ impl Inlet<'_> {
             *admitted += 1;
             admission.latch(clusters, key, *admitted)
         };
+        let mut begins = false;
         let mpq = match self.messages.find(admission.slot, key, self.now.time) {
             Some(mpq) => mpq,
             None if end_of_message
@@ -252,7 +253,10 @@ impl Inlet<'_> {
                 return Taken::Passing(Passing { frame, mpq, binding: latch().context, place: Place::Only });
             }
             None => match self.messages.begin(admission.slot, key, self.now.time) {
-                Some(mpq) => mpq,
+                Some(mpq) => {
+                    begins = true;
+                    mpq
+                }
                 None => return Taken::Questionable(arrival(frame)),
             },
         };
@@ -261,6 +265,9 @@ impl Inlet<'_> {
             return Taken::Passing(Passing { frame, mpq, binding, place });
         }
         if self.mpqs.held(admission.slot.0) >= admission.unquestioned || !self.mpqs.takes(mpq) {
+            if begins {
+                self.messages.release(mpq);
+            }
             return Taken::Questionable(arrival(frame));
         }
         let first = self.mpqs.is_quiescent(mpq);

@@ -69,7 +69,7 @@ impl MessageKey {
     #[must_use]
     #[inline]
     pub fn hash(&self) -> u32 {
-        (fold(self.hash_with(HashSeed::new(0)), 0x8ebc_6af0_9c88_c6e3) >> 32) as u32
+        (self.hash_with(HashSeed::new(0)) >> 32) as u32
     }
 
     /// A hash of which senders who do not know `seed` cannot tell which keys collide.
@@ -85,7 +85,8 @@ impl MessageKey {
         if self.length() > 32 {
             hash = fold(e ^ hash, f ^ high_seed);
         }
-        hash
+        // Of one product alone the lower bits would hardly depend on the lower ones of the factors.
+        fold(hash, 0x8ebc_6af0_9c88_c6e3)
     }
 
     /// The key of a flow of TCP or UDP over untagged IPv4, which most are; `None` of another one.

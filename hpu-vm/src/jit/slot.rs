@@ -139,6 +139,12 @@ impl Slot {
         unsafe { block.write(self.block, other) };
     }
 
+    /// Whether packets of `len` bytes fit the packet window in L1: whether that is memory of the space which tasks may write.
+    #[must_use]
+    pub const fn shows(&self, len: u32) -> bool {
+        self.shown.1 >= len as usize
+    }
+
     /// Host address and bytes of the packet window in L1; none when it is not mapped.
     #[inline]
     pub(super) const fn shown(&self) -> (*mut u8, usize) {

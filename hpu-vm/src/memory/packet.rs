@@ -163,7 +163,7 @@ pub(crate) struct Offer<'w> {
     window: Option<&'w L2Window>,
     /// The one that is lent, or was last.
     frame: Frame,
-    /// What is offered to another window meanwhile.
+    /// What is offered to another window, of a task that runs meanwhile.
     before: *const Frame,
 }
 
@@ -188,30 +188,26 @@ impl<'w> Offer<'w> {
         self.frame.bytes.set(frame.as_mut_ptr());
         self.frame.len.set(len);
         FRAME.set(&raw const self.frame);
-        let lent = Lent(window);
+        let lent = Lent { window, before: self.before };
         let result = task();
         drop(lent);
         result
     }
 }
 
-impl Drop for Offer<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        FRAME.set(self.before);
-    }
-}
-
 /// A frame is offered to the window until this is dropped.
-struct Lent<'w>(&'w L2Window);
+struct Lent<'w> {
+    window: &'w L2Window,
+    before: *const Frame,
+}
 
 impl Drop for Lent<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // What was never used was never filled.
-        if self.0.used.load(Relaxed) != 0 {
-            self.0.take_out();
+        if self.window.used.load(Relaxed) != 0 {
+            self.window.take_out();
         }
-        FRAME.set(ptr::null());
+        FRAME.set(self.before);
     }
 }

@@ -297,6 +297,19 @@ fn a_view_that_is_kept_knows_no_packet_afterwards() {
 }
 
 #[test]
+fn a_packet_is_there_again_after_one_of_another_space_s_was_offered_meanwhile() {
+    let [mut outer, mut inner] = [(); 2].map(|()| {
+        let mut space = space();
+        space.map_l2_packet(L2).expect("mapped");
+        space
+    });
+    outer.offer_l2(&mut [1, 2], |_, view| {
+        assert_eq!(inner.offer_l2(&mut [3], |_, view| view.load::<1>(L2)), Some([3]));
+        assert_eq!((view.load::<1>(L2), inner.view().load::<1>(L2)), (Some([1]), None));
+    });
+}
+
+#[test]
 fn threads_that_share_memory_lose_no_atomic() {
     const ROUNDS: u32 = 20_000;
     let memory = region(1);
