@@ -77,12 +77,19 @@ pub struct Inbound {
     found: Vec<Found>,
     /// Some that were taken and are to come back, and their places.
     aside: Vec<(Frame, usize)>,
+    /// By place, while they are [grouped](Inbound::group): the group, and where that is from which the frame comes.
+    groups: Vec<u32>,
+    order: Vec<usize>,
+    /// By group: the place of its next one.
+    places: Vec<usize>,
 }
 
 impl Default for Inbound {
     fn default() -> Self {
-        let aside = Vec::with_capacity(BATCH);
-        Self { frames: Vec::with_capacity(BATCH), found: vec![Found::default(); BATCH], aside }
+        let (frames, found, aside) =
+            (Vec::with_capacity(BATCH), vec![Found::default(); BATCH], Vec::with_capacity(BATCH));
+        let (groups, order, places) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH), Vec::new());
+        Self { frames, found, aside, groups, order, places }
     }
 }
 
@@ -165,6 +172,47 @@ impl Inbound {
         count
     }
 
+    /// Puts frames of the same group next to each other, which those of a message have to be. In a group all stay in order. `group` gives
+    /// numbers below `groups`.
+    pub fn group(&mut self, groups: u32, group: impl Fn(&MessageKey) -> u32) {
+        let count = self.frames.len();
+        let Self { frames, found, groups: of, order, places, .. } = self;
+        of.clear();
+        of.extend(found[..count].iter().map(|found| group(&found.key)));
+        if of.is_sorted() {
+            return;
+        }
+        places.clear();
+        places.resize(groups as usize, 0);
+        of.iter().for_each(|&group| places[group as usize] += 1);
+        let mut sum = 0;
+        for place in places.iter_mut() {
+            sum += std::mem::replace(place, sum);
+        }
+        order.clear();
+        order.resize(count, 0);
+        for (from, &group) in of.iter().enumerate() {
+            let place = &mut places[group as usize];
+            order[*place] = from;
+            *place += 1;
+        }
+        for place in 0..count {
+            let mut from = order[place];
+            // What was there has made room for another one.
+            while from < place {
+                from = order[from];
+            }
+            frames.swap(place, from);
+            found.swap(place, from);
+        }
+    }
+
+    /// What the next one is.
+    #[must_use]
+    pub fn next(&self) -> Option<&Found> {
+        self.frames.len().checked_sub(1).map(|place| &self.found[place])
+    }
+
     /// Puts `more` frames behind those that are here, and returns those of both that are `gone`.
     pub fn weed(&mut self, more: Vec<Arrival>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
         let here = self.frames.drain(..).zip(self.found.drain(..)).rev().collect::<Vec<_>>();
@@ -232,7 +280,9 @@ impl Inbound {
 
 #[cfg(test)]
 mod tests {
-    use spin_matcher::{MessageKey, Table, TableEntry};
+    use std::collections::HashMap;
+
+    use spin_matcher::{Headers, KeySpec, MessageKey, Table, TableEntry};
     use spin_nic::{Queue, Rotation};
 
     use super::{Arrival, Inbound, Routes};
@@ -290,6 +340,36 @@ mod tests {
         let left =
             std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[15], found.slot == slot(frame[14]))));
         assert_eq!(left.collect::<Vec<_>>(), [0, 2, 3, 6, 7, 8, 9].map(|at| (at, true)));
+    }
+
+    #[test]
+    fn those_of_a_group_are_together_in_order() {
+        let routes = routes();
+        for numbers in [[1, 2, 1, 9, 1, 2, 9, 2, 1, 1], [9, 9, 1, 1, 1, 2, 2, 2, 2, 2], [2, 1, 9, 1, 9, 2, 2, 9, 1, 9]]
+        {
+            let numbered = |(at, &number): (usize, &u8)| {
+                [vec![0; 14], vec![number, u8::try_from(at).expect("few")], vec![0; 44]].concat()
+            };
+            let frames: Vec<_> = numbers.iter().enumerate().map(numbered).collect();
+            let mut nic = Rotation::new(&frames, 60, 0).expect("short frames");
+            let mut inbound = Inbound::default();
+            inbound.receive(&mut nic, &routes, 10, &mut Counts::default());
+            let (mut keys, spec) = (HashMap::new(), "frame[14:1]".parse::<KeySpec>().expect("a key"));
+            for (frame, found) in inbound.frames.iter().zip(&mut inbound.found) {
+                found.key = spec.extract(frame, &Headers::parse(frame));
+                keys.insert(found.key, u32::from(frame[14]) % 3);
+            }
+            inbound.group(3, |key| keys[key]);
+            let mut left = Vec::new();
+            while let Some(next) = inbound.next().map(|found| found.key) {
+                let (frame, found) = inbound.take().expect("there is a next one");
+                assert_eq!((found.key, keys[&next]), (next, u32::from(frame[14]) % 3));
+                left.push((frame[14], frame[15]));
+            }
+            let mut sorted: Vec<_> = (0..).zip(numbers).map(|(at, number)| (number, at)).collect();
+            sorted.sort_by_key(|&(number, _)| std::cmp::Reverse(number % 3));
+            assert_eq!(left, sorted);
+        }
     }
 
     #[test]

@@ -293,11 +293,17 @@ impl Engine {
             // What an arrival that waited kept back comes first.
             return self.inbound.len();
         }
-        match &mut self.arrivals {
+        let taken = match &mut self.arrivals {
             Some(arrivals) => self.inbound.take_over(arrivals, room.min(BATCH)),
             None if self.closed => 0,
             None => self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts),
+        };
+        let Range { start, end } = self.clusters;
+        if taken > 1 && end - start > 1 {
+            // Their tasks run in a row on each cluster.
+            self.inbound.group(end - start, |key| home(&(start..end), key) - start);
         }
+        taken
     }
 
     /// How many frames are worth taking: few more than there is work for, since what contexts could not hold would be lost, where

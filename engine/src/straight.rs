@@ -58,7 +58,7 @@ impl Engine {
     pub(crate) fn run_straight(&mut self, slot: Slot, most: u32, now: Moment) -> Done {
         let mut done = Done::default();
         let Some(handler) = self.straight(slot) else { return done };
-        let mut next = Some(self.clusters.start);
+        let mut next = self.inbound.next().map(|found| home(&self.clusters, &found.key));
         while let Some(cluster) = next {
             next = self.run_straight_on(slot, handler, cluster, most, now, &mut done);
         }

@@ -56,7 +56,7 @@ fn beyond_its_share_of_the_buffer_a_context_loses_and_the_other_does_not() {
 fn packets_that_are_queued_do_not_keep_another_context_from_queues() {
     for (full, [given_up, lost]) in [(Full::Drop, [3, 0]), (Full::Wait, [0, 3])] {
         let sizes = Sizes { queues: 32, hers: 256 };
-        let mut lab = Lab::sized(Kind::Check, Machine::PSPIN, 512, sizes, Schedule::RoundRobin);
+        let mut lab = Lab::sized(Kind::Check, ONE_CLUSTER, 512, sizes, Schedule::RoundRobin);
         let [greedy, modest] = install_two(&mut lab, Install { full, ..Install::default() });
         let sent = lab.exchange(&many_and_few());
         // One task is over by then, and its queue free.
@@ -193,7 +193,7 @@ fn tasks_are_shared_by_weight() {
     // Straight, and by the queues.
     for ((schedule, weight, share), kind) in cases.into_iter().flat_map(|case| [(case, Kind::Jit), (case, Kind::Check)])
     {
-        let mut lab = Lab::sized(kind, Machine::PSPIN, 512, Sizes::default(), schedule);
+        let mut lab = Lab::sized(kind, ONE_CLUSTER, 512, Sizes::default(), schedule);
         install_two(&mut lab, Install { weight: Some(weight), ..Install::default() });
         // As many of both, all there before the first is run.
         let both = (0..240).map(|flow| udp_from(1000 + flow, 1 + flow % 2, &[7; 30])).collect::<Vec<_>>();
