@@ -1,6 +1,7 @@
 //! An engine in memory with the context of one case.
 
 use std::error::Error;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
@@ -83,7 +84,7 @@ impl Setting {
     pub fn round(&self, threads: u32, packets: u64) -> Result<f64, Failure> {
         let barrier = Barrier::new(threads as usize);
         let work = |(cluster, part)| {
-            let mut lab = Lab::new(self, part, cluster);
+            let mut lab = Lab::new(self, part, cluster..cluster + 1);
             let warm = lab.as_mut().map_or(Ok(0.0), |lab| lab.round(packets));
             barrier.wait();
             let mut lab = lab?;
@@ -148,13 +149,25 @@ impl Setting {
         })
     }
 
+    /// A round of `packets` on one thread that has so many clusters, after one that is not counted. Nanoseconds per packet.
+    ///
+    /// # Errors
+    /// As [`Setting::round`].
+    pub fn one_thread(&self, clusters: u32, packets: u64) -> Result<f64, Failure> {
+        let mut lab = Lab::new(self, self.prepare(1)?.remove(0), 0..clusters)?;
+        lab.round(packets)?;
+        let spent = lab.round(packets)?;
+        lab.verify()?;
+        Ok(spent)
+    }
+
     /// Sends `packets` packets or a few more through an engine on this thread, after `warm_up` others, and tells by how much
     /// `watched` went up meanwhile.
     ///
     /// # Errors
     /// As [`Setting::round`].
     pub fn watched(&self, warm_up: u64, packets: u64, watched: impl Fn() -> u64) -> Result<Passed, Failure> {
-        let mut lab = Lab::new(self, self.prepare(1)?.remove(0), 0)?;
+        let mut lab = Lab::new(self, self.prepare(1)?.remove(0), 0..1)?;
         lab.round(warm_up)?;
         let (start, warm, before) = (Instant::now(), lab.packets, watched());
         let mut turns = 0;
@@ -187,20 +200,20 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    fn new(setting: &Setting, part: Prepared, cluster: u32) -> Result<Self, Failure> {
-        Self::with(setting, part, cluster, |nic| Box::new(nic))
+    fn new(setting: &Setting, part: Prepared, clusters: Range<u32>) -> Result<Self, Failure> {
+        Self::with(setting, part, clusters, |nic| Box::new(nic))
     }
 
     /// With a NIC made of the rotation of the case's frames.
     pub(super) fn with(
         setting: &Setting,
         part: Prepared,
-        cluster: u32,
+        clusters: Range<u32>,
         nic: impl FnOnce(Rotation) -> Box<dyn Queue>,
     ) -> Result<Self, Failure> {
         let Setting { case, loader, .. } = setting;
         let nic = nic(setting.rotation()?);
-        let mut engine = Engine::new(loader.clone(), nic, SIZES, Schedule::default(), cluster..cluster + 1)?;
+        let mut engine = Engine::new(loader.clone(), nic, SIZES, Schedule::default(), clusters)?;
         engine.install(part, &Limits::default())?;
         Ok(Self { case: *case, engine, packets: 0 })
     }

@@ -42,7 +42,7 @@ impl Setting {
         let spent = Arc::new(AtomicU64::new(0));
         let part = self.prepare(1)?.remove(0);
         let timed = |rotation| Box::new(Timed { rotation, handed: Instant::now(), spent: spent.clone() }) as Box<_>;
-        let mut lab = Lab::with(self, part, 0, timed)?;
+        let mut lab = Lab::with(self, part, 0..1, timed)?;
         let start = Instant::now();
         for _ in 0..packets / WARM_UP {
             lab.turn(start)?;

@@ -15,9 +15,11 @@ use super::shares::{Arena, Contest, Greed, Shares};
 use super::stages::{OTHER, STAGES};
 use crate::report::Row;
 
-/// Ways to have two threads or one: name, clusters. In a pipeline one thread receives for the cluster of the other.
-const WAYS: [(&str, u32); 3] = [("run-to-completion", 1), ("run-to-completion", 2), (PIPELINE, 1)];
+/// Ways to have two threads or one: name, clusters. In a pipeline one thread receives for the cluster of the other; else each
+/// cluster has a thread, or all that PsPIN has are one thread's, as they are unless spind is told otherwise.
+const WAYS: [(&str, u32); 4] = [("run-to-completion", 1), ("run-to-completion", 2), (PIPELINE, 1), (ONE_THREAD, 4)];
 const PIPELINE: &str = "pipeline";
+const ONE_THREAD: &str = "one-thread";
 /// HER to completion of an empty handler on an idle accelerator, in nanoseconds, for each of the [`UNLOADED`] cases: PsPIN
 /// paper, simulated at 1 GHz.
 const PSPIN: [f64; 2] = [26.0, 40.0];
@@ -71,6 +73,7 @@ impl Measured for Throughput {
             for ((way, clusters), times) in WAYS.into_iter().zip(times) {
                 let round = match way {
                     PIPELINE => setting.pipeline(self.packets),
+                    ONE_THREAD => setting.one_thread(clusters, self.packets),
                     _ => setting.round(clusters, self.packets),
                 };
                 times.push(round.map_err(|error| format!("{}, {way}, clusters {clusters}: {error}", setting.case))?);
