@@ -88,7 +88,7 @@ impl Default for Inbound {
     fn default() -> Self {
         let (frames, found, aside) =
             (Vec::with_capacity(BATCH), vec![Found::default(); BATCH], Vec::with_capacity(BATCH));
-        let (groups, order, places) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH), Vec::new());
+        let (groups, order, places) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         Self { frames, found, aside, groups, order, places }
     }
 }
@@ -174,11 +174,11 @@ impl Inbound {
 
     /// Puts frames of the same group next to each other, which those of a message have to be. In a group all stay in order. `group` gives
     /// numbers below `groups`.
-    pub fn group(&mut self, groups: u32, group: impl Fn(&MessageKey) -> u32) {
+    pub fn group(&mut self, groups: u32, group: impl Fn(&Found) -> u32) {
         let count = self.frames.len();
         let Self { frames, found, groups: of, order, places, .. } = self;
         of.clear();
-        of.extend(found[..count].iter().map(|found| group(&found.key)));
+        of.extend(found[..count].iter().map(group));
         if of.is_sorted() {
             return;
         }
@@ -359,7 +359,7 @@ mod tests {
                 found.key = spec.extract(frame, &Headers::parse(frame));
                 keys.insert(found.key, u32::from(frame[14]) % 3);
             }
-            inbound.group(3, |key| keys[key]);
+            inbound.group(3, |found| keys[&found.key]);
             let mut left = Vec::new();
             while let Some(next) = inbound.next().map(|found| found.key) {
                 let (frame, found) = inbound.take().expect("there is a next one");

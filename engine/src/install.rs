@@ -8,7 +8,9 @@ use std::time::Duration;
 use hpu_vm::LoadError;
 use hpu_vm::jit::{self, Atomics, Options, Translation};
 use hpu_vm::memory::SpaceError;
-use spin_abi::control::{Abi, Area, Areas, Checks, Compat, ContextInfo, Engine as Kinds, Install, Placement, RunInfo};
+use spin_abi::control::{
+    Abi, Area, Areas, Checks, Compat, ContextInfo, Engine as Kinds, Full, Install, Placement, RunInfo,
+};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
 use spin_abi::map::{Machine, PACKET_WINDOW};
@@ -564,8 +566,12 @@ impl Engine {
         }
     }
 
-    /// Shares the packet buffer out between contexts, by weight.
+    /// Shares the packet buffer out between contexts, by weight. Batches are taken as they arrived where that may matter: what is kept
+    /// back of a batch for a context that waits may become other contexts' packets, and what a handler leaves to the kernel should
+    /// be in the order of its connection, whatever the key.
     fn share_buffer(&mut self) {
+        let unordered = |context: &Context| context.run.full != Full::Wait && !context.run.verdicts;
+        self.in_groups = self.clusters.len() > 1 && self.contexts.iter().flatten().all(unordered);
         let weights = self.installed().map(|context| u64::from(context.run.weight)).sum();
         for context in self.contexts.iter_mut().flatten() {
             context.share = Share::new(self.hers, context.run.weight, weights, context.run.full);

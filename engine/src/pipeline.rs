@@ -138,6 +138,10 @@ pub struct Engine {
     pub(crate) timeouts: u32,
     /// Contexts that go with their last message.
     pub(crate) retired: u32,
+    /// Batches are taken [cluster by cluster](Engine::group): see [`Engine::share_buffer`](crate::install).
+    pub(crate) in_groups: bool,
+    /// How many were.
+    batches: u32,
     /// Numbers taken so far, by all packets that could be their messages' first.
     pub(crate) admitted: u64,
     /// Frames that were queued, run or dropped so far, of those that were received.
@@ -206,6 +210,8 @@ impl Engine {
             parked: Vec::new(),
             timeouts: 0,
             retired: 0,
+            in_groups: false,
+            batches: 0,
             admitted: 0,
             taken_in: 0,
             executor: executor()?,
@@ -298,12 +304,21 @@ impl Engine {
             None if self.closed => 0,
             None => self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts),
         };
-        let Range { start, end } = self.clusters;
-        if taken > 1 && end - start > 1 {
-            // Their tasks run in a row on each cluster.
-            self.inbound.group(end - start, |key| home(&(start..end), key) - start);
+        if taken > 1 && self.in_groups {
+            self.group();
         }
         taken
+    }
+
+    /// Has the batch's tasks run in a row on each cluster. Another cluster's are the first each time: room may not last for all.
+    fn group(&mut self) {
+        let Self { clusters, inbound, batches, .. } = self;
+        let (start, count) = (clusters.start, clusters.end - clusters.start);
+        *batches = batches.wrapping_add(1);
+        inbound.group(count, |found| match found.slot {
+            Some(_) => (home(clusters, &found.key) - start).wrapping_add(*batches) % count,
+            None => 0,
+        });
     }
 
     /// How many frames are worth taking: few more than there is work for, since what contexts could not hold would be lost, where

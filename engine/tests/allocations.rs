@@ -43,14 +43,17 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn packets_take_no_memory() {
-    for (handler, sent) in [("empty_three", false), ("udp_pingpong", true)] {
-        // Of the same ports, so that it matches even when the handler has turned it round.
-        let frames: Vec<_> = (0..256).map(|_| udp_from(9, 9, &[7; 22])).collect();
+    let handlers = [("empty_three", false), ("udp_pingpong", true)];
+    for ((handler, sent), clusters) in handlers.into_iter().flat_map(|handler| [(handler, 0..1), (handler, 0..4)]) {
+        // Of a matching port to another one, so that it matches even when the handler has turned it round; in an order in which homes
+        // come by turns.
+        let frames: Vec<_> = (0..256).map(|flow| udp_from(9 + flow % 16, 9 + flow / 16, &[7; 22])).collect();
         let nic = Rotation::new(&frames, 64, 16).expect("short frames");
         let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
         let (schedule, limits) = (Schedule::default(), Limits::default());
-        let mut engine = Engine::new(loader.clone(), Box::new(nic), Sizes::default(), schedule, 0..1).expect("a timer");
-        let prepared = Prepared::new(rule("udp dport 9"), &image(handler), 0, &loader, &limits).expect("ours");
+        let mut engine =
+            Engine::new(loader.clone(), Box::new(nic), Sizes::default(), schedule, clusters).expect("a timer");
+        let prepared = Prepared::new(rule("udp dport 9-24"), &image(handler), 0, &loader, &limits).expect("ours");
         engine.install(prepared, &limits).expect("there is room");
         let mut turns = |count: u32| {
             for _ in 0..count {

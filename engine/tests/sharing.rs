@@ -53,6 +53,23 @@ fn beyond_its_share_of_the_buffer_a_context_loses_and_the_other_does_not() {
 }
 
 #[test]
+fn packets_stay_in_order_where_that_may_matter() {
+    let chosen = [Install { full: Full::Wait, ..Install::default() }, Install { verdicts: true, ..Install::default() }];
+    for (install, ordered) in chosen.into_iter().map(|install| (install, true)).chain([(Install::default(), false)]) {
+        let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 512, Sizes::default(), Schedule::RoundRobin);
+        lab.install_with("udp_pingpong", Install { rules: vec!["udp dport 1".into()], ..install });
+        let ports: Vec<_> = (1000..1060).collect();
+        for _ in 0..3 {
+            let sent = lab.exchange(&ports.iter().map(|&port| udp_from(port, 1, &[7; 30])).collect::<Vec<_>>());
+            let mut answered: Vec<_> = sent.iter().map(|frame| u16::from_be_bytes([frame[36], frame[37]])).collect();
+            assert_eq!(answered.is_sorted(), ordered, "else cluster by cluster");
+            answered.sort_unstable();
+            assert_eq!(answered, ports);
+        }
+    }
+}
+
+#[test]
 fn packets_that_are_queued_do_not_keep_another_context_from_queues() {
     for (full, [given_up, lost]) in [(Full::Drop, [3, 0]), (Full::Wait, [0, 3])] {
         let sizes = Sizes { queues: 32, hers: 256 };

@@ -145,8 +145,8 @@ impl L2Window {
 
     /// Lends the offered frame.
     fn frame<R>(&self, look: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-        // SAFETY: it is of an `Offer` that is borrowed until this thread has taken it out of `FRAME`: `Offer::to` makes them, so that
-        // the one that was there before, and is put back, is there still.
+        // SAFETY: it is of an `Offer` that `Offer::during` has borrowed until it has taken it out of `FRAME`, on this thread. The one that
+        // was there before, and is put back, is one that a call further out has borrowed.
         let frame = unsafe { FRAME.get().as_ref() }?;
         if !ptr::eq(frame.window, self) {
             return None;
@@ -163,8 +163,6 @@ pub(crate) struct Offer<'w> {
     window: Option<&'w L2Window>,
     /// The one that is lent, or was last.
     frame: Frame,
-    /// What is offered to another window, of a task that runs meanwhile.
-    before: *const Frame,
 }
 
 impl<'w> Offer<'w> {
@@ -173,7 +171,7 @@ impl<'w> Offer<'w> {
     pub(crate) fn to<R>(window: Option<&'w L2Window>, run: impl FnOnce(&Self) -> R) -> R {
         let compared = window.map_or(ptr::null(), ptr::from_ref);
         let frame = Frame { window: compared, bytes: Cell::new(ptr::null_mut()), len: Cell::new(0) };
-        run(&Self { window, frame, before: FRAME.get() })
+        run(&Self { window, frame })
     }
 
     /// Runs `task` while `frame`, of which the window shows at most [`PACKET_WINDOW`] bytes, is offered.
@@ -187,8 +185,7 @@ impl<'w> Offer<'w> {
         }
         self.frame.bytes.set(frame.as_mut_ptr());
         self.frame.len.set(len);
-        FRAME.set(&raw const self.frame);
-        let lent = Lent { window, before: self.before };
+        let lent = Lent { window, before: FRAME.replace(&raw const self.frame) };
         let result = task();
         drop(lent);
         result
@@ -198,6 +195,7 @@ impl<'w> Offer<'w> {
 /// A frame is offered to the window until this is dropped.
 struct Lent<'w> {
     window: &'w L2Window,
+    /// What was offered to another window, by the task that runs this one meanwhile.
     before: *const Frame,
 }
 
