@@ -54,10 +54,11 @@ pub struct Deferred {
 
 /// What carries out the commands of tasks. The [driver](crate::driver) knows no more of it than this.
 pub trait CommandUnit {
-    /// Carries out a command, or puts it off: [`Status::Pending`].
+    /// Carries out a command.
     fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status;
 
-    /// Puts a raw send of bytes of the packet in L2 off, unless something speaks against it: then nothing is done.
+    /// Puts a raw send of bytes of the packet in L2 off, when none is put off yet, unless something speaks against it: then nothing is done,
+    /// and it is to be [issued](CommandUnit::issue).
     fn put_off(&mut self, send: Deferred) -> bool {
         let _ = send;
         false
@@ -239,7 +240,7 @@ impl<'t> Commands<'t> {
         copied.map_or_else(|status| self.refuse(status), |()| Status::Done)
     }
 
-    fn send(&mut self, handle: u32, source: Source, length: u32, view: &View<'_>) -> Result<Status, Status> {
+    fn send(&mut self, source: Source, length: u32, view: &View<'_>) -> Result<Status, Status> {
         self.charge(charge::SEND);
         let before = self.link_len();
         if !(MIN_SEND..=self.max_frame).contains(&(before + length as usize)) || length == 0 {
@@ -252,19 +253,8 @@ impl<'t> Commands<'t> {
             Source::Host(address) => return self.send_from_host(address, length),
             Source::Nic(address) => address,
         };
-        match sendable(view, address, length)? {
-            (RegionKind::L2Packet, offset) if self.may_put_off() => {
-                self.issued.deferred = Some(Deferred { handle, address, offset, length });
-                return Ok(Status::Pending);
-            }
-            _ => {}
-        }
+        sendable(view, address, length)?;
         self.copy_from_view(address, length, view)
-    }
-
-    /// Whether the frame itself may be what is sent.
-    const fn may_put_off(&self) -> bool {
-        self.may_move && self.link.is_none()
     }
 
     fn copy_from_view(&mut self, address: u32, length: u32, view: &View<'_>) -> Result<Status, Status> {
@@ -436,7 +426,7 @@ impl CommandUnit for Commands<'_> {
         }
         self.charge(charge::COMMAND);
         let result = match command {
-            Command::Send { fid: 0, source, length, .. } => self.send(handle, source, length, view),
+            Command::Send { fid: 0, source, length, .. } => self.send(source, length, view),
             Command::Send { destination, fid: queue_pair, source, length } => {
                 self.put(&Put { destination, queue_pair, handle, length }, source, view)
             }
@@ -454,13 +444,13 @@ impl CommandUnit for Commands<'_> {
 
     #[inline]
     fn put_off(&mut self, send: Deferred) -> bool {
-        let idle = self.issued.deferred.is_none() && self.issued.budget > 0;
-        let usual = idle && self.may_put_off() && (MIN_SEND..=self.max_frame).contains(&(send.length as usize));
-        if usual {
+        let may_leave = self.may_move && self.link.is_none() && self.issued.budget > 0;
+        let put_off = may_leave && (MIN_SEND..=self.max_frame).contains(&(send.length as usize));
+        if put_off {
             self.charge(charge::COMMAND + charge::SEND);
             self.issued.deferred = Some(send);
         }
-        usual
+        put_off
     }
 
     fn refuse(&mut self, status: Status) -> Status {

@@ -114,14 +114,29 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
         }
     }
 
+    /// Before another send: frames leave in the order in which they were sent.
+    fn complete_earlier(&mut self, view: &mut View<'_>) {
+        if let Some(earlier) = self.commands.deferred_handle() {
+            self.complete(earlier, view);
+        }
+    }
+
+    /// Puts the send of a part of the packet in L2 off, if it is one and may be. That is what most handlers issue.
+    #[inline]
+    fn put_off(&mut self, handle: u32, command: &CommandRegisters, view: &mut View<'_>) -> Option<Status> {
+        let (address, length) = command.raw_send()?;
+        let offset = view.in_l2_packet(address, length)?;
+        self.complete_earlier(view);
+        self.commands.put_off(Deferred { handle, address, offset, length }).then_some(Status::Pending)
+    }
+
     #[inline(never)]
     fn carry_out(&mut self, handle: u32, command: &CommandRegisters, view: &mut View<'_>) -> Status {
         match command.decode() {
             Err(status) => self.commands.refuse(status),
             Ok(command) => {
-                // Frames leave in the order in which they were sent.
-                if let (Some(earlier), Command::Send { .. }) = (self.commands.deferred_handle(), command) {
-                    self.complete(earlier, view);
+                if matches!(command, Command::Send { .. }) {
+                    self.complete_earlier(view);
                 }
                 self.commands.issue(handle, command, view)
             }
@@ -206,11 +221,8 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
     fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
         let handle = self.state.next_handle;
         self.state.next_handle = handle.checked_add(1).unwrap_or(1);
-        let put_off = command.raw_send().is_some_and(|(address, length)| {
-            let offset = view.in_l2_packet(address, length);
-            offset.is_some_and(|offset| self.commands.put_off(Deferred { handle, address, offset, length }))
-        });
-        let status = if put_off { Status::Pending } else { self.carry_out(handle, command, view) };
+        let put_off = self.put_off(handle, command, view);
+        let status = put_off.unwrap_or_else(|| self.carry_out(handle, command, view));
         self.remember(handle, status);
         Ok(handle)
     }

@@ -218,8 +218,9 @@ impl Messages {
 
 #[cfg(test)]
 mod tests {
-    use spin_matcher::{HashSeed, Headers, KeySpec, MessageKey};
     use std::collections::HashMap;
+
+    use spin_matcher::{HashSeed, Headers, KeySpec, MessageKey};
 
     use super::Messages;
     use crate::context::Slot;

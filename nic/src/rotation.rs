@@ -182,21 +182,12 @@ impl Queue for Rotation {
 
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
         let count = batch.len();
-        if Frame::are_of(batch, self.pool) {
-            let valid = batch.iter().filter(|frame| frame.len() >= MIN_SEND).count();
-            self.counts.sent += valid as u64;
-            self.counts.tx_invalid += (count - valid) as u64;
-            self.recycle_all(batch);
-            return count;
+        for frame in batch.iter().filter(|frame| frame.is_of(self.pool) || frame.is_of(self.spare_pool)) {
+            let valid = frame.len() >= MIN_SEND;
+            self.counts.sent += u64::from(valid);
+            self.counts.tx_invalid += u64::from(!valid);
         }
-        for frame in batch.drain(..) {
-            if frame.is_of(self.pool) || frame.is_of(self.spare_pool) {
-                let valid = frame.len() >= MIN_SEND;
-                self.counts.sent += u64::from(valid);
-                self.counts.tx_invalid += u64::from(!valid);
-            }
-            self.recycle(frame);
-        }
+        self.recycle_all(batch);
         count
     }
 

@@ -18,7 +18,7 @@ use crate::device::{self, CommandRegisters, Device, Trap};
 use crate::hart::Hart;
 use crate::inst::Reg;
 use crate::interp::{self, Exit};
-use crate::memory::{Offer, SpaceError, store};
+use crate::memory::{L2Window, Offered, SpaceError, store};
 use crate::trap::{self, Attending, TrapError, Watch, Watchdog};
 use crate::view::View;
 
@@ -112,11 +112,8 @@ impl Executor {
         // SAFETY: the state is the slot's, which is borrowed until the end of this function. Its code is what `State::lookup` knows;
         // its layout is the slot's too.
         let _attending = unsafe { Attending::new(watch, state) };
-        // SAFETY: the window is the slot's, which keeps it.
-        Offer::to(unsafe { l2.as_ref() }, |offer| {
-            let parts = BoundParts { watch, slot, state, block, shown, task, entry, simple, offer, whole };
-            run(&mut Bound { parts, exit: Exit::Returned, device, lent: PhantomData })
-        })
+        let parts = BoundParts { watch, slot, state, block, shown, task, entry, simple, l2, whole };
+        run(&mut Bound { parts, exit: Exit::Returned, device, lent: PhantomData })
     }
 
     /// Runs one task: see [`Bound::run`].
@@ -165,8 +162,8 @@ struct BoundParts<'b> {
     entry: Option<&'b Entry>,
     /// The same, when there is nothing to see to between tasks but the packet in L2.
     simple: Option<&'b Entry>,
-    /// To the slot's window for packets in L2.
-    offer: &'b Offer<'b>,
+    /// The slot's window for packets in L2; null when there is none.
+    l2: *const L2Window,
     /// The hart has to hold all registers when a task begins.
     whole: bool,
 }
@@ -300,13 +297,14 @@ impl BoundParts<'_> {
     /// As [`Self::run_any`]; `entry` is what `simple` says, and the hart is clean.
     #[inline(always)]
     unsafe fn run_simple<D: Device>(&self, packet: &mut [u8], entry: &Entry, exit: &mut Exit) -> bool {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller says; the window lives as long as the slot.
         unsafe {
+            let Some(l2) = self.l2.as_ref() else { return self.run_translated::<D>(entry, exit) };
             let len = packet.len().min(PACKET_WINDOW as usize) as u32;
             if (*self.slot).l2_len != len {
                 fit_l2(self.slot, self.state, len);
             }
-            self.offer.during(packet, || self.run_translated::<D>(entry, exit))
+            Offered::during(l2, packet, || self.run_translated::<D>(entry, exit))
         }
     }
 

@@ -106,11 +106,14 @@ impl Slot {
         let packet = window(RegionKind::Packet);
         let task = places.task();
         // The view may hold borrowed bytes too, which are not there.
-        let described = task != 0 && view.writable(task, TASK_BLOCK) && layout.writable(task, TASK_BLOCK);
-        let block = if described { layout.base().wrapping_add(task as usize).cast() } else { ptr::null_mut() };
-        let mapped = packet.filter(|&(base, len)| view.writable(base, len) && layout.writable(base, len));
-        let shown = mapped
-            .map_or((ptr::null_mut(), 0), |(base, len)| (layout.base().wrapping_add(base as usize), len as usize));
+        let place = |base: u32, len: u32| {
+            let is_there = view.writable(base, len) && layout.writable(base, len);
+            is_there.then(|| layout.base().wrapping_add(base as usize))
+        };
+        let block = Some(task).filter(|&task| task != 0).and_then(|task| place(task, TASK_BLOCK));
+        let block = block.map_or(ptr::null_mut(), <*mut u8>::cast);
+        let shown = packet.and_then(|(base, len)| Some((place(base, len)?, len as usize)));
+        let shown = shown.unwrap_or((ptr::null_mut(), 0));
         Self { space, state, bounds, packet, shown, block, l2_packet, l2_len: 0 }
     }
 

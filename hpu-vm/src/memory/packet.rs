@@ -1,6 +1,6 @@
 //! The packet's window in L2: most handlers never look at it, so the packet is copied there by the first access.
 //!
-//! A frame is [offered](Offer) to a window for the time of one task. An access copies it in, and the window remembers
+//! A frame is [offered](Offered) to a window for the time of one task. An access copies it in, and the window remembers
 //! for good that its handlers read, or write, the packet in L2: later frames are copied at once. A window that was
 //! written is copied back when the task ends, so that whoever has the frame next sees it changed.
 //!
@@ -9,6 +9,7 @@
 #![allow(unsafe_code, reason = "follows the pointer to a frame that is lent for the time of one call")]
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ use super::{Access, Region, Window};
 struct Frame {
     /// Which window, for comparison only.
     window: *const L2Window,
-    bytes: Cell<*mut u8>,
-    len: Cell<usize>,
+    bytes: *mut u8,
+    len: usize,
 }
 
 thread_local! {
@@ -145,61 +146,43 @@ impl L2Window {
 
     /// Lends the offered frame.
     fn frame<R>(&self, look: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-        // SAFETY: it is of an `Offer` that `Offer::during` has borrowed until it has taken it out of `FRAME`, on this thread. The one that
-        // was there before, and is put back, is one that a call further out has borrowed.
+        // SAFETY: `Offered::during` has it on its stack, and takes it out of `FRAME` before it returns.
         let frame = unsafe { FRAME.get().as_ref() }?;
         if !ptr::eq(frame.window, self) {
             return None;
         }
-        // SAFETY: `Offer::during` has the only reference to these bytes, on this thread, and takes it out of `FRAME` before
+        // SAFETY: `Offered` has the only reference to these bytes, on this thread, and takes it out of `FRAME` before
         // that ends; `look` is one of the closures of this module, which do not come back here.
-        Some(look(unsafe { slice::from_raw_parts_mut(frame.bytes.get(), frame.len.get()) }))
+        Some(look(unsafe { slice::from_raw_parts_mut(frame.bytes, frame.len) }))
     }
 }
 
-/// Offers frames to a window, one after the other.
-pub(crate) struct Offer<'w> {
-    /// `None`: there is none to offer them to.
-    window: Option<&'w L2Window>,
-    /// The one that is lent, or was last.
-    frame: Frame,
+/// Offers a frame to a window until it is dropped. It is made by [`Offered::during`] alone, so it is dropped.
+pub(crate) struct Offered<'f> {
+    window: &'f L2Window,
+    /// What is offered to another window meanwhile, by the task that runs this one.
+    before: *const Frame,
+    frame: PhantomData<&'f mut [u8]>,
 }
 
-impl<'w> Offer<'w> {
-    /// Has `run` offer frames to `window`. While one is offered its task may do the same for another window.
+impl<'f> Offered<'f> {
+    /// Runs `task` while `frame`, of which the window shows at most [`PACKET_WINDOW`] bytes, is offered to `window`.
     #[inline(always)]
-    pub(crate) fn to<R>(window: Option<&'w L2Window>, run: impl FnOnce(&Self) -> R) -> R {
-        let compared = window.map_or(ptr::null(), ptr::from_ref);
-        let frame = Frame { window: compared, bytes: Cell::new(ptr::null_mut()), len: Cell::new(0) };
-        run(&Self { window, frame })
-    }
-
-    /// Runs `task` while `frame`, of which the window shows at most [`PACKET_WINDOW`] bytes, is offered.
-    #[inline(always)]
-    pub(crate) fn during<R>(&self, frame: &mut [u8], task: impl FnOnce() -> R) -> R {
-        let Some(window) = self.window else { return task() };
+    pub(crate) fn during<R>(window: &'f L2Window, frame: &'f mut [u8], task: impl FnOnce() -> R) -> R {
         let len = frame.len().min(PACKET_WINDOW as usize);
         debug_assert!(!window.filled.load(Relaxed), "the one before has been taken out");
         if window.used.load(Relaxed) != 0 {
             let _ = window.fill_from(&frame[..len]);
         }
-        self.frame.bytes.set(frame.as_mut_ptr());
-        self.frame.len.set(len);
-        let lent = Lent { window, before: FRAME.replace(&raw const self.frame) };
+        let lent = Frame { window: ptr::from_ref(window), bytes: frame.as_mut_ptr(), len };
+        let offered = Self { window, before: FRAME.replace(&raw const lent), frame: PhantomData };
         let result = task();
-        drop(lent);
+        drop(offered);
         result
     }
 }
 
-/// A frame is offered to the window until this is dropped.
-struct Lent<'w> {
-    window: &'w L2Window,
-    /// What was offered to another window, by the task that runs this one meanwhile.
-    before: *const Frame,
-}
-
-impl Drop for Lent<'_> {
+impl Drop for Offered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // What was never used was never filled.

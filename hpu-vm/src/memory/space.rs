@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use spin_abi::map::PACKET_WINDOW;
 
 use super::layout::Mapping;
-use super::packet::Offer;
+use super::packet::Offered;
 use super::{Access, L2Window, Layout, Region, SpaceError, Window};
 use crate::view::{Memory, Range, RegionKind, View};
 
@@ -164,7 +164,10 @@ impl Space {
             self.fit_l2(len);
         }
         let (layout, view) = (&*self.layout, &mut self.view);
-        Offer::to(self.l2.as_deref(), |offer| offer.during(packet, || task(layout, view)))
+        match &self.l2 {
+            Some(window) => Offered::during(window, packet, || task(layout, view)),
+            None => task(layout, view),
+        }
     }
 
     /// Has the L2 window show `len` bytes, at most [`PACKET_WINDOW`]. What is left of the packet before is of no use to anybody:
