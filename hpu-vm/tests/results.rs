@@ -25,6 +25,7 @@ fn translations() -> impl Iterator<Item = Options> {
             observe,
             any_device,
             result: true,
+            quick: checks == Checks::Exact,
         })
     })
 }

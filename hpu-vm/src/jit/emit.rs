@@ -30,7 +30,7 @@ use crate::csr::Csr;
 use crate::decode::Decoded;
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::accesses::{self, Accesses, Roots};
-use crate::jit::enter::{self, Begins};
+use crate::jit::enter::{self, Begins, Exits};
 use crate::jit::facts::{Facts, Known, Regs};
 use crate::jit::options::{Atomics, Options};
 use crate::jit::plan::{self, BlockId, Plan};
@@ -58,8 +58,8 @@ const fn location(pc: u32, atomic: bool) -> u32 {
 const MAX_SSA_BLOCKS: usize = 1500;
 
 /// Most instructions of Cranelift's intermediate representation for a handler, and most blocks: what hostile code may cost,
-/// less than a second on the machines this was measured on. Handlers of a thousand instructions have a tenth of it.
-const MAX_IR: usize = 100_000;
+/// half a second on the machines this was measured on. Handlers of a thousand instructions have a tenth of it.
+const MAX_IR: usize = 80_000;
 const MAX_IR_BLOCKS: usize = 20_000;
 
 /// Whether the registers of a plan's function are in the state.
@@ -94,7 +94,7 @@ pub(crate) fn function(
     facts: &Facts,
     options: Options,
     context: &mut FunctionBuilderContext,
-) -> Option<(ir::Function, Begins)> {
+) -> Option<(ir::Function, Begins, Exits)> {
     let mut signature = ir::Signature::new(isa.default_call_conv());
     signature.params.extend([AbiParam::new(I64); 4]);
     signature.returns.push(AbiParam::new(I64));
@@ -105,6 +105,7 @@ pub(crate) fn function(
     emitter.entry();
     for id in 0..plan.blocks.len() {
         emitter.block(id);
+        emitter.seal_behind(id);
         if emitter.is_too_large() {
             return None;
         }
@@ -115,9 +116,10 @@ pub(crate) fn function(
     emitter.resume_points();
     emitter.ways_out();
     emitter.builder.seal_all_blocks();
-    let (begins, too_large) = (emitter.begins, emitter.is_too_large());
+    let (begins, exits, too_large) =
+        (emitter.begins, std::mem::take(&mut emitter.known_outside), emitter.is_too_large());
     emitter.builder.finalize(isa.frontend_config());
-    (!too_large).then_some((function, begins))
+    (!too_large).then_some((function, begins, exits))
 }
 
 /// Whether a fence with this immediate asks for no more than that stores are seen in order, before later ones and after earlier
@@ -143,6 +145,7 @@ struct Emitter<'a> {
     /// What these registers hold at first, extended with zeroes.
     given: [(Reg, Value); 3],
     begins: Begins,
+    known_outside: Exits,
     registers: Registers,
     vectors: Vectors,
     /// Instructions completed before this block, when they are counted.
@@ -152,10 +155,16 @@ struct Emitter<'a> {
     tables: Vec<ir::Block>,
     start: ir::Block,
     fault_return: ir::Block,
-    /// Takes cause, pc and address.
-    fault: ir::Block,
+    /// Of tasks that the host ended.
+    ended: Junction,
+    /// Take cause, pc and address.
+    faults: Junction,
+    /// To the interpreter; take the number of the exit.
+    exits: Junction,
     returned: ir::Block,
     resumes: Vec<device::Resume>,
+    /// Of the host's functions, by how many arguments they take besides the state.
+    signatures: [Option<ir::SigRef>; 4],
     /// Of the block being emitted.
     known: Known,
     live: Vec<Regs>,
@@ -164,6 +173,8 @@ struct Emitter<'a> {
     roots: Vec<Option<Roots>>,
     /// The blocks that lead to each; the first comes from elsewhere too, and has none.
     ways: Vec<Vec<BlockId>>,
+    /// How many ways to each were not emitted yet.
+    ways_left: Vec<usize>,
     /// Blocks at which tasks that wait may be parked.
     polls: Vec<bool>,
     /// Indices of atomics that are known to be on L1.
@@ -198,21 +209,19 @@ impl<'a> Emitter<'a> {
             block
         };
         let tables = plan.tables.iter().map(|_| dispatch(&mut builder)).collect();
-        let cold = |builder: &mut FunctionBuilder<'_>| {
-            let block = builder.create_block();
-            builder.set_cold_block(block);
-            block
-        };
-        let (start, fault_return, fault) = (builder.create_block(), cold(&mut builder), cold(&mut builder));
-        for _ in 0..3 {
-            builder.append_block_param(fault, I32);
-        }
+        let (start, fault_return) = (builder.create_block(), builder.create_block());
+        builder.set_cold_block(fault_return);
         let returned = builder.create_block();
         let in_memory = in_memory(plan, options);
         let registers = Registers::new(&mut builder, in_memory, options.observe);
         let vectors = Vectors::new(&mut builder, plan, facts, in_memory);
         let counting = options.counting || reads_counters(plan);
         let retired = counting.then(|| builder.declare_var(I64));
+        let ways = ways(plan);
+        let mut ways_left: Vec<_> = ways.iter().map(Vec::len).collect();
+        // The last ones: the way in, and those of computed jumps, from their dispatch.
+        let last = plan.tables.iter().flatten().filter_map(|target| target.block);
+        last.chain([0]).for_each(|id| ways_left[id] += 1);
         Self {
             builder,
             code,
@@ -225,6 +234,7 @@ impl<'a> Emitter<'a> {
             base,
             given: [(Reg::SP, sp), (Reg::A0, argument), (Reg::TP, tp)],
             begins: Begins::default(),
+            known_outside: Exits::default(),
             registers,
             vectors,
             retired,
@@ -232,14 +242,18 @@ impl<'a> Emitter<'a> {
             tables,
             start,
             fault_return,
-            fault,
+            ended: Junction::new(0),
+            faults: Junction::new(3),
+            exits: Junction::new(1),
             returned,
             resumes: Vec::new(),
+            signatures: [None; 4],
             known: Known::default(),
             live: Vec::new(),
             accesses: Accesses::default(),
             roots: vec![None; plan.blocks.len()],
-            ways: ways(plan),
+            ways,
+            ways_left,
             polls: polls::heads(plan, facts),
             in_l1: Vec::new(),
             block_len: 0,
@@ -296,6 +310,16 @@ impl<'a> Emitter<'a> {
         self.body(block);
         let added = first..self.builder.func.dfg.num_blocks();
         added.map(ir::Block::new).for_each(|block| self.builder.set_cold_block(block));
+    }
+
+    /// Seals the blocks to which a block was the last to lead: so no value has to be looked for on ways that are yet to come.
+    fn seal_behind(&mut self, id: BlockId) {
+        for to in self.plan.successors(id).filter(|&to| to > 0) {
+            self.ways_left[to] -= 1;
+            if self.ways_left[to] == 0 {
+                self.builder.seal_block(self.blocks[to]);
+            }
+        }
     }
 
     /// Whether so much code was emitted that none of it is of use.
@@ -357,14 +381,26 @@ impl<'a> Emitter<'a> {
         self.builder.set_srcloc(SourceLoc::new(location(self.pc, atomic)));
     }
 
-    /// Epilogues and what all faults do.
+    /// Epilogues, and what all ways there do.
     fn ways_out(&mut self) {
-        self.builder.switch_to_block(self.fault);
-        let &[cause, pc, address] = self.builder.block_params(self.fault) else { unreachable!("three were appended") };
-        self.store_state(cause, offset_of!(State, cause));
-        self.store_state(pc, offset_of!(State, fault_pc));
-        self.store_state(address, offset_of!(State, fault_address));
-        self.leave(Left::Faulted);
+        for fault in std::mem::take(&mut self.faults.blocks) {
+            self.builder.switch_to_block(fault);
+            let &[cause, pc, address] = self.builder.block_params(fault) else { unreachable!("it takes three") };
+            self.store_state(cause, offset_of!(State, cause));
+            self.store_state(pc, offset_of!(State, fault_pc));
+            self.store_state(address, offset_of!(State, fault_address));
+            self.leave(Left::Faulted);
+        }
+        for exit in std::mem::take(&mut self.exits.blocks) {
+            self.builder.switch_to_block(exit);
+            let number = self.builder.block_params(exit)[0];
+            self.store_state(number, offset_of!(State, resume));
+            self.leave(Left::Interpret);
+        }
+        for ended in std::mem::take(&mut self.ended.blocks) {
+            self.builder.switch_to_block(ended);
+            self.builder.ins().jump(self.fault_return, &[]);
+        }
 
         // Not of the body: a thread in an epilogue must not be sent to another.
         self.builder.switch_to_block(self.returned);
@@ -430,6 +466,9 @@ impl<'a> Emitter<'a> {
         let (aside, go_on) = (self.builder.create_block(), self.builder.create_block());
         self.builder.set_cold_block(aside);
         self.builder.ins().brif(condition, aside, &[], go_on, &[]);
+        // Nothing else leads there.
+        self.builder.seal_block(aside);
+        self.builder.seal_block(go_on);
         self.builder.switch_to_block(aside);
         let cached = self.registers.clone();
         cold(self);
@@ -439,7 +478,7 @@ impl<'a> Emitter<'a> {
 
     /// Faults when `condition` holds.
     fn fault_if(&mut self, condition: Value, cause: Cause, address: Value) {
-        let fault = self.fault;
+        let fault = self.faults.way(&mut self.builder);
         // The constants are made aside, not before the branch.
         self.unlikely(condition, |emitter| {
             emitter.publish_count();
@@ -452,26 +491,52 @@ impl<'a> Emitter<'a> {
     fn fault_always(&mut self, cause: Cause, address: u32) {
         self.publish_count();
         let arguments = [cause.code(), self.pc, address].map(|value| self.constant(value).into());
-        self.builder.ins().jump(self.fault, &arguments);
+        let fault = self.faults.way(&mut self.builder);
+        self.builder.ins().jump(fault, &arguments);
     }
 
     /// Ends the block: the interpreter goes on at `pc`, where the registers `live` may be read.
-    fn interpret(&mut self, pc: Value, live: Regs) {
-        self.publish_count();
-        self.save(live);
-        self.save_all_vectors();
+    fn interpret(&mut self, pc: u32, live: Regs) {
+        self.leave_at(Some(pc), live);
+    }
+
+    /// The same, at an address that is known only when it runs.
+    fn interpret_at(&mut self, pc: Value, live: Regs) {
         self.store_state(pc, offset_of!(State, hart.pc));
-        self.leave(Left::Interpret);
+        self.leave_at(None, live);
+    }
+
+    fn leave_at(&mut self, pc: Option<u32>, live: Regs) {
+        self.publish_count();
+        let mut known = Vec::new();
+        if !self.registers.in_state() {
+            known.extend(self.known.constants().filter(|(reg, _)| live.has(*reg)));
+            self.save(self.unknown(live));
+        }
+        self.save_all_vectors();
+        let number = self.known_outside.add(pc, known);
+        let (number, exit) = (self.constant(number), self.exits.way(&mut self.builder));
+        self.builder.ins().jump(exit, &[number.into()]);
+    }
+
+    /// Those of some registers that only the running task knows.
+    fn unknown(&self, regs: Regs) -> Regs {
+        self.known.constants().fold(regs, |regs, (reg, _)| regs.without(reg))
     }
 
     /// Writes registers to the hart.
-    fn save(&mut self, live: Regs) {
+    fn save(&mut self, regs: Regs) {
         if self.registers.in_state() {
             return;
         }
-        for reg in live.iter() {
-            let value = self.get(reg);
-            self.store_state(value, registers::place(reg));
+        for reg in regs.iter() {
+            match self.known.constant(reg) {
+                Some(value) => {
+                    let value = self.constant(value);
+                    self.store_state(value, registers::place(reg));
+                }
+                None => self.registers.save(&mut self.builder, self.state, reg),
+            }
         }
     }
 
@@ -486,6 +551,35 @@ impl<'a> Emitter<'a> {
     fn compare(&mut self, condition: IntCC, value: Value, with: u32) -> Value {
         let with = self.constant(with);
         self.builder.ins().icmp(condition, value, with)
+    }
+}
+
+/// Ways to a block up to which it costs next to nothing that Cranelift looks at all of them for each.
+const FEW_WAYS: usize = 64;
+
+/// Cold blocks that all do the same, of which each is where a few ways end.
+struct Junction {
+    /// Of 32 bits.
+    parameters: usize,
+    ways: usize,
+    blocks: Vec<ir::Block>,
+}
+
+impl Junction {
+    const fn new(parameters: usize) -> Self {
+        Self { parameters, ways: 0, blocks: Vec::new() }
+    }
+
+    /// Where one more way ends.
+    fn way(&mut self, builder: &mut FunctionBuilder<'_>) -> ir::Block {
+        if self.ways.is_multiple_of(FEW_WAYS) {
+            let block = builder.create_block();
+            builder.set_cold_block(block);
+            (0..self.parameters).for_each(|_| _ = builder.append_block_param(block, I32));
+            self.blocks.push(block);
+        }
+        self.ways += 1;
+        self.blocks[self.blocks.len() - 1]
     }
 }
 

@@ -7,6 +7,7 @@ use super::code_memory::CodeMemory;
 use super::state::State;
 use crate::device::CommandRegisters;
 use crate::hart::Hart;
+use crate::inst::Reg;
 use crate::vector::vtype::VILL;
 
 /// Takes registers extended with zeroes.
@@ -20,6 +21,43 @@ pub(crate) const RETURNED: i64 = 0;
 pub(crate) struct Entry {
     code: Code,
     begins: Begins,
+    exits: Exits,
+}
+
+/// Where code is left for the interpreter: what it does not write to the hart, since it was known when it was translated. By what
+/// [`State::resume`] is then.
+#[derive(Debug, Default)]
+pub(crate) struct Exits {
+    exits: Vec<Exit>,
+    /// Registers and their values, for one exit or more.
+    known: Vec<Box<[(Reg, u32)]>>,
+}
+
+#[derive(Debug)]
+struct Exit {
+    /// The next instruction; `None`: the hart has it.
+    pc: Option<u32>,
+    /// Which of [`Exits::known`] holds there.
+    known: usize,
+}
+
+impl Exits {
+    /// The number of a new exit.
+    pub(crate) fn add(&mut self, pc: Option<u32>, known: Vec<(Reg, u32)>) -> u32 {
+        if self.known.last().is_none_or(|last| **last != *known) {
+            self.known.push(known.into());
+        }
+        self.exits.push(Exit { pc, known: self.known.len() - 1 });
+        // A plan has fewer instructions than a u32 has numbers.
+        u32::try_from(self.exits.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Tells the hart what is known at an exit.
+    fn tell(&self, hart: &mut Hart, exit: u32) {
+        let Some(Exit { pc, known }) = self.exits.get(exit as usize) else { return };
+        hart.pc = pc.unwrap_or(hart.pc);
+        self.known[*known].iter().for_each(|&(reg, value)| hart.set(reg, value));
+    }
 }
 
 /// What the code of a handler sees to when a task begins.
@@ -35,11 +73,11 @@ pub(crate) struct Begins {
 
 impl Entry {
     /// The function at `offset` of `memory`.
-    pub(crate) fn new(memory: &CodeMemory, offset: usize, begins: Begins) -> Self {
+    pub(crate) fn new(memory: &CodeMemory, offset: usize, begins: Begins, exits: Exits) -> Self {
         let address = memory.address(offset);
         // SAFETY: the translator compiled a function of this signature and calling convention to this address; whether it
         // may be called is for those who do.
-        Self { code: unsafe { mem::transmute::<*const std::ffi::c_void, Code>(address) }, begins }
+        Self { code: unsafe { mem::transmute::<*const std::ffi::c_void, Code>(address) }, begins, exits }
     }
 
     /// Executes it, up to the end of the task or to where it leaves off; says whether the handler returned. Takes what sp, a0
@@ -53,8 +91,9 @@ impl Entry {
         unsafe { (self.code)(state, sp.into(), argument.into(), tp.into()) == RETURNED }
     }
 
-    /// Makes the hart that the code has left be as if it had begun the task.
-    pub(crate) const fn prepare_interpreter(&self, hart: &mut Hart) {
+    /// Makes the hart that the code has left at an exit be as if it had begun the task.
+    pub(crate) fn prepare_interpreter(&self, hart: &mut Hart, exit: u32) {
+        self.exits.tell(hart, exit);
         if !self.begins.command {
             hart.command = CommandRegisters::new();
         }

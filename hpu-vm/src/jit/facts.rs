@@ -110,6 +110,11 @@ impl Known {
         if reg.number() == 0 { Some(0) } else { self.constants[reg.index()] }
     }
 
+    /// The registers whose values are constants, with those.
+    pub(crate) fn constants(&self) -> impl Iterator<Item = (Reg, u32)> {
+        Regs::ALL.iter().filter_map(|reg| Some((reg, self.constant(reg)?)))
+    }
+
     /// Whether a register may hold, or be near, the address of a device, and is no constant.
     pub(crate) const fn may_be_device(&self, reg: Reg) -> bool {
         self.device.has(reg)

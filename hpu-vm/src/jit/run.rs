@@ -414,7 +414,7 @@ unsafe fn left_early<D: Device>(state: *mut State, task: &Task<'_>, entry: &Entr
     if parts.exit == Left::Parked as u32 {
         return parked(parts);
     }
-    entry.prepare_interpreter(&mut parts.hart);
+    entry.prepare_interpreter(&mut parts.hart, parts.resume);
     // SAFETY: as the caller says.
     unsafe { go_on_interpreting::<D>(state, task) }
 }

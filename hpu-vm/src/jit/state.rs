@@ -20,7 +20,7 @@ pub enum Left {
     Finished = 1,
     /// It was ended: see the fault fields.
     Faulted = 2,
-    /// The interpreter goes on at `hart.pc` with `hart.x`.
+    /// The interpreter goes on at `hart.pc` with `hart.x`, and what is known at the [exit](super::enter::Exits) [`State::resume`].
     Interpret = 3,
     /// It waits: it is to be called again, and goes on at resume point [`State::resume`].
     Parked = 4,
@@ -52,7 +52,7 @@ pub struct State {
     pub yield_wanted: AtomicU32,
     /// Nanoseconds that a task may take; of the largest number, for ever.
     pub time_limit: u64,
-    /// Where to go on, 0 at the handler's first instruction.
+    /// Where to go on, 0 at the handler's first instruction; of code that was left for the interpreter, the [exit](super::enter::Exits).
     pub resume: u32,
     /// Not zero: the task has touched a device where its translation expected memory.
     pub device_touched: AtomicU32,

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::OnceLock;
 
-use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
+use cranelift_codegen::isa::{Builder, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_codegen::{Context, control::ControlPlane};
 use cranelift_frontend::FunctionBuilderContext;
@@ -11,7 +12,7 @@ use spin_abi::map::PAGE;
 
 use super::code_memory::{CodeMemory, CodeMemoryError};
 use super::emit;
-use super::enter::{Begins, Entry};
+use super::enter::{Begins, Entry, Exits};
 use super::facts::{Facts, Regs};
 use super::options::Options;
 use super::plan::Plan;
@@ -21,6 +22,10 @@ use crate::inst::Reg;
 
 /// Where the last page of addresses begins.
 const LAST_PAGE: u32 = PAGE.wrapping_neg();
+
+/// Instructions of Cranelift's intermediate representation from which on a handler is large: from there on the usual way takes ever
+/// more time for each of them.
+const LARGE: usize = 24_000;
 
 /// Functions begin at cache lines.
 const ALIGNMENT: usize = 64;
@@ -82,8 +87,7 @@ impl Translation {
     /// # Errors
     /// See [`TranslateError`].
     pub fn new(source: Source<'_>, options: Options) -> Result<Self, TranslateError> {
-        let isa = host()?;
-        let mut compiler = Compiler::new(&*isa);
+        let mut compiler = Compiler::new(host()?);
         let mut code = Vec::new();
         let mut sites = Sites::new();
         let (mut size, mut needs_registers) = (Size::default(), options.observe);
@@ -92,14 +96,14 @@ impl Translation {
         for &entry in &entries {
             code.resize(code.len().next_multiple_of(ALIGNMENT), 0);
             let offset = code.len();
-            let (plan, begins) = compiler.append(source, entry, options, &mut code, &mut sites)?;
-            offsets.push((entry, offset, begins));
+            let (plan, begins, exits) = compiler.append(source, entry, options, &mut code, &mut sites)?;
+            offsets.push((entry, offset, begins, exits));
             size.instructions += plan.instructions;
             needs_registers |= emit::in_memory(&plan, options);
         }
         size.bytes = code.len();
         let memory = CodeMemory::new(&code, sites)?;
-        let place = |(entry, offset, begins)| (entry, Entry::new(&memory, offset, begins));
+        let place = |(entry, offset, begins, exits)| (entry, Entry::new(&memory, offset, begins, exits));
         let entries = offsets.into_iter().map(place).collect();
         Ok(Self { _memory: memory, entries, options, size, needs_registers })
     }
@@ -115,8 +119,8 @@ impl Translation {
         options: Options,
         triple: &str,
     ) -> Result<String, TranslateError> {
-        let isa = isa_for(triple)?;
-        let mut compiler = Compiler::new(&*isa);
+        let isas = Isas::of(|| cranelift_codegen::isa::lookup_by_name(triple))?;
+        let mut compiler = Compiler::new(&isas);
         compiler.words = true;
         compiler.compile(source, entry, options)?;
         let compiled = compiler.context.compiled_code();
@@ -148,8 +152,11 @@ impl Translation {
     }
 }
 
+/// What was compiled, but for the code.
+type Compiled = (Plan, Begins, Exits);
+
 struct Compiler<'i> {
-    isa: &'i dyn TargetIsa,
+    isas: &'i Isas,
     frontend: FunctionBuilderContext,
     context: Context,
     /// The code is wanted in words too.
@@ -157,12 +164,12 @@ struct Compiler<'i> {
 }
 
 impl<'i> Compiler<'i> {
-    fn new(isa: &'i dyn TargetIsa) -> Self {
-        Self { isa, frontend: FunctionBuilderContext::new(), context: Context::new(), words: false }
+    fn new(isas: &'i Isas) -> Self {
+        Self { isas, frontend: FunctionBuilderContext::new(), context: Context::new(), words: false }
     }
 
     /// Compiles into `self.context` what it plans.
-    fn compile(&mut self, source: Source<'_>, entry: u32, options: Options) -> Result<(Plan, Begins), TranslateError> {
+    fn compile(&mut self, source: Source<'_>, entry: u32, options: Options) -> Result<Compiled, TranslateError> {
         let refused = |reason: String| TranslateError::Code { entry, reason };
         if let Some(reason) = cannot_be_located(source.code, entry) {
             return Err(refused(reason.to_owned()));
@@ -174,14 +181,17 @@ impl<'i> Compiler<'i> {
         self.context.set_disasm(self.words);
         // Images are hostile input to a large library; a mistake in it must not take others down.
         let compiled = panic::catch_unwind(AssertUnwindSafe(|| {
-            let function = emit::function(self.isa, source.code, &plan, &facts, options, &mut self.frontend);
-            let (function, begins) = function.ok_or("it would take too much code")?;
+            let function = emit::function(&*self.isas.usual, source.code, &plan, &facts, options, &mut self.frontend);
+            let (function, begins, exits) = function.ok_or("it would take too much code")?;
+            let quick = options.quick || function.dfg.num_insts() > LARGE;
+            let isa = if quick { &self.isas.quick } else { &self.isas.usual };
             self.context.func = function;
-            let compiled = self.context.compile(self.isa, &mut ControlPlane::default());
-            compiled.map(|_| begins).map_err(|error| format!("{:?}", error.inner))
+            let compiled = self.context.compile(&**isa, &mut ControlPlane::default());
+            compiled.map(|_| (begins, exits)).map_err(|error| format!("{:?}", error.inner))
         }));
-        let begins = compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned())).map_err(refused)?;
-        Ok((plan, begins))
+        let compiled = compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned()));
+        let (begins, exits) = compiled.map_err(refused)?;
+        Ok((plan, begins, exits))
     }
 
     fn append(
@@ -191,7 +201,7 @@ impl<'i> Compiler<'i> {
         options: Options,
         code: &mut Vec<u8>,
         sites: &mut Sites,
-    ) -> Result<(Plan, Begins), TranslateError> {
+    ) -> Result<Compiled, TranslateError> {
         let planned = self.compile(source, entry, options)?;
         let refused = |reason: &str| TranslateError::Code { entry, reason: reason.to_owned() };
         let compiled = self.context.compiled_code().ok_or_else(|| refused("no code was made"))?;
@@ -221,10 +231,28 @@ fn cannot_be_located(code: &Code, entry: u32) -> Option<&'static str> {
     }
 }
 
-fn flags() -> Result<settings::Flags, TranslateError> {
+/// One machine, as code is usually made for it, and as large handlers have it.
+struct Isas {
+    usual: OwnedTargetIsa,
+    quick: OwnedTargetIsa,
+}
+
+impl Isas {
+    fn of<E: ToString>(machine: impl Fn() -> Result<Builder, E>) -> Result<Self, TranslateError> {
+        let isa = |quick| machine().map_err(refused)?.finish(flags(quick)?).map_err(refused);
+        Ok(Self { usual: isa(false)?, quick: isa(true)? })
+    }
+}
+
+fn refused(reason: impl ToString) -> TranslateError {
+    TranslateError::Host(reason.to_string())
+}
+
+fn flags(quick: bool) -> Result<settings::Flags, TranslateError> {
     let mut builder = settings::builder();
     let set = [
-        ("opt_level", "speed"),
+        ("opt_level", if quick { "none" } else { "speed" }),
+        ("regalloc_algorithm", if quick { "single_pass" } else { "backtracking" }),
         // Other threads write guest memory: a load must not stand for a later one, or a loop that polls never ends.
         ("enable_alias_analysis", "false"),
         ("enable_verifier", "false"),
@@ -234,21 +262,15 @@ fn flags() -> Result<settings::Flags, TranslateError> {
         ("unwind_info", "false"),
     ];
     for (name, value) in set {
-        builder.set(name, value).map_err(|error| TranslateError::Host(format!("{name}: {error}")))?;
+        builder.set(name, value).map_err(|error| refused(format!("{name}: {error}")))?;
     }
     Ok(settings::Flags::new(builder))
 }
 
-fn host() -> Result<OwnedTargetIsa, TranslateError> {
-    let refused = |reason: String| TranslateError::Host(reason);
-    let builder = cranelift_native::builder().map_err(|reason| refused(reason.to_owned()))?;
-    builder.finish(flags()?).map_err(|error| refused(error.to_string()))
-}
-
-fn isa_for(triple: &str) -> Result<OwnedTargetIsa, TranslateError> {
-    let refused = |reason: String| TranslateError::Host(reason);
-    let builder = cranelift_codegen::isa::lookup_by_name(triple).map_err(|error| refused(error.to_string()))?;
-    builder.finish(flags()?).map_err(|error| refused(error.to_string()))
+/// This machine.
+fn host() -> Result<&'static Isas, TranslateError> {
+    static HOST: OnceLock<Result<Isas, TranslateError>> = OnceLock::new();
+    HOST.get_or_init(|| Isas::of(cranelift_native::builder)).as_ref().map_err(Clone::clone)
 }
 
 #[cfg(test)]

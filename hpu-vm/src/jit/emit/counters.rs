@@ -39,10 +39,7 @@ impl Emitter<'_> {
         let limit = self.load_state(I64, offset_of!(State, limit));
         let over = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, after, limit);
         let live = self.live[self.index];
-        self.unlikely(over, |emitter| {
-            let pc = emitter.constant(pc);
-            emitter.interpret(pc, live);
-        });
+        self.unlikely(over, |emitter| emitter.interpret(pc, live));
     }
 
     /// Instructions completed before the current one, written to the hart, which others are about to look at.
@@ -90,8 +87,7 @@ impl Emitter<'_> {
             Some(Csr::VectorRounding) => self.load_state(I32, offset_of!(State, hart.vector.vxrm)),
             Some(Csr::VectorSaturated) => self.load_state(I32, offset_of!(State, hart.vector.vxsat)),
             _ => {
-                let (pc, live) = (self.constant(self.pc), self.live[self.index]);
-                self.interpret(pc, live);
+                self.interpret(self.pc, self.live[self.index]);
                 return false;
             }
         };

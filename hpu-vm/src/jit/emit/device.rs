@@ -1,5 +1,6 @@
 //! Devices: calls of the host.
 
+use std::collections::HashMap;
 use std::mem::offset_of;
 
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -12,7 +13,7 @@ use crate::device::CommandRegisters;
 use crate::hart::UNRESERVED;
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::accesses::size;
-use crate::jit::facts::Regs;
+use crate::jit::facts::{Known, Regs};
 use crate::jit::run::PARK;
 use crate::jit::state::{Calls, Left, State};
 use crate::vector::VLEN_BYTES;
@@ -23,8 +24,10 @@ const _: () = assert!(size_of::<CommandRegisters>().is_multiple_of(VLEN_BYTES as
 /// Where a parked task goes on.
 pub(super) struct Resume {
     here: ir::Block,
-    /// Registers that are read from there on.
+    /// Registers that are read from there on, but for those that are known.
     live: Regs,
+    /// What is known there.
+    known: Known,
     /// Of the instruction in its block.
     index: usize,
 }
@@ -96,10 +99,10 @@ impl Emitter<'_> {
         self.publish_count();
         let result = self.call_host(field, arguments);
         let left = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, result, 0);
-        let fault_return = self.fault_return;
+        let ended = self.ended.way(&mut self.builder);
         self.unlikely(left, |emitter| {
             let parks = emitter.builder.ins().icmp_imm_s(IntCC::Equal, result, PARK);
-            let (park, ended) = (emitter.builder.create_block(), fault_return);
+            let park = emitter.builder.create_block();
             emitter.builder.ins().brif(parks, park, &[], ended, &[]);
             emitter.builder.set_cold_block(park);
             emitter.builder.switch_to_block(park);
@@ -110,11 +113,13 @@ impl Emitter<'_> {
 
     /// Calls the function at `field` of [`Calls`] with the state and `arguments`, which are 32 bits wide.
     pub(super) fn call_host(&mut self, field: usize, arguments: &[Value]) -> Value {
-        let mut signature = Signature::new(self.builder.func.signature.call_conv);
-        signature.params.push(AbiParam::new(I64));
-        signature.params.extend(arguments.iter().map(|_| AbiParam::new(I32)));
-        signature.returns.push(AbiParam::new(I64));
-        let signature = self.builder.import_signature(signature);
+        let signature = *self.signatures[arguments.len()].get_or_insert_with(|| {
+            let mut signature = Signature::new(self.builder.func.signature.call_conv);
+            signature.params.push(AbiParam::new(I64));
+            signature.params.extend(arguments.iter().map(|_| AbiParam::new(I32)));
+            signature.returns.push(AbiParam::new(I64));
+            self.builder.import_signature(signature)
+        });
         // Not taken out of loops: there most calls are rare.
         let calls = self.load_state(I64, offset_of!(State, calls));
         let function = self.builder.ins().load(I64, TRUSTED, calls, offset(field));
@@ -135,7 +140,9 @@ impl Emitter<'_> {
     /// The block of a resume point, to be [gone on at](Self::go_on_at).
     fn resume_block(&mut self) -> (ir::Block, Again) {
         let here = self.builder.create_block();
-        self.resumes.push(Resume { here, live: self.live[self.index], index: self.index });
+        let resume =
+            Resume { here, live: self.unknown(self.live[self.index]), known: self.known.clone(), index: self.index };
+        self.resumes.push(resume);
         (here, Again(self.resumes.len()))
     }
 
@@ -163,7 +170,7 @@ impl Emitter<'_> {
 
     /// Ends the block by leaving the function, to go on at resume point `again` when called next.
     fn park(&mut self, again: Again) {
-        self.save(self.live[self.index]);
+        self.save(self.unknown(self.live[self.index]));
         self.save_all_vectors();
         // A plan has fewer instructions than a u32 has numbers.
         let again = self.constant(u32::try_from(again.0).unwrap_or(u32::MAX));
@@ -177,7 +184,7 @@ impl Emitter<'_> {
         self.builder.set_srcloc(ir::SourceLoc::default());
         let begin = self.builder.create_block();
         let mut switch = cranelift_frontend::Switch::new();
-        let mut stubs = Vec::new();
+        let (mut stubs, mut constants) = (Vec::new(), HashMap::new());
         for (number, resume) in (1u128..).zip(std::mem::take(&mut self.resumes)) {
             let stub = self.builder.create_block();
             self.builder.set_cold_block(stub);
@@ -193,6 +200,9 @@ impl Emitter<'_> {
             let resume = self.load_state(I32, offset_of!(State, resume));
             self.builder.ins().brif(resume, dispatch, &[], begin, &[]);
             self.builder.switch_to_block(dispatch);
+            for (_, value) in stubs.iter().flat_map(|(_, resume)| resume.known.constants()) {
+                constants.entry(value).or_insert_with(|| self.builder.ins().iconst(I64, i64::from(value)));
+            }
             switch.emit(&mut self.builder, resume, begin);
         }
         for (stub, resume) in stubs {
@@ -204,6 +214,9 @@ impl Emitter<'_> {
                 self.registers.reload(&mut self.builder, self.state, reg);
             }
             self.publish(resume.live);
+            for (reg, value) in resume.known.constants() {
+                self.registers.define(&mut self.builder, reg, constants[&value]);
+            }
             self.load_all_vectors();
             self.rewind_count(resume.index);
             self.builder.ins().jump(resume.here, &[]);

@@ -84,7 +84,6 @@ impl Emitter<'_> {
 
     /// Goes on in the interpreter.
     fn leave_plan(&mut self, pc: u32) {
-        let pc = self.constant(pc);
         self.interpret(pc, Regs::ALL);
     }
 
@@ -140,10 +139,7 @@ impl Emitter<'_> {
         let other = self.compare(IntCC::NotEqual, address, back);
         self.index += 1;
         let next = self.pc.wrapping_add(u32::from(freeing.size));
-        self.unlikely(other, |emitter| {
-            let next = emitter.constant(next);
-            emitter.interpret(next, Regs::ALL);
-        });
+        self.unlikely(other, |emitter| emitter.interpret(next, Regs::ALL));
         self.index -= 1;
         self.known.expect(Reg::RA, back);
     }
@@ -175,7 +171,7 @@ impl Emitter<'_> {
                 let dispatch = self.tables[table];
                 self.builder.ins().jump(dispatch, &[address.into()]);
             }
-            None => self.interpret(address, Regs::ALL),
+            None => self.interpret_at(address, Regs::ALL),
         }
     }
 
@@ -203,7 +199,7 @@ impl Emitter<'_> {
         self.fill(done, |emitter| emitter.fetch(RETURN_ADDRESS));
         self.builder.switch_to_block(search);
         switch.emit(&mut self.builder, address, nowhere);
-        self.aside(nowhere, |emitter| emitter.interpret(address, Regs::ALL));
+        self.aside(nowhere, |emitter| emitter.interpret_at(address, Regs::ALL));
     }
 }
 

@@ -14,7 +14,7 @@ use spin_abi::regs::{COMMAND_ISSUE, TASK_END, TASK_FIRST};
 
 use super::{Emitter, FIXED, GUEST, offset};
 use crate::device::{CommandRegisters, is_device};
-use crate::inst::{Inst, Op};
+use crate::inst::{Inst, Op, Reg};
 use crate::jit::accesses::{Place, may_be_device, size};
 use crate::jit::state::State;
 
@@ -156,27 +156,34 @@ impl Emitter<'_> {
     /// finds out which of them is the first that does not.
     fn check_span(&mut self, inst: &Inst) {
         let Some(span) = self.accesses.span(self.index) else { return };
-        let address = self.guest_address(inst);
-        let from = self.constant(span.from.cast_unsigned());
-        let low = self.builder.ins().iadd(address, from);
+        let low = self.address_wide(inst.rs1, inst.imm.wrapping_add(span.from));
         let refused = self.beyond_bound(low, span.len);
         let (pc, live) = (self.pc, self.live[self.index]);
-        self.unlikely(refused, |emitter| {
-            let pc = emitter.constant(pc);
-            emitter.interpret(pc, live);
-        });
+        self.unlikely(refused, |emitter| emitter.interpret(pc, live));
     }
 
-    /// Whether not all of `len` bytes at `low` are in one range, see [`crate::jit::bounds`].
+    /// The guest address `distance` from what a register holds, extended with zeroes.
+    pub(super) fn address_wide(&mut self, reg: Reg, distance: i32) -> Value {
+        if let Some(base) = self.known.constant(reg) {
+            let address = base.wrapping_add(distance.cast_unsigned());
+            return self.builder.ins().iconst(I64, i64::from(address));
+        }
+        if distance == 0 {
+            return self.registers.get_wide(&mut self.builder, self.state, reg);
+        }
+        let (base, distance) = (self.get(reg), self.constant(distance.cast_unsigned()));
+        let address = self.builder.ins().iadd(base, distance);
+        self.builder.ins().uextend(I64, address)
+    }
+
+    /// Whether not all of `len` bytes at `low`, which is extended with zeroes, are in one range, see [`crate::jit::bounds`].
     pub(super) fn beyond_bound(&mut self, low: Value, len: u32) -> Value {
         let bounds = self.load_fixed(I64, offset_of!(State, bounds));
         let page = self.builder.ins().ushr_imm_u(low, i64::from(PAGE.trailing_zeros()));
-        let page = self.builder.ins().uextend(I64, page);
         let entry = self.builder.ins().ishl_imm_u(page, 2);
         let entry = self.builder.ins().iadd(bounds, entry);
         let bound = self.builder.ins().uload32(FIXED, entry, 0);
         // In 64 bits nothing wraps.
-        let low = self.builder.ins().uextend(I64, low);
         let end = self.builder.ins().iadd_imm_s(low, i64::from(len));
         self.builder.ins().icmp(IntCC::UnsignedGreaterThan, end, bound)
     }

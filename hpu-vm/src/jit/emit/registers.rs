@@ -111,6 +111,18 @@ impl Registers {
         self.cached[reg.index()] = Cached { narrow: None, wide: Some(value), dirty: true };
     }
 
+    /// Writes a register's value to the state.
+    pub(super) fn save(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) {
+        let at = offset(place(reg));
+        match self.cached[reg.index()].narrow {
+            Some(value) => builder.ins().store(TRUSTED, value, state, at),
+            None => {
+                let value = self.get_wide(builder, state, reg);
+                builder.ins().istore32(TRUSTED, value, state, at)
+            }
+        };
+    }
+
     /// Sets a register to what the state has.
     pub(super) fn reload(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) {
         let value = builder.ins().uload32(TRUSTED, state, offset(place(reg)));

@@ -101,8 +101,7 @@ impl Emitter<'_> {
         self.begins.vectors = true;
         let vector = inst.vector().filter(|_| self.vectors.variables.is_some() && self.vectors.room > 0);
         let Some(vector) = vector else {
-            let (pc, live) = (self.constant(self.pc), self.live[self.index]);
-            self.interpret(pc, live);
+            self.interpret(self.pc, self.live[self.index]);
             return false;
         };
         let before = self.builder.func.dfg.num_insts();
@@ -153,8 +152,8 @@ impl Emitter<'_> {
         self.publish_count();
         let result = self.call_host(offset_of!(Calls, vector), &[bits]);
         let ended = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, result, 0);
-        let (go_on, fault_return) = (self.builder.create_block(), self.fault_return);
-        self.builder.ins().brif(ended, fault_return, &[], go_on, &[]);
+        let (go_on, aside) = (self.builder.create_block(), self.ended.way(&mut self.builder));
+        self.builder.ins().brif(ended, aside, &[], go_on, &[]);
         self.builder.switch_to_block(go_on);
         let rd = vectors::scalars(inst).1;
         if rd != Reg::ZERO {

@@ -55,7 +55,7 @@ impl Emitter<'_> {
             slow.extend(split);
         }
         self.unless(&slow, inst, &touched, |emitter| {
-            let host = emitter.vector_host(constant, address);
+            let host = emitter.vector_host(constant, memory.rs1);
             match (memory.direction, split.filter(|_| one_by_one)) {
                 (Direction::Load, _) => emitter.load_group(memory.vd, host, access.bytes),
                 (Direction::Store, None) => emitter.store_group(memory.vd, host, access.bytes),
@@ -109,7 +109,10 @@ impl Emitter<'_> {
 
     /// Whether an access of `bytes` at `address` is one that cannot be done at once.
     fn is_exceptional(&mut self, memory: &Memory, address: Value, bytes: u32) -> Option<Value> {
-        let refused = self.exact().then(|| self.beyond_bound(address, bytes));
+        let refused = self.exact().then(|| {
+            let low = self.address_wide(memory.rs1, 0);
+            self.beyond_bound(low, bytes)
+        });
         if !(self.known.may_be_device(memory.rs1) || self.any_device && memory.rs1 != Reg::SP) {
             return refused;
         }
@@ -129,12 +132,12 @@ impl Emitter<'_> {
         Some(self.compare(IntCC::UnsignedGreaterThan, start, PAGE - bytes))
     }
 
-    fn vector_host(&mut self, constant: Option<u32>, address: Value) -> Host {
+    fn vector_host(&mut self, constant: Option<u32>, base: Reg) -> Host {
         if let Some(address) = constant.and_then(|address| i32::try_from(address).ok()).filter(|at| *at < i32::MAX / 2)
         {
             return Host(self.base, address);
         }
-        let address = self.builder.ins().uextend(I64, address);
+        let address = self.address_wide(base, 0);
         Host(self.builder.ins().iadd(self.base, address), 0)
     }
 
