@@ -497,6 +497,15 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         queue.latch.map(|latch| (latch.context, stage))
     }
 
+    /// The packet of the next task of an owner.
+    #[must_use]
+    #[inline]
+    pub fn next_packet(&self, owner: u32) -> Option<&P> {
+        let [first, _] = self.owners[owner as usize].ready;
+        let head = self.queues.get(first as usize)?.head;
+        self.slots.get(head as usize)?.packet.as_ref()
+    }
+
     /// The queue whose next task comes first, of an owner's of which none is in flight.
     #[must_use]
     pub fn next_to_begin(&self, owner: u32) -> Option<MpqId> {

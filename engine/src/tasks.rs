@@ -152,6 +152,7 @@ impl Engine {
         let verdicts = context.run.verdicts;
         let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, about(&first));
         let mut print = |line: &[u8]| printer.print(line);
+        let copied = job.l1_bytes;
         let Self { nic, outbound, released, executor, messages, mpqs, .. } = self;
         let mut commands =
             Commands::new(&mut **nic, outbound, host, counts, Some(events), first.last_use, Issued::NOTHING);
@@ -159,6 +160,10 @@ impl Engine {
         let ended = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             loop {
                 row.commands().counts.add(started(stage), 1);
+                // What has waited for long is far away: it is asked for while this task runs.
+                if let Some(next) = mpqs.next_packet(slot.0) {
+                    next.frame.prefetch_first(copied);
+                }
                 let returned = row.returns(about(&task), &mut task.packet.frame);
                 left -= 1;
                 let usual = (returned || row.exit() == Exit::Finished) && !task.packet.passes;

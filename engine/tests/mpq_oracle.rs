@@ -358,7 +358,9 @@ impl Run {
     }
 
     fn take(&mut self, owner: u32) {
+        let next = self.mpqs.next_packet(owner).copied();
         let task = self.mpqs.next_task(owner);
+        assert_eq!(next, task.as_ref().map(|task| task.packet));
         let Some(queue) = self.round_robin[owner as usize].pop_front() else {
             assert!(task.is_none(), "nothing may start, yet {task:?} did");
             return;
