@@ -57,8 +57,8 @@ pub trait CommandUnit {
     /// Carries out a command.
     fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status;
 
-    /// Puts a raw send of bytes of the packet in L2 off, when none is put off yet, unless something speaks against it: then nothing is done,
-    /// and it is to be [issued](CommandUnit::issue).
+    /// Puts a raw send of bytes of the packet in L2 off, when none is put off yet, unless something speaks against it: then nothing is
+    /// done, and it is to be [issued](CommandUnit::issue).
     fn put_off(&mut self, send: Deferred) -> bool {
         let _ = send;
         false

@@ -52,7 +52,8 @@ pub struct State {
     pub yield_wanted: AtomicU32,
     /// Nanoseconds that a task may take; of the largest number, for ever.
     pub time_limit: u64,
-    /// Where to go on, 0 at the handler's first instruction; of code that was left for the interpreter, the [exit](super::enter::Exits).
+    /// Where to go on, 0 at the handler's first instruction; of code that was left for the interpreter, its
+    /// [exit](super::enter::Exits).
     pub resume: u32,
     /// Not zero: the task has touched a device where its translation expected memory.
     pub device_touched: AtomicU32,
