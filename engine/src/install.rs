@@ -380,7 +380,6 @@ const fn options(run: &RunInfo, any_device: bool) -> Options {
         observe: matches!(run.engine, Kinds::Check),
         any_device,
         result: run.verdicts,
-        quick: false,
     }
 }
 

@@ -25,7 +25,6 @@ fn translations() -> impl Iterator<Item = Options> {
             observe,
             any_device,
             result: true,
-            quick: checks == Checks::Exact,
         })
     })
 }

@@ -101,7 +101,6 @@ impl Loaded {
             // No task is lost to find out.
             any_device: true,
             result: false,
-            quick: false,
         };
         Translation::new(Source { code: self.image.code(), entries, taken: &taken }, options)
     }

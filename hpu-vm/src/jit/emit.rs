@@ -58,8 +58,8 @@ const fn location(pc: u32, atomic: bool) -> u32 {
 const MAX_SSA_BLOCKS: usize = 1500;
 
 /// Most instructions of Cranelift's intermediate representation for a handler, and most blocks: what hostile code may cost,
-/// half a second on the machines this was measured on. Handlers of a thousand instructions have a tenth of it.
-const MAX_IR: usize = 80_000;
+/// a second or two on the machines this was measured on. Handlers of a thousand instructions have a tenth of it.
+const MAX_IR: usize = 100_000;
 const MAX_IR_BLOCKS: usize = 20_000;
 
 /// Whether the registers of a plan's function are in the state.

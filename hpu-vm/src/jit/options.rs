@@ -28,6 +28,4 @@ pub struct Options {
     pub any_device: bool,
     /// Keeps what a0 holds when the handler returns: see [`super::Slot::result`].
     pub result: bool,
-    /// Takes less time to translate, for code that is slower by half or so. Large handlers are translated like that anyway.
-    pub quick: bool,
 }

@@ -406,6 +406,8 @@ unsafe fn left_early<D: Device>(state: *mut State, task: &Task<'_>, entry: &Entr
     // SAFETY: translated code has returned, so nobody else has the state.
     let parts = unsafe { &mut *state };
     if parts.exit == Left::Faulted as u32 {
+        // The clock may have ended it between what it writes where it is left, and the next task begins anew.
+        parts.resume = 0;
         return Exit::Fault(parts.fault());
     }
     if parts.exit == Left::Finished as u32 {

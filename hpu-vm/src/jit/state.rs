@@ -32,7 +32,7 @@ pub enum Left {
 #[repr(C)]
 pub struct State {
     /// The registers; in translated code they live in host registers and are written here when it is left for the
-    /// interpreter.
+    /// interpreter, but for those whose values are known at its [exit](super::enter::Exits).
     pub hart: Hart,
     /// Host address of guest address 0.
     pub base: *mut u8,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::OnceLock;
 
-use cranelift_codegen::isa::{Builder, OwnedTargetIsa};
+use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_codegen::{Context, control::ControlPlane};
 use cranelift_frontend::FunctionBuilderContext;
@@ -22,10 +22,6 @@ use crate::inst::Reg;
 
 /// Where the last page of addresses begins.
 const LAST_PAGE: u32 = PAGE.wrapping_neg();
-
-/// Instructions of Cranelift's intermediate representation from which on a handler is large: from there on the usual way takes ever
-/// more time for each of them.
-const LARGE: usize = 24_000;
 
 /// Functions begin at cache lines.
 const ALIGNMENT: usize = 64;
@@ -119,8 +115,8 @@ impl Translation {
         options: Options,
         triple: &str,
     ) -> Result<String, TranslateError> {
-        let isas = Isas::of(|| cranelift_codegen::isa::lookup_by_name(triple))?;
-        let mut compiler = Compiler::new(&isas);
+        let isa = cranelift_codegen::isa::lookup_by_name(triple).map_err(refused)?.finish(flags()?).map_err(refused)?;
+        let mut compiler = Compiler::new(&*isa);
         compiler.words = true;
         compiler.compile(source, entry, options)?;
         let compiled = compiler.context.compiled_code();
@@ -156,7 +152,7 @@ impl Translation {
 type Compiled = (Plan, Begins, Exits);
 
 struct Compiler<'i> {
-    isas: &'i Isas,
+    isa: &'i dyn TargetIsa,
     frontend: FunctionBuilderContext,
     context: Context,
     /// The code is wanted in words too.
@@ -164,8 +160,8 @@ struct Compiler<'i> {
 }
 
 impl<'i> Compiler<'i> {
-    fn new(isas: &'i Isas) -> Self {
-        Self { isas, frontend: FunctionBuilderContext::new(), context: Context::new(), words: false }
+    fn new(isa: &'i dyn TargetIsa) -> Self {
+        Self { isa, frontend: FunctionBuilderContext::new(), context: Context::new(), words: false }
     }
 
     /// Compiles into `self.context` what it plans.
@@ -181,12 +177,10 @@ impl<'i> Compiler<'i> {
         self.context.set_disasm(self.words);
         // Images are hostile input to a large library; a mistake in it must not take others down.
         let compiled = panic::catch_unwind(AssertUnwindSafe(|| {
-            let function = emit::function(&*self.isas.usual, source.code, &plan, &facts, options, &mut self.frontend);
+            let function = emit::function(self.isa, source.code, &plan, &facts, options, &mut self.frontend);
             let (function, begins, exits) = function.ok_or("it would take too much code")?;
-            let quick = options.quick || function.dfg.num_insts() > LARGE;
-            let isa = if quick { &self.isas.quick } else { &self.isas.usual };
             self.context.func = function;
-            let compiled = self.context.compile(&**isa, &mut ControlPlane::default());
+            let compiled = self.context.compile(self.isa, &mut ControlPlane::default());
             compiled.map(|_| (begins, exits)).map_err(|error| format!("{:?}", error.inner))
         }));
         let compiled = compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned()));
@@ -231,28 +225,14 @@ fn cannot_be_located(code: &Code, entry: u32) -> Option<&'static str> {
     }
 }
 
-/// One machine, as code is usually made for it, and as large handlers have it.
-struct Isas {
-    usual: OwnedTargetIsa,
-    quick: OwnedTargetIsa,
-}
-
-impl Isas {
-    fn of<E: ToString>(machine: impl Fn() -> Result<Builder, E>) -> Result<Self, TranslateError> {
-        let isa = |quick| machine().map_err(refused)?.finish(flags(quick)?).map_err(refused);
-        Ok(Self { usual: isa(false)?, quick: isa(true)? })
-    }
-}
-
 fn refused(reason: impl ToString) -> TranslateError {
     TranslateError::Host(reason.to_string())
 }
 
-fn flags(quick: bool) -> Result<settings::Flags, TranslateError> {
+fn flags() -> Result<settings::Flags, TranslateError> {
     let mut builder = settings::builder();
     let set = [
-        ("opt_level", if quick { "none" } else { "speed" }),
-        ("regalloc_algorithm", if quick { "single_pass" } else { "backtracking" }),
+        ("opt_level", "speed"),
         // Other threads write guest memory: a load must not stand for a later one, or a loop that polls never ends.
         ("enable_alias_analysis", "false"),
         ("enable_verifier", "false"),
@@ -268,9 +248,10 @@ fn flags(quick: bool) -> Result<settings::Flags, TranslateError> {
 }
 
 /// This machine.
-fn host() -> Result<&'static Isas, TranslateError> {
-    static HOST: OnceLock<Result<Isas, TranslateError>> = OnceLock::new();
-    HOST.get_or_init(|| Isas::of(cranelift_native::builder)).as_ref().map_err(Clone::clone)
+fn host() -> Result<&'static dyn TargetIsa, TranslateError> {
+    static HOST: OnceLock<Result<OwnedTargetIsa, TranslateError>> = OnceLock::new();
+    let isa = || cranelift_native::builder().map_err(refused)?.finish(flags()?).map_err(refused);
+    HOST.get_or_init(isa).as_ref().map(|isa| &**isa).map_err(Clone::clone)
 }
 
 #[cfg(test)]

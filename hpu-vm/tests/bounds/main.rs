@@ -101,7 +101,6 @@ fn the_worst_images_are_translated_in_bounds() {
             observe: false,
             any_device: true,
             result: true,
-            quick: false,
         },
     );
     let mut beyond = Vec::new();

@@ -49,8 +49,8 @@ impl Engine for InTurn {
 /// Every way to translate; results are kept in half of them, with and without anything else.
 pub fn all() -> impl Iterator<Item = Options> {
     let ways = [(false, false), (true, false), (false, true), (true, true)];
-    let [shared, home] = [Atomics::Shared, Atomics::Home].map(|atomics| [(atomics, false), (atomics, true)]);
-    shared.into_iter().chain(home).flat_map(move |(atomics, quick)| {
+    let atomics = [Atomics::Shared, Atomics::Home].into_iter();
+    atomics.flat_map(move |atomics| {
         let result = atomics == Atomics::Home;
         ways.map(|(observe, any_device)| Options {
             checks: Checks::Page,
@@ -59,7 +59,6 @@ pub fn all() -> impl Iterator<Item = Options> {
             observe,
             any_device,
             result,
-            quick,
         })
     })
 }

@@ -22,7 +22,6 @@ const PAGE: Options = Options {
     observe: false,
     any_device: false,
     result: false,
-    quick: false,
 };
 
 /// Faults of the storm.

@@ -22,7 +22,6 @@ pub fn options(bits: u8) -> Options {
         observe: bit(2),
         any_device: bit(3),
         result: bit(4),
-        quick: bit(5),
     }
 }
 
