@@ -619,3 +619,47 @@ impl State {
         ENDED
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use spin_abi::fault::Cause;
+
+    use super::{Executor, Limits, Task};
+    use crate::code::Code;
+    use crate::device::NoDevice;
+    use crate::interp::Exit;
+    use crate::jit::{Options, Slot, Source, Translation};
+    use crate::memory::Space;
+
+    const ENTRY: u32 = 0x1d00_0000;
+
+    /// As when the clock ends a task between the two words that it writes where it leaves for the interpreter.
+    #[test]
+    fn a_task_that_was_ended_where_it_left_has_the_next_one_begin_anew() {
+        // ebreak
+        let code = Code::at(ENTRY, &[0x73, 0x00, 0x10, 0x00]);
+        let taken = BTreeSet::new();
+        let source = Source { code: &code, entries: &[ENTRY], taken: &taken };
+        let translation = Translation::new(source, Options::default()).expect("it is one instruction");
+        let (executor, mut slot) = (Executor::new().expect("a timer"), Slot::new(0, Space::new().expect("addresses")));
+        let task = Task {
+            code: &code,
+            translation: Some(&translation),
+            entry: ENTRY,
+            sp: 0,
+            argument: 0,
+            tp: 0,
+            limits: Limits { time: None, instructions: None },
+            may_park: false,
+        };
+        slot.state().resume = 1;
+        let exit = executor.bind(&mut slot, &task, &mut NoDevice, |bound| {
+            // SAFETY: the hart is as clean as at first, and the state is the slot's, for a device of this type.
+            unsafe { super::execute::<NoDevice>(bound.parts.state, &task, bound.parts.entry) }
+        });
+        assert!(matches!(exit, Exit::Fault(fault) if fault.cause == Cause::Breakpoint), "{exit:?}");
+        assert_eq!(slot.state().resume, 0);
+    }
+}
