@@ -289,7 +289,7 @@ impl<'t> Commands<'t> {
             return Err(Status::BadLength);
         }
         let source = match source {
-            Source::Nic(address) => PutSource::Nic(sendable(view, address, put.length).map(|_| address)?),
+            Source::Nic(address) => PutSource::Nic(sendable(view, address, put.length).map(|()| address)?),
             Source::Host(address) => {
                 let host = self.host.ok_or(Status::BadHostAddress)?;
                 PutSource::Host(host, host.offset(address, put.length as usize).ok_or(Status::BadHostAddress)?)
@@ -484,15 +484,15 @@ enum PutSource<'h> {
     Host(&'h HostMemory, u64),
 }
 
-/// The kind of memory that bytes to send are in, and where in its region: not code, and not the task registers.
+/// Bytes to send are all in one kind of memory: not code, and not the task registers.
 ///
 /// # Errors
 /// [`Status::BadNicAddress`].
-pub fn sendable(view: &View<'_>, address: u32, len: u32) -> Result<(RegionKind, u32), Status> {
+pub fn sendable(view: &View<'_>, address: u32, len: u32) -> Result<(), Status> {
     match view.kind_of(address, len) {
         Some((RegionKind::Code | RegionKind::Task, _)) | None => Err(Status::BadNicAddress),
         Some((RegionKind::Stack, _)) if in_task_registers(view, address, len) => Err(Status::BadNicAddress),
-        Some(place) => Ok(place),
+        Some(_) => Ok(()),
     }
 }
 

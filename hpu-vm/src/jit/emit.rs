@@ -145,6 +145,7 @@ struct Emitter<'a> {
     /// What these registers hold at first, extended with zeroes.
     given: [(Reg, Value); 3],
     begins: Begins,
+    /// What is known where code is left for the interpreter.
     known_outside: Exits,
     registers: Registers,
     vectors: Vectors,
@@ -508,11 +509,10 @@ impl<'a> Emitter<'a> {
 
     fn leave_at(&mut self, pc: Option<u32>, live: Regs) {
         self.publish_count();
-        let mut known = Vec::new();
-        if !self.registers.in_state() {
-            known.extend(self.known.constants().filter(|(reg, _)| live.has(*reg)));
-            self.save(self.unknown(live));
-        }
+        // What the state has needs not be told.
+        let told = if self.registers.in_state() { Regs(0) } else { live };
+        let known = self.known.constants().filter(|(reg, _)| told.has(*reg)).collect();
+        self.save(self.unknown(live));
         self.save_all_vectors();
         let number = self.known_outside.add(pc, known);
         let (number, exit) = (self.constant(number), self.exits.way(&mut self.builder));

@@ -55,7 +55,7 @@ impl Emitter<'_> {
             slow.extend(split);
         }
         self.unless(&slow, inst, &touched, |emitter| {
-            let host = emitter.vector_host(constant, memory.rs1);
+            let host = emitter.vector_host(memory.rs1);
             match (memory.direction, split.filter(|_| one_by_one)) {
                 (Direction::Load, _) => emitter.load_group(memory.vd, host, access.bytes),
                 (Direction::Store, None) => emitter.store_group(memory.vd, host, access.bytes),
@@ -132,9 +132,9 @@ impl Emitter<'_> {
         Some(self.compare(IntCC::UnsignedGreaterThan, start, PAGE - bytes))
     }
 
-    fn vector_host(&mut self, constant: Option<u32>, base: Reg) -> Host {
-        if let Some(address) = constant.and_then(|address| i32::try_from(address).ok()).filter(|at| *at < i32::MAX / 2)
-        {
+    fn vector_host(&mut self, base: Reg) -> Host {
+        let constant = self.known.constant(base).and_then(|address| i32::try_from(address).ok());
+        if let Some(address) = constant.filter(|at| *at < i32::MAX / 2) {
             return Host(self.base, address);
         }
         let address = self.address_wide(base, 0);
