@@ -278,10 +278,12 @@ impl<D: Device> Device for Recorder<'_, D> {
         self.note_done(Access::Store { address, width, value }, result)
     }
 
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
+    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
         let result = self.device.issue(view, command);
         let written = written(view, command);
-        self.note_written(Access::Issue(command.clone()), result, written)
+        // What it says is what the device said.
+        let _ = self.note_written(Access::Issue(command.clone()), result.map_err(Trap::Fault), written);
+        result
     }
 
     fn take_charge(&mut self) -> u64 {
@@ -355,10 +357,15 @@ impl Device for Replay<'_> {
         self.answer(Access::Store { address, width, value })?.result.map(|_| ())
     }
 
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
-        let entry = self.answer(Access::Issue(command.clone()))?;
+    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
+        let cause = |trap| match trap {
+            Trap::Fault(cause) => cause,
+            // What was issued is not what was recorded.
+            _ => Cause::DeviceAccess,
+        };
+        let entry = self.answer(Access::Issue(command.clone())).map_err(cause)?;
         entry.write_again(view);
-        entry.result
+        entry.result.map_err(cause)
     }
 
     fn take_charge(&mut self) -> u64 {

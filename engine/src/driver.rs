@@ -218,7 +218,7 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
         Ok(())
     }
 
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
+    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
         let handle = self.state.next_handle;
         self.state.next_handle = handle.checked_add(1).unwrap_or(1);
         let put_off = self.put_off(handle, command, view);

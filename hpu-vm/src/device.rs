@@ -119,7 +119,9 @@ pub(crate) fn load<D: Device>(
 ) -> Result<u32, Trap> {
     match hart.command.register(address, width) {
         Some(register) => Ok(register.load(Relaxed)),
-        None if address == DRIVER_BASE + COMMAND_ISSUE && width == 4 => device.issue(view, &hart.command),
+        None if address == DRIVER_BASE + COMMAND_ISSUE && width == 4 => {
+            device.issue(view, &hart.command).map_err(Trap::Fault)
+        }
         None => device.load(view, address, width),
     }
 }
@@ -160,13 +162,14 @@ pub trait Device {
     /// A [`Trap`] ends the handler.
     fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap>;
 
-    /// Issues the command in the registers and returns its handle. By default there is no command unit.
+    /// Issues the command in the registers and returns its handle. It may not wait: what it leaves to be done later is asked for
+    /// by its handle. By default there is no command unit.
     ///
     /// # Errors
-    /// A [`Trap`] ends the handler.
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
+    /// The handler is ended with this cause.
+    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
         let _ = (view, command);
-        Err(Trap::Fault(Cause::DeviceAccess))
+        Err(Cause::DeviceAccess)
     }
 
     /// The memory that accesses since the last call had written, besides what the instruction itself does: its address and bytes.

@@ -47,7 +47,7 @@ impl Device for Page<'_> {
 
     /// Carries out the commands that the measured handlers issue, no others.
     #[inline]
-    fn issue(&mut self, view: &mut View<'_>, registers: &CommandRegisters) -> Result<u32, Trap> {
+    fn issue(&mut self, view: &mut View<'_>, registers: &CommandRegisters) -> Result<u32, Cause> {
         let handle = match registers.decode() {
             Ok(command::Command::Send { source: Source::Nic(nic), length, .. }) => {
                 self.log.push(Command { kind: SEND, length, from: nic.into(), to: 0 })
@@ -57,7 +57,7 @@ impl Device for Page<'_> {
                 self.copy(view, nic, host, length);
                 handle
             }
-            _ => return Err(BAD),
+            _ => return Err(Cause::DeviceAccess),
         };
         #[allow(clippy::cast_possible_truncation, reason = "handles wrap as the engine's do")]
         Ok(handle as u32)

@@ -491,9 +491,10 @@ impl<D: Device> Device for Charged<'_, D> {
         self.note(result)
     }
 
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
+    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
         let result = self.device.issue(view, command);
-        self.note(result)
+        self.ended |= result.is_err();
+        result
     }
 
     fn take_charge(&mut self) -> u64 {
@@ -546,7 +547,7 @@ impl<D: Device> Bridge<D> {
         // SAFETY: as the caller says.
         let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
         let result = device.issue(view, &state.hart.command);
-        state.outcome(result, device, DRIVER_BASE + COMMAND_ISSUE)
+        state.outcome(result.map_err(Trap::Fault), device, DRIVER_BASE + COMMAND_ISSUE)
     }
 
     /// # Safety

@@ -78,12 +78,12 @@ impl Device for Recorder {
         }
     }
 
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Trap> {
+    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
         self.record(Access::Issue(command.clone()));
         self.charge += COMMAND;
         self.charged += COMMAND;
         let handle = self.answer(regs::COMMAND_ISSUE);
-        view.copy_in(COMMAND_WRITES, &handle.to_le_bytes()).ok_or(BAD)?;
+        view.copy_in(COMMAND_WRITES, &handle.to_le_bytes()).ok_or(Cause::DeviceAccess)?;
         Ok(handle)
     }
 

@@ -1,7 +1,7 @@
 //! A word that was reserved before its task was parked.
 
 use hpu_vm::jit::{Atomics, Executor, Options};
-use hpu_vm::{CommandRegisters, Device, Exit, Op, Reg, Trap, View};
+use hpu_vm::{Device, Exit, Op, Reg, Trap, View};
 use spin_abi::map::DRIVER_BASE;
 use spin_abi::regs::COMMAND_TEST;
 
@@ -30,10 +30,6 @@ impl Device for Times {
 
     fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
         self.wait().map(|_| ())
-    }
-
-    fn issue(&mut self, _: &mut View<'_>, _: &CommandRegisters) -> Result<u32, Trap> {
-        self.wait()
     }
 }
 

@@ -40,7 +40,7 @@ impl Emitter<'_> {
     /// The value that `inst` loads from the device at `address`, extended as the instruction does.
     pub(super) fn device_load(&mut self, inst: &Inst, address: Value, again: Again) -> Value {
         let width = self.constant(size(inst).unwrap_or(4));
-        let result = self.device_call(offset_of!(Calls, load), &[address, width], again);
+        let result = self.device_call(offset_of!(Calls, load), &[address, width], Some(again));
         let value = self.builder.ins().ireduce(I32, result);
         let bits = match inst.op {
             Op::Lb => 24,
@@ -52,22 +52,22 @@ impl Emitter<'_> {
     }
 
     /// The handle of the command that is issued.
-    pub(super) fn device_issue(&mut self, again: Again) -> Value {
-        let result = self.device_call(offset_of!(Calls, issue), &[], again);
+    pub(super) fn device_issue(&mut self) -> Value {
+        let result = self.device_call(offset_of!(Calls, issue), &[], None);
         self.builder.ins().ireduce(I32, result)
     }
 
     /// Stores `value` to the device at `address`.
     pub(super) fn device_store(&mut self, inst: &Inst, address: Value, value: Value, again: Again) {
         let width = self.constant(size(inst).unwrap_or(4));
-        self.device_call(offset_of!(Calls, store), &[address, width, value], again);
+        self.device_call(offset_of!(Calls, store), &[address, width, value], Some(again));
     }
 
     /// An `ecall`: a0 to a7 are its arguments, a0 and a1 its results, as in the calling convention of RISC-V's SBI.
     pub(super) fn ecall(&mut self) {
         let again = self.resume_point();
         self.save(Regs(0xff << 10));
-        self.device_call(offset_of!(Calls, ecall), &[], again);
+        self.device_call(offset_of!(Calls, ecall), &[], Some(again));
         for reg in [Reg::A0, Reg::A1] {
             self.registers.reload(&mut self.builder, self.state, reg);
         }
@@ -91,8 +91,8 @@ impl Emitter<'_> {
     }
 
     /// Calls the function at `field` of [`Calls`], and leaves if it says so. A call that parks is made anew when
-    /// the task goes on.
-    fn device_call(&mut self, field: usize, arguments: &[Value], again: Again) -> Value {
+    /// the task goes on `again`; those without do not.
+    fn device_call(&mut self, field: usize, arguments: &[Value], again: Option<Again>) -> Value {
         self.begins.command = true;
         let pc = self.constant(self.pc);
         self.store_state(pc, offset_of!(State, hart.pc));
@@ -100,6 +100,10 @@ impl Emitter<'_> {
         let result = self.call_host(field, arguments);
         let left = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, result, 0);
         let ended = self.ended.way(&mut self.builder);
+        let Some(again) = again else {
+            self.leave_if(left, ended);
+            return result;
+        };
         self.unlikely(left, |emitter| {
             let parks = emitter.builder.ins().icmp_imm_s(IntCC::Equal, result, PARK);
             let park = emitter.builder.create_block();
@@ -109,6 +113,14 @@ impl Emitter<'_> {
             emitter.park(again);
         });
         result
+    }
+
+    /// Goes to `there` when `condition` holds.
+    fn leave_if(&mut self, condition: Value, there: ir::Block) {
+        let go_on = self.builder.create_block();
+        self.builder.ins().brif(condition, there, &[], go_on, &[]);
+        self.builder.seal_block(go_on);
+        self.builder.switch_to_block(go_on);
     }
 
     /// Calls the function at `field` of [`Calls`] with the state and `arguments`, which are 32 bits wide.

@@ -43,10 +43,10 @@ impl Emitter<'_> {
                 self.set_wide(inst.rd, value);
             }
             Access::Device => {
-                let again = self.resume_point();
                 let value = if self.issues(inst) {
-                    self.device_issue(again)
+                    self.device_issue()
                 } else {
+                    let again = self.resume_point();
                     let address = self.guest_address(inst);
                     self.device_load(inst, address, again)
                 };
