@@ -1,8 +1,8 @@
 //! Which instructions a handler can reach, in which basic blocks: what is to be translated.
 //!
 //! Calls are inlined: a block belongs to a [`Frame`], the chain of calls that leads to it, so that a return is a
-//! comparison with the one address it goes back to. A jump to the handler's first instruction leads to a copy of the first block,
-//! so that nothing but the beginning of a task leads to that one. Recursion, and code that would grow too large, share one
+//! comparison with the one address it goes back to. A jump to the handler's first instruction leads to a copy of the first block
+//! unless that is long, so that only the beginning of a task leads to that one. Recursion, and code that would grow too large, share one
 //! frame whose returns may go behind any of its calls. What is not planned (a jump to an address nobody took, code beyond
 //! the bounds) is left to the interpreter, so a plan may be short of anything without being wrong.
 
@@ -12,7 +12,7 @@ use spin_abi::map::RETURN_ADDRESS;
 
 use crate::code::Code;
 use crate::decode::Decoded;
-use crate::inst::{Inst, Op, Reg};
+use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::facts;
 
 /// Most instructions of a plan, copies included. The paper's program memory holds 16,384.
@@ -27,6 +27,8 @@ const MAX_TARGETS: usize = 256;
 const MAX_WAYS: usize = 50_000;
 /// Most addresses looked at for such targets.
 const MAX_TAKEN: usize = 4096;
+/// Most instructions of a first block that is [copied](Frame::AGAIN).
+const MAX_FIRST: usize = 100;
 
 /// A chain of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -200,6 +202,8 @@ enum Flow {
 struct Explorer<'c> {
     code: &'c Code,
     entry: u32,
+    /// Of what jumps of the handler to its entry lead to.
+    again: Frame,
     taken: Vec<u32>,
     frames: Vec<Call>,
     /// Frames by caller and return address.
@@ -218,6 +222,7 @@ impl<'c> Explorer<'c> {
         Self {
             code,
             entry,
+            again: if runs_on(code, entry, MAX_FIRST) { Frame::HANDLER } else { Frame::AGAIN },
             taken: taken.iter().copied().take(MAX_TARGETS).collect(),
             frames: vec![
                 Call { caller: Frame::HANDLER, depth: 0, back: Some(RETURN_ADDRESS) },
@@ -289,7 +294,7 @@ impl<'c> Explorer<'c> {
     /// Where a jump within `frame` leads to.
     fn jump(&self, frame: Frame, pc: u32) -> Place {
         let begins = frame == Frame::HANDLER && pc == self.entry;
-        Place { frame: if begins { Frame::AGAIN } else { frame }, pc }
+        Place { frame: if begins { self.again } else { frame }, pc }
     }
 
     /// A jump to what a register holds.
@@ -422,6 +427,16 @@ fn restore(body: &[(u32, Decoded)], back: u32) -> Option<Restore> {
     let frees = |inst: &Inst| inst.op == Op::Addi && (inst.rd, inst.rs1) == (Reg::SP, Reg::SP) && inst.imm > 0;
     let index = loads + body[loads..].iter().position(|(_, next)| frees(&next.inst))?;
     (load.op == Op::Lw && load.rs1 == Reg::SP).then_some(Restore { index, back })
+}
+
+/// Whether `count` instructions from `pc` on are followed one after the other.
+fn runs_on(code: &Code, pc: u32, count: usize) -> bool {
+    let mut at = pc;
+    (0..count).all(|_| {
+        let jumps = |op: Op| matches!(op.format(), Format::Branch | Format::J | Format::JumpRegister);
+        let decoded = code.fetch(at).filter(|decoded| !jumps(decoded.inst.op));
+        decoded.map(|decoded| at = after(at, decoded)).is_some()
+    })
 }
 
 /// Leaves the jumps that would be too many ways to the interpreter.

@@ -23,6 +23,9 @@ use crate::inst::Reg;
 /// Where the last page of addresses begins.
 const LAST_PAGE: u32 = PAGE.wrapping_neg();
 
+/// Most loops around an instruction.
+const MAX_LOOPS: usize = 40;
+
 /// Functions begin at cache lines.
 const ALIGNMENT: usize = 64;
 
@@ -180,12 +183,28 @@ impl<'i> Compiler<'i> {
             let function = emit::function(self.isa, source.code, &plan, &facts, options, &mut self.frontend);
             let (function, begins, exits) = function.ok_or("it would take too much code")?;
             self.context.func = function;
+            if self.loops_are_too_deep()? {
+                return Err("its loops are nested too deep".to_owned());
+            }
             let compiled = self.context.compile(self.isa, &mut ControlPlane::default());
             compiled.map(|_| (begins, exits)).map_err(|error| format!("{:?}", error.inner))
         }));
         let compiled = compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned()));
         let (begins, exits) = compiled.map_err(refused)?;
         Ok((plan, begins, exits))
+    }
+
+    /// Whether optimising would take too long: for each value Cranelift looks at the loops around it, and at those around each of them
+    /// (`egraph/elaborate.rs`).
+    fn loops_are_too_deep(&mut self) -> Result<bool, String> {
+        let context = &mut self.context;
+        context.compute_cfg();
+        context.compute_domtree();
+        // The analysis need not end when there are blocks that nothing leads to.
+        context.eliminate_unreachable_code(self.isa).map_err(|error| error.to_string())?;
+        context.compute_loop_analysis();
+        let level = |block| context.loop_analysis.loop_level(block).level();
+        Ok(context.func.layout.blocks().any(|block| level(block) > MAX_LOOPS))
     }
 
     fn append(

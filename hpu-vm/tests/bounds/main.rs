@@ -19,7 +19,7 @@ use assembly::{A2, Assembly, T0};
 use guest::{CODE, Guest, OWN, task};
 use hpu_vm::jit::{Atomics, Executor, Limits, Options, Slot, Source, Task, Translation};
 use hpu_vm::memory::{Access, Region, Space};
-use hpu_vm::{Checks, Code, Exit, NoDevice, Reg, RegionKind};
+use hpu_vm::{Checks, Code, Exit, NoDevice, Op, Reg, RegionKind};
 use random::Random;
 use spin_abi::fault::Cause;
 use spin_abi::map::PAGE;
@@ -114,6 +114,25 @@ fn the_worst_images_are_translated_in_bounds() {
         }
     }
     assert!(beyond.is_empty(), "out of bounds:\n{}", beyond.join("\n"));
+}
+
+/// What Cranelift does for each value grows with the square of the loops around it.
+#[test]
+fn loops_that_are_nested_deep_are_left_to_the_interpreter() {
+    for (depth, translated) in [(1, true), (40, true), (41, false), (200, false)] {
+        let mut program = Assembly::new().li(A2, 0);
+        let mut heads = Vec::new();
+        for _ in 0..depth {
+            heads.push(program.pc());
+            program = program.imm(Op::Addi, A2, A2, 1);
+        }
+        for head in heads.into_iter().rev() {
+            program = program.branch(Op::Bne, A2, Reg::A0, head);
+        }
+        let (code, taken) = (program.ret().code(), BTreeSet::new());
+        let made = Translation::new(source(&code, &taken), Options::default());
+        assert_eq!(made.is_ok(), translated, "{depth} loops: {made:?}");
+    }
 }
 
 /// Nanoseconds of a processor that a task with a limit of a millisecond may take.

@@ -83,6 +83,21 @@ fn alu(random: &mut Random, ops: &[Op]) -> Inst {
     Inst::new(op).rd(register(random)).rs1(register(random)).rs2(register(random))
 }
 
+/// Blocks to each of which two ways lead, with other values in all registers; or loops in loops of such.
+fn merge(random: &mut Random, index: u32, in_loops: bool) -> Inst {
+    const BLOCK: u32 = 6;
+    const REACH: u32 = 150;
+    if !index.is_multiple_of(BLOCK) {
+        let counter = register(random);
+        return Inst::new(Op::Addi).rd(counter).rs1(counter).imm(1);
+    }
+    let block = index / BLOCK;
+    let ways = if in_loops { REACH } else { 2 * REACH };
+    let to = (block.saturating_sub(REACH) + random.below(ways)) * BLOCK + 1;
+    let to = if in_loops { to.min(index) } else { to.min(SIZE / 4 - 1) };
+    Inst { imm: 4 * (to.cast_signed() - index.cast_signed()), ..branch(random, index, 4) }
+}
+
 /// A chain of functions, each of which calls the next many times.
 fn chain() -> Image {
     const CALLS: u32 = 6;
@@ -211,6 +226,8 @@ pub fn images() -> Vec<(&'static str, Image)> {
     let bytes: Vec<u8> = (0..SIZE).map(|_| random.next().to_le_bytes()[0]).collect();
     let raw = |bytes, width| Image { bytes, taken: BTreeSet::new(), width };
     vec![
+        ("merges", each(|random, index| merge(random, index, false))),
+        ("merges in loops", each(|random, index| merge(random, index, true))),
         ("atomics", each(|random, _| amo(random))),
         ("memory", each(|random, _| memory(random))),
         ("divisions", each(|random, _| alu(random, &[Op::Div, Op::Divu, Op::Rem, Op::Remu, Op::Mulhsu]))),

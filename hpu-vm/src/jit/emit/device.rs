@@ -24,10 +24,10 @@ const _: () = assert!(size_of::<CommandRegisters>().is_multiple_of(VLEN_BYTES as
 /// Where a parked task goes on.
 pub(super) struct Resume {
     here: ir::Block,
-    /// Registers that are read from there on, but for those that are known.
+    /// Registers that are to be loaded on the way there: those that are read from there on.
     live: Regs,
-    /// What is known there.
-    known: Known,
+    /// What is known there, for the same.
+    known: Option<Known>,
     /// Of the instruction in its block.
     index: usize,
 }
@@ -65,7 +65,7 @@ impl Emitter<'_> {
 
     /// An `ecall`: a0 to a7 are its arguments, a0 and a1 its results, as in the calling convention of RISC-V's SBI.
     pub(super) fn ecall(&mut self) {
-        let again = self.resume_point();
+        let again = self.wait_point();
         self.save(Regs(0xff << 10));
         self.device_call(offset_of!(Calls, ecall), &[], Some(again));
         for reg in [Reg::A0, Reg::A1] {
@@ -149,17 +149,40 @@ impl Emitter<'_> {
         again
     }
 
+    /// The same, where tasks are likely to wait: whoever comes here has registers saved and loaded, so that one way is as
+    /// another, and there is nothing to do where it is parked.
+    pub(super) fn wait_point(&mut self) -> Again {
+        let live = self.live[self.index];
+        let unknown = self.unknown(live);
+        self.save(unknown);
+        let here = self.builder.create_block();
+        self.resumes.push(Resume { here, live: Regs(0), known: None, index: self.index });
+        self.begin_at(here);
+        for reg in unknown.iter() {
+            self.registers.reload(&mut self.builder, self.state, reg);
+        }
+        self.publish(unknown);
+        for (reg, value) in self.known.constants().filter(|(reg, _)| live.has(*reg)) {
+            let value = self.builder.ins().iconst(I64, i64::from(value));
+            self.registers.define(&mut self.builder, reg, value);
+        }
+        Again(self.resumes.len())
+    }
+
     /// The block of a resume point, to be [gone on at](Self::go_on_at).
     fn resume_block(&mut self) -> (ir::Block, Again) {
         let here = self.builder.create_block();
-        let resume =
-            Resume { here, live: self.unknown(self.live[self.index]), known: self.known.clone(), index: self.index };
-        self.resumes.push(resume);
+        let live = self.unknown(self.live[self.index]);
+        self.resumes.push(Resume { here, live, known: Some(self.known.clone()), index: self.index });
         (here, Again(self.resumes.len()))
     }
 
     fn go_on_at(&mut self, here: ir::Block) {
         self.publish(Regs::ALL);
+        self.begin_at(here);
+    }
+
+    fn begin_at(&mut self, here: ir::Block) {
         self.builder.ins().jump(here, &[]);
         self.builder.switch_to_block(here);
         self.registers.begin_block();
@@ -182,7 +205,7 @@ impl Emitter<'_> {
 
     /// Ends the block by leaving the function, to go on at resume point `again` when called next.
     fn park(&mut self, again: Again) {
-        self.save(self.unknown(self.live[self.index]));
+        self.save(self.resumes[again.0 - 1].live);
         self.save_all_vectors();
         // A plan has fewer instructions than a u32 has numbers.
         let again = self.constant(u32::try_from(again.0).unwrap_or(u32::MAX));
@@ -212,7 +235,8 @@ impl Emitter<'_> {
             let resume = self.load_state(I32, offset_of!(State, resume));
             self.builder.ins().brif(resume, dispatch, &[], begin, &[]);
             self.builder.switch_to_block(dispatch);
-            for (_, value) in stubs.iter().flat_map(|(_, resume)| resume.known.constants()) {
+            let known = stubs.iter().filter_map(|(_, resume)| resume.known.as_ref());
+            for (_, value) in known.flat_map(Known::constants) {
                 constants.entry(value).or_insert_with(|| self.builder.ins().iconst(I64, i64::from(value)));
             }
             switch.emit(&mut self.builder, resume, begin);
@@ -226,7 +250,7 @@ impl Emitter<'_> {
                 self.registers.reload(&mut self.builder, self.state, reg);
             }
             self.publish(resume.live);
-            for (reg, value) in resume.known.constants() {
+            for (reg, value) in resume.known.iter().flat_map(Known::constants) {
                 self.registers.define(&mut self.builder, reg, constants[&value]);
             }
             self.load_all_vectors();

@@ -46,7 +46,7 @@ impl Emitter<'_> {
                 let value = if self.issues(inst) {
                     self.device_issue()
                 } else {
-                    let again = self.resume_point();
+                    let again = self.wait_point();
                     let address = self.guest_address(inst);
                     self.device_load(inst, address, again)
                 };
@@ -64,7 +64,7 @@ impl Emitter<'_> {
                 self.store_guest(inst.op, value, host);
             }
             Access::Device => {
-                let again = self.resume_point();
+                let again = self.wait_point();
                 let address = self.guest_address(inst);
                 let value = self.get(inst.rs2);
                 self.device_store(inst, address, value, again);
