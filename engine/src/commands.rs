@@ -21,8 +21,6 @@ use crate::ip_view::Link;
 
 /// How often the NIC is asked to give back transmit buffers before a send fails.
 const ALLOCATE_ATTEMPTS: u32 = 100;
-/// Bytes copied between NIC and host memory at a time.
-const PIECE: u32 = 1024;
 
 /// What carrying out a command counts for, in instructions of 1 ns: against the handler's instruction limit, if it has one,
 /// and against what a task may ask for in all. The clock alone would let it flood the wire.
@@ -82,19 +80,26 @@ pub trait CommandUnit {
 }
 
 /// Frames that go back to the NIC together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outbound {
     /// To be sent: at the end of the turn.
     pub transmit: Vec<Frame>,
     /// To be filled anew: at the end of a row of tasks.
     pub spent: Vec<Frame>,
+    /// Room for what is copied at a time between NIC and host memory.
+    piece: Box<[u8]>,
 }
 
 impl Outbound {
-    /// With room for so many of each.
+    /// With room for so many of each, and for `piece` bytes that are copied at a time.
+    ///
+    /// # Panics
+    /// When `piece` is 0.
     #[must_use]
-    pub fn with_capacity(transmit: usize, spent: usize) -> Self {
-        Self { transmit: Vec::with_capacity(transmit), spent: Vec::with_capacity(spent) }
+    pub fn with_capacity(transmit: usize, spent: usize, piece: u32) -> Self {
+        assert!(piece > 0, "a copy has to get on");
+        let piece = vec![0; piece as usize].into();
+        Self { transmit: Vec::with_capacity(transmit), spent: Vec::with_capacity(spent), piece }
     }
 
     /// Hands over what the NIC has room for; the rest stays.
@@ -373,7 +378,7 @@ impl<'t> Commands<'t> {
         match direction {
             Direction::ToHost => {
                 view.kind_of(nic, len).ok_or(Status::BadNicAddress)?;
-                in_pieces(len, |done, piece| {
+                in_pieces(&mut self.outbound.piece, len, |done, piece| {
                     view.copy_out(nic + done, piece).ok_or(Status::BadNicAddress)?;
                     memory.region.write(offset + u64::from(done), piece).map_err(|_| Status::BadHostAddress)
                 })?;
@@ -383,7 +388,7 @@ impl<'t> Commands<'t> {
                 if !view.writable(nic, len) {
                     return Err(Status::BadNicAddress);
                 }
-                in_pieces(len, |done, piece| {
+                in_pieces(&mut self.outbound.piece, len, |done, piece| {
                     memory.region.read(offset + u64::from(done), piece).map_err(|_| Status::BadHostAddress)?;
                     view.copy_in(nic + done, piece).ok_or(Status::BadNicAddress)
                 })?;
@@ -505,9 +510,15 @@ const fn in_task_registers(view: &View<'_>, address: u32, len: u32) -> bool {
 
 /// Moves `len` bytes through a buffer, since either side may change while they are copied: `copy` gets the bytes
 /// done and room for the next ones.
-fn in_pieces(len: u32, mut copy: impl FnMut(u32, &mut [u8]) -> Result<(), Status>) -> Result<(), Status> {
-    let mut buffer = [0; PIECE as usize];
-    (0..len).step_by(PIECE as usize).try_for_each(|done| copy(done, &mut buffer[..PIECE.min(len - done) as usize]))
+fn in_pieces(
+    buffer: &mut [u8],
+    len: u32,
+    mut copy: impl FnMut(u32, &mut [u8]) -> Result<(), Status>,
+) -> Result<(), Status> {
+    (0..len).step_by(buffer.len()).try_for_each(|done| {
+        let piece = buffer.len().min((len - done) as usize);
+        copy(done, &mut buffer[..piece])
+    })
 }
 
 /// Stages a frame that a send command made, for the end of the batch, and counts it.

@@ -14,6 +14,8 @@ pub use machine::MachineSizes;
 
 /// Most queues, and most packets that wait.
 const MOST: u32 = 1 << 20;
+/// Least and most bytes copied at a time.
+const COPIED: [u32; 2] = [64, 1 << 20];
 
 /// The configuration file, TOML. Every key is optional.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -123,11 +125,13 @@ pub struct Sizes {
     pub queues: u32,
     /// HERs, packets that wait for their handlers, at the same time.
     pub hers: u32,
+    /// Bytes that are copied at a time between NIC and host memory, by way of a buffer of that size, which each thread has.
+    pub dma_chunk: u32,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { queues: 256, hers: 1024 }
+        Self { queues: 256, hers: 1024, dma_chunk: 1024 }
     }
 }
 
@@ -238,13 +242,17 @@ pub enum ConfigError {
     /// A NIC that only one thread can serve.
     #[error("{0} cores: only an interface can be served by more than one")]
     OneQueue(usize),
-    /// No room at all, or more than numbers of queues and packets can name.
-    #[error("sizes.{name} {size}: between 1 and {MOST}")]
+    /// No room at all, or more than there may be.
+    #[error("sizes.{name} {size}: between {least} and {most}")]
     Size {
         /// Which.
         name: &'static str,
         /// What was asked for.
         size: u32,
+        /// The smallest there may be.
+        least: u32,
+        /// The largest.
+        most: u32,
     },
     /// A limit that lets nothing run.
     #[error("limits.{0} is 0: no handler could run")]
@@ -315,9 +323,12 @@ impl TryFrom<File> for Config {
         };
         let machine = file.machine.over(file.preset.unwrap_or(Preset::Pspin).machine())?;
         check_cores(&file.cores, file.mode, &nic, &machine)?;
-        for (name, size) in [("queues", file.sizes.queues), ("hers", file.sizes.hers)] {
-            if !(1..=MOST).contains(&size) {
-                return Err(ConfigError::Size { name, size });
+        let Sizes { queues, hers, dma_chunk } = file.sizes;
+        for (name, size, least, most) in
+            [("queues", queues, 1, MOST), ("hers", hers, 1, MOST), ("dma_chunk", dma_chunk, COPIED[0], COPIED[1])]
+        {
+            if !(least..=most).contains(&size) {
+                return Err(ConfigError::Size { name, size, least, most });
             }
         }
         if file.limits.watchdog_us == 0 {
@@ -477,9 +488,9 @@ mod tests {
     #[test]
     fn sizes_have_bounds() {
         assert_eq!(config("nic = 'loopback'\n[sizes]\nqueues = 4096").unwrap().sizes.queues, 4096);
-        for bad in ["queues = 0", "hers = 0", "queues = 2000000"] {
+        for bad in ["queues = 0", "hers = 0", "queues = 2000000", "dma_chunk = 63", "dma_chunk = 2000000"] {
             let refused = config(&format!("nic = 'loopback'\n[sizes]\n{bad}")).unwrap_err().to_string();
-            assert!(refused.contains("between 1 and"), "{refused}");
+            assert!(refused.contains("between "), "{refused}");
         }
     }
 

@@ -216,7 +216,11 @@ impl Engine {
             taken_in: 0,
             executor: executor()?,
             translator: Translator::new(loader),
-            outbound: Outbound::with_capacity(TRANSMIT_BACKLOG + BATCH * 4, sizes.hers as usize + BATCH),
+            outbound: Outbound::with_capacity(
+                TRANSMIT_BACKLOG + BATCH * 4,
+                sizes.hers as usize + BATCH,
+                sizes.dma_chunk,
+            ),
             passing: Vec::with_capacity(BATCH),
             counts: Counts::default(),
             latencies: Latencies::default(),

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use common::{Kind, Lab, ROOT, payload, rule, udp, udp_from};
 use spin_abi::command::Direction;
-use spin_abi::control::{Checks, Install};
+use spin_abi::control::{Checks, Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::events::{DOORBELL, What};
 use spin_abi::fault::Cause;
 use spin_abi::map::Machine;
+use spin_engine::config::Sizes;
 use spin_engine::install::{HOST_ADDRESS, InstallError, User};
 
 /// Each of these on every engine.
@@ -236,7 +237,12 @@ fn the_application_is_woken_when_its_events_have_waited_long_enough() {
 }
 
 fn host_memory_by_dma_and_host_direct(kind: Kind) {
-    let mut lab = Lab::new(kind);
+    [1024, 16, 7].into_iter().for_each(|dma_chunk| host_memory_in_pieces(kind, dma_chunk));
+}
+
+fn host_memory_in_pieces(kind: Kind, dma_chunk: u32) {
+    let sizes = Sizes { dma_chunk, ..Sizes::default() };
+    let mut lab = Lab::sized(kind, Machine::PSPIN, 256, sizes, Schedule::default());
     let install = Install { host_mem: 4096, ..rule("udp dport 1") };
     let (id, host) = lab.install_with("dma_probe", install);
     let host = host.expect("host memory");

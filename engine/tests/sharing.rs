@@ -76,7 +76,7 @@ fn packets_stay_in_order_where_that_may_matter() {
 #[test]
 fn packets_that_are_queued_do_not_keep_another_context_from_queues() {
     for (full, [given_up, lost]) in [(Full::Drop, [3, 0]), (Full::Wait, [0, 3])] {
-        let sizes = Sizes { queues: 32, hers: 256 };
+        let sizes = Sizes { queues: 32, hers: 256, ..Sizes::default() };
         let mut lab = Lab::sized(Kind::Check, ONE_CLUSTER, 512, sizes, Schedule::RoundRobin);
         let [greedy, modest] = install_two(&mut lab, Install { full, ..Install::default() });
         let sent = lab.exchange(&many_and_few());
@@ -92,7 +92,7 @@ fn packets_that_are_queued_do_not_keep_another_context_from_queues() {
 
 #[test]
 fn contexts_that_have_no_packets_cost_others_none() {
-    let sizes = Sizes { queues: 256, hers: 256 };
+    let sizes = Sizes { queues: 256, hers: 256, ..Sizes::default() };
     let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 512, sizes, Schedule::Wlbvt);
     let busy = lab.install("udp_pingpong", "udp dport 1");
     // With so many others its part is less than what arrives at a time.
@@ -227,7 +227,7 @@ fn tasks_are_shared_by_weight() {
 /// A batch that has none of a context's packets does not mean that it has none.
 #[test]
 fn shares_are_kept_when_packets_come_in_bursts() {
-    let sizes = Sizes { hers: 1024, queues: 1 << 14 };
+    let sizes = Sizes { queues: 1 << 14, ..Sizes::default() };
     let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 8192, sizes, Schedule::Weighted);
     let first = lab.install("udp_pingpong", "udp dport 1");
     let (second, _) = lab.install_with("udp_pingpong", Install { weight: Some(4), ..rule("udp dport 2") });
@@ -324,7 +324,7 @@ fn one_that_waits_does_not_fill_the_buffer_by_giving_messages_up() {
 
 #[test]
 fn queues_behind_one_that_waits_give_way_too() {
-    let sizes = Sizes { queues: 32, hers: 256 };
+    let sizes = Sizes { queues: 32, hers: 256, ..Sizes::default() };
     let install = Install { eom: Some("never".into()), ..Install::default() };
     let (mut lab, [waiting, other]) = one_that_waits(Schedule::RoundRobin, sizes, install);
     // The next packet of the message whose first one waits comes first of all.

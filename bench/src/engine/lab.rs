@@ -25,7 +25,7 @@ use super::case::Case;
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// Open messages, and packets that wait, at a time.
-pub(super) const SIZES: Sizes = Sizes { queues: 1 << 14, hers: 1024 };
+pub(super) const SIZES: Sizes = Sizes { queues: 1 << 14, hers: 1024, dma_chunk: 1024 };
 /// Spare frames, for handlers that send copies.
 const SPARE: usize = 512;
 

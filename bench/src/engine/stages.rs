@@ -104,7 +104,7 @@ impl Bench {
             admitted: 0,
             inbound: Inbound::default(),
             passing: Vec::with_capacity(BATCH),
-            outbound: Outbound::with_capacity(BATCH, BATCH),
+            outbound: Outbound::with_capacity(BATCH, BATCH, 1024),
         })
     }
 

@@ -24,7 +24,7 @@ use crate::traffic::Traffic;
 /// Engines of a round.
 pub const CLUSTERS: u32 = 2;
 /// So small that everything is full at times: fewer queues than flows, fewer HERs than a batch and a share or two.
-const SIZES: Sizes = Sizes { queues: 64, hers: 96 };
+const SIZES: Sizes = Sizes { queues: 64, hers: 96, dma_chunk: 100 };
 const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
 /// Where a frame that arrived can end, but for what a handler had it for.
 const LOSSES: [Counter; 7] = [
