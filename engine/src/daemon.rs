@@ -348,7 +348,7 @@ fn open(config: &Config) -> Result<Nics, NicError> {
                 XdpMode::Native => Mode::Native,
                 XdpMode::Generic => Mode::Generic,
             };
-            let settings = AfXdpConfig { mode, ..AfXdpConfig::new(interface) };
+            let settings = AfXdpConfig { mode, cores: config.cores.clone(), ..AfXdpConfig::new(interface) };
             let parts = if config.mode == Threads::Pipeline { 1 } else { config.cores.len() };
             let parts = AfXdp::open_parts(&settings, parts)?;
             (parts.into_iter().map(|part| Box::new(part) as Box<dyn Queue>).collect(), None)

@@ -10,7 +10,6 @@ use std::sync::mpsc::{Receiver as Receiving, RecvError, SyncSender, sync_channel
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_setaffinity};
 use spin_abi::control::Schedule;
 use spin_nic::{Bell, NicError, Queue};
 use spin_sync::{Inbox, Mailbox, mailbox};
@@ -281,7 +280,7 @@ fn live<P: Part>(
 ) -> Result<Statistics, NicError> {
     // Whatever ends it, panics too: the control thread has to know.
     let _bell = Knell(&common.ended);
-    let mut part = match pin(core).and_then(|()| make()) {
+    let mut part = match core.map_or(Ok(()), spin_nic::affinity::pin).and_then(|()| make()) {
         Ok(part) => part,
         Err(error) => {
             // Whoever starts it waits for this.
@@ -304,16 +303,6 @@ impl Drop for Knell<'_> {
         // The counter of an eventfd overflows after 2^64 - 1 wake-ups; otherwise this cannot fail.
         let _ = rustix::io::write(self.0, &1_u64.to_ne_bytes());
     }
-}
-
-fn pin(core: Option<usize>) -> Result<(), String> {
-    let Some(core) = core else { return Ok(()) };
-    if core >= CpuSet::MAX_CPU {
-        return Err(format!("there is no core {core}"));
-    }
-    let mut only = CpuSet::new();
-    only.set(core);
-    sched_setaffinity(None, &only).map_err(|errno| format!("cannot run on core {core}: {errno}"))
 }
 
 /// Does what it is asked for until packets are to be taken.

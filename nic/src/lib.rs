@@ -1,5 +1,6 @@
 //! Queues of frames: one trait, and what stands behind it.
 //!
+//! * [`affinity`]: which core a thread runs on.
 //! * [`frame`]: the move-only [`Frame`], which owns its bytes.
 //! * [`queue`]: the trait [`Queue`]: receive, allocate, send, pass, recycle, flush, wait.
 //! * [`bell`]: waking a thread that waits for a ring.
@@ -12,6 +13,7 @@
 //! `unsafe` is in `frame` (a frame's bytes), `map` (mappings), `rotation` (frames in one) and `afxdp` (rings, ioctls, bpf
 //! calls); nothing else needs it.
 
+pub mod affinity;
 pub mod afxdp;
 pub mod bell;
 mod counts;

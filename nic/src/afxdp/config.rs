@@ -69,6 +69,9 @@ pub struct AfXdpConfig {
     pub tx_ring: u32,
     /// Pages of the buffers.
     pub huge_pages: HugePages,
+    /// Core of the thread that each part will be served by, if that is known: buffers and rings are made there, so that they are
+    /// in the memory next to it.
+    pub cores: Vec<usize>,
 }
 
 impl AfXdpConfig {
@@ -84,6 +87,7 @@ impl AfXdpConfig {
             rx_ring: 2048,
             tx_ring: 2048,
             huge_pages: HugePages::default(),
+            cores: Vec::new(),
         }
     }
 

@@ -36,6 +36,7 @@ use self::attach::Attached;
 use self::interface::Interface;
 use self::pass::Passer;
 use self::socket::Socket;
+use crate::affinity::made_on;
 use crate::error::NicError;
 use crate::frame::{CAPACITY, CHUNK, Frame};
 use crate::queue::Queue;
@@ -109,9 +110,13 @@ impl AfXdp {
         let filter = Filter::load_for(interface.queues)?;
         let attached = attach::attach(&filter, &interface, config.mode)?;
         let program = Arc::new(Program { attached, filter });
-        let part = |part| {
+        let part = |part: usize| {
             let queues = queues.iter().copied().skip(part).step_by(parts);
-            Self::open_part(config, &interface, &program, part == 0, queues)
+            let open = || Self::open_part(config, &interface, &program, part == 0, queues);
+            match config.cores.get(part) {
+                Some(&core) => made_on(core, open),
+                None => open(),
+            }
         };
         (0..parts).map(part).collect()
     }

@@ -1,0 +1,47 @@
+//! Which core a thread runs on.
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Has this thread run on `core` alone.
+///
+/// # Errors
+/// In words, when there is no such core or it may not be used.
+pub fn pin(core: usize) -> Result<(), String> {
+    if core >= CpuSet::MAX_CPU {
+        return Err(format!("there is no core {core}"));
+    }
+    let mut only = CpuSet::new();
+    only.set(core);
+    sched_setaffinity(None, &only).map_err(|errno| format!("cannot run on core {core}: {errno}"))
+}
+
+/// What `make` makes on a thread on `core`; on any, if it cannot run there. The kernel takes memory next to the core that asks for it
+/// first (`Documentation/admin-guide/mm/numa_memory_policy.rst`).
+pub(crate) fn made_on<T: Send>(core: usize, make: impl FnOnce() -> T + Send) -> T {
+    let there = || {
+        if let Err(error) = pin(core) {
+            tracing::warn!("packet buffers are made elsewhere: {error}");
+        }
+        make()
+    };
+    std::thread::scope(|scope| scope.spawn(there).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu};
+
+    use super::made_on;
+
+    #[test]
+    fn what_is_made_on_a_core_is_made_there() {
+        let all = sched_getaffinity(None).expect("this thread's cores");
+        let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| all.is_set(core)).collect();
+        assert!(!cores.is_empty());
+        for core in cores {
+            assert_eq!(made_on(core, sched_getcpu), core);
+        }
+        assert_eq!(made_on(usize::MAX, || 7), 7);
+        assert_eq!(sched_getaffinity(None).expect("the same").count(), all.count(), "this thread stays as it was");
+    }
+}
