@@ -125,6 +125,10 @@ impl Registers {
 
     /// Sets a register to what the state has.
     pub(super) fn reload(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) {
+        if self.variables.is_none() {
+            // It will be loaded where it is read.
+            return self.forget(reg);
+        }
         let value = builder.ins().uload32(TRUSTED, state, offset(place(reg)));
         self.cached[reg.index()] = Cached { narrow: None, wide: Some(value), dirty: true };
     }
