@@ -248,7 +248,9 @@ impl<D: Device> Core<'_, '_, D> {
     }
 
     fn ecall(&mut self) -> Result<(), Stop> {
-        self.device.ecall(self.hart, self.view).map_err(|trap| trapped(trap, 0))
+        self.device.ecall(self.hart, self.view).map_err(|trap| trapped(trap, 0))?;
+        self.charge();
+        Ok(())
     }
 
     /// Reads a register and writes what `new` makes of it, if anything.

@@ -15,16 +15,18 @@ pub fn pin(core: usize) -> Result<(), String> {
     sched_setaffinity(None, &only).map_err(|errno| format!("cannot run on core {core}: {errno}"))
 }
 
-/// What `make` makes on a thread on `core`; on any, if it cannot run there. The kernel takes memory next to the core that asks for it
+/// What `make` makes on a thread on `core`; on any, if that cannot be. The kernel takes memory next to the core that asks for it
 /// first (`Documentation/admin-guide/mm/numa_memory_policy.rst`).
-pub(crate) fn made_on<T: Send>(core: usize, make: impl FnOnce() -> T + Send) -> T {
-    let there = || {
-        if let Err(error) = pin(core) {
-            tracing::warn!("packet buffers are made elsewhere: {error}");
-        }
+pub(crate) fn made_on<T: Send>(core: usize, make: impl Fn() -> T + Sync) -> T {
+    let there = || pin(core).map(|()| make());
+    let made = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, there).map_err(|error| error.to_string())?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    made.unwrap_or_else(|error| {
+        tracing::warn!("packet buffers are not made next to core {core}: {error}");
         make()
-    };
-    std::thread::scope(|scope| scope.spawn(there).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::device::is_device;
 use crate::inst::{Format, Inst, Op, Reg};
-use crate::jit::facts::{Known, writes};
+use crate::jit::facts::{Known, Regs, writes};
 use crate::jit::plan::{Block, BlockId};
 
 /// Largest distance over which accesses share a check: a page.
@@ -57,9 +57,9 @@ pub(crate) struct AmoSpan {
 }
 
 impl Accesses {
-    /// Looks at a block, at whose start `known` is known; `any_device` as in [`may_be_device`]. `roots` is what is known of
-    /// roots there, and becomes what is at its end.
-    pub(crate) fn new(block: &Block, known: &Known, any_device: bool, roots: &mut Roots) -> Self {
+    /// Looks at a block, at whose start `known` is known and the registers `live` have their values; `any_device` as in
+    /// [`may_be_device`]. `roots` is what is known of roots there, and becomes what is at its end.
+    pub(crate) fn new(block: &Block, known: &Known, live: Regs, any_device: bool, roots: &mut Roots) -> Self {
         let mut known = known.clone();
         let start = roots.places;
         let mut seen: HashMap<Root, Vec<Seen>> = HashMap::new();
@@ -81,7 +81,7 @@ impl Accesses {
             roots.step(inst, &known);
             known.step(*pc, inst, decoded.size);
         }
-        let amos = amo_spans(block, &start, &seen);
+        let amos = amo_spans(block, &start, live, &seen);
         let mut spans: HashMap<usize, Span> = alone.into_iter().collect();
         for (root, accesses) in &seen {
             let checked = roots.checked.get(root).copied();
@@ -115,14 +115,14 @@ struct Seen {
     size: u32,
 }
 
-fn amo_spans(block: &Block, start: &[Place; 32], seen: &HashMap<Root, Vec<Seen>>) -> Vec<AmoSpan> {
+fn amo_spans(block: &Block, start: &[Place; 32], live: Regs, seen: &HashMap<Root, Vec<Seen>>) -> Vec<AmoSpan> {
     let is_amo = |access: &&Seen| {
         let op = block.body[access.index].1.inst.op;
         op.format() == Format::Amo && op != Op::ScW
     };
     let spans = seen.iter().filter_map(|(root, accesses)| {
-        // Any register that has the root at the start will do.
-        let reg = (1..32).map(Reg::new).find(|reg| start[reg.index()].root == *root)?;
+        // Any register that has the root at the start will do, if it is still told there what it holds.
+        let reg = live.iter().find(|reg| start[reg.index()].root == *root)?;
         let at_start = start[reg.index()].distance;
         let amos: Vec<&Seen> = accesses.iter().filter(is_amo).collect();
         let (low, high) = (amos.iter().map(|amo| amo.start).min()?, amos.iter().map(|amo| amo.start).max()?);
@@ -277,5 +277,49 @@ impl Roots {
 
     fn offset(&self, reg: Reg, by: Option<u32>) -> Option<Place> {
         by.map(|by| self.moved(reg, by))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Accesses, Roots};
+    use crate::code::Code;
+    use crate::inst::{Inst, Op, Reg};
+    use crate::jit::facts::{Facts, Regs};
+    use crate::jit::plan::Plan;
+
+    const ENTRY: u32 = 0x1d00_0000;
+
+    /// What a register was that nobody reads any more is not told to the blocks that follow.
+    #[test]
+    fn what_amos_are_checked_by_is_a_register_that_is_read() {
+        let [dead, copy, near, value] = [5, 6, 8, 7].map(Reg::new);
+        let program = [
+            Inst::new(Op::Lw).rd(dead).rs1(Reg::A0),
+            Inst::new(Op::Addi).rd(copy).rs1(dead),
+            Inst::new(Op::Bne).rs1(value).rs2(Reg::A0).imm(8),
+            Inst::new(Op::Addi).rd(value).rs1(value).imm(5),
+            Inst::new(Op::AmoaddW).rs1(copy).rs2(value),
+            Inst::new(Op::Addi).rd(near).rs1(copy).imm(4),
+            Inst::new(Op::AmoaddW).rs1(near).rs2(value),
+            Inst::new(Op::Jalr).rs1(Reg::RA),
+        ];
+        let bytes: Vec<u8> = program.iter().flat_map(|inst| inst.encode().to_le_bytes()).collect();
+        let mut plan = Plan::new(&Code::at(ENTRY, &bytes), ENTRY, &BTreeSet::new());
+        let facts = Facts::new(&mut plan, Regs(0), 0);
+        let mut ends: Vec<Option<Roots>> = vec![None; plan.blocks.len()];
+        let mut checked = Vec::new();
+        for (id, block) in plan.blocks.iter().enumerate() {
+            let known = facts.known(id).cloned().unwrap_or_default();
+            let ways = (0..id).filter(|&from| plan.successors(from).any(|to| to == id));
+            let mut roots = Roots::at_start(id, ways.map(|from| ends[from].as_ref()));
+            let live = facts.live_within(&plan, id)[0];
+            let accesses = Accesses::new(block, &known, live, false, &mut roots);
+            checked.extend(accesses.amos().iter().map(|span| (span.reg, span.len)));
+            ends[id] = Some(roots);
+        }
+        assert_eq!(checked, [(copy, 8)]);
     }
 }

@@ -284,7 +284,7 @@ impl<'a> Emitter<'a> {
         self.vectors.begin_block(id);
         self.live = self.facts.live_within(plan, id);
         let mut roots = Roots::at_start(id, self.ways[id].iter().map(|&from| self.roots[from].as_ref()));
-        self.accesses = Accesses::new(block, &self.known, self.any_device, &mut roots);
+        self.accesses = Accesses::new(block, &self.known, self.live[0], self.any_device, &mut roots);
         self.roots[id] = Some(roots).filter(|_| self.plan.blocks.len() <= MAX_SSA_BLOCKS);
         self.index = 0;
         self.pc = block.start;

@@ -2,8 +2,8 @@
 //!
 //! Calls are inlined: a block belongs to a [`Frame`], the chain of calls that leads to it, so that a return is a
 //! comparison with the one address it goes back to. A jump to the handler's first instruction leads to a copy of the first block
-//! unless that is long, so that only the beginning of a task leads to that one. Recursion, and code that would grow too large, share one
-//! frame whose returns may go behind any of its calls. What is not planned (a jump to an address nobody took, code beyond
+//! unless that is long, so that most often only the beginning of a task leads to that one. Recursion, and code that would grow too large,
+//! share one frame whose returns may go behind any of its calls. What is not planned (a jump to an address nobody took, code beyond
 //! the bounds) is left to the interpreter, so a plan may be short of anything without being wrong.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

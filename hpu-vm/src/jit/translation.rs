@@ -252,8 +252,6 @@ fn flags() -> Result<settings::Flags, TranslateError> {
     let mut builder = settings::builder();
     let set = [
         ("opt_level", "speed"),
-        // Other threads write guest memory: a load must not stand for a later one, or a loop that polls never ends.
-        ("enable_alias_analysis", "false"),
         ("enable_verifier", "false"),
         // Frames of large functions are larger than the guard page of the thread's stack.
         ("enable_probestack", "true"),

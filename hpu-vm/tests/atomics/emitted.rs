@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hpu_vm::jit::{Atomics, Options, Source, Translation};
 use hpu_vm::{Checks, Inst, Op, Reg};
 
-use crate::assembly::{A2, A3, A4, Assembly, Known};
+use crate::assembly::{A2, A3, A4, Assembly, Known, T0};
 use crate::guest::CODE;
 use crate::{L1, L2};
 
@@ -121,6 +121,28 @@ fn fences_order_what_the_host_does_not() {
         };
         assert_eq!(fenced("x86_64", "mfence"), costs, "{sets:#x}");
         assert!(fenced("aarch64", "dmb"), "{sets:#x}");
+    }
+}
+
+/// As a reader does that looks whether what it has read was written meanwhile. No load stands for another, fence or none.
+#[test]
+fn what_is_read_twice_is_loaded_twice() {
+    let fence = Inst::new(Op::Fence).imm(0x22);
+    let program = |fences: bool| {
+        let once = |program: Assembly, reg, at| {
+            let program = program.imm(Op::Lw, reg, A2, at);
+            if fences { program.inst(fence) } else { program }
+        };
+        let program = Assembly::new().imm(Op::Lw, A2, Reg::A0, 0);
+        let program = once(once(once(program, A3, 0x40), T0, 0x44), A4, 0x40);
+        let program = program.op(Op::Sub, A4, A4, A3).store(Op::Sw, A4, Reg::A0, 4);
+        program.store(Op::Sw, T0, Reg::A0, 8).ret()
+    };
+    for fences in [true, false] {
+        for (triple, place) in [("x86_64", "0x40(%"), ("aarch64", "#64]")] {
+            let text = emitted(&program(fences), Atomics::Shared, triple);
+            assert_eq!(text.matches(place).count(), 2, "{triple}, fences {fences}:\n{text}");
+        }
     }
 }
 

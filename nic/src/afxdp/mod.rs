@@ -112,7 +112,7 @@ impl AfXdp {
         let program = Arc::new(Program { attached, filter });
         let part = |part: usize| {
             let queues = queues.iter().copied().skip(part).step_by(parts);
-            let open = || Self::open_part(config, &interface, &program, part == 0, queues);
+            let open = || Self::open_part(config, &interface, &program, part == 0, queues.clone());
             match config.cores.get(part) {
                 Some(&core) => made_on(core, open),
                 None => open(),

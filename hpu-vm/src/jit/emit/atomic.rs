@@ -103,6 +103,7 @@ impl Emitter<'_> {
             _ => value,
         };
         self.builder.ins().store(ATOMIC, new, base, at);
+        self.seen_by_others();
         old
     }
 

@@ -191,16 +191,17 @@ impl Emitter<'_> {
     /// What an instruction loads from memory, extended with zeroes to 64 bits.
     fn load_guest(&mut self, op: Op, Host(base, at): Host) -> Value {
         let ins = self.builder.ins();
-        let signed = match op {
+        let value = match op {
             Op::Lb => ins.sload8(I32, GUEST, base, at),
             Op::Lh => ins.sload16(I32, GUEST, base, at),
-            Op::Lbu => return ins.uload8(I64, GUEST, base, at),
-            Op::Lhu => return ins.uload16(I64, GUEST, base, at),
+            Op::Lbu => ins.uload8(I64, GUEST, base, at),
+            Op::Lhu => ins.uload16(I64, GUEST, base, at),
             // Not `load`: that may become an operand of another instruction, where a fault would be taken for that one's,
             // or for nobody's.
-            _ => return ins.uload32(GUEST, base, at),
+            _ => ins.uload32(GUEST, base, at),
         };
-        self.builder.ins().uextend(I64, signed)
+        self.seen_by_others();
+        if matches!(op, Op::Lb | Op::Lh) { self.builder.ins().uextend(I64, value) } else { value }
     }
 
     fn store_guest(&mut self, op: Op, value: Value, Host(base, at): Host) {
@@ -210,6 +211,14 @@ impl Emitter<'_> {
             Op::Sh => ins.istore16(GUEST, value, base, at),
             _ => ins.store(GUEST, value, base, at),
         };
+        self.seen_by_others();
+    }
+
+    /// Keeps an access to guest memory, the last one, from standing for a later one, and from being left out for the sake of one. Other
+    /// threads write there and look there, a task may be ended before the later one, and each access has a fault of its own. Cranelift
+    /// knows nothing of that (`alias_analysis.rs`; its option to go without does nothing). It is no code.
+    pub(super) fn seen_by_others(&mut self) {
+        self.builder.ins().sequence_point();
     }
 
     /// Goes on in a block that not all that was emitted before leads to.

@@ -61,6 +61,7 @@ impl Emitter<'_> {
                 (Direction::Store, None) => emitter.store_group(memory.vd, host, access.bytes),
                 (Direction::Store, Some(split)) => emitter.store_split(memory, host, access.bytes, split),
             }
+            emitter.seen_by_others();
         });
     }
 
