@@ -65,7 +65,7 @@ impl Accesses {
         let mut seen: HashMap<Root, Vec<Seen>> = HashMap::new();
         let mut alone = Vec::new();
         let mut places = HashMap::new();
-        for (index, (pc, decoded)) in block.body.iter().enumerate() {
+        for (index, (_, decoded)) in block.body.iter().enumerate() {
             let inst = &decoded.inst;
             if let Some(size) = size(inst) {
                 let place = roots.places[inst.rs1.index()];
@@ -79,7 +79,7 @@ impl Accesses {
                 }
             }
             roots.step(inst, &known);
-            known.step(*pc, inst, decoded.size);
+            known.step_in(block, index);
         }
         let amos = amo_spans(block, &start, live, &seen);
         let mut spans: HashMap<usize, Span> = alone.into_iter().collect();

@@ -175,33 +175,37 @@ impl Emitter<'_> {
         }
     }
 
-    /// Guest and host address of an atomic. Devices take none: outside of the task registers their addresses are mapped
-    /// nowhere.
+    /// Guest and host address of an atomic: of a task register, that of the word on the stack, as reservations are of words. Devices
+    /// take none: outside of the task registers their addresses are mapped nowhere.
     fn atomic_address(&mut self, inst: &Inst) -> (Value, Host) {
         let guest = self.get(inst.rs1);
         let constant = self.known.constant(inst.rs1);
-        if let Some(host) = constant.and_then(|address| self.task_register(address, 4)) {
-            return (guest, host);
+        if let Some(address) = constant
+            && let Some(host) = self.task_register(address, 4)
+        {
+            let task = self.load_fixed(I32, offset_of!(State, task_base));
+            let at = self.constant(address.wrapping_sub(DRIVER_BASE + TASK_FIRST));
+            return (self.builder.ins().iadd(task, at), host);
         }
         let anything = constant.is_none() && (self.any_device || self.known.may_be_device(inst.rs1));
         // With exact checks the interpreter sees to them.
         if anything && !self.exact() {
-            return (guest, self.memory_or_task_register(guest));
+            return self.memory_or_task_register(guest);
         }
         (guest, self.memory(inst))
     }
 
-    /// The word at `guest`, which may be a task register.
-    fn memory_or_task_register(&mut self, guest: Value) -> Host {
+    /// Guest and host address of the word at `guest`, which may be a task register.
+    fn memory_or_task_register(&mut self, guest: Value) -> (Value, Host) {
         let first = self.constant((DRIVER_BASE + TASK_FIRST).wrapping_neg());
         let at = self.builder.ins().iadd(guest, first);
         let end = self.constant(TASK_END - TASK_FIRST - 3);
         let register = self.builder.ins().icmp(IntCC::UnsignedLessThan, at, end);
         let task = self.load_fixed(I32, offset_of!(State, task_base));
         let there = self.builder.ins().iadd(task, at);
-        let address = self.builder.ins().select(register, there, guest);
-        let address = self.builder.ins().uextend(I64, address);
-        Host(self.builder.ins().iadd(self.base, address), 0)
+        let guest = self.builder.ins().select(register, there, guest);
+        let address = self.builder.ins().uextend(I64, guest);
+        (guest, Host(self.builder.ins().iadd(self.base, address), 0))
     }
 
     /// An address in the own cluster's alias window stands for that in its L1.

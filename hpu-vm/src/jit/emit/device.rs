@@ -71,6 +71,7 @@ impl Emitter<'_> {
         for reg in [Reg::A0, Reg::A1] {
             self.registers.reload(&mut self.builder, self.state, reg);
         }
+        self.recheck_limit();
     }
 
     /// Blocks for an access to `address`: a device's, memory's, and where both go on.
