@@ -27,7 +27,7 @@ pub(super) struct Resume {
     /// Registers that are to be loaded on the way there: those that are read from there on.
     live: Regs,
     /// What is known there, for the same.
-    known: Option<Known>,
+    known: Known,
     /// Of the instruction in its block.
     index: usize,
 }
@@ -157,7 +157,7 @@ impl Emitter<'_> {
         let unknown = self.unknown(live);
         self.save(unknown);
         let here = self.builder.create_block();
-        self.resumes.push(Resume { here, live: Regs(0), known: None, index: self.index });
+        self.resumes.push(Resume { here, live: Regs(0), known: Known::default(), index: self.index });
         self.begin_at(here);
         for reg in unknown.iter() {
             self.registers.reload(&mut self.builder, self.state, reg);
@@ -174,7 +174,7 @@ impl Emitter<'_> {
     fn resume_block(&mut self) -> (ir::Block, Again) {
         let here = self.builder.create_block();
         let live = self.unknown(self.live[self.index]);
-        self.resumes.push(Resume { here, live, known: Some(self.known.clone()), index: self.index });
+        self.resumes.push(Resume { here, live, known: self.known.clone(), index: self.index });
         (here, Again(self.resumes.len()))
     }
 
@@ -236,8 +236,7 @@ impl Emitter<'_> {
             let resume = self.load_state(I32, offset_of!(State, resume));
             self.builder.ins().brif(resume, dispatch, &[], begin, &[]);
             self.builder.switch_to_block(dispatch);
-            let known = stubs.iter().filter_map(|(_, resume)| resume.known.as_ref());
-            for (_, value) in known.flat_map(Known::constants) {
+            for (_, value) in stubs.iter().flat_map(|(_, resume)| resume.known.constants()) {
                 constants.entry(value).or_insert_with(|| self.builder.ins().iconst(I64, i64::from(value)));
             }
             switch.emit(&mut self.builder, resume, begin);
@@ -251,7 +250,7 @@ impl Emitter<'_> {
                 self.registers.reload(&mut self.builder, self.state, reg);
             }
             self.publish(resume.live);
-            for (reg, value) in resume.known.iter().flat_map(Known::constants) {
+            for (reg, value) in resume.known.constants() {
                 self.registers.define(&mut self.builder, reg, constants[&value]);
             }
             self.load_all_vectors();
