@@ -4,6 +4,7 @@
 use std::fmt;
 use std::slice::Iter;
 use std::sync::Arc;
+use std::task::Poll;
 
 use hpu_vm::jit::{Executor, Limits};
 use hpu_vm::memory::{Region, SpaceError};
@@ -210,6 +211,7 @@ enum Access {
     Load { address: u32, width: u8 },
     Store { address: u32, width: u8, value: u32 },
     Issue(CommandRegisters),
+    Wait { handle: u32 },
     Ecall { number: u32 },
 }
 
@@ -284,6 +286,10 @@ impl<D: Device> Device for Recorder<'_, D> {
         // What it says is what the device said.
         let _ = self.note_written(Access::Issue(command.clone()), result.map_err(Trap::Fault), written);
         result
+    }
+
+    fn wait(&mut self, view: &mut View<'_>, handle: u32) -> Poll<Result<(), Trap>> {
+        self.device.wait(view, handle).map(|result| self.note_done(Access::Wait { handle }, result))
     }
 
     fn take_charge(&mut self) -> u64 {
@@ -366,6 +372,10 @@ impl Device for Replay<'_> {
         let entry = self.answer(Access::Issue(command.clone())).map_err(cause)?;
         entry.write_again(view);
         entry.result.map_err(cause)
+    }
+
+    fn wait(&mut self, _: &mut View<'_>, handle: u32) -> Poll<Result<(), Trap>> {
+        Poll::Ready(self.answer(Access::Wait { handle }).and_then(|entry| entry.result.map(|_| ())))
     }
 
     fn take_charge(&mut self) -> u64 {

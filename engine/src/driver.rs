@@ -1,5 +1,7 @@
 //! The HPU driver: the device page through which a handler issues commands and ends (PsPIN paper §III-B2).
 
+use std::task::Poll;
+
 use hpu_vm::{CommandRegisters, Device, Trap, View};
 use spin_abi::command::{Command, Status};
 use spin_abi::fault::Cause;
@@ -193,7 +195,7 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
         }
     }
 
-    fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap> {
+    fn store(&mut self, _: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap> {
         if address.wrapping_sub(STDOUT_BASE) < STDOUT_SIZE {
             self.print(value.to_le_bytes()[0]);
             return Ok(());
@@ -210,7 +212,6 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
         }
         match offset {
             regs::ERROR => return Err(Trap::Report(value)),
-            regs::COMMAND_WAIT => self.complete(value, view),
             regs::COMMAND_TEST => self.state.tested = value,
             regs::COMMAND_STATUS => self.state.asked = value,
             _ => return Err(BAD),
@@ -225,6 +226,12 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
         let status = put_off.unwrap_or_else(|| self.carry_out(handle, command, view));
         self.remember(handle, status);
         Ok(handle)
+    }
+
+    /// Nobody waits for long: who asks for a command that was put off has it carried out.
+    fn wait(&mut self, view: &mut View<'_>, handle: u32) -> Poll<Result<(), Trap>> {
+        self.complete(handle, view);
+        Poll::Ready(Ok(()))
     }
 
     fn take_written(&mut self) -> Option<(u32, u32)> {

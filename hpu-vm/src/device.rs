@@ -2,11 +2,12 @@
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 
 use spin_abi::command::{Command, Source, Status};
 use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, PERIPHERALS, PERIPHERALS_SIZE, STDOUT_BASE, STDOUT_SIZE};
-use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORD_COUNT, COMMAND_WORDS};
+use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WAIT, COMMAND_WORD_COUNT, COMMAND_WORDS};
 
 use crate::hart::Hart;
 use crate::inst::Reg;
@@ -24,8 +25,6 @@ pub enum Trap {
     Fault(Cause),
     /// The handler itself reports this error: [`Cause::Reported`] with the value as address.
     Report(u32),
-    /// It cannot be carried out yet: the handler is [parked](crate::Exit::Parked), and when it goes on does it anew.
-    Wait,
 }
 
 /// The command words and the info register: the HPU keeps them, all zero when a task begins, until a command is issued.
@@ -109,6 +108,11 @@ impl PartialEq for CommandRegisters {
 
 impl Eq for CommandRegisters {}
 
+/// Whether a store of `width` bytes at `address` waits for a command: no other access of a device makes a handler wait.
+pub(crate) const fn waits(address: u32, width: u32) -> bool {
+    address == DRIVER_BASE + COMMAND_WAIT && width == 4
+}
+
 /// A load that an instruction makes at a device's address.
 pub(crate) fn load<D: Device>(
     device: &mut D,
@@ -126,7 +130,7 @@ pub(crate) fn load<D: Device>(
     }
 }
 
-/// A store that an instruction makes at a device's address.
+/// A store that an instruction makes at a device's address. One that is pending is to be made anew.
 pub(crate) fn store<D: Device>(
     device: &mut D,
     hart: &mut Hart,
@@ -134,14 +138,15 @@ pub(crate) fn store<D: Device>(
     address: u32,
     width: u8,
     value: u32,
-) -> Result<(), Trap> {
-    match hart.command.register(address, width) {
-        Some(register) => {
-            register.store(value, Relaxed);
-            Ok(())
-        }
-        None => device.store(view, address, width, value),
+) -> Poll<Result<(), Trap>> {
+    if let Some(register) = hart.command.register(address, width) {
+        register.store(value, Relaxed);
+        return Poll::Ready(Ok(()));
     }
+    if waits(address, width.into()) {
+        return device.wait(view, value);
+    }
+    Poll::Ready(device.store(view, address, width, value))
 }
 
 /// Devices of an HPU. They are asked for addresses that are in no range of the view but for which [`is_device`] holds; so
@@ -162,14 +167,24 @@ pub trait Device {
     /// A [`Trap`] ends the handler.
     fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap>;
 
-    /// Issues the command in the registers and returns its handle. It may not wait: what it leaves to be done later is asked for
-    /// by its handle. By default there is no command unit.
+    /// Issues the command in the registers and returns its handle. What it leaves to be done later is [waited](Device::wait) for by
+    /// that. By default there is no command unit.
     ///
     /// # Errors
     /// The handler is ended with this cause.
     fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
         let _ = (view, command);
         Err(Cause::DeviceAccess)
+    }
+
+    /// Waits for the command with this handle, whose store to [`COMMAND_WAIT`] this is. While it is pending the handler is
+    /// [parked](crate::Exit::Parked), and when it goes on asks anew. By default there is no command unit.
+    ///
+    /// # Errors
+    /// A [`Trap`] ends the handler.
+    fn wait(&mut self, view: &mut View<'_>, handle: u32) -> Poll<Result<(), Trap>> {
+        let _ = (view, handle);
+        Poll::Ready(Err(Trap::Fault(Cause::DeviceAccess)))
     }
 
     /// The memory that accesses since the last call had written, besides what the instruction itself does: its address and bytes.

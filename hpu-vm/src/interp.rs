@@ -5,6 +5,7 @@
 //! the elements before the faulting one are done.
 
 use std::sync::atomic::{Ordering, fence};
+use std::task::Poll;
 
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::RETURN_ADDRESS;
@@ -237,8 +238,10 @@ impl<D: Device> Core<'_, '_, D> {
             return Err(self.denied(address, Cause::StoreAccess));
         }
         let value = value & lower_bytes(narrow(width));
-        let stored = device::store(self.device, self.hart, self.view, address, narrow(width), value);
-        stored.map_err(|trap| trapped(trap, address))?;
+        match device::store(self.device, self.hart, self.view, address, narrow(width), value) {
+            Poll::Ready(stored) => stored.map_err(|trap| trapped(trap, address))?,
+            Poll::Pending => return Err(Stop::Wait),
+        }
         self.charge();
         Ok(())
     }
@@ -336,7 +339,6 @@ const fn aligned(address: u32, misaligned: Cause) -> Result<(), Stop> {
 const fn trapped(trap: Trap, address: u32) -> Stop {
     match trap {
         Trap::Finish => Stop::Finish,
-        Trap::Wait => Stop::Wait,
         Trap::Fault(cause) => Stop::Fault { cause, address },
         Trap::Report(value) => Stop::Fault { cause: Cause::Reported, address: value },
     }

@@ -5,11 +5,14 @@ mod assembly;
 #[path = "support/guest.rs"]
 mod guest;
 
+use std::task::Poll;
+
 use assembly::{A2, A3, A4, Assembly, Known, S0, T0};
 use guest::{CODE, Guest, OWN, task, translate};
 use hpu_vm::jit::{Atomics, Executor, Options, Task, Translation};
 use hpu_vm::{Checks, Code, Device, Exit, NoDevice, Op, Reg, Trap, View};
-use spin_abi::map::{HANDLER_ARGS, STDOUT_BASE};
+use spin_abi::map::{DRIVER_BASE, HANDLER_ARGS};
+use spin_abi::regs::COMMAND_WAIT;
 
 /// What a0 holds at first.
 const ARGUMENT: u32 = OWN.stack_end() - HANDLER_ARGS;
@@ -119,7 +122,7 @@ fn the_value_when_registers_are_in_memory() {
     }
 }
 
-/// Lets each access wait once.
+/// Has who waits do so once.
 #[derive(Default)]
 struct Once {
     waited: bool,
@@ -131,8 +134,12 @@ impl Device for Once {
     }
 
     fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
+        Ok(())
+    }
+
+    fn wait(&mut self, _: &mut View<'_>, _: u32) -> Poll<Result<(), Trap>> {
         self.waited = !self.waited;
-        if self.waited { Err(Trap::Wait) } else { Ok(()) }
+        if self.waited { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 }
 
@@ -141,8 +148,8 @@ impl Device for Once {
 fn the_value_outlives_parking() {
     let program = |value| {
         // No constant: that would be known at the return anyway.
-        let program = Assembly::new().imm(Op::Addi, Reg::A0, Reg::A0, value).li(A2, STDOUT_BASE);
-        program.store(Op::Sb, A3, A2, 0).ret().code()
+        let program = Assembly::new().imm(Op::Addi, Reg::A0, Reg::A0, value).li(A2, DRIVER_BASE + COMMAND_WAIT);
+        program.store(Op::Sw, A3, A2, 0).ret().code()
     };
     let codes = [program(0x111), program(0x222)];
     let executor = Executor::new().expect("a timer");

@@ -13,6 +13,7 @@ mod device;
 mod flow;
 mod memory;
 mod registers;
+mod retreat;
 mod vector;
 
 use std::mem::offset_of;
@@ -162,6 +163,8 @@ struct Emitter<'a> {
     faults: Junction,
     /// To the interpreter; take the number of the exit.
     exits: Junction,
+    /// Out of tasks that wait, with which the interpreter goes on later; take the same.
+    waits: Junction,
     returned: ir::Block,
     resumes: Vec<device::Resume>,
     /// Of the host's functions, by how many arguments they take besides the state.
@@ -172,6 +175,10 @@ struct Emitter<'a> {
     accesses: Accesses,
     /// At the ends of the blocks emitted so far.
     roots: Vec<Option<Roots>>,
+    /// Where the interpreter goes on if it is to do what was done since, see [`retreat`].
+    retreat: Option<ir::Block>,
+    /// The same, at the ends of the blocks emitted so far.
+    retreats: Vec<Option<ir::Block>>,
     /// The blocks that lead to each; the first comes from elsewhere too, and has none.
     ways: Vec<Vec<BlockId>>,
     /// How many ways to each were not emitted yet.
@@ -246,6 +253,7 @@ impl<'a> Emitter<'a> {
             ended: Junction::new(0),
             faults: Junction::new(3),
             exits: Junction::new(1),
+            waits: Junction::new(1),
             returned,
             resumes: Vec::new(),
             signatures: [None; 4],
@@ -253,6 +261,8 @@ impl<'a> Emitter<'a> {
             live: Vec::new(),
             accesses: Accesses::default(),
             roots: vec![None; plan.blocks.len()],
+            retreat: None,
+            retreats: vec![None; plan.blocks.len()],
             ways,
             ways_left,
             polls: polls::heads(plan, facts),
@@ -286,6 +296,7 @@ impl<'a> Emitter<'a> {
         let mut roots = Roots::at_start(id, self.ways[id].iter().map(|&from| self.roots[from].as_ref()));
         self.accesses = Accesses::new(block, &self.known, self.live[0], self.any_device, &mut roots);
         self.roots[id] = Some(roots).filter(|_| self.plan.blocks.len() <= MAX_SSA_BLOCKS);
+        self.retreat = self.common_retreat(id);
         self.index = 0;
         self.pc = block.start;
         self.locate(false);
@@ -294,17 +305,22 @@ impl<'a> Emitter<'a> {
         }
         self.count_block(block);
         self.in_l1.clear();
-        let Some(in_l1) = self.amos_in_l1() else { return self.body(block) };
+        let Some(in_l1) = self.amos_in_l1() else {
+            self.body(block);
+            self.retreats[id] = self.retreat;
+            return;
+        };
         // Twice: atomics that are known to be on L1 take no check each.
         let [known, unknown] = [(); 2].map(|()| self.builder.create_block());
         self.builder.ins().brif(in_l1, known, &[], unknown, &[]);
         self.builder.set_cold_block(unknown);
         let (facts, cached, setting) = (self.known.clone(), self.registers.clone(), self.vectors.setting());
+        let retreat = self.retreat;
         self.in_l1 = self.accesses.amos().iter().flat_map(|span| span.indices.clone()).collect();
         self.builder.switch_to_block(known);
         self.body(block);
         self.in_l1.clear();
-        (self.known, self.registers) = (facts, cached);
+        (self.known, self.registers, self.retreat) = (facts, cached, retreat);
         self.vectors.go_back(setting);
         self.builder.switch_to_block(unknown);
         let first = self.builder.func.dfg.num_blocks();
@@ -336,6 +352,9 @@ impl<'a> Emitter<'a> {
             self.locate(matches!(decoded.inst.op.format(), Format::Amo));
             if !self.instruction(decoded) || self.is_too_large() {
                 return;
+            }
+            if !retreat::is_done_again(&decoded.inst) {
+                self.retreat = None;
             }
             // What jumps write is known at the end of the block.
             if !matches!(decoded.inst.op, Op::Jal | Op::Jalr) {
@@ -392,11 +411,13 @@ impl<'a> Emitter<'a> {
             self.store_state(address, offset_of!(State, fault_address));
             self.leave(Left::Faulted);
         }
-        for exit in std::mem::take(&mut self.exits.blocks) {
+        let [exits, waits] = [&mut self.exits, &mut self.waits].map(|junction| std::mem::take(&mut junction.blocks));
+        let exits = exits.into_iter().map(|exit| (exit, Left::Interpret));
+        for (exit, how) in exits.chain(waits.into_iter().map(|wait| (wait, Left::Waiting))) {
             self.builder.switch_to_block(exit);
             let number = self.builder.block_params(exit)[0];
             self.store_state(number, offset_of!(State, resume));
-            self.leave(Left::Interpret);
+            self.leave(how);
         }
         for ended in std::mem::take(&mut self.ended.blocks) {
             self.builder.switch_to_block(ended);
@@ -498,16 +519,24 @@ impl<'a> Emitter<'a> {
 
     /// Ends the block: the interpreter goes on at `pc`, where the registers `live` may be read.
     fn interpret(&mut self, pc: u32, live: Regs) {
-        self.leave_at(Some(pc), live);
+        let exit = self.exits.way(&mut self.builder);
+        self.leave_at(Some(pc), live, exit);
     }
 
     /// The same, at an address that is known only when it runs.
     fn interpret_at(&mut self, pc: Value, live: Regs) {
         self.store_state(pc, offset_of!(State, hart.pc));
-        self.leave_at(None, live);
+        let exit = self.exits.way(&mut self.builder);
+        self.leave_at(None, live, exit);
     }
 
-    fn leave_at(&mut self, pc: Option<u32>, live: Regs) {
+    /// Ends the block: the task waits, and the interpreter goes on at `pc` when it is run again.
+    fn wait(&mut self, pc: u32, live: Regs) {
+        let exit = self.waits.way(&mut self.builder);
+        self.leave_at(Some(pc), live, exit);
+    }
+
+    fn leave_at(&mut self, pc: Option<u32>, live: Regs, exit: ir::Block) {
         self.publish_count();
         // What the state has needs not be told.
         let told = if self.registers.in_state() { Regs(0) } else { live };
@@ -515,7 +544,7 @@ impl<'a> Emitter<'a> {
         self.save(self.unknown(live));
         self.save_all_vectors();
         let number = self.known_outside.add(pc, known);
-        let (number, exit) = (self.constant(number), self.exits.way(&mut self.builder));
+        let number = self.constant(number);
         self.builder.ins().jump(exit, &[number.into()]);
     }
 

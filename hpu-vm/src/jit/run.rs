@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{DRIVER_BASE, PACKET_WINDOW};
@@ -24,8 +25,8 @@ use crate::view::View;
 
 /// What a device call returns when the task is ended.
 const ENDED: i64 = -1;
-/// What a device call returns when the task is to be parked.
-pub(crate) const PARK: i64 = -2;
+/// What a store to a device returns when the task is to be parked, and makes it anew when it goes on.
+pub(crate) const PENDING: i64 = -2;
 
 /// Instructions that the interpreter does between two looks at the watchdog.
 const SLICE: u64 = 1 << 12;
@@ -417,6 +418,10 @@ unsafe fn left_early<D: Device>(state: *mut State, task: &Task<'_>, entry: &Entr
         return parked(parts);
     }
     entry.prepare_interpreter(&mut parts.hart, parts.resume);
+    if parts.exit == Left::Waiting as u32 {
+        parts.resume = 0;
+        return parked(parts);
+    }
     // SAFETY: as the caller says.
     unsafe { go_on_interpreting::<D>(state, task) }
 }
@@ -491,6 +496,10 @@ impl<D: Device> Device for Charged<'_, D> {
         self.note(result)
     }
 
+    fn wait(&mut self, view: &mut View<'_>, handle: u32) -> Poll<Result<(), Trap>> {
+        self.device.wait(view, handle).map(|result| self.note(result))
+    }
+
     fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
         let result = self.device.issue(view, command);
         self.ended |= result.is_err();
@@ -537,8 +546,11 @@ impl<D: Device> Bridge<D> {
         let stored = if is_task_register(address) { view.copy_in(address, &bytes[..width as usize]) } else { None };
         let width = width.to_le_bytes()[0];
         let value = value & interp::lower_bytes(width);
-        let result = stored.map_or_else(|| device::store(device, &mut state.hart, view, address, width, value), Ok);
-        state.outcome(result.map(|()| 0), device, address)
+        let stored = stored.map(|()| Poll::Ready(Ok(())));
+        match stored.unwrap_or_else(|| device::store(device, &mut state.hart, view, address, width, value)) {
+            Poll::Ready(result) => state.outcome(result.map(|()| 0), device, address),
+            Poll::Pending => PENDING,
+        }
     }
 
     /// # Safety
@@ -612,7 +624,6 @@ impl State {
         match result {
             Ok(_) if self.kill.load(Relaxed) != 0 => self.set_fault(Cause::Watchdog, self.hart.pc, 0),
             Ok(value) => return i64::from(value),
-            Err(Trap::Wait) => return PARK,
             Err(Trap::Finish) => self.exit = Left::Finished as u32,
             Err(Trap::Fault(cause)) => self.set_fault(cause, self.hart.pc, address),
             Err(Trap::Report(value)) => self.set_fault(Cause::Reported, self.hart.pc, value),

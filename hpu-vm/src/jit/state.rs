@@ -24,6 +24,8 @@ pub enum Left {
     Interpret = 3,
     /// It waits: it is to be called again, and goes on at resume point [`State::resume`].
     Parked = 4,
+    /// It waits, and the interpreter is to go on, as after [`Left::Interpret`].
+    Waiting = 5,
 }
 
 /// Registers, device and outcome of the task that runs. Translated code addresses its fields by their offsets, signal

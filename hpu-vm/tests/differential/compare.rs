@@ -116,9 +116,10 @@ pub fn fuzz<E: Engine + Send>(make: impl Fn() -> E + Sync, seeds: Range<u64>) ->
 }
 
 fn compare<E: Engine>(engine: &mut E, seed: u64, totals: &mut Totals) -> Result<(), String> {
-    let program = program(seed, engine.counts());
+    let counts = engine.counts(seed);
+    let program = program(seed, counts);
     let expected = Oracle.run(&program);
-    if !engine.counts() && depends_on_count(&program, &expected) {
+    if !counts && depends_on_count(&program, &expected) {
         totals.skipped += 1;
         return Ok(());
     }
@@ -243,7 +244,7 @@ fn report<E: Engine>(engine: &mut E, program: &Program, difference: &str) -> Str
 
 fn differs<E: Engine>(engine: &mut E, program: &Program) -> Option<String> {
     let expected = Oracle.run(program);
-    if !engine.counts() && depends_on_count(program, &expected) {
+    if !engine.counts(program.seed) && depends_on_count(program, &expected) {
         return None;
     }
     difference(program, &expected, &engine.run(program))

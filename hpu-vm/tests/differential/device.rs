@@ -1,5 +1,7 @@
 //! A device that answers by its own count and writes down every access.
 
+use std::task::Poll;
+
 use hpu_vm::{CommandRegisters, Device, Hart, Reg, Trap, View};
 use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, L2_BASE, STDOUT_BASE, STDOUT_SIZE};
@@ -22,6 +24,7 @@ pub enum Access {
     Load { address: u32, width: u8 },
     Store { address: u32, width: u8, value: u32 },
     Issue(CommandRegisters),
+    Wait { handle: u32 },
     Ecall { number: u32 },
 }
 
@@ -85,6 +88,11 @@ impl Device for Recorder {
         let handle = self.answer(regs::COMMAND_ISSUE);
         view.copy_in(COMMAND_WRITES, &handle.to_le_bytes()).ok_or(Cause::DeviceAccess)?;
         Ok(handle)
+    }
+
+    fn wait(&mut self, _: &mut View<'_>, handle: u32) -> Poll<Result<(), Trap>> {
+        self.record(Access::Wait { handle });
+        Poll::Ready(Ok(()))
     }
 
     fn take_charge(&mut self) -> u64 {

@@ -28,8 +28,10 @@ pub struct Outcome {
 
 /// Runs programs.
 pub trait Engine {
-    /// Whether it counts instructions: without, programs read no counters and those that reach their limit are not run.
-    fn counts(&self) -> bool {
+    /// Whether it counts the instructions of the program of `seed`: without, programs read no counters and those that reach their
+    /// limit are not run.
+    fn counts(&self, seed: u64) -> bool {
+        let _ = seed;
         true
     }
 

@@ -39,27 +39,41 @@ impl Default for InTurn {
     }
 }
 
-impl Engine for InTurn {
-    fn run(&mut self, program: &Program) -> Outcome {
-        let next = (program.seed % self.0.len() as u64) as usize;
-        self.0[next].run(program)
+impl InTurn {
+    /// Whose turn it is.
+    const fn turn(&self, seed: u64) -> usize {
+        (seed % self.0.len() as u64) as usize
     }
 }
 
-/// Every way to translate; results are kept in half of them, with and without anything else.
+impl Engine for InTurn {
+    fn counts(&self, seed: u64) -> bool {
+        self.0[self.turn(seed)].counts(seed)
+    }
+
+    fn run(&mut self, program: &Program) -> Outcome {
+        let turn = self.turn(program.seed);
+        self.0[turn].run(program)
+    }
+}
+
+/// Every way to translate; the one for handlers that only the clock limits, which are most, is there with results and without.
 pub fn all() -> impl Iterator<Item = Options> {
-    let ways = [(false, false), (true, false), (false, true), (true, true)];
+    let plain = Options::default();
+    let counting = Options { counting: true, ..plain };
+    let ways = [
+        plain,
+        Options { result: true, ..plain },
+        Options { any_device: true, ..plain },
+        counting,
+        Options { observe: true, ..counting },
+        Options { any_device: true, ..counting },
+        Options { observe: true, any_device: true, ..counting },
+    ];
     let atomics = [Atomics::Shared, Atomics::Home].into_iter();
     atomics.flat_map(move |atomics| {
         let result = atomics == Atomics::Home;
-        ways.map(|(observe, any_device)| Options {
-            checks: Checks::Page,
-            atomics,
-            counting: true,
-            observe,
-            any_device,
-            result,
-        })
+        ways.map(|way| Options { atomics, result: way.result || (way.counting && result), ..way })
     })
 }
 
@@ -78,7 +92,7 @@ fn counts(checks: Checks, exit: Exit) -> bool {
 }
 
 impl Engine for Jit {
-    fn counts(&self) -> bool {
+    fn counts(&self, _: u64) -> bool {
         self.options.counting
     }
 

@@ -32,7 +32,7 @@ impl Engine for WrongInstruction {
 pub struct Uncounted;
 
 impl Engine for Uncounted {
-    fn counts(&self) -> bool {
+    fn counts(&self, _: u64) -> bool {
         false
     }
 

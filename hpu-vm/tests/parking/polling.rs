@@ -1,12 +1,14 @@
 //! Handlers that poll a word of memory until another handler writes it, all on one thread.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use hpu_vm::jit::{Executor, Limits, Options, Task};
 use hpu_vm::memory::Region;
 use hpu_vm::{Code, Device, Exit, NoDevice, Op, Reg, RegionKind, Trap, View};
 use spin_abi::fault::Cause;
-use spin_abi::map::STDOUT_BASE;
+use spin_abi::map::DRIVER_BASE;
+use spin_abi::regs::COMMAND_WAIT;
 
 use crate::assembly::{A2, A3, A4, Assembly};
 use crate::guest::{Guest, MACHINE, OWN, Place, task, translate};
@@ -78,7 +80,7 @@ fn two_that_wait_for_each_other_both_finish() {
     }
 }
 
-/// Lets each access wait once.
+/// Has who waits do so once.
 #[derive(Default)]
 struct Once {
     waited: bool,
@@ -86,12 +88,16 @@ struct Once {
 
 impl Device for Once {
     fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
-        self.waited = !self.waited;
-        if self.waited { Err(Trap::Wait) } else { Ok(0) }
+        Ok(0)
     }
 
     fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
         Ok(())
+    }
+
+    fn wait(&mut self, _: &mut View<'_>, _: u32) -> Poll<Result<(), Trap>> {
+        self.waited = !self.waited;
+        if self.waited { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 }
 
@@ -155,11 +161,11 @@ fn the_time_limit_of_who_polls_is_for_all_its_turns() {
 
 #[test]
 fn the_time_limit_of_who_waits_for_a_device_is_for_all_its_turns() {
-    let program = Assembly::new().li(A2, STDOUT_BASE);
+    let program = Assembly::new().li(A2, DRIVER_BASE + COMMAND_WAIT);
     let head = program.pc();
     let program = program.li(A3, 2000);
     let spin = program.pc();
     let program = program.imm(Op::Addi, A3, A3, -1).branch(Op::Bne, A3, Reg::ZERO, spin);
     // A turn takes a microsecond at least.
-    parks_until_ended(&program.imm(Op::Lw, A4, A2, 0).jal(Reg::ZERO, head), false, u32::MAX);
+    parks_until_ended(&program.store(Op::Sw, A4, A2, 0).jal(Reg::ZERO, head), false, u32::MAX);
 }

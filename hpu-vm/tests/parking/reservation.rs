@@ -1,42 +1,42 @@
 //! A word that was reserved before its task was parked.
 
+use std::task::Poll;
+
 use hpu_vm::jit::{Atomics, Executor, Options};
 use hpu_vm::{Device, Exit, Op, Reg, Trap, View};
 use spin_abi::map::DRIVER_BASE;
-use spin_abi::regs::COMMAND_TEST;
+use spin_abi::regs::COMMAND_WAIT;
 
 use crate::assembly::{A2, A3, A4, Assembly};
 use crate::guest::{Guest, OWN, task, translate};
 
-/// Lets each access wait so often.
+/// Has who waits do so this often.
 struct Times(u32);
 
-impl Times {
-    fn wait(&mut self) -> Result<u32, Trap> {
+impl Device for Times {
+    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
+        Ok(0)
+    }
+
+    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
+        Ok(())
+    }
+
+    fn wait(&mut self, _: &mut View<'_>, _: u32) -> Poll<Result<(), Trap>> {
         match self.0.checked_sub(1) {
-            None => Ok(0),
+            None => Poll::Ready(Ok(())),
             Some(less) => {
                 self.0 = less;
-                Err(Trap::Wait)
+                Poll::Pending
             }
         }
     }
 }
 
-impl Device for Times {
-    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
-        self.wait()
-    }
-
-    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
-        self.wait().map(|_| ())
-    }
-}
-
 #[test]
 fn who_was_parked_has_lost_its_reservation() {
-    let program = Assembly::new().li(A2, OWN.data).li(A3, DRIVER_BASE + COMMAND_TEST).li(A4, 5);
-    let program = program.op(Op::LrW, Reg::ZERO, A2, Reg::ZERO).imm(Op::Lw, Reg::ZERO, A3, 0);
+    let program = Assembly::new().li(A2, OWN.data).li(A3, DRIVER_BASE + COMMAND_WAIT).li(A4, 5);
+    let program = program.op(Op::LrW, Reg::ZERO, A2, Reg::ZERO).store(Op::Sw, Reg::ZERO, A3, 0);
     let program = program.op(Op::ScW, Reg::A1, A2, A4).store(Op::Sw, Reg::A1, A2, 4).ret();
     let (executor, code) = (Executor::new().expect("a timer"), program.code());
     let options = [Atomics::Home, Atomics::Shared].map(|atomics| Some(Options { atomics, ..Options::default() }));

@@ -1,4 +1,6 @@
-//! A device that makes tasks wait, and tasks of another slot that run meanwhile.
+//! A device that has tasks wait, and tasks of another slot that run meanwhile.
+
+use std::task::Poll;
 
 use hpu_vm::jit::{Executor, Limits, Options, Slot, Source, Task, Translation};
 use hpu_vm::{Code, CommandRegisters, Device, Exit, Hart, NoDevice, Op, Reg, Trap, View};
@@ -16,11 +18,11 @@ use crate::space::map;
 /// Most times in a row that the device lets a task wait.
 const TIMES: u32 = 3;
 
-/// A recorder before which tasks wait now and then.
+/// A recorder whose commands are waited for now and then.
 pub struct Waiting {
     pub recorder: Recorder,
     random: Random,
-    /// How often the access that comes next waits, once it is decided.
+    /// How often the next that waits is told to, once it is decided.
     left: Option<u32>,
 }
 
@@ -29,17 +31,17 @@ impl Waiting {
         Self { recorder: Recorder::default(), random: Random::new(seed), left: None }
     }
 
-    fn wait(&mut self) -> Result<(), Trap> {
+    fn is_pending(&mut self) -> bool {
         let random = &mut self.random;
         let left = self.left.get_or_insert_with(|| if random.one_in(3) { 0 } else { 1 + random.below(TIMES) });
         match left.checked_sub(1) {
             None => {
                 self.left = None;
-                Ok(())
+                false
             }
             Some(less) => {
                 *left = less;
-                Err(Trap::Wait)
+                true
             }
         }
     }
@@ -47,12 +49,10 @@ impl Waiting {
 
 impl Device for Waiting {
     fn load(&mut self, view: &mut View<'_>, address: u32, width: u8) -> Result<u32, Trap> {
-        self.wait()?;
         self.recorder.load(view, address, width)
     }
 
     fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap> {
-        self.wait()?;
         self.recorder.store(view, address, width, value)
     }
 
@@ -60,12 +60,15 @@ impl Device for Waiting {
         self.recorder.issue(view, command)
     }
 
+    fn wait(&mut self, view: &mut View<'_>, handle: u32) -> Poll<Result<(), Trap>> {
+        if self.is_pending() { Poll::Pending } else { self.recorder.wait(view, handle) }
+    }
+
     fn take_charge(&mut self) -> u64 {
         self.recorder.take_charge()
     }
 
     fn ecall(&mut self, hart: &mut Hart, view: &mut View<'_>) -> Result<(), Trap> {
-        self.wait()?;
         self.recorder.ecall(hart, view)
     }
 }

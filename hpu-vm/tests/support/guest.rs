@@ -184,13 +184,19 @@ impl Way {
         Self { checks, options: None }
     }
 
-    /// Every translation with these checks: atomics of both kinds, and one that takes any address for a device's.
+    /// Every translation with these checks: atomics of both kinds, one that takes any address for a device's, and one for the clock
+    /// alone, as most handlers are translated.
     pub fn translated(checks: Checks) -> impl Iterator<Item = Self> {
-        let ways = [(Atomics::Home, false), (Atomics::Shared, false), (Atomics::Shared, true)];
-        ways.into_iter().map(move |(atomics, any_device)| {
-            let options = Options { checks, atomics, any_device, counting: true, ..Options::default() };
-            Self { checks, options: Some(options) }
-        })
+        let clocked = Options { checks, atomics: Atomics::Home, ..Options::default() };
+        let home = Options { counting: true, ..clocked };
+        let shared = Options { atomics: Atomics::Shared, ..home };
+        let any_device = Options { any_device: true, ..shared };
+        [home, shared, any_device, clocked].into_iter().map(move |options| Self { checks, options: Some(options) })
+    }
+
+    /// Whether tasks end at their limit exactly.
+    pub const fn counts(self) -> bool {
+        matches!(self.options, None | Some(Options { counting: true, .. }))
     }
 
     /// In a word or two.
@@ -199,11 +205,12 @@ impl Way {
         match self.options {
             None => format!("interp {checks}"),
             Some(Options { any_device: true, .. }) => format!("jit {checks} any-device"),
+            Some(Options { counting: false, .. }) => format!("jit {checks} clocked"),
             Some(options) => format!("jit {checks} {:?}", options.atomics).to_lowercase(),
         }
     }
 
-    /// Runs `code` in `guest` for at most `limit` instructions.
+    /// Runs `code` in `guest` for at most `limit` instructions, or as long as it takes where they are not counted.
     pub fn run<D: Device>(
         self,
         executor: &Executor,
@@ -215,7 +222,7 @@ impl Way {
     ) -> Exit {
         guest.slot.view().set_checks(self.checks);
         let translation = self.options.map(|options| translate(code, taken, options));
-        let limits = Limits { time: None, instructions: Some(limit) };
+        let limits = Limits { time: None, instructions: self.counts().then_some(limit) };
         let task = Task { limits, ..task(place, code, translation.as_ref()) };
         executor.run(&mut guest.slot, &mut guest.frame, &task, device)
     }

@@ -49,12 +49,11 @@ impl Emitter<'_> {
         }
     }
 
-    /// Goes on counting in a block of which `index` instructions are completed.
-    pub(super) fn rewind_count(&mut self, index: usize) {
+    /// Takes the instructions completed before a block from the hart.
+    pub(super) fn load_count(&mut self) {
         if let Some(retired) = self.retired {
             let count = self.load_state(I64, offset_of!(State, hart.retired));
-            let before = self.builder.ins().iadd_imm_s(count, -(index.cast_signed() as i64));
-            self.builder.def_var(retired, before);
+            self.builder.def_var(retired, count);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::hart::UNRESERVED;
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::accesses::size;
 use crate::jit::facts::{Known, Regs};
-use crate::jit::run::PARK;
+use crate::jit::run::PENDING;
 use crate::jit::state::{Calls, Left, State};
 use crate::vector::VLEN_BYTES;
 
@@ -28,19 +28,13 @@ pub(super) struct Resume {
     live: Regs,
     /// What is known there, for the same.
     known: Known,
-    /// Of the instruction in its block.
-    index: usize,
 }
-
-/// Number of a resume point, from 1.
-#[derive(Clone, Copy)]
-pub(super) struct Again(usize);
 
 impl Emitter<'_> {
     /// The value that `inst` loads from the device at `address`, extended as the instruction does.
-    pub(super) fn device_load(&mut self, inst: &Inst, address: Value, again: Again) -> Value {
+    pub(super) fn device_load(&mut self, inst: &Inst, address: Value) -> Value {
         let width = self.constant(size(inst).unwrap_or(4));
-        let result = self.device_call(offset_of!(Calls, load), &[address, width], Some(again));
+        let result = self.device_call(offset_of!(Calls, load), &[address, width]);
         let value = self.builder.ins().ireduce(I32, result);
         let bits = match inst.op {
             Op::Lb => 24,
@@ -53,21 +47,32 @@ impl Emitter<'_> {
 
     /// The handle of the command that is issued.
     pub(super) fn device_issue(&mut self) -> Value {
-        let result = self.device_call(offset_of!(Calls, issue), &[], None);
+        let result = self.device_call(offset_of!(Calls, issue), &[]);
         self.builder.ins().ireduce(I32, result)
     }
 
-    /// Stores `value` to the device at `address`.
-    pub(super) fn device_store(&mut self, inst: &Inst, address: Value, value: Value, again: Again) {
+    /// Stores `value` to the device at `address`. It may have to wait: few do, so the interpreter goes on with those.
+    pub(super) fn device_store(&mut self, inst: &Inst, address: Value, value: Value, may_wait: bool) {
         let width = self.constant(size(inst).unwrap_or(4));
-        self.device_call(offset_of!(Calls, store), &[address, width, value], Some(again));
+        let arguments = [address, width, value];
+        if !may_wait {
+            self.device_call(offset_of!(Calls, store), &arguments);
+            return;
+        }
+        let (result, left) = self.device_result(offset_of!(Calls, store), &arguments);
+        let ended = self.ended.way(&mut self.builder);
+        let (pc, live) = (self.pc, self.live[self.index]);
+        self.unlikely(left, |emitter| {
+            let over = emitter.builder.ins().icmp_imm_s(IntCC::NotEqual, result, PENDING);
+            emitter.leave_if(over, ended);
+            emitter.wait(pc, live);
+        });
     }
 
     /// An `ecall`: a0 to a7 are its arguments, a0 and a1 its results, as in the calling convention of RISC-V's SBI.
     pub(super) fn ecall(&mut self) {
-        let again = self.wait_point();
         self.save(Regs(0xff << 10));
-        self.device_call(offset_of!(Calls, ecall), &[], Some(again));
+        self.device_call(offset_of!(Calls, ecall), &[]);
         for reg in [Reg::A0, Reg::A1] {
             self.registers.reload(&mut self.builder, self.state, reg);
         }
@@ -91,29 +96,24 @@ impl Emitter<'_> {
         self.compare(IntCC::UnsignedLessThan, at, size)
     }
 
-    /// Calls the function at `field` of [`Calls`], and leaves if it says so. A call that parks is made anew when
-    /// the task goes on `again`; those without do not.
-    fn device_call(&mut self, field: usize, arguments: &[Value], again: Option<Again>) -> Value {
+    /// Calls the function at `field` of [`Calls`], and leaves if it says so.
+    fn device_call(&mut self, field: usize, arguments: &[Value]) -> Value {
+        let (result, left) = self.device_result(field, arguments);
+        let ended = self.ended.way(&mut self.builder);
+        self.leave_if(left, ended);
+        result
+    }
+
+    /// The result of the function at `field` of [`Calls`], and whether it says to leave.
+    fn device_result(&mut self, field: usize, arguments: &[Value]) -> (Value, Value) {
         self.begins.command = true;
+        self.retreat = None;
         let pc = self.constant(self.pc);
         self.store_state(pc, offset_of!(State, hart.pc));
         self.publish_count();
         let result = self.call_host(field, arguments);
         let left = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, result, 0);
-        let ended = self.ended.way(&mut self.builder);
-        let Some(again) = again else {
-            self.leave_if(left, ended);
-            return result;
-        };
-        self.unlikely(left, |emitter| {
-            let parks = emitter.builder.ins().icmp_imm_s(IntCC::Equal, result, PARK);
-            let park = emitter.builder.create_block();
-            emitter.builder.ins().brif(parks, park, &[], ended, &[]);
-            emitter.builder.set_cold_block(park);
-            emitter.builder.switch_to_block(park);
-            emitter.park(again);
-        });
-        result
+        (result, left)
     }
 
     /// Goes to `there` when `condition` holds.
@@ -142,76 +142,31 @@ impl Emitter<'_> {
         self.builder.inst_results(call)[0]
     }
 
-    /// A place where a parked task goes on: this one, before the current instruction. Values from before it are not to be
-    /// used after it.
-    pub(super) fn resume_point(&mut self) -> Again {
-        let (here, again) = self.resume_block();
-        self.go_on_at(here);
-        again
-    }
-
-    /// The same, where tasks are likely to wait: whoever comes here has registers saved and loaded, so that one way is as
-    /// another, and there is nothing to do where it is parked.
-    pub(super) fn wait_point(&mut self) -> Again {
-        let live = self.live[self.index];
-        let unknown = self.unknown(live);
-        self.save(unknown);
-        let here = self.builder.create_block();
-        self.resumes.push(Resume { here, live: Regs(0), known: Known::default(), index: self.index });
-        self.begin_at(here);
-        for reg in unknown.iter() {
-            self.registers.reload(&mut self.builder, self.state, reg);
-        }
-        self.publish(unknown);
-        for (reg, value) in self.known.constants().filter(|(reg, _)| live.has(*reg)) {
-            let value = self.builder.ins().iconst(I64, i64::from(value));
-            self.registers.define(&mut self.builder, reg, value);
-        }
-        Again(self.resumes.len())
-    }
-
-    /// The block of a resume point, to be [gone on at](Self::go_on_at).
-    fn resume_block(&mut self) -> (ir::Block, Again) {
-        let here = self.builder.create_block();
-        let live = self.unknown(self.live[self.index]);
-        self.resumes.push(Resume { here, live, known: self.known.clone(), index: self.index });
-        (here, Again(self.resumes.len()))
-    }
-
-    fn go_on_at(&mut self, here: ir::Block) {
-        self.publish(Regs::ALL);
-        self.begin_at(here);
-    }
-
-    fn begin_at(&mut self, here: ir::Block) {
-        self.builder.ins().jump(here, &[]);
-        self.builder.switch_to_block(here);
-        self.registers.begin_block();
-        self.vectors.forget_firsts();
-    }
-
     /// Parks the task here if others want the thread. It goes on behind this: so it looks once more at what it waits for, even
     /// if it is wanted away.
     pub(super) fn poll(&mut self) {
-        let (here, again) = self.resume_block();
+        let here = self.builder.create_block();
+        let live = self.unknown(self.live[self.index]);
+        self.resumes.push(Resume { here, live, known: self.known.clone() });
+        // A plan has fewer instructions than a u32 has numbers.
+        let number = u32::try_from(self.resumes.len()).unwrap_or(u32::MAX);
         let wanted = self.load_state(I32, offset_of!(State, yield_wanted));
         self.unlikely(wanted, |emitter| {
             let pc = emitter.constant(emitter.pc);
             emitter.store_state(pc, offset_of!(State, hart.pc));
             emitter.publish_count();
-            emitter.park(again);
+            emitter.save(live);
+            emitter.save_all_vectors();
+            let number = emitter.constant(number);
+            emitter.store_state(number, offset_of!(State, resume));
+            emitter.leave(Left::Parked);
         });
-        self.go_on_at(here);
-    }
-
-    /// Ends the block by leaving the function, to go on at resume point `again` when called next.
-    fn park(&mut self, again: Again) {
-        self.save(self.resumes[again.0 - 1].live);
-        self.save_all_vectors();
-        // A plan has fewer instructions than a u32 has numbers.
-        let again = self.constant(u32::try_from(again.0).unwrap_or(u32::MAX));
-        self.store_state(again, offset_of!(State, resume));
-        self.leave(Left::Parked);
+        self.publish(Regs::ALL);
+        self.builder.ins().jump(here, &[]);
+        self.builder.switch_to_block(here);
+        self.registers.begin_block();
+        self.vectors.forget_firsts();
+        self.retreat = None;
     }
 
     /// The dispatch to resume points, in front of the handler's first instruction.
@@ -254,7 +209,7 @@ impl Emitter<'_> {
                 self.registers.define(&mut self.builder, reg, constants[&value]);
             }
             self.load_all_vectors();
-            self.rewind_count(resume.index);
+            self.load_count();
             self.builder.ins().jump(resume.here, &[]);
         }
         self.builder.switch_to_block(begin);

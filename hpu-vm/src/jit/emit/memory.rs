@@ -13,7 +13,7 @@ use spin_abi::map::{DRIVER_BASE, PAGE};
 use spin_abi::regs::{COMMAND_ISSUE, TASK_END, TASK_FIRST};
 
 use super::{Emitter, FIXED, GUEST, offset};
-use crate::device::{CommandRegisters, is_device};
+use crate::device::{self, CommandRegisters, is_device};
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::accesses::{Place, may_be_device, size};
 use crate::jit::state::State;
@@ -46,9 +46,8 @@ impl Emitter<'_> {
                 let value = if self.issues(inst) {
                     self.device_issue()
                 } else {
-                    let again = self.wait_point();
                     let address = self.guest_address(inst);
-                    self.device_load(inst, address, again)
+                    self.device_load(inst, address)
                 };
                 self.set(inst.rd, value);
                 self.recheck_limit();
@@ -64,10 +63,9 @@ impl Emitter<'_> {
                 self.store_guest(inst.op, value, host);
             }
             Access::Device => {
-                let again = self.wait_point();
-                let address = self.guest_address(inst);
-                let value = self.get(inst.rs2);
-                self.device_store(inst, address, value, again);
+                let (address, value) = (self.guest_address(inst), self.get(inst.rs2));
+                let may_wait = self.may_wait(inst);
+                self.device_store(inst, address, value, may_wait);
                 self.recheck_limit();
             }
             Access::Either => self.store_either(inst),
@@ -77,8 +75,7 @@ impl Emitter<'_> {
     /// Finds out what an instruction accesses, and emits the checks.
     fn access(&mut self, inst: &Inst) -> Access {
         let width = size(inst).unwrap_or(4);
-        if let Some(base) = self.known.constant(inst.rs1) {
-            let address = base.wrapping_add(inst.imm.cast_unsigned());
+        if let Some(address) = self.known_address(inst) {
             if let Some(at) = CommandRegisters::offset(address, width) {
                 self.begins.command = true;
                 return Access::Memory(Host(self.state, offset(offset_of!(State, hart.command) + at)));
@@ -97,8 +94,17 @@ impl Emitter<'_> {
 
     /// Whether a load from a device at a known address issues a command.
     fn issues(&self, inst: &Inst) -> bool {
-        let address = self.known.constant(inst.rs1).map(|base| base.wrapping_add(inst.imm.cast_unsigned()));
-        inst.op == Op::Lw && address == Some(DRIVER_BASE + COMMAND_ISSUE)
+        inst.op == Op::Lw && self.known_address(inst) == Some(DRIVER_BASE + COMMAND_ISSUE)
+    }
+
+    /// Whether a store to a device at a known address waits for a command.
+    fn may_wait(&self, inst: &Inst) -> bool {
+        let width = size(inst).unwrap_or(4);
+        self.known_address(inst).is_some_and(|address| device::waits(address, width))
+    }
+
+    fn known_address(&self, inst: &Inst) -> Option<u32> {
+        self.known.constant(inst.rs1).map(|base| base.wrapping_add(inst.imm.cast_unsigned()))
     }
 
     /// The task registers, whose address in the driver page stands for that of the plain memory they are in.
@@ -117,8 +123,7 @@ impl Emitter<'_> {
         if self.exact() {
             self.check_span(inst);
         }
-        if let Some(base) = self.known.constant(inst.rs1) {
-            let address = base.wrapping_add(inst.imm.cast_unsigned());
+        if let Some(address) = self.known_address(inst) {
             if let Ok(address) = i32::try_from(address) {
                 return Host(self.base, address);
             }
@@ -158,8 +163,7 @@ impl Emitter<'_> {
         let Some(span) = self.accesses.span(self.index) else { return };
         let low = self.address_wide(inst.rs1, inst.imm.wrapping_add(span.from));
         let refused = self.beyond_bound(low, span.len);
-        let (pc, live) = (self.pc, self.live[self.index]);
-        self.unlikely(refused, |emitter| emitter.interpret(pc, live));
+        self.retreat_if(refused);
     }
 
     /// The guest address `distance` from what a register holds, extended with zeroes.
@@ -225,15 +229,15 @@ impl Emitter<'_> {
     fn enter_way(&mut self, block: ir::Block) {
         self.builder.switch_to_block(block);
         self.registers.begin_block();
+        self.retreat = None;
     }
 
     fn load_either(&mut self, inst: &Inst) {
-        let again = self.resume_point();
         let address = self.guest_address(inst);
         let (device, memory, joined) = self.either(address);
         self.builder.append_block_param(joined, I64);
         self.builder.switch_to_block(device);
-        let value = self.device_load(inst, address, again);
+        let value = self.device_load(inst, address);
         let value = self.builder.ins().uextend(I64, value);
         self.builder.ins().jump(joined, &[value.into()]);
         self.enter_way(memory);
@@ -247,11 +251,10 @@ impl Emitter<'_> {
     }
 
     fn store_either(&mut self, inst: &Inst) {
-        let again = self.resume_point();
         let (address, value) = (self.guest_address(inst), self.get(inst.rs2));
         let (device, memory, joined) = self.either(address);
         self.builder.switch_to_block(device);
-        self.device_store(inst, address, value, again);
+        self.device_store(inst, address, value, true);
         self.builder.ins().jump(joined, &[]);
         self.enter_way(memory);
         let host = self.memory(inst);

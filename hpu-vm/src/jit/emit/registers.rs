@@ -111,6 +111,13 @@ impl Registers {
         self.cached[reg.index()] = Cached { narrow: None, wide: Some(value), dirty: true };
     }
 
+    /// Has a register's value at hand, so that code in another block may [save](Self::save) it.
+    pub(super) fn find(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) {
+        if self.cached[reg.index()].narrow.is_none() {
+            self.get_wide(builder, state, reg);
+        }
+    }
+
     /// Writes a register's value to the state.
     pub(super) fn save(&mut self, builder: &mut FunctionBuilder<'_>, state: Value, reg: Reg) {
         let at = offset(place(reg));

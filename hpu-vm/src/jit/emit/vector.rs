@@ -72,6 +72,11 @@ impl Vectors {
         self.forget_firsts();
     }
 
+    /// Whether there are vector instructions.
+    pub(super) const fn are_used(&self) -> bool {
+        self.variables.is_some()
+    }
+
     /// What is known at the current instruction.
     pub(super) const fn setting(&self) -> Setting {
         self.setting

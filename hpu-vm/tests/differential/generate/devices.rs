@@ -36,14 +36,14 @@ const WRITES: [Op; 6] = [Op::Csrrw, Op::Csrrs, Op::Csrrc, Op::Csrrwi, Op::Csrrsi
 impl Generator {
     /// An access that the device allows.
     pub(super) fn device(&mut self) {
-        match self.random.below(7) {
+        match self.random.below(10) {
             0 => self.print(),
             1 | 2 => {
                 let (inst, offset) = (Inst::new(Op::Lw).rd(self.scratch()), self.random.choose(&READABLE));
                 self.access_at(inst, DRIVER_BASE + offset);
             }
-            3 => self.command(),
-            4 => {
+            3..=6 => self.command(),
+            7 => {
                 // Which register is for the data to say.
                 let store = Inst::new(Op::Sw).rs2(self.source());
                 let inst = if self.random.one_in(2) { store } else { Inst::new(Op::Lw).rd(self.scratch()) };
