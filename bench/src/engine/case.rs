@@ -36,6 +36,7 @@ pub struct Case {
 
 const PAYLOAD: &[Counter] = &[Counter::Released, Counter::PayloadRuns];
 const SENT: &[Counter] = &[Counter::Released, Counter::PayloadRuns, Counter::TxPackets];
+const COPIED: &[Counter] = &[Counter::Released, Counter::PayloadRuns, Counter::CommandsDma];
 const MESSAGE: &[Counter] = &[Counter::Messages];
 const THREE: &[Counter] = &[Counter::Messages, Counter::HeaderRuns, Counter::CompletionRuns];
 
@@ -56,6 +57,9 @@ const DATAGRAMS: Case = Case { name: "datagrams", packets: Some(1), ..EMPTY };
 /// Each packet is answered.
 pub const PINGPONG: Case = Case { name: "pingpong", image: "udp_pingpong", per_packet: SENT, ..DATAGRAMS };
 
+/// Each packet is copied to host memory.
+const TO_HOST: Case = Case { name: "to-host", image: "to_host", host_mem: 32 << 10, per_packet: COPIED, ..EMPTY };
+
 /// The cases of unloaded latency: an empty handler on a message of one packet, of the sizes that the PsPIN paper gives a latency
 /// for.
 pub const UNLOADED: [Case; 2] = [DATAGRAMS, Case { size: 1024, ..DATAGRAMS }];
@@ -63,7 +67,7 @@ pub const UNLOADED: [Case; 2] = [DATAGRAMS, Case { size: 1024, ..DATAGRAMS }];
 pub const BREAKDOWN: Case = EMPTY;
 
 /// All of them.
-pub const CASES: [Case; 8] = [
+pub const CASES: [Case; 10] = [
     EMPTY,
     Case { name: "message", image: "empty_three", per_message: THREE, ..EMPTY },
     Case { name: "one-live", flows: 1, ..LIVE },
@@ -71,6 +75,8 @@ pub const CASES: [Case; 8] = [
     DATAGRAMS,
     PINGPONG,
     Case { size: 1514, ..PINGPONG },
+    TO_HOST,
+    Case { size: 1514, ..TO_HOST },
     Case { name: "aggregate", size: 1024, image: "aggregate", host_mem: 4096, per_message: THREE, ..EMPTY },
 ];
 

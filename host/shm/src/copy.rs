@@ -1,12 +1,18 @@
 //! Copies from and to memory that others write at the same time.
 //!
-//! Every shared byte is accessed by a relaxed atomic of one, four or eight bytes, so a concurrent write gives old or
-//! new bytes, never undefined behaviour: the memory is outside of any Rust allocation, other processes' accesses are
+//! Every shared byte of a short copy is accessed by a relaxed atomic of one, four or eight bytes, so a concurrent write gives old
+//! or new bytes, never undefined behaviour: the memory is outside of any Rust allocation, other processes' accesses are
 //! not part of this program, and LLVM, which defines what these accesses compile to, lets atomics of different sizes
 //! overlap and picks a written value for each byte (LangRef, "Memory Model for Concurrent Operations"). What is atomic
 //! as a whole is each naturally aligned part of eight, else four bytes.
+//!
+//! All of a long copy but its ends is left to the C library, which copies whatever others write meanwhile. It begins and ends at
+//! multiples of eight there, so none of its accesses, which are of eight bytes and more, has half of such a part.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+
+/// Bytes up to which a copy is made part by part: by parts 64 bytes take three times as long, 1500 fifteen times.
+const SHORT: usize = 32;
 
 /// Size of the next piece of a copy: the largest that is aligned at `address` and fits.
 fn piece(address: usize, left: usize) -> usize {
@@ -17,6 +23,13 @@ fn piece(address: usize, left: usize) -> usize {
     }
 }
 
+/// Cuts a copy whose shared side is at `address` in three: up to the first aligned part of eight bytes, all such parts but the last
+/// if nothing follows it, and the rest, at least a byte.
+fn cut(address: usize, len: usize) -> (usize, usize) {
+    let first = address.wrapping_neg() % 8;
+    (first, (len - first - 1) / 8 * 8)
+}
+
 /// Fills `to` from `from`. What was published by the release at the end of a [`store`] whose last part this reads is
 /// visible to every later access.
 ///
@@ -24,6 +37,26 @@ fn piece(address: usize, left: usize) -> usize {
 /// `to.len()` bytes from `from` are mapped readable while this runs, and this program accesses them only by this
 /// module's functions.
 pub(crate) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
+    if to.len() > SHORT {
+        let (first, middle) = cut(from.addr(), to.len());
+        let (head, rest) = to.split_at_mut(first);
+        let (body, tail) = rest.split_at_mut(middle);
+        // SAFETY: both are parts of the caller's range; `to` is exclusive, so they do not overlap.
+        unsafe {
+            load_parts(from, head);
+            libc::memcpy(body.as_mut_ptr().cast(), from.wrapping_add(first).cast_const().cast(), middle);
+        }
+        (from, to) = (from.wrapping_add(first + middle), tail);
+    }
+    // SAFETY: as the caller says.
+    unsafe { load_parts(from, to) };
+    // Pairs with the release store: who saw the flag sees what was written before it.
+    fence(Ordering::Acquire);
+}
+
+/// # Safety
+/// As [`load`].
+unsafe fn load_parts(mut from: *mut u8, mut to: &mut [u8]) {
     while !to.is_empty() {
         let size = piece(from.addr(), to.len());
         let (part, rest) = to.split_at_mut(size);
@@ -39,8 +72,6 @@ pub(crate) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
         to = rest;
         from = from.wrapping_add(size);
     }
-    // Pairs with the release store: who saw the flag sees what was written before it.
-    fence(Ordering::Acquire);
 }
 
 /// Copies `from` to `to`. The last part is stored with release ordering: who sees it sees all earlier stores.
@@ -49,6 +80,24 @@ pub(crate) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
 /// `from.len()` bytes from `to` are mapped writable while this runs, and this program accesses them only by this
 /// module's functions.
 pub(crate) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
+    if from.len() > SHORT {
+        let (first, middle) = cut(to.addr(), from.len());
+        let (head, rest) = from.split_at(first);
+        let (body, tail) = rest.split_at(middle);
+        // SAFETY: both are parts of the caller's range; nobody has shared memory as a slice, so they do not overlap.
+        unsafe {
+            store_parts(to, head);
+            libc::memcpy(to.wrapping_add(first).cast(), body.as_ptr().cast(), middle);
+        }
+        (to, from) = (to.wrapping_add(first + middle), tail);
+    }
+    // SAFETY: as the caller says.
+    unsafe { store_parts(to, from) };
+}
+
+/// # Safety
+/// As [`store`].
+unsafe fn store_parts(mut to: *mut u8, mut from: &[u8]) {
     while !from.is_empty() {
         let size = piece(to.addr(), from.len());
         let (part, rest) = from.split_at(size);
@@ -71,7 +120,7 @@ pub(crate) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{load, piece, store};
+    use super::{SHORT, cut, load, piece, store};
 
     #[test]
     fn pieces_are_aligned_and_fit() {
@@ -81,13 +130,24 @@ mod tests {
     }
 
     #[test]
+    fn the_middle_of_a_copy_is_aligned_and_something_follows() {
+        for address in 64..72 {
+            for length in SHORT + 1..SHORT + 20 {
+                let (first, middle) = cut(address, length);
+                assert!((address + first).is_multiple_of(8) && middle.is_multiple_of(8));
+                assert!((1..=8).contains(&(length - first - middle)), "{length} bytes at {address}");
+            }
+        }
+    }
+
+    #[test]
     fn every_alignment_and_length_copies_exactly_its_bytes() {
         for start in 0..9_usize {
-            for length in 0..40_usize {
-                let mut memory = [0_u64; 8];
+            for length in 0..3 * SHORT {
+                let mut memory = [0_u64; 16];
                 let bytes: Vec<u8> = (1..).take(length).collect();
                 let mut read = vec![0; length];
-                // SAFETY: `start + length` is at most 48 of 64 bytes, and nothing else accesses them.
+                // SAFETY: `start + length` is at most 104 of 128 bytes, and nothing else accesses them.
                 unsafe {
                     let at = memory.as_mut_ptr().cast::<u8>().add(start);
                     store(at, &bytes);

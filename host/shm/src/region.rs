@@ -154,7 +154,7 @@ impl Region {
     }
 
     /// Copies `from` to `offset` on. Parts of eight or four bytes that are naturally aligned in the region are written
-    /// as a whole, in order of their address; who reads the last part sees all that was written before.
+    /// as a whole, the last of them last: who reads it sees all that was written before.
     ///
     /// # Errors
     /// When any byte is outside the region.
