@@ -100,7 +100,7 @@ impl Fleet {
     pub fn change(&self, installs: Vec<Prepared>, removals: Vec<(u32, User)>) -> Changed {
         let mut replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
         let mut installed = self.link(installs);
-        let (removed, announced) = self.announce(removals.clone());
+        let (removed, announced) = self.announce(removals.clone(), installed.iter().any(Result::is_ok));
         let gone = removals.iter().zip(&removed).filter(|(_, removed)| removed.is_ok()).map(|((id, _), _)| *id);
         let gone: Vec<u32> = gone.collect();
         if let Err(error) = announced {
@@ -126,7 +126,7 @@ impl Fleet {
         let asked = Matching::parse(rules, eom)?;
         let set = self.all(move |engine| engine.set_rules(id, user, asked));
         let before = set.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().next().ok_or(InstallError::Stopped)?;
-        let (_, announced) = self.announce(Vec::new());
+        let (_, announced) = self.announce(Vec::new(), true);
         if announced.is_err() {
             // They were there before.
             self.all(move |engine| drop(engine.set_rules(id, User(0), before)));
@@ -183,8 +183,12 @@ impl Fleet {
     }
 
     /// Has the NIC hand over the frames of all contexts but those that are about to be removed. Returns which of these may be, and
-    /// whether the NIC has the rules.
-    fn announce(&self, removals: Vec<(u32, User)>) -> (Vec<Result<(), InstallError>>, Result<(), InstallError>) {
+    /// whether the NIC has the rules. Nothing is done when none is removed and nothing else has `changed`.
+    fn announce(
+        &self,
+        removals: Vec<(u32, User)>,
+        changed: bool,
+    ) -> (Vec<Result<(), InstallError>>, Result<(), InstallError>) {
         let stopped =
             |count: usize| ((0..count).map(|_| Err(InstallError::Stopped)).collect(), Err(InstallError::Stopped));
         let (count, receives) = (removals.len(), self.receiver.is_none());
@@ -193,14 +197,18 @@ impl Fleet {
                 let allowed: Vec<_> = removals.iter().map(|&(id, user)| engine.may_remove(id, user)).collect();
                 let leaving = removals.iter().zip(&allowed).filter(|(_, allowed)| allowed.is_ok());
                 let leaving: Vec<u32> = leaving.map(|((id, _), _)| *id).collect();
+                // A change of rules may hold the thread up for as long as the kernel takes to forget the ones before.
+                if leaving.is_empty() && !changed {
+                    return (allowed, Ok(None));
+                }
                 let routes = engine.routes_without(&leaving);
                 let announced = if receives { engine.announce_without(&leaving) } else { Ok(()) };
-                (allowed, announced.and(routes))
+                (allowed, announced.and(routes).map(Some))
             })
         });
         let Some((allowed, routes)) = asked else { return stopped(count) };
         let announced = match (routes, &self.receiver) {
-            (Ok(routes), Some(receiver)) => set_routes(receiver, routes),
+            (Ok(Some(routes)), Some(receiver)) => set_routes(receiver, routes),
             (routes, _) => routes.map(|_| ()),
         };
         (allowed, announced)

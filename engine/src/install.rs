@@ -1,6 +1,7 @@
 //! Installing and removing execution contexts: what an application asked for is checked here, off the packet path.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use spin_abi::fault::Fault;
 use spin_abi::map::{Machine, PACKET_WINDOW};
 use spin_matcher::{Eom, KeySpec, ListError, ParseError, Rules, Table, TableEntry, TableError};
 use spin_nic::NicError;
+use spin_nic::affinity::drop_aside;
 use spin_shm::{Region, RegionError};
 
 use crate::check::{Twin, TwinMemory};
@@ -460,6 +462,19 @@ impl User {
     }
 }
 
+/// What is to change when a context is linked in.
+struct Planned {
+    id: u32,
+    entry: TableEntry,
+    /// The context that it replaces.
+    predecessor: Option<Slot>,
+    table: Table,
+    /// Those of the table before.
+    slots: Vec<Slot>,
+    /// Where its own goes there.
+    range: Range<usize>,
+}
+
 impl Engine {
     /// Links a prepared context in as [`Engine::link`] does, tells the NIC, and returns its id: for an engine that has the NIC
     /// to itself.
@@ -483,6 +498,30 @@ impl Engine {
     /// [`InstallError::Full`], [`InstallError::Table`], and [`InstallError::NoSuchContext`] or [`InstallError::NotYours`] of the
     /// one that it replaces; nothing has changed then.
     pub fn link(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
+        let planned = self.plan_link(&prepared, limits);
+        let Planned { id, entry, predecessor, table, mut slots, range } = match planned {
+            Ok(planned) => planned,
+            Err(error) => {
+                drop_aside(prepared);
+                return Err(error);
+            }
+        };
+        self.next_id = id;
+        let slot = self.slot_of(prepared.place);
+        slots.splice(range, [slot]);
+        self.follow(Routes { table, slots });
+        self.messages.add_context(slot);
+        self.mpqs.add_owner(slot.0);
+        self.scheduler.add(slot.0, prepared.run.weight);
+        self.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
+        let context = Context { predecessor, ..link(prepared, entry, self.clusters.start, &self.news) };
+        self.contexts[slot.0 as usize] = Some(context);
+        self.share_buffer();
+        Ok(id)
+    }
+
+    /// What is to change when a context is linked in, if it may be.
+    fn plan_link(&self, prepared: &Prepared, limits: &Limits) -> Result<Planned, InstallError> {
         // Those that were replaced and are not gone yet count too.
         if self.contexts.iter().flatten().count() >= limits.contexts {
             return Err(InstallError::Full(limits.contexts));
@@ -496,23 +535,12 @@ impl Engine {
         };
         let replaced = prepared.install.replaces;
         let predecessor = replaced.map(|old| self.find(old, User(prepared.uid))).transpose()?;
-        let (mut entries, mut slots) = (self.entries(), self.routes.slots.clone());
+        let (mut entries, slots) = (self.entries(), self.routes.slots.clone());
         let place = slots.iter().position(|&slot| Some(slot) == predecessor);
         let range = place.map_or(entries.len()..entries.len(), |place| place..place + 1);
         entries.splice(range.clone(), [entry.clone()]);
         let table = Table::new(&entries)?;
-        self.next_id = id;
-        let slot = self.slot_of(prepared.place);
-        slots.splice(range, [slot]);
-        self.follow(Routes { table, slots });
-        self.messages.add_context(slot);
-        self.mpqs.add_owner(slot.0);
-        self.scheduler.add(slot.0, prepared.run.weight);
-        self.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
-        let context = Context { predecessor, ..link(prepared, entry, self.clusters.start, &self.news) };
-        self.contexts[slot.0 as usize] = Some(context);
-        self.share_buffer();
-        Ok(id)
+        Ok(Planned { id, entry, predecessor, table, slots, range })
     }
 
     /// Lets the context go that a context replaces, with its last message: all frames that are not of its open messages go
@@ -543,7 +571,7 @@ impl Engine {
         let slot = self.find(id, User(0))?;
         let predecessor = context(&mut self.contexts, slot).predecessor;
         let place = self.routes.slots.iter().position(|&other| other == slot);
-        self.unlink(id, User(0))?;
+        drop_aside(self.unlink(id, User(0))?);
         if let (Some(old), Some(place)) = (predecessor, place) {
             self.routes.slots.insert(place, old);
             let slots = self.routes.slots.clone();
@@ -561,7 +589,7 @@ impl Engine {
             let matches_none = |context: &Context| context.retired && self.taken_in >= context.matched_until;
             if self.contexts[index].as_ref().is_some_and(matches_none) && self.messages.held(slot) == 0 {
                 self.retired -= 1;
-                self.clear(slot);
+                drop_aside(self.clear(slot));
             }
         }
     }

@@ -121,17 +121,17 @@ impl Messages {
         Some(mpq)
     }
 
-    /// Whether a message is open.
+    /// The queue of a key's messages, if there is one.
     #[must_use]
-    pub fn is_open(&self, context: Slot, key: &MessageKey) -> bool {
+    pub fn queue_of(&self, context: Slot, key: &MessageKey) -> Option<MpqId> {
         let mut at = self.chains[self.chain(context, key)];
         while let Some(holder) = self.holders.get(at.0 as usize) {
             if holder.context == context && holder.key.is(key) {
-                return true;
+                return Some(at);
             }
             at = holder.next;
         }
-        false
+        None
     }
 
     /// The key of a queue's message.

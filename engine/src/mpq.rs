@@ -307,6 +307,14 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         self.free != NONE && !queue.refusing && (queue.end_seen || !matches!(queue.state, State::Dying | State::Dead))
     }
 
+    /// Whether what comes next is of a message that the queue has some of: the last one's end has not arrived.
+    #[must_use]
+    pub fn goes_on(&self, mpq: MpqId) -> bool {
+        let queue = &self.queues[mpq.0 as usize];
+        let ended = queue.end_seen && !queue.kept_open && !queue.refusing;
+        !ended || self.slots.get(queue.tail as usize).is_some_and(|last| !last.end_of_message)
+    }
+
     /// Queues a HER that the queue [takes](Mpqs::takes). Its parts go to their places one by one: as a whole they would be written
     /// to memory and read back before the stores are through.
     ///

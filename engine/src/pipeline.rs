@@ -422,6 +422,7 @@ impl Engine {
     /// another one, whose message it may be. Returns the arrival if it is to be queued all the same.
     #[cold]
     fn question(&mut self, mut arrival: Arrival, now: Moment) -> Option<Arrival> {
+        let matched = arrival.slot;
         arrival.slot = self.begun_by(&arrival);
         let (held, mostly_free) = (self.mpqs.held(arrival.slot.0), self.is_mostly_free());
         let context = context(&mut self.contexts, arrival.slot);
@@ -432,6 +433,8 @@ impl Engine {
         let full = held >= hers;
         match context.run.full {
             Full::Wait => {
+                // Whose message it is is asked anew: that one's may have ended by then.
+                arrival.slot = matched;
                 self.waiting = Some(arrival);
                 return None;
             }
@@ -469,11 +472,12 @@ impl Engine {
         self.hers as usize / 4 * 3
     }
 
-    /// The context whose message an arrival is: one that was replaced, if it is open there.
+    /// The context whose message an arrival is: one that was replaced, if the message began there and has not ended.
     fn begun_by(&self, arrival: &Arrival) -> Slot {
         let predecessor = |slot: Slot| self.contexts[slot.0 as usize].as_ref().and_then(|context| context.predecessor);
         let mut replaced = std::iter::successors(predecessor(arrival.slot), |&slot| predecessor(slot));
-        replaced.find(|&old| self.messages.is_open(old, &arrival.key)).unwrap_or(arrival.slot)
+        let goes_on = |&old: &Slot| self.messages.queue_of(old, &arrival.key).is_some_and(|mpq| self.mpqs.goes_on(mpq));
+        replaced.find(goes_on).unwrap_or(arrival.slot)
     }
 
     /// Gives up a message, with what is still to come of it.

@@ -6,9 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use common::{Kind, Lab, ROOT, image, rule, udp_from};
-use spin_abi::control::Install;
+use spin_abi::control::{Full, Install, Schedule};
 use spin_abi::counters::Counter;
+use spin_abi::map::Machine;
 use spin_abi::verdict::Verdict;
+use spin_engine::config::Sizes;
 use spin_engine::install::{InstallError, Prepared, User};
 
 /// Messages end with a 1.
@@ -143,4 +145,70 @@ fn what_cannot_be_done_leaves_the_old_one_as_it_was() {
     assert_eq!(listed(&lab), before);
     assert_eq!(answers(&mut lab, &[packet(7, false), packet(7, true)]), [1, 1]);
     assert_eq!(lab.count(old, Counter::Messages), 1);
+}
+
+/// A lab with two contexts that share room for eight packets, the first with an open message, then its successor; and their ids.
+fn full_with_successor(handlers: &str) -> (Lab, u32) {
+    let sizes = Sizes { hers: 8, ..Sizes::default() };
+    let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 256, sizes, Schedule::default());
+    let waits = |replaces| Install { full: Full::Wait, ..streams(replaces) };
+    let (old, _) = lab.install_with("udp_pingpong", waits(None));
+    lab.install_with("udp_pingpong", rule("udp dport 9"));
+    assert_eq!(answers(&mut lab, &[packet(7, false), packet(8, false)]), [1, 1]);
+    let (new, _) = lab.install_with(handlers, waits(Some(old)));
+    (lab, new)
+}
+
+#[test]
+fn a_packet_that_waited_for_a_message_that_ended_begins_the_successors() {
+    let (mut lab, new) = full_with_successor("empty");
+    let sent = [packet(7, false), packet(7, false), packet(7, false), packet(7, true), packet(7, false)];
+    assert_eq!((lab.exchange(&sent).len(), lab.exchange(&[packet(7, false)]).len()), (4, 0));
+    assert_eq!(lab.count(new, Counter::PayloadRuns), 2);
+}
+
+#[test]
+fn a_packet_that_waits_is_not_lost_with_the_context_that_is_replaced() {
+    let (mut lab, _) = full_with_successor("udp_pingpong");
+    assert_eq!(lab.exchange(&[packet(8, true)]).len(), 1);
+    let sent = [packet(7, false), packet(7, false), packet(7, false), packet(7, true), packet(7, false)];
+    assert_eq!((lab.exchange(&sent).len(), lab.total(Counter::DropRemoved)), (5, 0));
+}
+
+/// Behind a message's end others of the same key may have arrived, which go on.
+#[test]
+fn what_began_behind_an_end_goes_on_where_it_did() {
+    let mut lab = Lab::new(Kind::Jit);
+    let (old, _) = lab.install_with("udp_pingpong", streams(None));
+    // All in the queue at once: the second message has begun when the first one's tasks are yet to run.
+    lab.arrive(&[packet(7, false), packet(7, true), packet(7, false)]);
+    let prepared = Prepared::new(streams(Some(old)), &image("empty"), ROOT.0, &lab.loader, &lab.limits);
+    lab.turn();
+    lab.engine.link(prepared.expect("a handler of ours"), &lab.limits).expect("there is room");
+    assert_eq!(lab.exchange(&[packet(7, false), packet(7, true), packet(7, true)]).len(), 3 + 2);
+}
+
+#[test]
+fn who_is_replaced_gets_no_new_messages_under_overload() {
+    let mut lab = Lab::new(Kind::Jit);
+    // Each datagram is a message, and more of them arrive in a turn than are run in one.
+    let (old, _) = lab.install_with("udp_pingpong", rule("udp dport 1"));
+    lab.install_with("udp_pingpong", rule("udp dport 9"));
+    let load: Vec<_> = (0..64).map(|index| udp_from(7, if index % 2 == 0 { 1 } else { 9 }, &[0; 30])).collect();
+    let overload = |lab: &mut Lab, turns| {
+        for turn in 0..turns {
+            if turn % 2 == 0 {
+                lab.arrive(&load);
+            }
+            lab.now += Duration::from_micros(50);
+            lab.turn();
+            lab.take_replies();
+        }
+    };
+    overload(&mut lab, 10);
+    let (new, _) = lab.install_with("empty", Install { replaces: Some(old), ..rule("udp dport 1") });
+    overload(&mut lab, 200);
+    assert!(lab.count(new, Counter::PayloadRuns) > 0);
+    assert_eq!(listed(&lab).len(), 2);
+    assert_eq!(lab.engine.slots_taken().iter().filter(|taken| **taken).count(), 2, "the old one is gone");
 }

@@ -15,6 +15,20 @@ pub fn pin(core: usize) -> Result<(), String> {
     sched_setaffinity(None, &only).map_err(|errno| format!("cannot run on core {core}: {errno}"))
 }
 
+/// Drops something on a thread of its own, which may run on any core: giving memory back can take milliseconds, which a thread that
+/// serves packets does not have.
+pub fn drop_aside<T: Send + 'static>(gone: T) {
+    let aside = move || {
+        let mut all = CpuSet::new();
+        (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
+        // Where that is not allowed it is dropped here.
+        let _ = sched_setaffinity(None, &all);
+        drop(gone);
+    };
+    // Without a thread it is dropped with the closure.
+    let _ = std::thread::Builder::new().name("spin-drop".to_owned()).spawn(aside);
+}
+
 /// What `make` makes on a thread on `core`; on any, if that cannot be. The kernel takes memory next to the core that asks for it
 /// first (`Documentation/admin-guide/mm/numa_memory_policy.rst`).
 pub(crate) fn made_on<T: Send>(core: usize, make: impl Fn() -> T + Sync) -> T {
@@ -33,7 +47,32 @@ pub(crate) fn made_on<T: Send>(core: usize, make: impl Fn() -> T + Sync) -> T {
 mod tests {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu};
 
-    use super::made_on;
+    use super::{drop_aside, made_on, pin};
+
+    /// Tells on which thread it was dropped, and how many cores that had.
+    struct Told(std::sync::mpsc::Sender<(std::thread::ThreadId, u32)>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let cores = sched_getaffinity(None).expect("this thread's cores").count();
+            self.0.send((std::thread::current().id(), cores)).expect("somebody listens");
+        }
+    }
+
+    #[test]
+    fn what_a_pinned_thread_drops_aside_goes_elsewhere() {
+        let all = sched_getaffinity(None).expect("this thread's cores");
+        let core = (0..CpuSet::MAX_CPU).find(|&core| all.is_set(core)).expect("a core");
+        let (tell, told) = std::sync::mpsc::channel();
+        let pinned = std::thread::spawn(move || {
+            pin(core).expect("it may run there");
+            drop_aside(Told(tell));
+            std::thread::current().id()
+        });
+        let pinned = pinned.join().expect("it dropped something");
+        let (there, cores) = told.recv().expect("it is dropped");
+        assert!(there != pinned && cores == all.count());
+    }
 
     #[test]
     fn what_is_made_on_a_core_is_made_there() {

@@ -211,6 +211,11 @@ impl Lab {
             || self.engine.has_tasks()
             || self.engine.backlog() > 0
         {}
+        self.take_replies()
+    }
+
+    /// What was sent so far and not taken.
+    pub fn take_replies(&mut self) -> Vec<Vec<u8>> {
         let (mut replies, mut batch) = (Vec::new(), Vec::new());
         while self.far.receive(&mut batch, 64) > 0 {
             for frame in batch.drain(..) {

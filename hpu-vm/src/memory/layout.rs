@@ -12,6 +12,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use spin_abi::fault::Cause;
 use spin_abi::map::{L1_ALIAS, PACKET_WINDOW, PAGE};
 
+use super::budget::Mappings;
 use super::{Access, L2Window, Region, SpaceError, failed};
 use crate::device::is_device;
 use crate::view::{Places, RegionKind};
@@ -30,10 +31,13 @@ struct Reservation {
     start: NonNull<u8>,
     /// A failed system call may have left a hole, where others may have mapped something: then nothing is unmapped.
     torn: bool,
+    mappings: Mappings,
 }
 
 impl Reservation {
     fn new() -> Result<Self, SpaceError> {
+        // The addresses, and the table of bounds that goes with them.
+        let mappings = Mappings::take(2)?;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -41,7 +45,7 @@ impl Reservation {
         };
         let what = "reserve 4 GiB of addresses";
         let start = NonNull::new(start.map_err(failed(what))?.cast()).ok_or_else(|| failed(what)(Errno::NOMEM))?;
-        Ok(Self { start, torn: false })
+        Ok(Self { start, torn: false, mappings })
     }
 
     fn at(&self, address: u32) -> *mut c_void {
@@ -53,6 +57,8 @@ impl Reservation {
     fn show(&mut self, base: u32, pages: &Pages, protection: ProtFlags) -> Result<(), SpaceError> {
         let len = pages.len as usize;
         assert!(base as usize + len <= GUEST);
+        // What it lies in becomes two.
+        self.mappings.add(2)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the addresses are of this reservation, and hold nothing that Rust refers to: those who access them
         // do so by pointer, and expect faults.

@@ -10,6 +10,7 @@
 //! neither the first nor the last guest page is ever mapped: so an access of `a` plus a signed 12-bit offset faults
 //! where the wrapped 32-bit address would. Nothing is ever mapped executable.
 
+mod budget;
 pub(crate) mod layout;
 pub(crate) mod packet;
 mod region;
@@ -102,6 +103,11 @@ pub enum SpaceError {
     /// The view refused the range.
     #[error(transparent)]
     View(#[from] ViewError),
+    /// So many mappings are for guests, and all are taken.
+    #[error(
+        "all {0} memory mappings for contexts are taken: remove some, have them ask for fewer HPUs, or raise vm.max_map_count"
+    )]
+    Mappings(usize),
     /// The system refused.
     #[error("cannot {what}: {errno}")]
     System {

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use spin_abi::map::PAGE;
 
+use super::budget::Mappings;
 use super::window::{load, store};
 use super::{SpaceError, failed};
 
@@ -22,6 +23,7 @@ pub struct Region {
     start: NonNull<u8>,
     len: usize,
     file: OwnedFd,
+    _mapping: Mappings,
 }
 
 // SAFETY: the mapping belongs to the region until it is dropped, on whatever thread.
@@ -33,10 +35,11 @@ impl Region {
     /// `len` bytes of zeroes, rounded up to whole pages.
     ///
     /// # Errors
-    /// [`SpaceError::Length`], [`SpaceError::System`].
+    /// [`SpaceError::Length`], [`SpaceError::Mappings`], [`SpaceError::System`].
     pub fn new(len: usize) -> Result<Arc<Self>, SpaceError> {
         let bytes = len.checked_next_multiple_of(PAGE_BYTES).filter(|bytes| (1..=1 << 32).contains(bytes));
         let bytes = bytes.ok_or(SpaceError::Length(len))?;
+        let mapping = Mappings::take(1)?;
         let file = rustix::fs::memfd_create("hpu-memory", MemfdFlags::CLOEXEC);
         let file = file.map_err(failed("create a memory file"))?;
         rustix::fs::ftruncate(&file, bytes as u64).map_err(failed("set a memory file's length"))?;
@@ -47,7 +50,7 @@ impl Region {
         };
         let start = start.map_err(failed("map shared memory"))?;
         let start = NonNull::new(start.cast()).ok_or_else(|| failed("map shared memory")(Errno::NOMEM))?;
-        Ok(Arc::new(Self { start, len: bytes, file }))
+        Ok(Arc::new(Self { start, len: bytes, file, _mapping: mapping }))
     }
 
     /// The pages around `bytes` as they lie at guest address `base`: the first byte is at offset `base` modulo

@@ -12,7 +12,7 @@ use super::{Access, L2Window, Layout, Region, SpaceError, Window};
 use crate::view::{Memory, Range, RegionKind, View};
 
 /// Spaces that a process may have at a time, unless [`set_max_spaces`] says otherwise. Each takes 4 GiB of the 128 TiB
-/// of addresses that a process has, and about 16 of the 65,530 mappings that Linux allows it.
+/// of addresses that a process has; what they take of its mappings has a [limit](SpaceError::Mappings) of its own.
 pub const DEFAULT_MAX_SPACES: usize = 4096;
 
 static MAX: AtomicUsize = AtomicUsize::new(DEFAULT_MAX_SPACES);
@@ -59,7 +59,7 @@ impl Space {
     /// Reserves the addresses; nothing is mapped.
     ///
     /// # Errors
-    /// [`SpaceError::TooMany`], [`SpaceError::System`].
+    /// [`SpaceError::TooMany`], [`SpaceError::Mappings`], [`SpaceError::System`].
     pub fn new() -> Result<Self, SpaceError> {
         let seat = Seat::take()?;
         Ok(Self { view: View::new(), layout: Box::new(Layout::new()?), l2: None, l2_len: 0, _seat: seat })
