@@ -393,6 +393,10 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             return Refused::Full(her.packet);
         } else {
             queue.end_seen = her.end_of_message;
+            // All that is queued is of this message: what comes behind it is not.
+            if let Some(last) = self.slots.get_mut(queue.tail as usize) {
+                last.end_of_message = her.end_of_message;
+            }
         }
         if her.end_of_message && queue.state == State::Dead {
             self.end_message(mpq);

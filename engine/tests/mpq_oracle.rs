@@ -163,6 +163,11 @@ impl Naive {
         self.arrivals.is_empty() && !self.killed && self.carried.is_none() && !self.refusing
     }
 
+    /// Whether what comes next is of a message that has begun.
+    fn goes_on(&self) -> bool {
+        self.refusing || self.kept_open || self.arrivals.back().is_none_or(|last| !last.end)
+    }
+
     /// The task this queue may start now: stage, packet, and whether it is the packet's last.
     fn startable(&self) -> Option<(Stage, Context, Packet, bool)> {
         let first = self.arrivals.front().filter(|_| !self.killed)?;
@@ -291,6 +296,9 @@ impl Run {
         }
         self.note_ready();
         assert_eq!(self.mpqs.room(), HERS as usize - self.held);
+        for (queue, naive) in (0..).zip(&self.naive).filter(|(_, naive)| !naive.idle()) {
+            assert_eq!(self.mpqs.goes_on(MpqId(queue)), naive.goes_on());
+        }
         for owner in 0..OWNERS {
             let owned = |arrival: &&Arrival| arrival.latch.context.owner() == owner;
             let held: usize = self.naive.iter().map(|naive| naive.arrivals.iter().filter(owned).count()).sum();
