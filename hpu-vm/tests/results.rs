@@ -4,15 +4,16 @@
 mod assembly;
 #[path = "support/guest.rs"]
 mod guest;
-
-use std::task::Poll;
+#[path = "support/waits.rs"]
+mod waits;
 
 use assembly::{A2, A3, A4, Assembly, Known, S0, T0};
 use guest::{CODE, Guest, OWN, task, translate};
 use hpu_vm::jit::{Atomics, Executor, Options, Task, Translation};
-use hpu_vm::{Checks, Code, Device, Exit, NoDevice, Op, Reg, Trap, View};
+use hpu_vm::{Checks, Code, Exit, NoDevice, Op, Reg};
 use spin_abi::map::{DRIVER_BASE, HANDLER_ARGS};
 use spin_abi::regs::COMMAND_WAIT;
+use waits::Waits;
 
 /// What a0 holds at first.
 const ARGUMENT: u32 = OWN.stack_end() - HANDLER_ARGS;
@@ -122,27 +123,6 @@ fn the_value_when_registers_are_in_memory() {
     }
 }
 
-/// Has who waits do so once.
-#[derive(Default)]
-struct Once {
-    waited: bool,
-}
-
-impl Device for Once {
-    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
-        Ok(0)
-    }
-
-    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
-        Ok(())
-    }
-
-    fn wait(&mut self, _: &mut View<'_>, _: u32) -> Poll<Result<(), Trap>> {
-        self.waited = !self.waited;
-        if self.waited { Poll::Pending } else { Poll::Ready(Ok(())) }
-    }
-}
-
 /// Nothing but the return reads a0 after the task was parked, and other tasks run meanwhile.
 #[test]
 fn the_value_outlives_parking() {
@@ -159,7 +139,7 @@ fn the_value_outlives_parking() {
         let translations = [translation(&codes[0]), translation(&codes[1])];
         let (mut one, mut other) = (Guest::new(OWN, &codes[0], 0), Guest::new(OWN, &codes[1], 0));
         let tasks = [0, 1].map(|index| task(OWN, &codes[index], translations[index].as_ref()));
-        let mut devices = [Once::default(), Once::default()];
+        let mut devices = [Waits::new(1), Waits::new(1)];
         let [first, second] = &mut devices;
         assert_eq!(executor.run(&mut one.slot, &mut [], &tasks[0], first), Exit::Parked);
         assert_eq!(executor.run(&mut other.slot, &mut [], &tasks[1], second), Exit::Parked);

@@ -27,6 +27,8 @@ mod random;
 mod space;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/waits.rs"]
+mod waits;
 
 mod polling;
 mod reservation;

@@ -1,17 +1,17 @@
 //! Handlers that poll a word of memory until another handler writes it, all on one thread.
 
 use std::sync::Arc;
-use std::task::Poll;
 
 use hpu_vm::jit::{Executor, Limits, Options, Task};
 use hpu_vm::memory::Region;
-use hpu_vm::{Code, Device, Exit, NoDevice, Op, Reg, RegionKind, Trap, View};
+use hpu_vm::{Code, Exit, NoDevice, Op, Reg, RegionKind};
 use spin_abi::fault::Cause;
 use spin_abi::map::DRIVER_BASE;
 use spin_abi::regs::COMMAND_WAIT;
 
 use crate::assembly::{A2, A3, A4, Assembly};
 use crate::guest::{Guest, MACHINE, OWN, Place, task, translate};
+use crate::waits::Waits;
 
 /// Waits for the word at `from`, then writes 7 to `to`.
 fn waiter(from: u32, to: u32) -> Code {
@@ -80,27 +80,6 @@ fn two_that_wait_for_each_other_both_finish() {
     }
 }
 
-/// Has who waits do so once.
-#[derive(Default)]
-struct Once {
-    waited: bool,
-}
-
-impl Device for Once {
-    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
-        Ok(0)
-    }
-
-    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
-        Ok(())
-    }
-
-    fn wait(&mut self, _: &mut View<'_>, _: u32) -> Poll<Result<(), Trap>> {
-        self.waited = !self.waited;
-        if self.waited { Poll::Pending } else { Poll::Ready(Ok(())) }
-    }
-}
-
 /// Runs a task that never ends with a limit of 300 ms, far more than a busy machine keeps a thread waiting, and goes on with it whenever it is parked, up to `most` times.
 fn parks_until_ended(program: &Assembly, may_park: bool, most: u32) {
     let executor = Executor::new().expect("a timer");
@@ -109,7 +88,7 @@ fn parks_until_ended(program: &Assembly, may_park: bool, most: u32) {
     for translation in [None, Some(&translation)] {
         let limits = Limits { time: Some(300_000), instructions: None };
         let task = Task { limits, may_park, ..task(OWN, &code, translation) };
-        let (mut guest, mut device, mut parks) = (Guest::new(OWN, &code, 0), Once::default(), 0);
+        let (mut guest, mut device, mut parks) = (Guest::new(OWN, &code, 0), Waits::new(1), 0);
         let mut exit = executor.run(&mut guest.slot, &mut [], &task, &mut device);
         while exit == Exit::Parked && parks < most {
             parks += 1;

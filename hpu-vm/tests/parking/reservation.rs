@@ -1,37 +1,13 @@
 //! A word that was reserved before its task was parked.
 
-use std::task::Poll;
-
 use hpu_vm::jit::{Atomics, Executor, Options};
-use hpu_vm::{Device, Exit, Op, Reg, Trap, View};
+use hpu_vm::{Exit, Op, Reg};
 use spin_abi::map::DRIVER_BASE;
 use spin_abi::regs::COMMAND_WAIT;
 
 use crate::assembly::{A2, A3, A4, Assembly};
 use crate::guest::{Guest, OWN, task, translate};
-
-/// Has who waits do so this often.
-struct Times(u32);
-
-impl Device for Times {
-    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
-        Ok(0)
-    }
-
-    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
-        Ok(())
-    }
-
-    fn wait(&mut self, _: &mut View<'_>, _: u32) -> Poll<Result<(), Trap>> {
-        match self.0.checked_sub(1) {
-            None => Poll::Ready(Ok(())),
-            Some(less) => {
-                self.0 = less;
-                Poll::Pending
-            }
-        }
-    }
-}
+use crate::waits::Waits;
 
 #[test]
 fn who_was_parked_has_lost_its_reservation() {
@@ -43,7 +19,7 @@ fn who_was_parked_has_lost_its_reservation() {
     for options in options.into_iter().chain([None]) {
         let translation = options.map(|options| translate(&code, &[], options));
         for waits in [0, 1, 4] {
-            let (mut guest, mut device) = (Guest::new(OWN, &code, 0), Times(waits));
+            let (mut guest, mut device) = (Guest::new(OWN, &code, 0), Waits::new(waits));
             let task = task(OWN, &code, translation.as_ref());
             let (mut exit, mut parked) = (executor.run(&mut guest.slot, &mut [], &task, &mut device), 0);
             while exit == Exit::Parked {

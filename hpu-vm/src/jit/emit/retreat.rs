@@ -9,8 +9,8 @@ use super::Emitter;
 use crate::inst::{Format, Inst};
 use crate::jit::plan::{BlockId, End};
 
-/// Whether nobody can tell that an instruction was done, and is done again. Loads from devices are not, see
-/// [`Emitter::device_call`].
+/// Whether nobody can tell that an instruction was done, and is done again. Loads from devices are not: what calls those
+/// forgets the way back itself.
 pub(super) const fn is_done_again(inst: &Inst) -> bool {
     use Format::{Branch, I, J, JumpRegister, Load, R, Shift, U};
     matches!(inst.op.format(), R | I | Shift | U | Load | Branch | J | JumpRegister)
