@@ -1,6 +1,7 @@
 //! Which core a thread runs on.
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::process::getpid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Has this thread run on `core` alone.
 ///
@@ -15,14 +16,13 @@ pub fn pin(core: usize) -> Result<(), String> {
     sched_setaffinity(None, &only).map_err(|errno| format!("cannot run on core {core}: {errno}"))
 }
 
-/// Drops something on a thread of its own, which may run on any core: giving memory back can take milliseconds, which a thread that
-/// serves packets does not have.
+/// Drops something on a thread of its own, which may run wherever the process's first thread may: giving memory back can take
+/// milliseconds, which a thread that serves packets does not have.
 pub fn drop_aside<T: Send + 'static>(gone: T) {
     let aside = move || {
-        let mut all = CpuSet::new();
-        (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
+        let first = sched_getaffinity(Some(getpid()));
         // Where that is not allowed it is dropped here.
-        let _ = sched_setaffinity(None, &all);
+        let _ = first.and_then(|cores| sched_setaffinity(None, &cores));
         drop(gone);
     };
     // Without a thread it is dropped with the closure.
