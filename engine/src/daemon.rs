@@ -112,9 +112,10 @@ impl Daemon {
             start: Instant::now(),
             ended: server.waker(),
         };
+        let steering = nics.first().ok_or_else(no_queue)?.steering();
         let (workers, receiver) = start_workers(config, &common, nics)?;
         let ends = matches!(config.nic, Nic::Pcap { .. });
-        let fleet = Fleet::new(workers, receiver, config.limits);
+        let fleet = Fleet::new(workers, receiver, steering, config.limits);
         let mut daemon = Self { fleet, far, server, ends, nic, common };
         let installed = daemon.fleet.change(contexts, Vec::new()).installed;
         for (installed, context) in installed.into_iter().zip(&config.contexts) {
@@ -291,7 +292,7 @@ fn start_workers(
         let feeds = nics.into_iter().map(Feed::of_nic).collect::<Result<_, _>>()?;
         return Ok((start_clusters(config, common, &config.cores, feeds)?, None));
     }
-    let nic = nics.into_iter().next().ok_or_else(|| DaemonError::Thread("there is no queue to receive from".into()))?;
+    let nic = nics.into_iter().next().ok_or_else(no_queue)?;
     let (own, cores) = config.cores.split_first().map_or((None, &[][..]), |(own, cores)| (Some(*own), cores));
     let (receiver, ends) = Receiver::new(nic, cores.len())?;
     let feeds = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue)).collect();
@@ -299,6 +300,10 @@ fn start_workers(
     let bell = receiver.bell().clone();
     let receiver = Worker::start(common.clone(), "receiver".to_owned(), own, bell, move || Ok(receiver))?;
     Ok((clusters, Some(receiver)))
+}
+
+fn no_queue() -> DaemonError {
+    DaemonError::Thread("there is no queue to receive from".to_owned())
 }
 
 fn start_clusters(

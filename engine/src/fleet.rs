@@ -7,6 +7,8 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
+use spin_nic::Steering;
+
 use crate::config::Limits;
 use crate::context::Slot;
 use crate::inbound::Routes;
@@ -25,10 +27,11 @@ pub struct ClusterThread {
 
 /// All threads.
 pub struct Fleet {
-    /// At least one, in the order of their clusters. Without a receiver the first speaks for the NIC.
+    /// At least one, in the order of their clusters.
     pub workers: Vec<ClusterThread>,
     /// Who receives for all of them, in pipeline mode.
     pub receiver: Option<Worker<Receiver>>,
+    steering: Arc<dyn Steering>,
     limits: Limits,
     places: RefCell<Places>,
 }
@@ -72,10 +75,16 @@ impl Places {
 }
 
 impl Fleet {
-    /// Threads that run handlers, and one that receives for them or not. Nobody else installs contexts on them.
+    /// Threads that run handlers, and one that receives for them or not; and what steers frames to them. Nobody else installs
+    /// contexts on them.
     #[must_use]
-    pub fn new(workers: Vec<ClusterThread>, receiver: Option<Worker<Receiver>>, limits: Limits) -> Self {
-        Self { workers, receiver, limits, places: RefCell::default() }
+    pub fn new(
+        workers: Vec<ClusterThread>,
+        receiver: Option<Worker<Receiver>>,
+        steering: Arc<dyn Steering>,
+        limits: Limits,
+    ) -> Self {
+        Self { workers, receiver, steering, limits, places: RefCell::default() }
     }
 
     /// Installs a context: links it in on every thread, then has the NIC hand over its frames. Returns its id.
@@ -189,29 +198,27 @@ impl Fleet {
         removals: Vec<(u32, User)>,
         changed: bool,
     ) -> (Vec<Result<(), InstallError>>, Result<(), InstallError>) {
-        let stopped =
-            |count: usize| ((0..count).map(|_| Err(InstallError::Stopped)).collect(), Err(InstallError::Stopped));
-        let (count, receives) = (removals.len(), self.receiver.is_none());
-        let asked = self.workers.first().and_then(|thread| {
-            thread.worker.ask(move |engine| {
-                let allowed: Vec<_> = removals.iter().map(|&(id, user)| engine.may_remove(id, user)).collect();
-                let leaving = removals.iter().zip(&allowed).filter(|(_, allowed)| allowed.is_ok());
-                let leaving: Vec<u32> = leaving.map(|((id, _), _)| *id).collect();
-                // A change of rules may hold the thread up for as long as the kernel takes to forget the ones before.
-                if leaving.is_empty() && !changed {
-                    return (allowed, Ok(None));
-                }
-                let routes = engine.routes_without(&leaving);
-                let announced = if receives { engine.announce_without(&leaving) } else { Ok(()) };
-                (allowed, announced.and(routes).map(Some))
-            })
+        let count = removals.len();
+        let asked = self.first(move |engine| {
+            let allowed: Vec<_> = removals.iter().map(|&(id, user)| engine.may_remove(id, user)).collect();
+            let leaving = removals.iter().zip(&allowed).filter(|(_, allowed)| allowed.is_ok());
+            let leaving: Vec<u32> = leaving.map(|((id, _), _)| *id).collect();
+            let routes = (changed || !leaving.is_empty()).then(|| engine.routes_without(&leaving));
+            Ok((allowed, routes))
         });
-        let Some((allowed, routes)) = asked else { return stopped(count) };
-        let announced = match (routes, &self.receiver) {
-            (Ok(Some(routes)), Some(receiver)) => set_routes(receiver, routes),
-            (routes, _) => routes.map(|_| ()),
-        };
-        (allowed, announced)
+        match asked {
+            Ok((allowed, routes)) => (allowed, routes.map_or(Ok(()), |routes| self.steer(routes?))),
+            Err(stopped) => ((0..count).map(|_| Err(InstallError::Stopped)).collect(), Err(stopped)),
+        }
+    }
+
+    /// Leads frames along `routes`, and has the NIC hand over those. On this thread, since the kernel may take its time.
+    fn steer(&self, routes: Routes) -> Result<(), InstallError> {
+        let tests = routes.table.tests().to_vec();
+        if let Some(receiver) = &self.receiver {
+            receiver.ask(move |receiver| receiver.follow(routes)).ok_or(InstallError::Stopped)?;
+        }
+        Ok(self.steering.set_rules(&tests)?)
     }
 
     /// The NIC refused the rules of contexts that were linked in. Others are gone all the same.
@@ -280,11 +287,6 @@ impl Fleet {
     pub fn has_ended(&self) -> bool {
         self.receiver.as_ref().is_some_and(Worker::ended) || self.workers.iter().any(|thread| thread.worker.ended())
     }
-}
-
-fn set_routes(receiver: &Worker<Receiver>, routes: Routes) -> Result<(), InstallError> {
-    let set = receiver.ask(move |receiver| receiver.set_routes(routes));
-    Ok(set.ok_or(InstallError::Stopped)??)
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use spin_abi::rules::Test;
-use spin_nic::{Bell, Frame, NicError, Queue};
+use spin_nic::steering::Everything;
+use spin_nic::{Bell, Frame, NicError, Queue, Steering};
 
 use crate::inbound::Arrival;
 
@@ -143,8 +143,8 @@ impl Queue for LaneQueue {
         self.frames.is_over()
     }
 
-    fn set_rules(&mut self, _: &[Test]) -> Result<(), NicError> {
-        Ok(())
+    fn steering(&self) -> Arc<dyn Steering> {
+        Arc::new(Everything)
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {

@@ -483,7 +483,7 @@ impl Engine {
     /// As there, and [`InstallError::Nic`]; nothing has changed then.
     pub fn install(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         let id = self.link(prepared, limits)?;
-        if let Err(error) = self.announce() {
+        if let Err(error) = self.steer(&self.routes) {
             self.undo_link(id)?;
             return Err(error);
         }
@@ -492,7 +492,7 @@ impl Engine {
     }
 
     /// Links a prepared context in, behind all others in priority or in place of the one that it replaces, and returns its id.
-    /// The NIC does not know yet: see [`Engine::announce`].
+    /// The NIC does not know yet: see [`spin_nic::Queue::steering`].
     ///
     /// # Errors
     /// [`InstallError::Full`], [`InstallError::Table`], and [`InstallError::NoSuchContext`] or [`InstallError::NotYours`] of the
@@ -620,12 +620,9 @@ impl Engine {
         self.routes.clone()
     }
 
-    /// Has the NIC hand over the frames of all contexts.
-    ///
-    /// # Errors
-    /// [`InstallError::Nic`]: it goes on as before.
-    pub fn announce(&mut self) -> Result<(), InstallError> {
-        Ok(self.nic.set_rules(self.routes.table.tests())?)
+    /// Has the NIC hand over the frames that have somewhere to go.
+    fn steer(&self, routes: &Routes) -> Result<(), InstallError> {
+        Ok(self.nic.steering().set_rules(routes.table.tests())?)
     }
 
     /// Removes a context: for an engine that has the NIC to itself.
@@ -634,20 +631,11 @@ impl Engine {
     /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`]; nothing has changed then.
     pub fn remove(&mut self, id: u32, user: User) -> Result<(), InstallError> {
         self.may_remove(id, user)?;
-        if let Err(error) = self.announce_without(&[id]) {
+        if let Err(error) = self.steer(&self.routes_without(&[id])?) {
             warn_of_rules(&error);
         }
         self.unlink(id, user)?;
         Ok(())
-    }
-
-    /// Has the NIC hand over the frames of all contexts but those that are about to be [unlinked](Engine::unlink).
-    ///
-    /// # Errors
-    /// As [`Engine::announce`].
-    pub fn announce_without(&mut self, leaving: &[u32]) -> Result<(), InstallError> {
-        let routes = self.routes_without(leaving)?;
-        Ok(self.nic.set_rules(routes.table.tests())?)
     }
 
     /// Unlinks a context. What its messages still hold is dropped and counted. Returns the context if it was there: giving its
@@ -705,7 +693,7 @@ impl Engine {
     }
 
     /// Has a context take other packets than before, and returns which those were. The NIC does not know yet: see
-    /// [`Engine::announce`].
+    /// [`spin_nic::Queue::steering`].
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::Table`]; nothing has changed then.

@@ -110,16 +110,8 @@ impl Receiver {
         arrived
     }
 
-    /// Where frames go from here on. The NIC is told.
-    ///
-    /// # Errors
-    /// When the NIC refuses: it goes on with the rules it has, and frames that match nothing are dropped.
-    pub fn set_routes(&mut self, routes: Routes) -> Result<(), NicError> {
-        self.follow(routes);
-        self.nic.set_rules(self.routes.table.tests())
-    }
-
-    /// Where frames go from here on, those too that were not handed over yet. The NIC is not told.
+    /// Where frames go from here on, those too that were not handed over yet. The NIC is to be told apart: see
+    /// [`Queue::steering`].
     pub fn follow(&mut self, routes: Routes) {
         self.routes = routes;
         let staged: Vec<_> = self.lanes.iter_mut().flat_map(|lane| lane.staged.drain(..)).collect();

@@ -342,7 +342,7 @@ fn run<P: Part>(part: &mut P, common: &Common, asked: &Inbox<Request<P>>) -> Res
 
 /// The NIC hands over no more frames; those that it has are processed, and all that was sent leaves.
 fn drain<P: Part>(part: &mut P, common: &Common) -> Result<(), NicError> {
-    part.nic().set_rules(&[])?;
+    part.nic().steering().set_rules(&[])?;
     let clock = || common.start.elapsed();
     let deadline = Instant::now() + DRAIN;
     while (part.turn(&clock)? || part.is_busy()) && Instant::now() < deadline {}

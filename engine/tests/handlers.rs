@@ -477,7 +477,7 @@ fn a_nic_that_keeps_old_rules_does_not_mix_up_contexts(kind: Kind) {
     let mut lab = Lab::new(kind);
     let first = lab.install("counter", "udp dport 1");
     let second = lab.install("udp_pingpong", "udp dport 9999");
-    lab.refuse_rules.store(true, Relaxed);
+    lab.steering.refuses.store(true, Relaxed);
     lab.engine.remove(first, ROOT).expect("removal never fails for the NIC's sake");
     assert_eq!(lab.exchange(&[udp(1, &[0; 8]), udp(9999, b"hello")]).len(), 1);
     assert_eq!(lab.total(Counter::DropUnmatched), 1);

@@ -19,6 +19,7 @@ use spin_engine::install::{Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::threads::{Common, Feed, Worker};
 use spin_nic::Rotation;
+use spin_nic::steering::Everything;
 
 const CLUSTERS: u32 = 2;
 const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
@@ -57,7 +58,7 @@ impl Live {
             ClusterThread { clusters, worker }
         };
         let workers = (0..CLUSTERS).map(worker).collect();
-        Self { fleet: Fleet::new(workers, None, Limits::default()), common }
+        Self { fleet: Fleet::new(workers, None, Arc::new(Everything), Limits::default()), common }
     }
 
     fn prepare(&self, file: &[u8], port: u16) -> Prepared {

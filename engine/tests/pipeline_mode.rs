@@ -80,13 +80,13 @@ impl Lab {
             id = linked.recv().expect("the thread lives").expect("there is room");
         }
         let routes: Routes = self.ask(|engine| engine.routes()).swap_remove(0);
-        self.receiver.set_routes(routes).expect("memory takes all rules");
+        self.receiver.follow(routes);
         id
     }
 
     fn remove(&mut self, id: u32) {
         let routes = self.ask(move |engine| engine.routes_without(&[id]).expect("fewer rules")).swap_remove(0);
-        self.receiver.set_routes(routes).expect("memory takes all rules");
+        self.receiver.follow(routes);
         self.ask(move |engine| drop(engine.unlink(id, ROOT).expect("installed")));
     }
 
@@ -165,7 +165,7 @@ fn packets_on_their_way_to_a_context_that_is_replaced_are_its_own() {
     let link = |engine: &mut Engine, receiver: &mut Receiver, install: Install| {
         let prepared = Prepared::new(install, &image("udp_pingpong"), 0, &loader, &limits).expect("installs");
         let id = engine.link(prepared, &limits).expect("there is room");
-        receiver.set_routes(engine.routes()).expect("memory takes all rules");
+        receiver.follow(engine.routes());
         id
     };
     let old = link(&mut engine, &mut receiver, rule("udp dport 1"));

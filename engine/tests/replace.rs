@@ -138,10 +138,10 @@ fn what_cannot_be_done_leaves_the_old_one_as_it_was() {
     assert!(matches!(theirs, Err(InstallError::NotYours { .. })), "{theirs:?}");
     let nobody = lab.try_install(&image("empty"), streams(Some(99)), User(5));
     assert!(matches!(nobody, Err(InstallError::NoSuchContext(99))), "{nobody:?}");
-    lab.refuse_rules.store(true, Relaxed);
+    lab.steering.refuses.store(true, Relaxed);
     let refused = lab.try_install(&image("empty"), streams(Some(old)), User(5));
     assert!(matches!(refused, Err(InstallError::Nic(_))), "{refused:?}");
-    lab.refuse_rules.store(false, Relaxed);
+    lab.steering.refuses.store(false, Relaxed);
     assert_eq!(listed(&lab), before);
     assert_eq!(answers(&mut lab, &[packet(7, false), packet(7, true)]), [1, 1]);
     assert_eq!(lab.count(old, Counter::Messages), 1);

@@ -3,6 +3,7 @@
 //! * [`affinity`]: which core a thread runs on.
 //! * [`frame`]: the move-only [`Frame`], which owns its bytes.
 //! * [`queue`]: the trait [`Queue`]: receive, allocate, send, pass, recycle, flush, wait.
+//! * [`steering`]: the trait [`Steering`]: which frames these are.
 //! * [`bell`]: waking a thread that waits for a ring.
 //! * [`error`]: why a queue could not be opened or used.
 //! * [`memory`]: a pair of connected ends in plain memory.
@@ -24,6 +25,7 @@ pub mod memory;
 pub mod pcap;
 pub mod queue;
 pub mod rotation;
+pub mod steering;
 mod wait;
 
 pub use afxdp::{AfXdp, AfXdpConfig, Filter};
@@ -34,3 +36,4 @@ pub use memory::MemoryQueue;
 pub use pcap::PcapQueue;
 pub use queue::Queue;
 pub use rotation::Rotation;
+pub use steering::Steering;

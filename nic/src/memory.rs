@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{PollFd, PollFlags};
-use spin_abi::rules::Test;
 
 use crate::bell::Bell;
 use crate::counts::Counts;
 use crate::error::NicError;
 use crate::frame::{CHUNK, Frame, MIN_SEND, PoolId};
-use crate::queue::{Queue, check_rules};
+use crate::queue::Queue;
+use crate::steering::{Everything, Steering};
 use crate::wait::{poll, timespec};
 
 /// One end of a pair; see [`pair`].
@@ -198,8 +198,8 @@ impl Queue for MemoryQueue {
         self.incoming.is_abandoned() && self.incoming.is_empty()
     }
 
-    fn set_rules(&mut self, tests: &[Test]) -> Result<(), NicError> {
-        check_rules(tests)
+    fn steering(&self) -> Arc<dyn Steering> {
+        Arc::new(Everything)
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {

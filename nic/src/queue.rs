@@ -1,12 +1,12 @@
 //! The one trait of all backends: a queue of frames, used in batches by one thread.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
-
-use spin_abi::rules::{END_OF_RULE, MAX_TESTS, Test};
 
 use crate::error::NicError;
 use crate::frame::Frame;
+use crate::steering::Steering;
 
 /// A source and sink of frames.
 ///
@@ -74,48 +74,12 @@ pub trait Queue: Send {
     /// by `wait`, by `flush` when it sends, and by one in many thousand flushes that do not.
     fn exhausted(&self) -> bool;
 
-    /// Sets which frames are handed to this queue: those that `tests` match, evaluated as [`spin_abi::rules`] says. The
-    /// table before is replaced at once: each frame is decided by one of the two. Until the first call nothing
-    /// matches. Frames received before may still be handed over afterwards.
-    ///
-    /// Backends without a kernel below them to take the rest hand over every frame, whatever the rules: the caller's
-    /// matcher decides on each frame anyway.
-    ///
-    /// # Errors
-    /// [`NicError::Rules`] when `tests` is not a well-formed table, which every backend checks; else when the kernel
-    /// refuses it.
-    fn set_rules(&mut self, tests: &[Test]) -> Result<(), NicError>;
+    /// What decides which frames are handed to this queue.
+    fn steering(&self) -> Arc<dyn Steering>;
 
     /// Counters since opening, by name.
     fn counters(&mut self) -> Vec<(&'static str, u64)>;
 
     /// What it is, in words: `veth1: native, copy, 1 queue, 4096 x 4096 B UMEM (huge pages)`.
     fn describe(&self) -> String;
-}
-
-/// Refuses tables that are too long or whose last rule is not ended.
-pub(crate) fn check_rules(tests: &[Test]) -> Result<(), NicError> {
-    if tests.len() > MAX_TESTS {
-        return Err(NicError::Rules(format!("{} tests, at most {MAX_TESTS} fit the XDP program", tests.len())));
-    }
-    if tests.last().is_some_and(|test| test.flags & END_OF_RULE == 0) {
-        return Err(NicError::Rules("the last test does not end its rule".to_owned()));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::check_rules;
-    use crate::error::NicError;
-    use spin_abi::rules::{Base, END_OF_RULE, MAX_TESTS, Test};
-
-    #[test]
-    fn rules_are_bounded_and_ended() {
-        let ended = Test { base: Base::Frame, flags: END_OF_RULE, offset: 0, mask: 0, min: 0, max: 0 };
-        assert!(check_rules(&[]).is_ok());
-        assert!(check_rules(&vec![ended; MAX_TESTS]).is_ok());
-        assert!(matches!(check_rules(&vec![ended; MAX_TESTS + 1]), Err(NicError::Rules(_))));
-        assert!(matches!(check_rules(&[ended, Test { flags: 0, ..ended }]), Err(NicError::Rules(_))));
-    }
 }

@@ -4,15 +4,15 @@
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::BorrowedFd;
 use std::ptr;
+use std::sync::Arc;
 use std::time::Duration;
-
-use spin_abi::rules::Test;
 
 use crate::counts::Counts;
 use crate::error::NicError;
 use crate::frame::{CAPACITY, CHUNK, Chunk, Frame, HEADROOM, MIN_SEND, PoolId};
 use crate::map::Mapping;
-use crate::queue::{Queue, check_rules};
+use crate::queue::Queue;
+use crate::steering::{Everything, Steering};
 
 /// Frames that arrive in rotation, each again after it was given back: as it is then, and as long as it was at first.
 pub struct Rotation {
@@ -238,8 +238,8 @@ impl Queue for Rotation {
         false
     }
 
-    fn set_rules(&mut self, tests: &[Test]) -> Result<(), NicError> {
-        check_rules(tests)
+    fn steering(&self) -> Arc<dyn Steering> {
+        Arc::new(Everything)
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {

@@ -22,8 +22,8 @@ fn pass(link: &Link, queue: &mut AfXdp, batch: &mut Vec<Frame>) -> usize {
 }
 
 fn open(link: &Link, mode: Mode, rules: &[Test]) -> AfXdp {
-    let mut queue = link.open(&AfXdpConfig { mode, ..AfXdpConfig::new(LINK) }).expect("opens");
-    queue.set_rules(rules).expect("rules");
+    let queue = link.open(&AfXdpConfig { mode, ..AfXdpConfig::new(LINK) }).expect("opens");
+    queue.steering().set_rules(rules).expect("rules");
     queue
 }
 

@@ -25,7 +25,7 @@ fn two_small_queues() -> AfXdpConfig {
 
 /// The bytes of an answer to `client`: one byte of payload and room for the padding after it.
 fn answer(queue: &mut AfXdp, client: &UdpSocket) -> Vec<u8> {
-    queue.set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&udp_to(9999)).expect("rules");
     client.send_to(&[0], (NEAR, 9999)).expect("sent");
     let mut frame = receive(queue, 1).remove(0);
     turn_round(&mut frame);
@@ -151,7 +151,7 @@ fn new_frames_are_of_the_queue_received_from_last() {
     }
     let link = Link::new(2);
     let mut queue = link.open(&two_small_queues()).expect("opens");
-    queue.set_rules(&udp_to(9999)).expect("rules");
+    queue.steering().set_rules(&udp_to(9999)).expect("rules");
     // veth takes the queue by a hash of the flow: of so many flows, some take each.
     for _ in 0..32 {
         let client = Link::udp(&link.far, &format!("{FAR}:0"));

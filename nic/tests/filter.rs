@@ -8,7 +8,7 @@ use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use spin_abi::rules::{Base, END_OF_RULE, LITTLE_ENDIAN, MAX_TESTS, Test, ZERO_BEYOND};
-use spin_nic::{Filter, NicError};
+use spin_nic::{Filter, NicError, Steering};
 
 /// The rules' text, word for word, with bytes as `Option`s.
 mod oracle {

@@ -27,6 +27,7 @@ use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::threads::{Common, Feed, Worker};
 use spin_nic::Rotation;
+use spin_nic::steering::Everything;
 
 const CLUSTERS: u32 = 2;
 const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
@@ -251,7 +252,7 @@ impl Live {
             Ok(ClusterThread { clusters, worker })
         };
         let workers = (0..CLUSTERS).map(worker).collect::<Result<_, Failure>>()?;
-        Ok(Self { fleet: Fleet::new(workers, None, Limits::default()), common })
+        Ok(Self { fleet: Fleet::new(workers, None, Arc::new(Everything), Limits::default()), common })
     }
 
     /// Carries out what so many applications ask for, all at a time that waits.

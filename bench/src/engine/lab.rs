@@ -131,7 +131,7 @@ impl Setting {
         thread::scope(|scope| {
             let handlers = scope.spawn(handlers);
             let mut feed = || {
-                receiver.set_routes(told.recv()?)?;
+                receiver.follow(told.recv()?);
                 let mut round = || {
                     let (start, before) = (Instant::now(), receiver.received());
                     while receiver.received() - before < packets {

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use spin_abi::rules::Test;
-use spin_nic::{Frame, NicError, Queue, Rotation};
+use spin_nic::{Frame, NicError, Queue, Rotation, Steering};
 
 use super::clock;
 use super::lab::{Failure, Lab, Setting};
@@ -118,8 +117,8 @@ impl Queue for Timed {
         self.rotation.exhausted()
     }
 
-    fn set_rules(&mut self, tests: &[Test]) -> Result<(), NicError> {
-        self.rotation.set_rules(tests)
+    fn steering(&self) -> Arc<dyn Steering> {
+        self.rotation.steering()
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {

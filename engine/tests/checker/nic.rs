@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
-use spin_abi::rules::Test;
 use spin_nic::frame::CHUNK;
-use spin_nic::{Frame, NicError, Queue, Rotation};
+use spin_nic::steering::Everything;
+use spin_nic::{Frame, NicError, Queue, Rotation, Steering};
 
 use crate::judge::Judge;
 use crate::traffic::{Arrival, Traffic};
@@ -209,8 +209,8 @@ impl Queue for Nic {
         false
     }
 
-    fn set_rules(&mut self, _: &[Test]) -> Result<(), NicError> {
-        Ok(())
+    fn steering(&self) -> Arc<dyn Steering> {
+        Arc::new(Everything)
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {

@@ -20,7 +20,8 @@ use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_nic::memory::{MemoryQueue, pair};
-use spin_nic::{Frame, NicError, Queue};
+use spin_nic::steering::Everything;
+use spin_nic::{Frame, NicError, Queue, Steering};
 use spin_shm::Region;
 
 pub const ROOT: User = User(0);
@@ -32,8 +33,8 @@ pub struct Lab {
     pub loader: Arc<Loader>,
     /// What the engine's clock shows.
     pub now: Duration,
-    /// The NIC refuses new rules while set.
-    pub refuse_rules: Arc<AtomicBool>,
+    /// What the NIC does with new rules.
+    pub steering: Arc<Moody>,
     /// Longest frame the NIC sends.
     pub longest: Arc<AtomicUsize>,
     /// Frames that were handed to the kernel.
@@ -43,23 +44,45 @@ pub struct Lab {
 /// The engine's end of the pair, made to misbehave.
 struct Nic {
     queue: MemoryQueue,
-    refuse_rules: Arc<AtomicBool>,
+    steering: Arc<Moody>,
     longest: Arc<AtomicUsize>,
     passed: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// One that refuses new rules while the flag is set, and its far end.
-pub fn nic_that_refuses(frames: usize) -> (Box<dyn Queue>, MemoryQueue, Arc<AtomicBool>) {
+/// Takes all rules, but not always and not always at once.
+#[derive(Default)]
+pub struct Moody {
+    /// New rules are refused.
+    pub refuses: AtomicBool,
+    /// How often it was asked.
+    pub asked: AtomicUsize,
+    /// New rules wait for it.
+    pub hold: Mutex<()>,
+}
+
+impl Steering for Moody {
+    fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
+        self.asked.fetch_add(1, Relaxed);
+        drop(self.hold.lock().expect("no test panics meanwhile"));
+        if self.refuses.load(Relaxed) {
+            return Err(NicError::Rules("refused by the test".into()));
+        }
+        Everything.set_rules(tests)
+    }
+}
+
+/// A NIC, its far end, and what it does with rules.
+pub fn moody_nic(frames: usize) -> (Box<dyn Queue>, MemoryQueue, Arc<Moody>) {
     let (queue, far) = pair(frames).expect("a pair");
     let nic = Nic::new(queue);
-    let refuse_rules = nic.refuse_rules.clone();
-    (Box::new(nic), far, refuse_rules)
+    let steering = nic.steering.clone();
+    (Box::new(nic), far, steering)
 }
 
 impl Nic {
     fn new(queue: MemoryQueue) -> Self {
         let longest = Arc::new(AtomicUsize::new(queue.max_frame()));
-        Self { queue, refuse_rules: Arc::default(), longest, passed: Arc::default() }
+        Self { queue, steering: Arc::default(), longest, passed: Arc::default() }
     }
 }
 
@@ -105,11 +128,8 @@ impl Queue for Nic {
         self.queue.exhausted()
     }
 
-    fn set_rules(&mut self, tests: &[Test]) -> Result<(), NicError> {
-        if self.refuse_rules.load(Relaxed) {
-            return Err(NicError::Rules("refused by the test".into()));
-        }
-        self.queue.set_rules(tests)
+    fn steering(&self) -> Arc<dyn Steering> {
+        self.steering.clone()
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
@@ -155,7 +175,7 @@ impl Lab {
     pub fn sized(kind: Kind, machine: Machine, frames: usize, sizes: Sizes, schedule: Schedule) -> Self {
         let (queue, far) = pair(frames).expect("a pair");
         let nic = Nic::new(queue);
-        let (refuse_rules, longest, passed) = (nic.refuse_rules.clone(), nic.longest.clone(), nic.passed.clone());
+        let (steering, longest, passed) = (nic.steering.clone(), nic.longest.clone(), nic.passed.clone());
         let loader = Arc::new(Loader::new(machine, kind));
         // Debug builds interpret slowly, on machines that do much else.
         let limits = Limits { watchdog_us: 200_000, ..Limits::default() };
@@ -166,7 +186,7 @@ impl Lab {
             limits,
             loader,
             now: Duration::ZERO,
-            refuse_rules,
+            steering,
             longest,
             passed,
         }

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::libbpf_sys::{bpf_map_create_opts, bpf_prog_test_run_opts, bpf_test_run_opts};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, PrintLevel, set_print};
 use spin_abi::rules::{MAX_TESTS, Test};
 
 use crate::error::NicError;
-use crate::queue::check_rules;
+use crate::steering::{Steering, check_rules};
 
 /// The compiled program, aligned as an ELF header wants it.
 #[repr(C, align(8))]
@@ -43,6 +44,8 @@ pub struct Filter {
     pass: OwnedFd,
     decide: OwnedFd,
     rules: MapHandle,
+    /// What is in `rules`.
+    set: Mutex<Vec<Test>>,
     sockets: MapHandle,
     counters: MapHandle,
 }
@@ -66,6 +69,7 @@ impl Filter {
                 pass: program(&object, "spin_pass")?,
                 decide: program(&object, "spin_decide")?,
                 rules: map(&object, "rules")?,
+                set: Mutex::default(),
                 sockets: map(&object, "sockets")?,
                 counters: map(&object, "counters")?,
             })
@@ -92,22 +96,6 @@ impl Filter {
     pub(super) fn serve(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), NicError> {
         let update = self.sockets.update(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
         update.map_err(|error| system("put a socket in the XDP program's map", &error))
-    }
-
-    /// Replaces the table of rules at once: each frame is decided by the old or the new one.
-    ///
-    /// # Errors
-    /// [`NicError::Rules`] when `tests` is no well-formed table, else when the kernel refuses it.
-    pub fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
-        check_rules(tests)?;
-        let action = "give the XDP program its rules";
-        let options = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as u64, ..Default::default() };
-        let value_size = TABLE_LEN as u32;
-        let table = MapHandle::create(MapType::Array, Some("spin_rules"), 4, value_size, 1, &options);
-        let table = table.map_err(|error| system(action, &error))?;
-        table.update(&KEY, &encode(tests), MapFlags::ANY).map_err(|error| system(action, &error))?;
-        let table_fd = table.as_fd().as_raw_fd().to_ne_bytes();
-        self.rules.update(&KEY, &table_fd, MapFlags::ANY).map_err(|error| system(action, &error))
     }
 
     /// What the program counted since it was loaded.
@@ -159,6 +147,29 @@ impl Filter {
             return Err(NicError::system("run the XDP program on a frame", io::Error::from_raw_os_error(-result)));
         }
         Ok(options.retval)
+    }
+}
+
+impl Steering for Filter {
+    /// Waits until no CPU goes by the rules before any more, which takes some 10 ms (`maybe_wait_bpf_programs`,
+    /// kernel/bpf/syscall.c); not if `tests` are what is set.
+    fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
+        check_rules(tests)?;
+        // Whoever panicked had not noted its rules.
+        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        if *set == tests {
+            return Ok(());
+        }
+        let action = "give the XDP program its rules";
+        let options = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as u64, ..Default::default() };
+        let value_size = TABLE_LEN as u32;
+        let table = MapHandle::create(MapType::Array, Some("spin_rules"), 4, value_size, 1, &options);
+        let table = table.map_err(|error| system(action, &error))?;
+        table.update(&KEY, &encode(tests), MapFlags::ANY).map_err(|error| system(action, &error))?;
+        let table_fd = table.as_fd().as_raw_fd().to_ne_bytes();
+        self.rules.update(&KEY, &table_fd, MapFlags::ANY).map_err(|error| system(action, &error))?;
+        *set = tests.to_vec();
+        Ok(())
     }
 }
 
@@ -225,8 +236,10 @@ fn refused(error: &libbpf_rs::Error) -> NicError {
 
 #[cfg(test)]
 mod tests {
-    use super::{TABLE_LEN, encode};
+    use libbpf_rs::{MapCore, MapFlags};
     use spin_abi::rules::{Base, END_OF_RULE, Test};
+
+    use super::{Filter, KEY, Steering, TABLE_LEN, encode};
 
     #[test]
     fn a_table_is_a_count_and_its_tests() {
@@ -235,5 +248,24 @@ mod tests {
         assert_eq!((bytes.len(), &bytes[..4]), (TABLE_LEN, &2_u32.to_ne_bytes()[..]));
         assert_eq!((&bytes[4..20], &bytes[20..36]), (&test.to_bytes()[..], &test.to_bytes()[..]));
         assert!(bytes[36..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn rules_that_are_set_cost_the_kernel_nothing() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: needs root");
+            return;
+        }
+        let filter = Filter::load().expect("the kernel takes it");
+        let test = Test { base: Base::Kind, flags: END_OF_RULE, offset: 0, mask: 0, min: 0, max: 0 };
+        // The number of the table's map.
+        let table = |tests: &[Test]| {
+            filter.set_rules(tests).expect("fine rules");
+            filter.rules.lookup(&KEY, MapFlags::ANY).expect("the kernel tells").expect("there is a table")
+        };
+        let (first, again, other) = (table(&[test]), table(&[test]), table(&[]));
+        assert_eq!(first, again);
+        assert_ne!(again, other);
+        assert_ne!(table(&[test]), other);
     }
 }

@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
-use spin_abi::rules::Test;
 
 pub use config::{AfXdpConfig, HugePages, Mode, Queues, ZeroCopy};
 pub use filter::{Filter, FilterCounters};
@@ -40,6 +39,7 @@ use crate::affinity::made_on;
 use crate::error::NicError;
 use crate::frame::{CAPACITY, CHUNK, Frame};
 use crate::queue::Queue;
+use crate::steering::Steering;
 use crate::wait::{poll, timespec};
 
 /// Ethernet header and two VLAN tags: what a received frame may have beyond the MTU.
@@ -81,11 +81,11 @@ pub struct AfXdp {
 /// The XDP program of an interface, where it is attached.
 struct Program {
     attached: Attached,
-    filter: Filter,
+    filter: Arc<Filter>,
 }
 
 impl AfXdp {
-    /// Opens an interface. No frame is taken before [`Queue::set_rules`].
+    /// Opens an interface. No frame is taken before [`Steering::set_rules`].
     ///
     /// # Errors
     /// A [`NicError`] that says what to do: no such interface, down, no privileges, another XDP program, a queue in use.
@@ -107,7 +107,7 @@ impl AfXdp {
         if queues.len() < parts {
             return Err(NicError::FewQueues { name: interface.name, queues: queues.len(), parts });
         }
-        let filter = Filter::load_for(interface.queues)?;
+        let filter = Arc::new(Filter::load_for(interface.queues)?);
         let attached = attach::attach(&filter, &interface, config.mode)?;
         let program = Arc::new(Program { attached, filter });
         let part = |part: usize| {
@@ -297,8 +297,8 @@ impl Queue for AfXdp {
         self.sockets.iter().all(|socket| socket.gone() && socket.is_empty())
     }
 
-    fn set_rules(&mut self, tests: &[Test]) -> Result<(), NicError> {
-        self.program.filter.set_rules(tests)
+    fn steering(&self) -> Arc<dyn Steering> {
+        self.program.filter.clone()
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {

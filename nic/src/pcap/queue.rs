@@ -5,15 +5,16 @@ use std::io::{BufReader, BufWriter};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
-use spin_abi::rules::Test;
 
 use super::{Packet, PcapError, Reader, Writer};
 use crate::error::NicError;
 use crate::frame::{CHUNK, Frame, MIN_SEND, PoolId};
-use crate::queue::{Queue, check_rules};
+use crate::queue::Queue;
+use crate::steering::{Everything, Steering};
 use crate::wait::{poll, timespec};
 
 /// Frames in flight at the most.
@@ -215,8 +216,8 @@ impl Queue for PcapQueue {
         self.at_end
     }
 
-    fn set_rules(&mut self, tests: &[Test]) -> Result<(), NicError> {
-        check_rules(tests)
+    fn steering(&self) -> Arc<dyn Steering> {
+        Arc::new(Everything)
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {

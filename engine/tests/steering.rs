@@ -1,0 +1,148 @@
+//! A NIC that refuses rules, or takes its time with them: contexts go on as they were, and threads meanwhile.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Moody, image, moody_nic, rule, udp_from};
+use rustix::event::{EventfdFlags, eventfd};
+use spin_abi::control::{Engine as Kind, Install, Schedule};
+use spin_abi::map::Machine;
+use spin_engine::config::{Idle, Limits, Mode, Sizes};
+use spin_engine::fleet::{ClusterThread, Fleet};
+use spin_engine::install::{Prepared, User};
+use spin_engine::loader::Loader;
+use spin_engine::receiver::Receiver;
+use spin_engine::threads::{Common, Feed, Worker};
+use spin_nic::Queue;
+use spin_nic::memory::MemoryQueue;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const USER: User = User(0);
+
+/// Threads that pingpong, and the far end of their NIC.
+struct Live {
+    fleet: Fleet,
+    common: Common,
+    far: MemoryQueue,
+    steering: Arc<Moody>,
+}
+
+impl Live {
+    /// One thread, or one that receives and one that runs handlers.
+    fn start(mode: Mode) -> Self {
+        let (nic, far, steering) = moody_nic(64);
+        let common = Common {
+            loader: Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)),
+            sizes: Sizes::default(),
+            schedule: Schedule::default(),
+            idle: Idle::Spin,
+            go: Arc::new(AtomicBool::new(true)),
+            stop: Arc::default(),
+            start: Instant::now(),
+            ended: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor")),
+        };
+        let (feed, receiver) = match mode {
+            Mode::RunToCompletion => (Feed::of_nic(nic).expect("a descriptor"), None),
+            Mode::Pipeline => {
+                let (receiver, mut lanes) = Receiver::new(nic, 1).expect("a lane");
+                let (arrivals, queue) = lanes.swap_remove(0);
+                let bell = receiver.bell().clone();
+                let worker = Worker::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
+                (Feed::of_lane(arrivals, queue), Some(worker.expect("a thread")))
+            }
+        };
+        let worker = Worker::start_engine(common.clone(), feed, 0..4, None).expect("a thread");
+        let workers = vec![ClusterThread { clusters: 0..4, worker }];
+        let fleet = Fleet::new(workers, receiver, steering.clone(), Limits::default());
+        Self { fleet, common, far, steering }
+    }
+
+    fn prepare(&self, install: Install) -> Prepared {
+        let image = image("udp_pingpong");
+        Prepared::new(install, &image, 0, &self.common.loader, &Limits::default()).expect("a fine context")
+    }
+
+    fn end(self) {
+        self.common.stop.store(true, Relaxed);
+        let statistics =
+            self.fleet.workers.into_iter().map(|thread| thread.worker.join()).collect::<Result<Vec<_>, _>>();
+        statistics.expect("it did not end by itself");
+    }
+}
+
+/// Whether a packet to a port is sent back before long.
+fn is_answered(far: &mut MemoryQueue, port: u16) -> bool {
+    let mut frame = far.allocate().expect("the pair has more");
+    frame.fill(&udp_from(1000, port, &[7; 30])).expect("short");
+    far.send(&mut vec![frame]);
+    far.flush().expect("memory does not fail");
+    let (mut replies, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+    while far.receive(&mut replies, 1) == 0 {
+        if Instant::now() > deadline {
+            return false;
+        }
+        thread::yield_now();
+    }
+    replies.into_iter().for_each(|reply| far.recycle(reply));
+    true
+}
+
+#[test]
+fn contexts_go_on_as_they_were_when_rules_are_refused() {
+    let mut live = Live::start(Mode::Pipeline);
+    let first = live.fleet.install(live.prepare(rule("udp dport 1"))).expect("room");
+    let second = live.fleet.install(live.prepare(rule("udp dport 2"))).expect("room");
+    assert!(is_answered(&mut live.far, 1) && is_answered(&mut live.far, 2));
+
+    live.steering.refuses.store(true, Relaxed);
+    let replacing = |live: &Live| live.prepare(Install { replaces: Some(first), ..rule("udp dport 1") });
+    live.fleet.install(replacing(&live)).expect_err("its rules are refused");
+    assert!(is_answered(&mut live.far, 1) && is_answered(&mut live.far, 2), "the one in its place is there again");
+    live.fleet.set_rules(first, USER, &["udp dport 3".into()], None).expect_err("refused");
+    assert!(is_answered(&mut live.far, 1));
+    // One goes all the same.
+    let changed = live.fleet.change(vec![replacing(&live)], vec![(second, USER)]);
+    assert!(changed.installed[0].is_err() && changed.removed[0].is_ok());
+    assert!(is_answered(&mut live.far, 1));
+
+    live.steering.refuses.store(false, Relaxed);
+    let new = live.fleet.install(replacing(&live)).expect("no more reason to refuse it");
+    assert!(new > second && is_answered(&mut live.far, 1));
+    live.end();
+}
+
+/// The kernel takes 10 ms and more for new rules, which is 10,000 packets and more.
+#[test]
+fn threads_go_on_while_the_nic_takes_its_time() {
+    for mode in [Mode::RunToCompletion, Mode::Pipeline] {
+        let mut live = Live::start(mode);
+        let first = live.fleet.install(live.prepare(rule("udp dport 1"))).expect("room");
+        let (second, steering) = (live.prepare(rule("udp dport 2")), live.steering.clone());
+        type Change = Box<dyn FnOnce(&Fleet) + Send>;
+        let changes: [Change; 3] = [
+            Box::new(move |fleet| assert!(fleet.install(second).expect("room") > first)),
+            Box::new(move |fleet| fleet.set_rules(first, USER, &["udp dport 3".into()], None).expect("fine rules")),
+            Box::new(move |fleet| fleet.remove(first, USER).expect("installed")),
+        ];
+        for (change, port) in changes.into_iter().zip([1, 2, 2]) {
+            let asked = steering.asked.load(Relaxed);
+            let held = steering.hold.lock().expect("nobody panics");
+            let (fleet, far) = (live.fleet, &mut live.far);
+            let changing = thread::spawn(move || {
+                change(&fleet);
+                fleet
+            });
+            while steering.asked.load(Relaxed) == asked {
+                thread::yield_now();
+            }
+            assert!(is_answered(far, port), "{mode:?}");
+            drop(held);
+            live.fleet = changing.join().expect("it is changed");
+        }
+        live.end();
+    }
+}
