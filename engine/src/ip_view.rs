@@ -33,23 +33,24 @@ pub fn link_len(frame: &[u8]) -> usize {
     (ETHERTYPE + 4 * tags + 2).min(frame.len())
 }
 
-/// Changes a frame that has arrived.
-pub fn enter(frame: &mut Frame) {
+/// Changes a frame that has arrived. Returns whether its headers are other than before.
+pub fn enter(frame: &mut Frame) -> bool {
     let end = Headers::parse(frame).end as usize;
     let trimmed = frame.trim(0, end);
     debug_assert!(trimmed.is_ok(), "the packet ends within its frame");
     let link = link_len(frame);
+    let first = frame.get(link).copied();
     if is_ipv4(&frame[..link]) {
         exchange(&mut frame[link..], Order::Network);
     }
+    // Of a header that is changed, the halves of the first byte are: 4 and no less than 5.
+    first != frame.get(link).copied()
 }
 
-/// Changes it back, for the kernel.
+/// Changes headers back that [`enter`] has changed, for the kernel.
 pub fn leave(frame: &mut Frame) {
     let link = link_len(frame);
-    if is_ipv4(&frame[..link]) {
-        exchange(&mut frame[link..], Order::Hpu);
-    }
+    exchange(&mut frame[link..], Order::Hpu);
 }
 
 fn is_ipv4(link: &[u8]) -> bool {

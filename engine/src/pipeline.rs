@@ -62,6 +62,17 @@ pub struct Packet {
     pub arrived: Stamp,
     /// A handler wants the kernel to have it.
     pub passes: bool,
+    /// Its headers are as PsPIN's handlers have them.
+    pub in_ip_view: bool,
+}
+
+impl Packet {
+    /// One of which nothing is known yet.
+    #[inline]
+    #[must_use]
+    pub const fn new(frame: Frame, arrived: Stamp) -> Self {
+        Self { frame, arrived, passes: false, in_ip_view: false }
+    }
 }
 
 /// Where the packets of a message go that is given up.
@@ -401,12 +412,10 @@ impl Engine {
         };
         self.admitted += 1;
         let context = context(&mut self.contexts, slot);
-        if context.run.abi == Abi::Pspin {
-            ip_view::enter(&mut frame);
-        }
+        let in_ip_view = context.run.abi == Abi::Pspin && ip_view::enter(&mut frame);
         let latch = Admission::of(slot, context).latch(&self.clusters, key, self.admitted);
         let her = |frame| {
-            let packet = Packet { frame, arrived: now.stamp, passes: false };
+            let packet = Packet { in_ip_view, ..Packet::new(frame, now.stamp) };
             Her { latch, end_of_message, packet }
         };
         if self.mpqs.takes(mpq) {
@@ -518,7 +527,7 @@ impl Engine {
 
     /// What becomes of a packet of a message that was given up.
     fn dispose(&mut self, slot: Slot, packet: Packet, why: Gone) {
-        let Context { counts, run, .. } = context(&mut self.contexts, slot);
+        let counts = &mut context(&mut self.contexts, slot).counts;
         match why {
             Gone::Killed => counts.add(Counter::DropKilled, 1),
             Gone::Dropped => {
@@ -527,7 +536,7 @@ impl Engine {
             }
             Gone::Passed => {
                 counts.add(Counter::Passed, 1);
-                return pass(&mut self.passing, packet.frame, run.abi);
+                return pass(&mut self.passing, packet);
             }
         }
         self.nic.recycle(packet.frame);
@@ -629,19 +638,18 @@ impl Engine {
 
     /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
     fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<Deferred>) {
-        let Packet { frame, arrived, passes } = packet;
-        self.released = arrived;
-        let Context { counts, run, .. } = context(&mut self.contexts, slot);
+        self.released = packet.arrived;
+        let counts = &mut context(&mut self.contexts, slot).counts;
         let (nic, outbound) = (&mut *self.nic, &mut self.outbound);
         let mut commands = Commands::new(nic, outbound, None, counts, None, false, Issued::of(deferred));
-        if !passes {
-            return commands.release(frame);
+        if !packet.passes {
+            return commands.release(packet.frame);
         }
         commands.counts.add(Counter::Passed, 1);
         if let Some(send) = deferred {
-            commands.copy_deferred(send, &frame);
+            commands.copy_deferred(send, &packet.frame);
         }
-        pass(&mut self.passing, frame, run.abi);
+        pass(&mut self.passing, packet);
     }
 
     /// The NIC outbound engine: hands staged frames over; what the NIC has no room for stays staged.
@@ -693,11 +701,11 @@ pub(crate) fn home(clusters: &Range<u32>, key: &MessageKey) -> u32 {
 }
 
 /// Lists a frame that a context had for the kernel.
-fn pass(passing: &mut Vec<Frame>, mut frame: Frame, abi: Abi) {
-    if abi == Abi::Pspin {
-        ip_view::leave(&mut frame);
+fn pass(passing: &mut Vec<Frame>, mut packet: Packet) {
+    if packet.in_ip_view {
+        ip_view::leave(&mut packet.frame);
     }
-    passing.push(frame);
+    passing.push(packet.frame);
 }
 
 /// A context that matched or has messages is installed: removal empties both first.

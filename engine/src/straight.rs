@@ -122,7 +122,7 @@ impl Engine {
                 let usual = returned || row.exit() == Exit::Finished;
                 if !usual || verdicts && !processes(row.result()) {
                     inlet.hold(mpq, binding, place);
-                    let packet = Packet { frame, arrived: now.stamp, passes: false };
+                    let packet = Packet::new(frame, now.stamp);
                     let task = Task { mpq, stage: Stage::Payload, context: binding, packet, last_use: true };
                     let exit = if returned { Exit::Returned } else { row.exit() };
                     return Rest::Unusual(task, exit, row.commands().issued);
@@ -271,7 +271,7 @@ impl Inlet<'_> {
             return Taken::Questionable(arrival(frame));
         }
         let first = self.mpqs.is_quiescent(mpq);
-        let packet = Packet { frame, arrived: self.now.stamp, passes: false };
+        let packet = Packet::new(frame, self.now.stamp);
         self.mpqs.put(mpq, Her { latch: latch(), end_of_message, packet });
         self.queued += 1;
         if first { Taken::Kept } else { Taken::Behind }

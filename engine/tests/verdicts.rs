@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Kind, Lab, ROOT, rule, udp_from};
-use spin_abi::control::Install;
+use spin_abi::control::{Abi, Install};
 use spin_abi::counters::Counter;
 use spin_abi::verdict::Verdict;
 
@@ -170,4 +170,22 @@ fn what_a_handler_sends_leaves_although_the_kernel_gets_its_packet() {
     // A record of each handler, then the packet.
     assert_eq!((sent.len(), sent.last()), (3, Some(&packet)));
     assert_eq!((lab.total(Counter::Passed), lab.total(Counter::TxMoved), lab.total(Counter::TxPackets)), (1, 0, 3));
+}
+
+/// Whatever follows an EtherType of IPv4: handlers see it with a header's fields exchanged, if it is one, and the kernel as it came.
+#[test]
+fn the_kernel_gets_what_arrived_although_handlers_see_it_otherwise() {
+    let mut lab = Lab::new(Kind::Jit);
+    let install = Install { verdicts: true, abi: Abi::Pspin, ..rule("frame[12:2] = 0x0800") };
+    lab.install_with("verdicts", install);
+    let frame = |first: u8| {
+        let mut frame = udp_from(7, 1, &[0; 40]);
+        // Where the handlers look, from the IP header on.
+        frame[14 + 42..][..2].fill(PROCEED);
+        frame[14] = first;
+        frame
+    };
+    let frames: Vec<_> = (0..=u8::MAX).map(frame).collect();
+    lab.exchange(&frames);
+    assert_eq!(*lab.passed.lock().expect("no test panics meanwhile"), frames);
 }
