@@ -15,7 +15,7 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::ops::Range;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use packet::{HEADER, Header};
 use window::Window;
@@ -155,7 +155,9 @@ impl Message<'_> {
         let window = Window::new(1);
         window.enter(self.offset(number));
         self.transmit(number, flags)?;
-        self.await_all(&window, 1)
+        self.await_all(&window, 1)?;
+        self.pause();
+        Ok(())
     }
 
     /// Sends packets that are neither the first nor the last, and waits until all that are to be acknowledged are.
@@ -199,6 +201,7 @@ impl Message<'_> {
                 window.give_up();
             }
             sent?;
+            self.pause();
         }
         Ok(())
     }
@@ -211,10 +214,14 @@ impl Message<'_> {
         datagram[..HEADER].copy_from_slice(&header.encode());
         datagram[HEADER..HEADER + payload.len()].copy_from_slice(payload);
         self.socket.send(&datagram[..HEADER + payload.len()])?;
+        Ok(())
+    }
+
+    /// Keeps the distance to a thread's next packet.
+    fn pause(&self) {
         if !self.sender.gap.is_zero() {
             thread::sleep(self.sender.gap);
         }
-        Ok(())
     }
 
     /// Where in the message a packet's payload belongs.
@@ -227,8 +234,7 @@ impl Message<'_> {
     /// Takes acknowledgements until `count` packets have theirs, or none has come for too long, or the senders gave up.
     fn await_all(&self, window: &Window, count: usize) -> Result<(), SlmpError> {
         let patience = self.sender.patience;
-        let deadline = || Instant::now().checked_add(patience);
-        let (mut left, mut until) = (count, deadline());
+        let mut left = count;
         let mut datagram = [0; HEADER];
         while left > 0 && !window.is_given_up() {
             match self.socket.recv(&mut datagram) {
@@ -236,7 +242,6 @@ impl Message<'_> {
                     let header = Header::decode(&datagram[..length]).filter(|header| header.acknowledges(self.id));
                     if header.is_some_and(|header| window.leave(header.offset)) {
                         left -= 1;
-                        until = deadline();
                         continue;
                     }
                 }
@@ -247,7 +252,7 @@ impl Message<'_> {
                 }
             }
             // Also where others' datagrams keep coming.
-            if until.is_some_and(|until| Instant::now() >= until) {
+            if window.silence() >= patience {
                 let (waiting, first) = window.give_up();
                 return Err(SlmpError::Silent { waiting, first, patience });
             }

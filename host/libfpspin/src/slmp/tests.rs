@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::packet::{HEADER, Header};
+use super::window::Window;
 use super::{ACK, EOM, MAX_PAYLOAD, PORT, SYN, Sender, SlmpError};
 
 /// An address of this host that no other test has, in this process or another.
@@ -125,6 +126,27 @@ fn packets_keep_their_distance() {
     let start = std::time::Instant::now();
     moved(&sender, &bytes(10 * MAX_PAYLOAD));
     assert!(start.elapsed() >= Duration::from_millis(30));
+}
+
+#[test]
+fn a_sender_that_takes_its_time_is_not_taken_for_silence() {
+    let sender = Sender::new(1, 0, 1_200_000, 1).expect("good settings");
+    moved(&Sender { patience: Duration::from_secs(1), ..sender }, &bytes(4 * MAX_PAYLOAD));
+}
+
+#[test]
+fn silence_is_as_long_as_packets_wait() {
+    let window = Window::new(2);
+    let pause = || thread::sleep(Duration::from_millis(2));
+    pause();
+    assert_eq!(window.silence(), Duration::ZERO);
+    assert!(window.enter(1));
+    pause();
+    assert!(window.enter(2) && window.silence() >= Duration::from_millis(2));
+    assert!(!window.leave(3) && window.silence() >= Duration::from_millis(2), "it did not wait");
+    assert!(window.leave(1) && window.leave(2));
+    pause();
+    assert_eq!(window.silence(), Duration::ZERO);
 }
 
 #[test]

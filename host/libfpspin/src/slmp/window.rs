@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Packets by their offsets. Senders enter them, who reads acknowledgements lets them go.
 pub struct Window {
@@ -13,6 +14,8 @@ pub struct Window {
 #[derive(Default)]
 struct State {
     waiting: BTreeSet<u32>,
+    /// When the first of them was entered, or one left last.
+    since: Option<Instant>,
     given_up: bool,
 }
 
@@ -28,15 +31,29 @@ impl Window {
         let full = |state: &mut State| state.waiting.len() >= self.size && !state.given_up;
         let waited = self.changed.wait_while(self.lock(), full);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.waiting.is_empty() {
+            state.since = Some(Instant::now());
+        }
         state.waiting.insert(offset);
         !state.given_up
     }
 
     /// Lets a packet go; `false`: it did not wait.
     pub fn leave(&self, offset: u32) -> bool {
-        let waited = self.lock().waiting.remove(&offset);
+        let mut state = self.lock();
+        let waited = state.waiting.remove(&offset);
+        if waited {
+            state.since = Some(Instant::now());
+        }
+        drop(state);
         self.changed.notify_one();
         waited
+    }
+
+    /// How long packets have waited without one leaving; nothing when none waits, since a sender may take its time.
+    pub fn silence(&self) -> Duration {
+        let state = self.lock();
+        state.since.filter(|_| !state.waiting.is_empty()).map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Lets nobody enter any more. Returns how many packets wait, and the first of them.
