@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use spin_abi::control::{ContextInfo, Reply, Request, Stats, ThreadInfo};
+use spin_abi::control::{Reply, Request};
 use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::PcapQueue;
@@ -19,11 +19,12 @@ use crate::install::{InstallError, Prepared, User};
 use crate::loader::Loader;
 use crate::memory::saturate;
 use crate::privileges;
+use crate::readings::{Reading, Readings};
 use crate::receiver::Receiver;
 use crate::replay::replay;
 use crate::server::{Answer, Server, ServerError, Ticket, Work};
 use crate::statistics::Statistics;
-use crate::threads::{Common, Feed, Part, Worker};
+use crate::threads::{Common, Feed, Worker};
 
 /// Frames in flight between the two ends of the loopback NIC.
 const LOOPBACK_FRAMES: usize = 1024;
@@ -77,6 +78,7 @@ pub struct Daemon {
     /// The far end of the loopback NIC.
     far: Option<MemoryQueue>,
     server: Server,
+    readings: Readings,
     /// The NIC's end is the end of the job, not a failure.
     ends: bool,
     /// What the NIC is, in words.
@@ -116,7 +118,7 @@ impl Daemon {
         let (workers, receiver) = start_workers(config, &common, nics)?;
         let ends = matches!(config.nic, Nic::Pcap { .. });
         let fleet = Fleet::new(workers, receiver, steering, config.limits);
-        let mut daemon = Self { fleet, far, server, ends, nic, common };
+        let mut daemon = Self { fleet, far, server, readings: Readings::default(), ends, nic, common };
         let installed = daemon.fleet.change(contexts, Vec::new()).installed;
         for (installed, context) in installed.into_iter().zip(&config.contexts) {
             installed.map_err(|source| failed(context, source))?;
@@ -136,9 +138,11 @@ impl Daemon {
             // So many at a time: however many wait, the end is not missed.
             let tickets: Vec<_> = std::iter::from_fn(|| self.server.next()).take(TOGETHER).collect();
             if tickets.is_empty() {
-                self.server.wait(LONGEST_WAIT).map_err(DaemonError::Wait)?;
+                let longest = self.readings.wait().map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT));
+                self.server.wait(longest).map_err(DaemonError::Wait)?;
             }
             self.serve(tickets);
+            self.readings.answer(&self.fleet, &self.nic);
         }
         let told = self.common.stop.swap(true, Relaxed);
         let mut statistics = Statistics::default();
@@ -169,6 +173,8 @@ impl Daemon {
                 Work::Replay(capture) => {
                     reply.answer(self.replay(capture).map(|sent| Answer::Reply(Reply::Ok, sent, None)))
                 }
+                Work::Request(Request::List, _) => self.readings.ask(Reading::Contexts, reply),
+                Work::Request(Request::Stats, _) => self.readings.ask(Reading::Stats, reply),
                 Work::Request(request, user) => reply.answer(self.answer(request, user)),
             }
         }
@@ -180,20 +186,19 @@ impl Daemon {
             reply.answer(installed.map(Answer::Installed).map_err(|error| error.to_string()));
         }
         for (reply, removed) in removers.into_iter().zip(removed) {
-            reply.answer(done(removed).map(plain));
+            reply.answer(done(removed).map(Answer::plain));
         }
     }
 
     fn answer(&mut self, request: Request, user: User) -> Result<Answer, String> {
         match request {
-            Request::MapHost { context, address } => done(self.map_host(context, user, address)).map(plain),
-            Request::List => Ok(plain(Reply::Contexts { contexts: self.context_infos() })),
-            Request::Stats => Ok(plain(Reply::Stats(self.stats()))),
+            Request::MapHost { context, address } => done(self.map_host(context, user, address)).map(Answer::plain),
             Request::Events { context } => self.events(context, user).map_err(|error| error.to_string()),
             Request::HostMemory { context } => self.host_memory(context, user).map_err(|error| error.to_string()),
             Request::SetRules { context, rules, eom } => {
-                done(self.fleet.set_rules(context, user, &rules, eom.as_deref())).map(plain)
+                done(self.fleet.set_rules(context, user, &rules, eom.as_deref())).map(Answer::plain)
             }
+            Request::List | Request::Stats => Err("this request is answered with others'".to_owned()),
             Request::Install(_) | Request::Replay => Err("this request needs its image or capture".to_owned()),
             Request::Capabilities
             | Request::Remove { .. }
@@ -217,51 +222,6 @@ impl Daemon {
         Ok(Answer::Reply(Reply::HostMemory { len: region.len(), address }, Vec::new(), Some(region)))
     }
 
-    /// Contexts as all threads together have them.
-    fn context_infos(&self) -> Vec<ContextInfo> {
-        let mut all: Vec<ContextInfo> = Vec::new();
-        for infos in self.fleet.all(|engine| engine.context_infos()) {
-            if all.is_empty() {
-                all = infos;
-                continue;
-            }
-            for (sum, info) in all.iter_mut().zip(infos) {
-                sum.merge(info);
-            }
-        }
-        all
-    }
-
-    fn stats(&self) -> Stats {
-        let mut statistics = Statistics::default();
-        let mut nic_counters: Vec<(String, u64)> = Vec::new();
-        let mut threads = Vec::new();
-        let mut add = |(part, counters): Read| {
-            statistics.merge(&part);
-            let named = counters.into_iter().map(|(name, value)| (name.to_owned(), value));
-            spin_abi::counters::add_named(&mut nic_counters, named);
-        };
-        let workers = self.fleet.workers.iter();
-        let asked: Vec<_> = workers.map(|thread| (thread.clusters.clone(), thread.worker.begin(read))).collect();
-        for (clusters, asked) in asked {
-            let Some(part) = asked.wait() else { continue };
-            let counters = part.0.counts.named().collect();
-            threads.push(ThreadInfo { clusters: (clusters.start, clusters.end - 1), counters });
-            add(part);
-        }
-        if let Some(part) = self.fleet.receiver.as_ref().and_then(|receiver| receiver.ask(read)) {
-            add(part);
-        }
-        Stats {
-            nic: self.nic.clone(),
-            engine: statistics.counts.named().collect(),
-            threads,
-            nic_counters,
-            latencies: statistics.latencies.infos().into(),
-            contexts: self.context_infos(),
-        }
-    }
-
     /// Lets the frames of a capture arrive on the loopback NIC, and returns what was sent meanwhile, as a capture.
     fn replay(&mut self, capture: Vec<u8>) -> Result<Vec<u8>, String> {
         let mut far = self.far.take().ok_or("only a spind with --nic loopback can replay a capture")?;
@@ -272,13 +232,6 @@ impl Daemon {
         self.far = Some(far);
         sent
     }
-}
-
-/// Statistics of a thread's part, and what its NIC counts.
-type Read = (Statistics, Vec<(&'static str, u64)>);
-
-fn read(part: &mut impl Part) -> Read {
-    (part.statistics(), part.nic().counters())
 }
 
 /// A thread for each part of the NIC, with its share of the clusters; in pipeline mode one for the NIC, and others for the
@@ -331,11 +284,6 @@ fn raise_descriptors() {
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::debug!("the limit of open files stays: {error}");
     }
-}
-
-/// A reply that has nothing else with it.
-const fn plain(reply: Reply) -> Answer {
-    Answer::Reply(reply, Vec::new(), None)
 }
 
 fn done(result: Result<(), InstallError>) -> Result<Reply, String> {

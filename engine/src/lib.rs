@@ -31,6 +31,7 @@
 //! * [`idle`]: when a thread that finds nothing to do goes to sleep.
 //! * [`fleet`]: all threads as one: contexts come and go on all of them.
 //! * [`receiver`], [`handover`]: pipeline mode, where one thread receives and others run handlers.
+//! * `readings`: counters, for all who ask.
 //! * [`replay`]: a capture through the loopback NIC.
 //! * [`daemon`]: spind from start to end.
 #![forbid(unsafe_code)]
@@ -63,6 +64,7 @@ pub mod mpq;
 pub mod nic_memory;
 pub mod pipeline;
 pub mod privileges;
+mod readings;
 pub mod receiver;
 pub mod replay;
 pub mod schedule;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hpu_vm::Image;
 use hpu_vm::jit::{Options, Source, TranslateError, Translation, Translations};
@@ -48,18 +48,27 @@ impl Loader {
     /// [`InstallError::Image`], [`InstallError::Memory`], and those of [`Entries::of`].
     pub fn load(&self, file: &[u8], uid: u32) -> Result<Arc<LoadedImage>, InstallError> {
         let image = Image::load(file, &self.machine)?;
-        // Every step leaves the map whole.
-        let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (uid, FileId::of(file));
+        if let Some(loaded) = self.images().get(&key).and_then(Weak::upgrade) {
+            return Ok(loaded);
+        }
+        // Without the lock: this runs code of the image.
+        let memory = ImageMemory::new(&image)?;
+        let entries = Entries::of(&image, &memory, &self.machine)?;
+        let loaded = Arc::new(LoadedImage { image, memory, entries, any_device: AtomicBool::new(false) });
+        let mut images = self.images();
+        // Another thread may have been quicker.
         if let Some(loaded) = images.get(&key).and_then(Weak::upgrade) {
             return Ok(loaded);
         }
         images.retain(|_, image| image.strong_count() > 0);
-        let memory = ImageMemory::new(&image)?;
-        let entries = Entries::of(&image, &memory, &self.machine)?;
-        let loaded = Arc::new(LoadedImage { image, memory, entries, any_device: AtomicBool::new(false) });
         images.insert(key, Arc::downgrade(&loaded));
         Ok(loaded)
+    }
+
+    /// Every step leaves the map whole.
+    fn images(&self) -> MutexGuard<'_, HashMap<(u32, FileId), Weak<LoadedImage>>> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The image as machine code.

@@ -50,6 +50,14 @@ pub enum Answer {
     Reply(Reply, Vec<u8>, Option<Arc<Region>>),
 }
 
+impl Answer {
+    /// A reply that has nothing else with it.
+    #[must_use]
+    pub const fn plain(reply: Reply) -> Self {
+        Self::Reply(reply, Vec::new(), None)
+    }
+}
+
 /// A request under way.
 pub struct Ticket {
     /// What to do.

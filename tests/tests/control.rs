@@ -163,3 +163,25 @@ fn latencies_are_told_while_it_runs_and_at_its_end() {
         format!("\tPacket latency: p50: {} ns; p99: {} ns; p99.9: {} ns", total.p50_ns, total.p99_ns, total.p999_ns);
     assert!(printed.contains(&line), "{line:?} in\n{printed}");
 }
+
+#[test]
+fn counters_are_read_no_oftener_than_they_should() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for asker in 0..4 {
+            let mut client = Client::connect(spind.socket()).unwrap();
+            scope.spawn(move || {
+                for _ in 0..15 {
+                    // Who asks for one and who asks for the other are answered together.
+                    if asker == 0 {
+                        assert!(client.contexts().unwrap().is_empty());
+                    } else {
+                        assert!(client.stats().unwrap().contexts.is_empty());
+                    }
+                }
+            });
+        }
+    });
+    assert!(begun.elapsed() >= Duration::from_millis(14 * 10));
+}
