@@ -14,7 +14,7 @@ use spin_nic::{NicError, Queue};
 
 use crate::capabilities;
 use crate::config::{Config, Mode as Threads, Nic, StaticContext, XdpMode};
-use crate::fleet::{Changed, ClusterThread, Fleet};
+use crate::fleet::{Changed, Changes, ClusterThread, Fleet};
 use crate::install::{InstallError, Prepared, User};
 use crate::loader::Loader;
 use crate::memory::saturate;
@@ -119,7 +119,7 @@ impl Daemon {
         let ends = matches!(config.nic, Nic::Pcap { .. });
         let fleet = Fleet::new(workers, receiver, steering, config.limits);
         let mut daemon = Self { fleet, far, server, readings: Readings::default(), ends, nic, common };
-        let installed = daemon.fleet.change(contexts, Vec::new()).installed;
+        let installed = daemon.fleet.change(Changes { installs: contexts, ..Changes::default() }).installed;
         for (installed, context) in installed.into_iter().zip(&config.contexts) {
             installed.map_err(|source| failed(context, source))?;
         }
@@ -155,19 +155,22 @@ impl Daemon {
         if told || self.ends { Ok(statistics) } else { Err(DaemonError::Gone(self.nic)) }
     }
 
-    /// Answers requests. Contexts are installed and removed together: whose requests wait at the same time did not wait for each
-    /// other.
+    /// Answers requests. Contexts are changed together: whose requests wait at the same time did not wait for each other.
     fn serve(&mut self, tickets: Vec<Ticket>) {
-        let (mut installs, mut installers) = (Vec::new(), Vec::new());
-        let (mut removals, mut removers) = (Vec::new(), Vec::new());
+        let mut changes = Changes::default();
+        let (mut installers, mut rulers, mut removers) = (Vec::new(), Vec::new(), Vec::new());
         for Ticket { work, reply } in tickets {
             match work {
                 Work::Install(prepared) => {
-                    installs.push(*prepared);
+                    changes.installs.push(*prepared);
                     installers.push(reply);
                 }
+                Work::SetRules(context, user, rules) => {
+                    changes.rules.push((context, user, *rules));
+                    rulers.push(reply);
+                }
                 Work::Request(Request::Remove { context }, user) => {
-                    removals.push((context, user));
+                    changes.removals.push((context, user));
                     removers.push(reply);
                 }
                 Work::Replay(capture) => {
@@ -178,15 +181,15 @@ impl Daemon {
                 Work::Request(request, user) => reply.answer(self.answer(request, user)),
             }
         }
-        if installs.is_empty() && removals.is_empty() {
+        if installers.is_empty() && rulers.is_empty() && removers.is_empty() {
             return;
         }
-        let Changed { installed, removed } = self.fleet.change(installs, removals);
+        let Changed { installed, ruled, removed } = self.fleet.change(changes);
         for (reply, installed) in installers.into_iter().zip(installed) {
             reply.answer(installed.map(Answer::Installed).map_err(|error| error.to_string()));
         }
-        for (reply, removed) in removers.into_iter().zip(removed) {
-            reply.answer(done(removed).map(Answer::plain));
+        for (reply, changed) in rulers.into_iter().zip(ruled).chain(removers.into_iter().zip(removed)) {
+            reply.answer(done(changed).map(Answer::plain));
         }
     }
 
@@ -195,13 +198,11 @@ impl Daemon {
             Request::MapHost { context, address } => done(self.map_host(context, user, address)).map(Answer::plain),
             Request::Events { context } => self.events(context, user).map_err(|error| error.to_string()),
             Request::HostMemory { context } => self.host_memory(context, user).map_err(|error| error.to_string()),
-            Request::SetRules { context, rules, eom } => {
-                done(self.fleet.set_rules(context, user, &rules, eom.as_deref())).map(Answer::plain)
-            }
             Request::List | Request::Stats => Err("this request is answered with others'".to_owned()),
             Request::Install(_) | Request::Replay => Err("this request needs its image or capture".to_owned()),
             Request::Capabilities
             | Request::Remove { .. }
+            | Request::SetRules { .. }
             | Request::ReadMemory { .. }
             | Request::WriteMemory { .. } => Err("the control thread is not asked this".to_owned()),
         }

@@ -36,11 +36,24 @@ pub struct Fleet {
     places: RefCell<Places>,
 }
 
-/// What became of changes, in the order in which they were asked for.
+/// Changes to carry out together, in this order.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Contexts to install, in order of priority.
+    pub installs: Vec<Prepared>,
+    /// Contexts that are to take other packets than before, and which.
+    pub rules: Vec<(u32, User, Matching)>,
+    /// Contexts to remove.
+    pub removals: Vec<(u32, User)>,
+}
+
+/// What became of them.
 #[derive(Debug)]
 pub struct Changed {
     /// Ids of the contexts that were installed.
     pub installed: Vec<Result<u32, InstallError>>,
+    /// Contexts that take other packets.
+    pub ruled: Vec<Result<(), InstallError>>,
     /// Contexts that were removed.
     pub removed: Vec<Result<(), InstallError>>,
 }
@@ -92,7 +105,7 @@ impl Fleet {
     /// # Errors
     /// See [`InstallError`].
     pub fn install(&self, prepared: Prepared) -> Result<u32, InstallError> {
-        let Changed { mut installed, .. } = self.change(vec![prepared], Vec::new());
+        let Changed { mut installed, .. } = self.change(Changes { installs: vec![prepared], ..Changes::default() });
         installed.pop().unwrap_or(Err(InstallError::Stopped))
     }
 
@@ -101,47 +114,55 @@ impl Fleet {
     /// # Errors
     /// See [`Engine::remove`].
     pub fn remove(&self, id: u32, user: User) -> Result<(), InstallError> {
-        let Changed { mut removed, .. } = self.change(Vec::new(), vec![(id, user)]);
+        let Changed { mut removed, .. } = self.change(Changes { removals: vec![(id, user)], ..Changes::default() });
         removed.pop().unwrap_or(Err(InstallError::Stopped))
-    }
-
-    /// Installs contexts, in order of priority, and removes others.
-    pub fn change(&self, installs: Vec<Prepared>, removals: Vec<(u32, User)>) -> Changed {
-        let mut replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
-        let mut installed = self.link(installs);
-        let (removed, announced) = self.announce(removals.clone(), installed.iter().any(Result::is_ok));
-        let gone = removals.iter().zip(&removed).filter(|(_, removed)| removed.is_ok()).map(|((id, _), _)| *id);
-        let gone: Vec<u32> = gone.collect();
-        if let Err(error) = announced {
-            if installed.iter().any(Result::is_ok) {
-                self.undo(&mut installed, &gone, &error);
-            } else {
-                warn_of_rules(&error);
-            }
-        }
-        let new = installed.iter().zip(replacing.drain(..));
-        let new: Vec<u32> = new.filter_map(|(id, replaces)| id.as_ref().ok().copied().filter(|_| replaces)).collect();
-        if !gone.is_empty() || !new.is_empty() {
-            self.settle(new, gone);
-        }
-        Changed { installed, removed }
     }
 
     /// Has a context take other packets than before. Threads know before the NIC hands them over.
     ///
     /// # Errors
-    /// [`InstallError`] of rules, of the context and of the NIC; nothing has changed then.
-    pub fn set_rules(&self, id: u32, user: User, rules: &[String], eom: Option<&str>) -> Result<(), InstallError> {
-        let asked = Matching::parse(rules, eom)?;
-        let set = self.all(move |engine| engine.set_rules(id, user, asked));
-        let before = set.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().next().ok_or(InstallError::Stopped)?;
-        let (_, announced) = self.announce(Vec::new(), true);
-        if announced.is_err() {
-            // They were there before.
-            self.all(move |engine| drop(engine.set_rules(id, User(0), before)));
-            self.lead(Vec::new());
+    /// [`InstallError`] of the context, of rules that fit no table with others', and of the NIC; nothing has changed then.
+    pub fn set_rules(&self, id: u32, user: User, rules: Matching) -> Result<(), InstallError> {
+        let Changed { mut ruled, .. } = self.change(Changes { rules: vec![(id, user, rules)], ..Changes::default() });
+        ruled.pop().unwrap_or(Err(InstallError::Stopped))
+    }
+
+    /// Carries changes out. The NIC takes its rules once for all of them.
+    pub fn change(&self, Changes { installs, rules, removals }: Changes) -> Changed {
+        let replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
+        let mut installed = self.link(installs);
+        let mut before = Vec::new();
+        let set = |(id, user, rules)| {
+            before.push((id, self.match_anew(id, user, rules)?));
+            Ok(())
+        };
+        let mut ruled: Vec<_> = rules.into_iter().map(set).collect();
+        let changed = installed.iter().any(Result::is_ok) || !before.is_empty();
+        let (removed, announced) = self.announce(removals.clone(), changed);
+        let gone = removals.iter().zip(&removed).filter(|(_, removed)| removed.is_ok()).map(|((id, _), _)| *id);
+        let gone: Vec<u32> = gone.collect();
+        match announced {
+            Err(error) if changed => {
+                self.undo(&installed, before, &gone);
+                refuse(&mut installed, &error);
+                refuse(&mut ruled, &error);
+            }
+            Err(error) => warn_of_rules(&error),
+            Ok(()) => {}
         }
-        announced
+        let new = installed.iter().zip(replacing);
+        let new: Vec<u32> = new.filter_map(|(id, replaces)| id.as_ref().ok().copied().filter(|_| replaces)).collect();
+        if !gone.is_empty() || !new.is_empty() {
+            self.settle(new, gone);
+        }
+        Changed { installed, ruled, removed }
+    }
+
+    /// Has a context take other packets, on every thread. Returns which it took before.
+    fn match_anew(&self, id: u32, user: User, rules: Matching) -> Result<Matching, InstallError> {
+        let before = self.all(move |engine| engine.set_rules(id, user, rules));
+        let before = before.into_iter().collect::<Result<Vec<_>, _>>()?;
+        before.into_iter().next().ok_or(InstallError::Stopped)
     }
 
     /// Links contexts in on every thread.
@@ -221,19 +242,18 @@ impl Fleet {
         Ok(self.steering.set_rules(&tests)?)
     }
 
-    /// The NIC refused the rules of contexts that were linked in. Others are gone all the same.
-    fn undo(&self, installed: &mut [Result<u32, InstallError>], gone: &[u32], error: &InstallError) {
-        // As they came, from the last one on: a later one may replace an earlier one.
+    /// The NIC refused the rules of contexts that were linked in, or that take other packets than `before`. Others are gone all
+    /// the same.
+    fn undo(&self, installed: &[Result<u32, InstallError>], before: Vec<(u32, Matching)>, gone: &[u32]) {
+        // From the last one on: a later one may change what an earlier one did.
+        self.all(move |engine| {
+            // They were there before.
+            before.into_iter().rev().for_each(|(id, rules)| drop(engine.set_rules(id, User(0), rules)));
+        });
         let linked: Vec<u32> = installed.iter().rev().flatten().copied().collect();
         self.lead([&linked, gone].concat());
         self.undo_links(linked);
         self.lead(gone.to_vec());
-        for outcome in installed.iter_mut().filter(|outcome| outcome.is_ok()) {
-            *outcome = Err(match error {
-                InstallError::Nic(error) => InstallError::Nic(error.clone()),
-                _ => InstallError::Stopped,
-            });
-        }
     }
 
     /// Has the receiver lead frames to all contexts but some, whatever the NIC goes by.
@@ -286,6 +306,16 @@ impl Fleet {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.receiver.as_ref().is_some_and(Worker::ended) || self.workers.iter().any(|thread| thread.worker.ended())
+    }
+}
+
+/// Nothing has come of what seemed to be done.
+fn refuse<T>(outcomes: &mut [Result<T, InstallError>], error: &InstallError) {
+    for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
+        *outcome = Err(match error {
+            InstallError::Nic(error) => InstallError::Nic(error.clone()),
+            _ => InstallError::Stopped,
+        });
     }
 }
 

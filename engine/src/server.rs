@@ -19,7 +19,7 @@ use spin_shm::Region;
 use spin_shm::channel as wire;
 
 use crate::config::Limits;
-use crate::install::{HOST_ADDRESS, Prepared, User};
+use crate::install::{HOST_ADDRESS, Matching, Prepared, User};
 use crate::loader::Loader;
 use crate::metrics::{self, Endpoint, EndpointError, Listener};
 use crate::nic_memory::NicMemory;
@@ -35,6 +35,8 @@ const MAX_CONNECTIONS: usize = 256;
 pub enum Work {
     /// Link a checked context in; answered by [`Answer::Installed`].
     Install(Box<Prepared>),
+    /// Have a context take other packets.
+    SetRules(u32, User, Box<Matching>),
     /// Everything that needs no preparation.
     Request(Request, User),
     /// Frames to replay, as a capture.
@@ -379,6 +381,10 @@ impl Connection {
             // Nothing of it changes: the engine is not asked.
             Request::Capabilities => {
                 Ok((Reply::Capabilities(Box::new(self.shared.capabilities.clone())), Vec::new(), None))
+            }
+            Request::SetRules { context, rules, eom } => {
+                let rules = Matching::parse(&rules, eom.as_deref()).map_err(|error| error.to_string())?;
+                self.reply_to(Work::SetRules(context, user, Box::new(rules)))
             }
             Request::Replay => self.reply_to(Work::Replay(blob)),
             other => self.reply_to(Work::Request(other, user)),

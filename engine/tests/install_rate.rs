@@ -14,7 +14,7 @@ use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Idle, Limits, Sizes};
 use spin_engine::counts::Counts;
-use spin_engine::fleet::{ClusterThread, Fleet};
+use spin_engine::fleet::{Changes, ClusterThread, Fleet};
 use spin_engine::install::{Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::threads::{Common, Feed, Worker};
@@ -80,15 +80,18 @@ impl Live {
         let ids = |installed: Vec<_>| -> Vec<u32> {
             installed.into_iter().map(|id: Result<_, _>| id.expect("room")).collect()
         };
-        let first = ids(self.fleet.change(some(), Vec::new()).installed);
+        let first = ids(self.fleet.change(Changes { installs: some(), ..Changes::default() }).installed);
         let mut removals: Vec<_> = first.iter().map(|&id| (id, User(0))).collect();
         removals.push((first[0] + 1000, User(0)));
-        let changed = self.fleet.change(some(), removals);
+        let changed = self.fleet.change(Changes { installs: some(), removals, ..Changes::default() });
         let unknown = changed.removed.iter().position(Result::is_err);
         assert_eq!(unknown, Some(first.len()), "all but the last were there");
         let second = ids(changed.installed);
         assert!(second.iter().all(|id| !first.contains(id)), "ids are never used again");
-        let removed = self.fleet.change(Vec::new(), second.iter().map(|&id| (id, User(0))).collect()).removed;
+        let removed = self
+            .fleet
+            .change(Changes { removals: second.iter().map(|&id| (id, User(0))).collect(), ..Changes::default() })
+            .removed;
         assert!(removed.iter().all(Result::is_ok), "{removed:?}");
     }
 

@@ -12,8 +12,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use spin_abi::control::{Engine as Kind, Install, Schedule};
 use spin_abi::map::Machine;
 use spin_engine::config::{Idle, Limits, Mode, Sizes};
-use spin_engine::fleet::{ClusterThread, Fleet};
-use spin_engine::install::{Prepared, User};
+use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet};
+use spin_engine::install::{Matching, Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::receiver::Receiver;
 use spin_engine::threads::{Common, Feed, Worker};
@@ -91,6 +91,10 @@ fn is_answered(far: &mut MemoryQueue, port: u16) -> bool {
     true
 }
 
+fn port_3() -> Matching {
+    Matching::parse(&["udp dport 3".to_owned()], None).expect("fine rules")
+}
+
 #[test]
 fn contexts_go_on_as_they_were_when_rules_are_refused() {
     let mut live = Live::start(Mode::Pipeline);
@@ -102,11 +106,12 @@ fn contexts_go_on_as_they_were_when_rules_are_refused() {
     let replacing = |live: &Live| live.prepare(Install { replaces: Some(first), ..rule("udp dport 1") });
     live.fleet.install(replacing(&live)).expect_err("its rules are refused");
     assert!(is_answered(&mut live.far, 1) && is_answered(&mut live.far, 2), "the one in its place is there again");
-    live.fleet.set_rules(first, USER, &["udp dport 3".into()], None).expect_err("refused");
+    live.fleet.set_rules(first, USER, port_3()).expect_err("refused");
     assert!(is_answered(&mut live.far, 1));
     // One goes all the same.
-    let changed = live.fleet.change(vec![replacing(&live)], vec![(second, USER)]);
-    assert!(changed.installed[0].is_err() && changed.removed[0].is_ok());
+    let (installs, removals) = (vec![replacing(&live)], vec![(second, USER)]);
+    let changed = live.fleet.change(Changes { installs, rules: vec![(first, USER, port_3())], removals });
+    assert!(changed.installed[0].is_err() && changed.ruled[0].is_err() && changed.removed[0].is_ok());
     assert!(is_answered(&mut live.far, 1));
 
     live.steering.refuses.store(false, Relaxed);
@@ -125,7 +130,7 @@ fn threads_go_on_while_the_nic_takes_its_time() {
         type Change = Box<dyn FnOnce(&Fleet) + Send>;
         let changes: [Change; 3] = [
             Box::new(move |fleet| assert!(fleet.install(second).expect("room") > first)),
-            Box::new(move |fleet| fleet.set_rules(first, USER, &["udp dport 3".into()], None).expect("fine rules")),
+            Box::new(move |fleet| fleet.set_rules(first, USER, port_3()).expect("fine rules")),
             Box::new(move |fleet| fleet.remove(first, USER).expect("installed")),
         ];
         for (change, port) in changes.into_iter().zip([1, 2, 2]) {
@@ -145,4 +150,19 @@ fn threads_go_on_while_the_nic_takes_its_time() {
         }
         live.end();
     }
+}
+
+#[test]
+fn the_nic_is_told_once_of_changes_that_wait() {
+    let mut live = Live::start(Mode::RunToCompletion);
+    let first = live.fleet.install(live.prepare(rule("udp dport 1"))).expect("room");
+    let second = live.fleet.install(live.prepare(rule("udp dport 2"))).expect("room");
+    let (installs, removals) = (vec![live.prepare(rule("udp dport 4"))], vec![(second, USER)]);
+    let rules = vec![(first, USER, port_3()), (second + 100, USER, port_3())];
+    let asked = live.steering.asked.load(Relaxed);
+    let Changed { installed, ruled, removed } = live.fleet.change(Changes { installs, rules, removals });
+    assert!(installed[0].is_ok() && ruled[0].is_ok() && ruled[1].is_err() && removed[0].is_ok());
+    assert_eq!(live.steering.asked.load(Relaxed), asked + 1);
+    assert!(is_answered(&mut live.far, 3) && is_answered(&mut live.far, 4));
+    live.end();
 }

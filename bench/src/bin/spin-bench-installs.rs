@@ -22,7 +22,7 @@ use spin_bench::engine::case::{CASES, Case};
 use spin_bench::report::write;
 use spin_engine::config::{Idle, Limits, Sizes};
 use spin_engine::counts::Counts;
-use spin_engine::fleet::{Changed, ClusterThread, Fleet};
+use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet};
 use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::threads::{Common, Feed, Worker};
@@ -292,7 +292,8 @@ impl Live {
                     }
                 }
             }
-            let Changed { installed, removed } = self.fleet.change(installs, removals);
+            let Changed { installed, removed, .. } =
+                self.fleet.change(Changes { installs, removals, ..Changes::default() });
             // They wait for this.
             installers.into_iter().zip(installed).for_each(|(reply, installed)| drop(reply.send(installed)));
             removers.into_iter().zip(removed).for_each(|(reply, removed)| drop(reply.send(removed)));
