@@ -6,7 +6,7 @@
 //! * WLBVT, the weight limited borrowed virtual time of the OSMOSIS work: a task costs the time it takes. OSMOSIS also limits the
 //!   processing units that a context holds at a time; a thread runs one task at a time, so that is met.
 //!
-//! A context that had nothing to run borrows little from its past ([`Scheduler::borrowed`]). All of this is work-conserving, and
+//! A context that had nothing to run borrows little from its past (`Scheduler::borrowed`). All of this is work-conserving, and
 //! needs no clock while a single context has work.
 
 use std::time::Duration;

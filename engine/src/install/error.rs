@@ -1,0 +1,124 @@
+//! Why contexts are not installed, changed or removed.
+
+use std::sync::Arc;
+
+use hpu_vm::LoadError;
+use hpu_vm::memory::SpaceError;
+use spin_abi::control::Abi;
+use spin_abi::fault::Fault;
+use spin_matcher::{ListError, ParseError, TableError};
+use spin_nic::NicError;
+use spin_shm::RegionError;
+
+use super::matching::MAX_TEXT;
+use super::prepared::MAX_NAME;
+
+/// Why a context was not installed, changed or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// The image is not one this machine can run.
+    #[error("handler image: {0}")]
+    Image(#[from] LoadError),
+    /// The image has no handler under a name that is looked for.
+    #[error(
+        "handler image: it defines none of header_handler, payload_handler, completion_handler, or its init_handlers names none"
+    )]
+    NoHandler,
+    /// The image's own function that tells its handlers was ended.
+    #[error("handler image: init_handlers was ended: {0}")]
+    Init(Fault),
+    /// What that told is no function.
+    #[error("handler image: init_handlers says that {kind} is at {address:#010x}, where there is no code")]
+    BadHandler {
+        /// The handler's usual name.
+        kind: &'static str,
+        /// The address.
+        address: u32,
+    },
+    /// More HPUs than handlers of that machine know.
+    #[error("abi {abi}: its handlers know {known} clusters, this machine has {clusters}; run spind --preset {abi}")]
+    Clusters {
+        /// Whose handlers they are.
+        abi: Abi,
+        /// What they know.
+        known: u32,
+        /// What there is.
+        clusters: u32,
+    },
+    /// A context that matches nothing is of no use.
+    #[error("no rule: say which packets the handlers are for, e.g. --rule 'udp dport 9999'")]
+    NoRule,
+    /// A rule is not understood.
+    #[error(transparent)]
+    Rule(#[from] ListError),
+    /// The end-of-message predicate is not understood.
+    #[error("end of message: {0}")]
+    Eom(ParseError),
+    /// The key is not understood.
+    #[error("message key: {0}")]
+    Key(ParseError),
+    /// The rules of all contexts together do not fit.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// A name that is too long or would garble logs and terminals.
+    #[error("name {0:?}: at most {MAX_NAME} printable ASCII characters")]
+    Name(String),
+    /// Too much text.
+    #[error("rules, end of message and key of {0} bytes together: at most {MAX_TEXT}; use prefixes and ranges")]
+    Text(usize),
+    /// More than the machine or the configuration allows.
+    #[error("{what} of {asked} bytes: at most {limit}")]
+    TooLarge {
+        /// What was asked for.
+        what: &'static str,
+        /// How much.
+        asked: u64,
+        /// How much there is.
+        limit: u64,
+    },
+    /// No limit at all, or one beyond the daemon's.
+    #[error("{what} {asked}: between 1 and {limit}")]
+    Limit {
+        /// Which limit.
+        what: &'static str,
+        /// What was asked for.
+        asked: u64,
+        /// The daemon's.
+        limit: u64,
+    },
+    /// There is no memory for it.
+    #[error("memory of handlers: {0}")]
+    Memory(#[from] SpaceError),
+    /// No context is left.
+    #[error("all {0} contexts are in use; remove one, or raise limits.contexts")]
+    Full(usize),
+    /// Host memory cannot be made.
+    #[error("host memory: {0}")]
+    HostMemory(#[from] RegionError),
+    /// No such context.
+    #[error("no context {0} is installed")]
+    NoSuchContext(u32),
+    /// Somebody else's context.
+    #[error("context {id} belongs to user {owner}")]
+    NotYours {
+        /// The context.
+        id: u32,
+        /// Its user.
+        owner: u32,
+    },
+    /// The context has no host memory.
+    #[error("context {0} has no host memory")]
+    NoHostMemory(u32),
+    /// The engine's threads have ended.
+    #[error("spind is stopping")]
+    Stopped,
+    /// The NIC refused the rules: those of all contexts that were to be installed together.
+    #[error(transparent)]
+    Nic(Arc<NicError>),
+}
+
+impl From<NicError> for InstallError {
+    fn from(error: NicError) -> Self {
+        Self::Nic(Arc::new(error))
+    }
+}

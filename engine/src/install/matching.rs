@@ -1,0 +1,41 @@
+//! Which packets a context gets.
+
+use spin_matcher::{Eom, Rules, Table, TableEntry};
+
+use super::InstallError;
+
+/// Most bytes of rules, predicate and key: what `list` shows of all contexts has to fit a message.
+pub(super) const MAX_TEXT: usize = 4096;
+
+/// Which packets a context gets, and which of them end their messages.
+#[derive(Clone, Debug)]
+pub struct Matching {
+    pub(super) rules: Rules,
+    pub(super) eom: Eom,
+}
+
+impl Matching {
+    /// Reads both from their text.
+    ///
+    /// # Errors
+    /// [`InstallError::NoRule`], [`InstallError::Rule`], [`InstallError::Eom`], [`InstallError::Table`], [`InstallError::Text`].
+    pub fn parse(rules: &[String], eom: Option<&str>) -> Result<Self, InstallError> {
+        check_length(rules.iter().map(String::as_str).chain(eom))?;
+        if rules.is_empty() {
+            return Err(InstallError::NoRule);
+        }
+        let rules = Rules::parse_list(rules)?;
+        let eom = eom.map_or(Ok(Eom::Always), str::parse).map_err(InstallError::Eom)?;
+        // Whether the rules alone fit a table: known before the engine's thread is bothered.
+        let entry = TableEntry { rules, eom, ..TableEntry::default() };
+        Table::new(std::slice::from_ref(&entry))?;
+        Ok(Self { rules: entry.rules, eom: entry.eom })
+    }
+}
+
+/// That texts are short enough together.
+pub(super) fn check_length<'t>(texts: impl Iterator<Item = &'t str>) -> Result<(), InstallError> {
+    // Each rule counts for something even when empty.
+    let bytes = texts.map(|text| text.len() + 1).sum();
+    if bytes > MAX_TEXT { Err(InstallError::Text(bytes)) } else { Ok(()) }
+}
