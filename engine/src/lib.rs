@@ -25,7 +25,7 @@
 //! * [`capabilities`]: what applications can know before they choose handlers.
 //! * [`config`]: configuration file and its checks.
 //! * [`privileges`]: giving up what is no longer needed.
-//! * [`server`], [`socket_file`]: the control socket.
+//! * [`server`], [`socket_file`]: the control socket; [`handed`]: memory that applications have descriptors of.
 //! * [`metrics`]: all counters for Prometheus.
 //! * [`threads`]: the engine's threads, each with its clusters and its NIC queue.
 //! * [`idle`]: when a thread that finds nothing to do goes to sleep.
@@ -49,6 +49,7 @@ pub mod driver;
 pub mod ecn;
 pub mod entries;
 pub mod fleet;
+pub mod handed;
 pub mod handover;
 pub mod hpu;
 pub mod idle;

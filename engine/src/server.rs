@@ -19,6 +19,7 @@ use spin_shm::Region;
 use spin_shm::channel as wire;
 
 use crate::config::Limits;
+use crate::handed::Handed;
 use crate::install::{HOST_ADDRESS, Matching, Prepared, User};
 use crate::loader::Loader;
 use crate::metrics::{self, Endpoint, EndpointError, Listener};
@@ -27,6 +28,10 @@ use crate::socket_file::{SocketError, SocketFile};
 
 /// Longest pause of a peer that is being sent an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a connection that has ended looks whether its peer has read the replies.
+const LOOK: Duration = Duration::from_millis(100);
+/// Of threads that prepare contexts (nice(2)): with a tenth of the time of one that serves packets on the same core.
+const NICE: i32 = 10;
 /// Connections of all users but root together; each costs a thread.
 const MAX_CONNECTIONS: usize = 256;
 
@@ -143,6 +148,7 @@ struct Shared {
     capabilities: Capabilities,
     control: Control,
     connections: Arc<Connections>,
+    handed: Handed,
 }
 
 impl Server {
@@ -173,7 +179,8 @@ impl Server {
     ) -> Result<(), ServerError> {
         let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
         let control = self.control.clone();
-        let shared = Arc::new(Shared { loader, limits, capabilities, control, connections: Arc::default() });
+        let (connections, handed) = (Arc::default(), Handed::new(limits.host_mem));
+        let shared = Arc::new(Shared { loader, limits, capabilities, control, connections, handed });
         thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared))?;
         if let Some(listener) = metrics {
             metrics::start(listener, self.control.clone())?;
@@ -305,11 +312,30 @@ struct Connection {
     _place: Place,
 }
 
+/// Whatever ended its thread.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.remove_installed();
+    }
+}
+
+/// Lets threads that serve packets go first, where they share their cores with this one, which loads and translates.
+pub(crate) fn give_way() {
+    // Everybody may.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+}
+
 impl Connection {
     fn serve(mut self) {
+        give_way();
         if let Err(error) = self.converse() {
             tracing::debug!("control connection ended: {error}");
         }
+        self.remove_installed();
+        self.linger();
+    }
+
+    fn remove_installed(&mut self) {
         for Installed { context, persistent, .. } in std::mem::take(&mut self.installed) {
             if persistent {
                 continue;
@@ -332,17 +358,39 @@ impl Connection {
                 }
             };
             let sent = match self.handle(message.body, message.blob) {
-                Ok((reply, blob, host)) => {
-                    wire::send(&self.stream, &reply, &blob, host.as_ref().map(|region| region.fd()))
-                }
+                Ok((reply, blob, None)) => wire::send(&self.stream, &reply, &blob, None),
+                Ok((reply, blob, Some(region))) => self.hand(&reply, &blob, &region),
                 Err(message) => wire::send(&self.stream, &Reply::Error { message }, &[], None),
             };
             match sent {
-                // Nothing of it was sent.
-                Err(error @ wire::ChannelError::TooLong { .. }) => {
-                    wire::send(&self.stream, &Reply::Error { message: error.to_string() }, &[], None)?;
+                Err(wire::ChannelError::Unsent(message)) => {
+                    wire::send(&self.stream, &Reply::Error { message }, &[], None)?;
                 }
                 sent => sent?,
+            }
+        }
+    }
+
+    /// Sends a reply with the descriptor of a region. Those that are on their way count for spind, all connections' together: so
+    /// there is one of each at the most.
+    fn hand(&self, reply: &Reply, blob: &[u8], region: &Arc<Region>) -> Result<(), wire::ChannelError> {
+        if spin_shm::unread(&self.stream)? > 0 {
+            let message = "read the replies before you ask for another descriptor".to_owned();
+            return Err(wire::ChannelError::Unsent(message));
+        }
+        self.shared.handed.note(self.user.0, region);
+        wire::send(&self.stream, reply, blob, Some(region.fd()))
+    }
+
+    /// Waits until the peer has read all replies, or is gone: a descriptor that it leaves unread is still on its way.
+    fn linger(&self) {
+        let _ = self.stream.set_nonblocking(true);
+        let moment = Timespec::try_from(LOOK).ok();
+        while spin_shm::unread(&self.stream).is_ok_and(|unread| unread > 0) {
+            let mut gone = [PollFd::new(&self.stream, PollFlags::empty())];
+            match poll(&mut gone, moment.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                _ => return,
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -11,7 +13,9 @@ use std::time::{Duration, Instant};
 use etherparse::PacketBuilder;
 use libspin::{Checks, Client, Install, Placement};
 use rustix::process::Signal;
+use spin_abi::control::{Reply, Request};
 use spin_nic::pcap::{Packet, read_all, write_all};
+use spin_shm::channel;
 use spin_tests::{PATIENCE, Spind, binary};
 
 fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
@@ -321,6 +325,31 @@ fn connections_are_limited_and_the_refusal_is_heard() {
     let refused = Client::connect(spind.socket()).unwrap().contexts().unwrap_err().to_string();
     assert!(refused.contains("all 32 control connections of this user are in use"), "{refused}");
     held.pop();
+    wait_until(|| Client::connect(spind.socket()).unwrap().contexts().is_ok());
+}
+
+/// Descriptors on their way count for who sends them, and there is an end to that: who leaves them there has one for each connection.
+#[test]
+fn descriptors_that_nobody_receives_are_few() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let mut others: Vec<_> = (0..31).map(|_| Client::connect(spind.socket()).unwrap()).collect();
+    others.iter_mut().for_each(|client| assert_eq!(client.contexts().unwrap().len(), 0));
+    let mut client = Client::connect(spind.socket()).unwrap();
+    let context = client.install(&rule("udp dport 1"), &image("udp_pingpong")).unwrap().id;
+    let stream = UnixStream::from(client.as_fd().try_clone_to_owned().unwrap());
+    (0..5).for_each(|_| channel::send(&stream, &Request::Events { context }, &[], None).unwrap());
+    stream.shutdown(Shutdown::Write).unwrap();
+    // All of it was answered.
+    wait_until(|| others[0].contexts().unwrap().is_empty());
+    let refused = Client::connect(spind.socket()).unwrap().contexts().unwrap_err().to_string();
+    assert!(refused.contains("all 32 control connections"), "{refused}");
+    let replies = (0..5).map(|_| channel::receive::<Reply>(&stream).unwrap().expect("a reply"));
+    let replies: Vec<_> = replies.collect();
+    assert!(matches!(replies[0].body, Reply::Events { .. }) && replies[0].fd.is_some());
+    for reply in &replies[1..] {
+        let Reply::Error { message } = &reply.body else { panic!("{reply:?}") };
+        assert!(message.contains("read the replies") && reply.fd.is_none(), "{message}");
+    }
     wait_until(|| Client::connect(spind.socket()).unwrap().contexts().is_ok());
 }
 

@@ -37,16 +37,9 @@ pub enum ChannelError {
     /// The document is not what this protocol says at this point.
     #[error("control message not understood: {0}")]
     Json(#[from] serde_json::Error),
-    /// The message exceeds the protocol's limits.
-    #[error(
-        "control message too long: {json} bytes of JSON (limit {MAX_JSON}), {blob} bytes of blob (limit {MAX_BLOB})"
-    )]
-    TooLong {
-        /// Bytes of JSON.
-        json: usize,
-        /// Bytes of blob.
-        blob: usize,
-    },
+    /// Nothing of a message was sent: another can be.
+    #[error("{0}")]
+    Unsent(String),
 }
 
 /// Sends one message.
@@ -61,11 +54,19 @@ pub fn send<T: Serialize>(
 ) -> Result<(), ChannelError> {
     let json = serde_json::to_vec(body)?;
     if json.len() > MAX_JSON || blob.len() > MAX_BLOB {
-        return Err(ChannelError::TooLong { json: json.len(), blob: blob.len() });
+        let (json, blob) = (json.len(), blob.len());
+        return Err(ChannelError::Unsent(format!(
+            "control message too long: {json} bytes of JSON (limit {MAX_JSON}), {blob} bytes of blob (limit {MAX_BLOB})"
+        )));
     }
     #[allow(clippy::cast_possible_truncation, reason = "both limits are far below u32::MAX")]
     let preamble = Preamble { json: json.len() as u32, blob: blob.len() as u32 }.encode();
-    let sent = send_with_fds(stream, &preamble, fd.as_slice())?;
+    let sent = send_with_fds(stream, &preamble, fd.as_slice());
+    let sent = sent.map_err(|error| match fd {
+        // The kernel has too many on their way, for one (ETOOMANYREFS).
+        Some(_) => ChannelError::Unsent(format!("cannot send a descriptor: {error}")),
+        None => error.into(),
+    })?;
     let mut writer = stream;
     writer.write_all(&preamble[sent..])?;
     writer.write_all(&json)?;

@@ -1,10 +1,12 @@
 //! Descriptors over a Unix socket (`SCM_RIGHTS`, unix(7)).
 
+use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::retry_on_intr;
+use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -71,13 +73,26 @@ pub fn recv_with_fds(socket: impl AsFd, buffer: &mut [u8], max_fds: usize) -> io
     Ok(received)
 }
 
+/// `SIOCOUTQ` (linux/sockios.h), which is `TIOCOUTQ` (asm-generic/ioctls.h).
+const UNREAD: Opcode = 0x5411;
+
+/// Memory of what was sent and the peer has not received, in bytes (unix(7)); descriptors that it carries are on their way.
+///
+/// # Errors
+/// Those of ioctl(2).
+pub fn unread(socket: impl AsFd) -> io::Result<u64> {
+    // SAFETY: this request writes an int, and nothing else.
+    let unread = unsafe { ioctl(&socket, Getter::<UNREAD, c_int>::new()) };
+    Ok(u64::try_from(unread?).unwrap_or(0))
+}
+
 fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_FDS, recv_with_fds, send_with_fds};
+    use super::{MAX_FDS, recv_with_fds, send_with_fds, unread};
     use crate::Region;
     use std::io::{ErrorKind, Read, Write};
     use std::os::fd::AsFd;
@@ -121,6 +136,17 @@ mod tests {
         // End of file only when no duplicate is left.
         let all_closed = matches!(watch.read(&mut [0; 1]), Ok(0));
         (fds, closed_surplus, all_closed)
+    }
+
+    #[test]
+    fn what_was_not_received_is_known() {
+        let (ours, theirs) = pair();
+        assert_eq!(unread(&ours).expect("told"), 0);
+        send_with_fds(&ours, b"take this", &[theirs.as_fd()]).expect("sent");
+        assert!(unread(&ours).expect("told") > 0);
+        let mut buffer = [0; 64];
+        assert_eq!(recv_with_fds(&theirs, &mut buffer, 1).expect("received").fds.len(), 1);
+        assert_eq!(unread(&ours).expect("told"), 0);
     }
 
     #[test]

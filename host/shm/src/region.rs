@@ -165,6 +165,13 @@ impl Region {
         Ok(())
     }
 
+    /// Gives its memory back: all of it is zeroes, and allocated anew where somebody writes.
+    pub fn empty(&self) {
+        let flags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+        // Only a file that is sealed against writes would refuse.
+        let _ = rustix::fs::fallocate(&self.fd, flags, 0, self.len());
+    }
+
     /// The address of `len` bytes at `offset`.
     fn at(&self, offset: u64, len: usize) -> Result<*mut u8, OutOfBounds> {
         let end = offset.checked_add(len as u64);
