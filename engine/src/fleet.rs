@@ -131,14 +131,15 @@ impl Fleet {
     pub fn change(&self, Changes { installs, rules, removals }: Changes) -> Changed {
         let replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
         let mut installed = self.link(installs);
-        let mut before = Vec::new();
-        let set = |(id, user, rules)| {
-            before.push((id, self.match_anew(id, user, rules)?));
+        let (mut before, mut new_rules) = (Vec::new(), Vec::new());
+        let widen = |(id, user, rules): (u32, User, Matching)| {
+            before.push((id, self.match_more(id, user, rules.clone())?));
+            new_rules.push((id, rules));
             Ok(())
         };
-        let mut ruled: Vec<_> = rules.into_iter().map(set).collect();
+        let mut ruled: Vec<_> = rules.into_iter().map(widen).collect();
         let changed = installed.iter().any(Result::is_ok) || !before.is_empty();
-        let (removed, announced) = self.announce(removals.clone(), changed);
+        let (removed, announced) = self.announce(removals.clone(), new_rules.clone(), changed);
         let gone = removals.iter().zip(&removed).filter(|(_, removed)| removed.is_ok()).map(|((id, _), _)| *id);
         let gone: Vec<u32> = gone.collect();
         match announced {
@@ -147,8 +148,11 @@ impl Fleet {
                 refuse(&mut installed, &error);
                 refuse(&mut ruled, &error);
             }
-            Err(error) => warn_of_rules(&error),
-            Ok(()) => {}
+            Err(error) => {
+                warn_of_rules(&error);
+                self.lead(gone.clone());
+            }
+            Ok(()) => self.match_these(new_rules),
         }
         let new = installed.iter().zip(replacing);
         let new: Vec<u32> = new.filter_map(|(id, replaces)| id.as_ref().ok().copied().filter(|_| replaces)).collect();
@@ -158,11 +162,23 @@ impl Fleet {
         Changed { installed, ruled, removed }
     }
 
-    /// Has a context take other packets, on every thread. Returns which it took before.
-    fn match_anew(&self, id: u32, user: User, rules: Matching) -> Result<Matching, InstallError> {
-        let before = self.all(move |engine| engine.set_rules(id, user, rules));
+    /// Has a context take other packets too, on every thread: the NIC hands over what it took before, and still does. Returns which
+    /// that was.
+    fn match_more(&self, id: u32, user: User, rules: Matching) -> Result<Matching, InstallError> {
+        let before = self.all(move |engine| engine.widen_rules(id, user, rules));
         let before = before.into_iter().collect::<Result<Vec<_>, _>>()?;
         before.into_iter().next().ok_or(InstallError::Stopped)
+    }
+
+    /// Has contexts take these packets and no others, on every thread.
+    fn match_these(&self, rules: Vec<(u32, Matching)>) {
+        if rules.is_empty() {
+            return;
+        }
+        self.all(move |engine| {
+            // They are there, and no table is longer than it was with more.
+            rules.into_iter().for_each(|(id, rules)| drop(engine.set_rules(id, User(0), rules)));
+        });
     }
 
     /// Links contexts in on every thread.
@@ -212,11 +228,13 @@ impl Fleet {
         }
     }
 
-    /// Has the NIC hand over the frames of all contexts but those that are about to be removed. Returns which of these may be, and
-    /// whether the NIC has the rules. Nothing is done when none is removed and nothing else has `changed`.
+    /// Has the NIC hand over the frames of all contexts but those that are about to be removed, and of some what their new `rules`
+    /// say. Returns which may be removed, and whether the NIC has the rules. Nothing is done when none is removed and nothing else has
+    /// `changed`.
     fn announce(
         &self,
         removals: Vec<(u32, User)>,
+        rules: Vec<(u32, Matching)>,
         changed: bool,
     ) -> (Vec<Result<(), InstallError>>, Result<(), InstallError>) {
         let count = removals.len();
@@ -224,22 +242,29 @@ impl Fleet {
             let allowed: Vec<_> = removals.iter().map(|&(id, user)| engine.may_remove(id, user)).collect();
             let leaving = removals.iter().zip(&allowed).filter(|(_, allowed)| allowed.is_ok());
             let leaving: Vec<u32> = leaving.map(|((id, _), _)| *id).collect();
-            let routes = (changed || !leaving.is_empty()).then(|| engine.routes_without(&leaving));
+            let changes = changed || !leaving.is_empty();
+            let routes = changes.then(|| Ok((engine.routes(), engine.routes_after(&leaving, &rules)?)));
             Ok((allowed, routes))
         });
         match asked {
-            Ok((allowed, routes)) => (allowed, routes.map_or(Ok(()), |routes| self.steer(routes?))),
+            Ok((allowed, None)) => (allowed, Ok(())),
+            Ok((allowed, Some(routes))) => (allowed, routes.and_then(|(all, then)| self.steer(all, then))),
             Err(stopped) => ((0..count).map(|_| Err(InstallError::Stopped)).collect(), Err(stopped)),
         }
     }
 
-    /// Leads frames along `routes`, and has the NIC hand over those. On this thread, since the kernel may take its time.
-    fn steer(&self, routes: Routes) -> Result<(), InstallError> {
-        let tests = routes.table.tests().to_vec();
-        if let Some(receiver) = &self.receiver {
-            receiver.ask(move |receiver| receiver.follow(routes)).ok_or(InstallError::Stopped)?;
-        }
-        Ok(self.steering.set_rules(&tests)?)
+    /// Has the NIC hand over the frames that have somewhere to go `then`. Until it does, the receiver leads to where they go now what
+    /// the NIC goes on handing over. On this thread, since the kernel may take its time.
+    fn steer(&self, now: Routes, then: Routes) -> Result<(), InstallError> {
+        self.follow(now)?;
+        self.steering.set_rules(then.table.tests())?;
+        self.follow(then)
+    }
+
+    /// Has the receiver lead frames along these routes, if there is one.
+    fn follow(&self, routes: Routes) -> Result<(), InstallError> {
+        let Some(receiver) = &self.receiver else { return Ok(()) };
+        receiver.ask(move |receiver| receiver.follow(routes)).ok_or(InstallError::Stopped)
     }
 
     /// The NIC refused the rules of contexts that were linked in, or that take other packets than `before`. Others are gone all
@@ -258,9 +283,12 @@ impl Fleet {
 
     /// Has the receiver lead frames to all contexts but some, whatever the NIC goes by.
     fn lead(&self, leaving: Vec<u32>) {
-        let Some(receiver) = &self.receiver else { return };
+        if self.receiver.is_none() {
+            return;
+        }
         if let Ok(routes) = self.first(move |engine| engine.routes_without(&leaving)) {
-            receiver.ask(move |receiver| receiver.follow(routes));
+            // Where it has ended, all come to their end.
+            let _ = self.follow(routes);
         }
     }
 

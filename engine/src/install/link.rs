@@ -7,7 +7,7 @@ use std::time::Duration;
 use spin_abi::control::{Full, Install};
 use spin_abi::counters::Counter;
 use spin_abi::map::PACKET_WINDOW;
-use spin_matcher::{Table, TableEntry};
+use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_aside;
 
 use super::{HOST_ADDRESS, InstallError, Matching, Place, Prepared, User, warn_of_rules};
@@ -257,6 +257,20 @@ impl Engine {
             self.taken_in += 1;
             self.counts.add(Counter::DropRemoved, 1);
             self.nic.recycle(frame);
+        }
+    }
+
+    /// Has a context take other packets and, where all of them fit a table, those too that it took before, which are returned.
+    ///
+    /// # Errors
+    /// As [`Engine::set_rules`].
+    pub fn widen_rules(&mut self, id: u32, user: User, matching: Matching) -> Result<Matching, InstallError> {
+        let slot = self.find(id, user)?;
+        let before = &context(&mut self.contexts, slot).entry.rules.rules;
+        let rules = Rules { rules: [&matching.rules.rules[..], before].concat() };
+        match self.set_rules(id, user, Matching { rules, eom: matching.eom.clone() }) {
+            Err(InstallError::Table(_)) => self.set_rules(id, user, matching),
+            set => set,
         }
     }
 

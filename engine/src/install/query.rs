@@ -6,7 +6,7 @@ use spin_abi::control::ContextInfo;
 use spin_matcher::{Table, TableEntry};
 use spin_shm::Region;
 
-use super::{InstallError, User};
+use super::{InstallError, Matching, User};
 use crate::context::{Context, Slot};
 use crate::inbound::Routes;
 use crate::pipeline::Engine;
@@ -75,9 +75,22 @@ impl Engine {
     /// # Errors
     /// Never, as long as all contexts' rules fit a table.
     pub fn routes_without(&self, leaving: &[u32]) -> Result<Routes, InstallError> {
+        self.routes_after(leaving, &[])
+    }
+
+    /// The same when some contexts take what these say.
+    ///
+    /// # Errors
+    /// [`InstallError::Table`].
+    pub fn routes_after(&self, leaving: &[u32], rules: &[(u32, Matching)]) -> Result<Routes, InstallError> {
         let stays = |(entry, _): &(TableEntry, Slot)| !leaving.contains(&entry.context);
-        let (entries, slots): (Vec<_>, _) =
+        let (mut entries, slots): (Vec<_>, _) =
             self.entries().into_iter().zip(self.routes.slots.iter().copied()).filter(stays).unzip();
+        for (id, Matching { rules, eom }) in rules {
+            for entry in entries.iter_mut().filter(|entry| entry.context == *id) {
+                (entry.rules, entry.eom) = (rules.clone(), eom.clone());
+            }
+        }
         Ok(Routes { table: Table::new(&entries)?, slots })
     }
 
