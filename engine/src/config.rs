@@ -5,7 +5,7 @@ mod machine;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use spin_abi::control::{Compat, DEFAULT_SOCKET, Engine, Install, Schedule};
+use spin_abi::control::{Compat, DEFAULT_SOCKET, Engine, Install, MAX_JSON, Schedule};
 use spin_abi::map::{Machine, MachineError};
 
 use crate::metrics::endpoint::{BadEndpoint, Endpoint};
@@ -151,6 +151,9 @@ pub struct Limits {
     pub connections: usize,
 }
 
+/// Most contexts there may be: what `list` shows of all of them, 16 KiB of each at the most, has to fit a message.
+const MOST_CONTEXTS: usize = MAX_JSON >> 14;
+
 /// The longest that a handler may run, in microseconds.
 const LONGEST_US: u64 = 3_600_000_000;
 
@@ -254,6 +257,9 @@ pub enum ConfigError {
         /// The largest.
         most: u32,
     },
+    /// More contexts than can be listed.
+    #[error("limits.contexts {0}: at most {MOST_CONTEXTS}")]
+    Contexts(usize),
     /// A limit that lets nothing run.
     #[error("limits.{0} is 0: no handler could run")]
     NoTime(&'static str),
@@ -330,6 +336,9 @@ impl TryFrom<File> for Config {
             if !(least..=most).contains(&size) {
                 return Err(ConfigError::Size { name, size, least, most });
             }
+        }
+        if file.limits.contexts > MOST_CONTEXTS {
+            return Err(ConfigError::Contexts(file.limits.contexts));
         }
         if file.limits.watchdog_us == 0 {
             return Err(ConfigError::NoTime("watchdog_us"));
@@ -513,6 +522,8 @@ mod tests {
             let refused = config(&format!("nic = 'loopback'\n[limits]\n{limit} = 0")).unwrap_err().to_string();
             assert!(refused.contains(limit), "{refused}");
         }
+        let refused = config("nic = 'loopback'\n[limits]\ncontexts = 257").unwrap_err().to_string();
+        assert!(refused.contains("limits.contexts 257: at most 256"), "{refused}");
         let refused = config("nic = 'loopback'\n[limits]\nwatchdog_us = 9223372036854775807").unwrap_err().to_string();
         assert!(refused.contains("limits.watchdog_us is more than 3600000000"), "{refused}");
     }

@@ -98,6 +98,18 @@ pub struct Texts {
     pub key: String,
 }
 
+impl Texts {
+    /// Those of an entry of the table.
+    #[must_use]
+    pub fn of(entry: &TableEntry) -> Self {
+        Self {
+            rules: entry.rules.rules.iter().map(ToString::to_string).collect(),
+            eom: entry.eom.to_string(),
+            key: entry.key.to_string(),
+        }
+    }
+}
+
 /// A context's part of the packet buffer, in HERs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {

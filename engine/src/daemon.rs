@@ -145,13 +145,7 @@ impl Daemon {
             self.readings.answer(&self.fleet, &self.nic);
         }
         let told = self.common.stop.swap(true, Relaxed);
-        let mut statistics = Statistics::default();
-        for thread in self.fleet.workers {
-            statistics.merge(&thread.worker.join()?);
-        }
-        if let Some(receiver) = self.fleet.receiver {
-            statistics.merge(&receiver.join()?);
-        }
+        let statistics = self.fleet.join()?;
         if told || self.ends { Ok(statistics) } else { Err(DaemonError::Gone(self.nic)) }
     }
 
@@ -210,7 +204,7 @@ impl Daemon {
 
     fn map_host(&self, context: u32, user: User, address: u64) -> Result<(), InstallError> {
         let mapped = self.fleet.all(move |engine| engine.map_host(context, user, address));
-        mapped.into_iter().collect()
+        if mapped.is_empty() { Err(InstallError::Stopped) } else { mapped.into_iter().collect() }
     }
 
     fn events(&self, context: u32, user: User) -> Result<Answer, InstallError> {

@@ -11,10 +11,12 @@ use spin_nic::Steering;
 
 use crate::config::Limits;
 use crate::context::Slot;
+use crate::daemon::DaemonError;
 use crate::inbound::Routes;
 use crate::install::{InstallError, Matching, Place, Prepared, User, warn_of_rules};
 use crate::pipeline::Engine;
 use crate::receiver::Receiver;
+use crate::statistics::Statistics;
 use crate::threads::{Asked, Worker};
 
 /// A thread that runs handlers.
@@ -328,6 +330,24 @@ impl Fleet {
     pub fn all<R: Send + 'static>(&self, what: impl FnOnce(&mut Engine) -> R + Clone + Send + 'static) -> Vec<R> {
         let asked: Vec<_> = self.workers.iter().map(|thread| thread.worker.begin(what.clone())).collect();
         asked.into_iter().filter_map(Asked::wait).collect()
+    }
+
+    /// Waits until all threads have ended, which something else brings about. The NIC is told of nothing any more.
+    ///
+    /// # Errors
+    /// The first that one of them ended with.
+    pub fn join(self) -> Result<Statistics, DaemonError> {
+        // Each thread does that too, and may have been asked for rules before.
+        if let Err(error) = self.steering.set_rules(&[]) {
+            tracing::debug!("the NIC keeps its rules: {error}");
+        }
+        // All of them have frames that are to leave, whatever became of the others.
+        let workers: Vec<_> = self.workers.into_iter().map(|thread| thread.worker.join()).collect();
+        let mut statistics = Statistics::default();
+        for ended in workers.into_iter().chain(self.receiver.map(Worker::join)) {
+            statistics.merge(&ended?);
+        }
+        Ok(statistics)
     }
 
     /// Whether one of the threads has come to its end.

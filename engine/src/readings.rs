@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use spin_abi::control::{ContextInfo, Reply, Stats, ThreadInfo};
 
 use crate::fleet::Fleet;
+use crate::install::InstallError;
 use crate::server::{Answer, Responder};
 use crate::statistics::Statistics;
 use crate::threads::Part;
@@ -54,6 +55,10 @@ impl Readings {
             contexts: engine.context_infos(),
             counted: all.then(|| (engine.clusters.clone(), read(engine))),
         });
+        if told.is_empty() {
+            let stopping = |(_, reply): (_, Responder)| reply.answer(Err(InstallError::Stopped.to_string()));
+            return self.asking.drain(..).for_each(stopping);
+        }
         let (contexts, counted): (Vec<_>, Vec<_>) = told.into_iter().map(|told| (told.contexts, told.counted)).unzip();
         let contexts = together(contexts);
         let stats = all.then(|| stats(fleet, nic, counted.into_iter().flatten(), contexts.clone()));

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -28,6 +29,8 @@ use crate::socket_file::{SocketError, SocketFile};
 
 /// Longest pause of a peer that is being sent an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a request's JSON: several times what rules and names of a context may have.
+const LONGEST_REQUEST: u32 = 64 << 10;
 /// How often a connection that has ended looks whether its peer has read the replies.
 const LOOK: Duration = Duration::from_millis(100);
 /// Of threads that prepare contexts (nice(2)): with a tenth of the time of one that serves packets on the same core.
@@ -348,7 +351,7 @@ impl Connection {
     fn converse(&mut self) -> Result<(), wire::ChannelError> {
         self.stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         loop {
-            let message = match wire::receive::<Request>(&self.stream) {
+            let message = match wire::receive_within::<Request>(&self.stream, LONGEST_REQUEST) {
                 Ok(Some(message)) => message,
                 Ok(None) => return Ok(()),
                 Err(error) => {
@@ -384,7 +387,8 @@ impl Connection {
 
     /// Waits until the peer has read all replies, or is gone: a descriptor that it leaves unread is still on its way.
     fn linger(&self) {
-        let _ = self.stream.set_nonblocking(true);
+        // Who is still sending is not to wait for ever. It is open, so that cannot fail.
+        let _ = self.stream.shutdown(Shutdown::Read);
         let moment = Timespec::try_from(LOOK).ok();
         while spin_shm::unread(&self.stream).is_ok_and(|unread| unread > 0) {
             let mut gone = [PollFd::new(&self.stream, PollFlags::empty())];

@@ -354,6 +354,20 @@ fn descriptors_that_nobody_receives_are_few() {
 }
 
 #[test]
+fn rules_are_as_short_as_they_are_shown() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    let eom = vec!["kind&1=1"; 300].join(" or ");
+    assert!(eom.len() < 4096);
+    let refused =
+        client.install(&Install { eom: Some(eom), ..rule("udp dport 1") }, &image("udp_pingpong")).unwrap_err();
+    assert!(refused.to_string().contains("at most 4096"), "{refused}");
+    // No application needs to say so much.
+    let refused = client.set_rules(1, vec![String::new(); 100_000], None).unwrap_err().to_string();
+    assert!(refused.contains("at most 65536"), "{refused}");
+}
+
+#[test]
 fn a_handler_that_sends_without_end_does_not_hang_a_replay() {
     let spind = Spind::start(&["--nic", "loopback"]);
     let mut client = Client::connect(spind.socket()).unwrap();

@@ -290,7 +290,7 @@ impl Engine {
         let entry = entry.clone();
         self.follow(Routes { table: Table::new(&entries)?, slots: self.routes.slots.clone() });
         let context = context(&mut self.contexts, slot);
-        context.texts = texts(&entry);
+        context.texts = Texts::of(&entry);
         context.entry = entry;
         Ok(Matching { rules: before.rules, eom: before.eom })
     }
@@ -304,7 +304,7 @@ fn link(prepared: Prepared, entry: TableEntry, cluster: u32, news: &News) -> Con
         id: entry.context,
         name,
         uid: prepared.uid,
-        texts: texts(&entry),
+        texts: Texts::of(&entry),
         entry,
         image: prepared.image,
         translation: prepared.translation,
@@ -328,12 +328,4 @@ fn link(prepared: Prepared, entry: TableEntry, cluster: u32, news: &News) -> Con
     };
     context.describe_host();
     context
-}
-
-fn texts(entry: &TableEntry) -> Texts {
-    Texts {
-        rules: entry.rules.rules.iter().map(ToString::to_string).collect(),
-        eom: entry.eom.to_string(),
-        key: entry.key.to_string(),
-    }
 }

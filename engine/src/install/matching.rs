@@ -3,6 +3,7 @@
 use spin_matcher::{Eom, Rules, Table, TableEntry};
 
 use super::InstallError;
+use crate::context::Texts;
 
 /// Most bytes of rules, predicate and key: what `list` shows of all contexts has to fit a message.
 pub(super) const MAX_TEXT: usize = 4096;
@@ -15,7 +16,7 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Reads both from their text.
+    /// Reads both from their text, which is bounded as typed and as it will be shown.
     ///
     /// # Errors
     /// [`InstallError::NoRule`], [`InstallError::Rule`], [`InstallError::Eom`], [`InstallError::Table`], [`InstallError::Text`].
@@ -29,6 +30,8 @@ impl Matching {
         // Whether the rules alone fit a table: known before the engine's thread is bothered.
         let entry = TableEntry { rules, eom, ..TableEntry::default() };
         Table::new(std::slice::from_ref(&entry))?;
+        let Texts { rules, eom, .. } = Texts::of(&entry);
+        check_length(rules.iter().chain([&eom]).map(String::as_str))?;
         Ok(Self { rules: entry.rules, eom: entry.eom })
     }
 }

@@ -136,7 +136,11 @@ impl Session {
     /// # Errors
     /// See [`SessionError`]; nothing is loaded then.
     pub fn load(&self, path: &Path, pages: i32) -> Result<Arc<Loaded>, SessionError> {
-        self.unload()?;
+        match self.unload() {
+            // Somebody else has removed it.
+            Ok(()) | Err(SessionError::Spin(libspin::Error::Refused(_))) => {}
+            Err(error) => return Err(error),
+        }
         let host_mem = u64::try_from(pages).map_err(|_| SessionError::Pages(pages))? * PAGE_SIZE as u64;
         let image = Image::read(path).map_err(|source| SessionError::Image { path: path.to_path_buf(), source })?;
         let install = self.install(path, &image, host_mem)?;

@@ -110,7 +110,14 @@ impl Client {
         let (reply, _, fd) = self.call(&Request::Install(install.clone()), image)?;
         let Reply::Installed { context, host_mem, areas, .. } = reply else { return Err(unexpected(&reply)) };
         let host = match fd {
-            Some(fd) if !install.persistent => Some(self.map_host(context, fd, host_mem)?),
+            Some(fd) if !install.persistent => match self.map_host(context, fd, host_mem) {
+                Ok(region) => Some(region),
+                Err(error) => {
+                    // Nobody knows it: it would take packets as long as this connection lives.
+                    let _ = self.remove(context);
+                    return Err(error);
+                }
+            },
             _ => None,
         };
         Ok(Context { id: context, host, areas })

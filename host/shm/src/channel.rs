@@ -37,6 +37,9 @@ pub enum ChannelError {
     /// The document is not what this protocol says at this point.
     #[error("control message not understood: {0}")]
     Json(#[from] serde_json::Error),
+    /// The peer may not send so much.
+    #[error("control message of {0} bytes of JSON: at most {1}")]
+    Long(u32, u32),
     /// Nothing of a message was sent: another can be.
     #[error("{0}")]
     Unsent(String),
@@ -83,6 +86,14 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// # Errors
 /// See [`ChannelError`].
 pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<Option<Message<T>>, ChannelError> {
+    receive_within(stream, u32::MAX)
+}
+
+/// The same from a peer that has no need of more than `json` bytes of JSON.
+///
+/// # Errors
+/// See [`ChannelError`].
+pub fn receive_within<T: DeserializeOwned>(stream: &UnixStream, json: u32) -> Result<Option<Message<T>>, ChannelError> {
     let mut bytes = [0; Preamble::LEN];
     let Received { len: got, mut fds, .. } = recv_with_fds(stream, &mut bytes, 1)?;
     if got == 0 {
@@ -92,6 +103,9 @@ pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<Option<Messag
     let mut reader = stream;
     reader.read_exact(&mut bytes[got..])?;
     let preamble = Preamble::decode(&bytes)?;
+    if preamble.json > json {
+        return Err(ChannelError::Long(preamble.json, json));
+    }
     let json = read_exactly(stream, preamble.json)?;
     let blob = read_exactly(stream, preamble.blob)?;
     stream.set_read_timeout(None)?;

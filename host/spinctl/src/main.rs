@@ -152,8 +152,13 @@ fn request(args: &InstallArgs) -> Install {
 
 /// The id of a context named by id or, where no context has that id, by name.
 fn find(spind: &mut Client, wanted: &str) -> Result<u32, Error> {
-    let contexts = spind.contexts()?;
-    if let Some(id) = wanted.parse().ok().filter(|id| contexts.iter().any(|context| context.context == *id)) {
+    let id = wanted.parse().ok();
+    let contexts = match (spind.contexts(), id) {
+        // Ids can do without a list.
+        (Err(libspin::Error::Refused(_)), Some(id)) => return Ok(id),
+        (contexts, _) => contexts?,
+    };
+    if let Some(id) = id.filter(|id| contexts.iter().any(|context| context.context == *id)) {
         return Ok(id);
     }
     let ids: Vec<u32> =
