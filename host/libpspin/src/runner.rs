@@ -29,6 +29,8 @@ pub struct Runner {
     translation: Option<Arc<Translation>>,
     /// By cluster and number; made when they are needed.
     hpus: Vec<Option<Hpu>>,
+    /// By the same: a task waits there.
+    waits: Vec<bool>,
 }
 
 /// A task that is to run.
@@ -80,8 +82,27 @@ impl Runner {
         let translation = context.image.translation(&entries, |error| {
             host.report(&format!("handlers are interpreted: {error}"));
         });
-        let hpus = (0..MACHINE.clusters * MACHINE.hpus_per_cluster).map(|_| None).collect();
-        Self { context, translation, hpus }
+        let count = MACHINE.clusters * MACHINE.hpus_per_cluster;
+        let (hpus, waits) = ((0..count).map(|_| None).collect(), vec![false; count as usize]);
+        Self { context, translation, hpus, waits }
+    }
+
+    /// Makes an HPU if it is not there.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn make(&mut self, own: HpuId) -> Result<(), SpaceError> {
+        let slot = &mut self.hpus[index(own)];
+        if slot.is_none() {
+            *slot = Some(hpu(&self.context, own)?);
+        }
+        Ok(())
+    }
+
+    /// Gives back all HPUs on which no task waits. They are made again when they are needed.
+    pub fn drop_idle(&mut self) {
+        let idle = self.hpus.iter_mut().zip(&self.waits).filter(|(_, waits)| !**waits);
+        idle.for_each(|(hpu, _)| *hpu = None);
     }
 
     /// Runs a task to its end, or to where it may wait; or goes on with the one that waits on the HPU. `None` when the context has no
@@ -99,11 +120,8 @@ impl Runner {
         staged: &mut usize,
     ) -> Result<Option<Ran>, SpaceError> {
         let Some(handler) = self.context.handler(run.stage) else { return Ok(None) };
-        let slot = &mut self.hpus[index(own)];
-        let hpu = match slot {
-            Some(hpu) => hpu,
-            None => slot.insert(hpu(&self.context, own)?),
-        };
+        self.make(own)?;
+        let Some(hpu) = &mut self.hpus[index(own)] else { unreachable!("it was made") };
         hpu.set_home(run.home);
         let job = Job {
             handler,
@@ -124,12 +142,14 @@ impl Runner {
             Exit::Fault(fault) => RunEnd::Fault(fault),
             Exit::Parked => RunEnd::Waits,
         };
+        self.waits[index(own)] = ended.exit == Exit::Parked;
         let cycles = hpu.retired().saturating_sub(before).saturating_add(copying);
         Ok(Some(Ran { cycles, issued, spent, printed, end }))
     }
 
     /// Gives up the task that waits on an HPU.
     pub fn abandon(&mut self, own: HpuId) -> Fault {
+        self.waits[index(own)] = false;
         let hpu = self.hpus[index(own)].as_mut();
         let pc = hpu.map_or(0, |hpu| {
             hpu.abandon();

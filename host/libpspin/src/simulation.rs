@@ -358,10 +358,17 @@ impl Simulation {
         let Packet { bytes, l1_len, .. } = &mut task.packet;
         let run = Run { stage, about, home, packet: bytes, l1_len: *l1_len, spent: *spent };
         let Self { contexts, totals, staged, now, .. } = self;
-        let Some(Seen { context, runner }) = contexts.get_mut(context as usize).and_then(Option::as_mut) else {
+        let binding = context as usize;
+        let Some(Seen { context, runner }) = contexts.get_mut(binding).and_then(Option::as_mut) else {
             unreachable!("a context is known before it has tasks")
         };
-        let runner = runner.get_or_insert_with(|| Runner::new(context.clone(), host));
+        if runner.get_or_insert_with(|| Runner::new(context.clone(), host)).make(hpu).is_err() {
+            // There are so many for all contexts together. If that does not help, the task's run says so.
+            contexts.iter_mut().flatten().filter_map(|seen| seen.runner.as_mut()).for_each(Runner::drop_idle);
+        }
+        let Some(Seen { runner: Some(runner), .. }) = contexts.get_mut(binding).and_then(Option::as_mut) else {
+            unreachable!("it was there")
+        };
         let paused = waits.take();
         let (mut issued, mut taken) = (Vec::new(), 0);
         match runner.run(executor, hpu, run, host, totals, staged) {
