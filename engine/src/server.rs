@@ -360,29 +360,45 @@ impl Connection {
                     return Err(error);
                 }
             };
-            let sent = match self.handle(message.body, message.blob) {
-                Ok((reply, blob, None)) => wire::send(&self.stream, &reply, &blob, None),
-                Ok((reply, blob, Some(region))) => self.hand(&reply, &blob, &region),
-                Err(message) => wire::send(&self.stream, &Reply::Error { message }, &[], None),
+            let handled = match self.may_hand(&message.body) {
+                Ok(()) => self.handle(message.body, message.blob),
+                Err(refusal) => Err(refusal),
             };
-            match sent {
-                Err(wire::ChannelError::Unsent(message)) => {
-                    wire::send(&self.stream, &Reply::Error { message }, &[], None)?;
-                }
-                sent => sent?,
+            match handled {
+                Ok((reply, blob, region)) => self.reply(&reply, &blob, region)?,
+                Err(message) => wire::send(&self.stream, &Reply::Error { message }, &[], None)?,
             }
         }
     }
 
-    /// Sends a reply with the descriptor of a region. Those that are on their way count for spind, all connections' together: so
-    /// there is one of each at the most.
-    fn hand(&self, reply: &Reply, blob: &[u8], region: &Arc<Region>) -> Result<(), wire::ChannelError> {
-        if spin_shm::unread(&self.stream)? > 0 {
-            let message = "read the replies before you ask for another descriptor".to_owned();
-            return Err(wire::ChannelError::Unsent(message));
+    /// Descriptors that are on their way count for spind, all connections' together: so there is one of each at the most.
+    fn may_hand(&self, request: &Request) -> Result<(), String> {
+        let hands = match request {
+            Request::Install(install) => install.host_mem > 0,
+            Request::Events { .. } | Request::HostMemory { .. } => true,
+            _ => false,
+        };
+        if hands && spin_shm::unread(&self.stream).is_ok_and(|unread| unread > 0) {
+            return Err("read the replies before you ask for another descriptor".to_owned());
         }
-        self.shared.handed.note(self.user.0, region);
-        wire::send(&self.stream, reply, blob, Some(region.fd()))
+        Ok(())
+    }
+
+    /// Sends a reply, with the descriptor of a region if there is one.
+    fn reply(&mut self, reply: &Reply, blob: &[u8], region: Option<Arc<Region>>) -> Result<(), wire::ChannelError> {
+        if let Some(region) = &region {
+            self.shared.handed.note(self.user.0, region);
+        }
+        match wire::send(&self.stream, reply, blob, region.as_ref().map(|region| region.fd())) {
+            Err(wire::ChannelError::Unsent(message)) => {
+                if let Reply::Installed { context, .. } = reply {
+                    // Nobody knows it.
+                    let _ = self.shared.control.ask(Work::Request(Request::Remove { context: *context }, User(0)));
+                }
+                wire::send(&self.stream, &Reply::Error { message }, &[], None)
+            }
+            sent => sent,
+        }
     }
 
     /// Waits until the peer has read all replies, or is gone: a descriptor that it leaves unread is still on its way.
