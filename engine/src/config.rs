@@ -139,9 +139,9 @@ impl Default for Sizes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Execution contexts.
+    /// Execution contexts, at most 256.
     pub contexts: usize,
-    /// Bytes of host memory of one context.
+    /// Bytes of host memory of one context, and of what a user may keep of contexts that are gone ([`crate::handed`]).
     pub host_mem: u64,
     /// Microseconds a handler may run when its context says nothing, and at most.
     pub watchdog_us: u64,
