@@ -424,6 +424,7 @@ fn host_memory_of_an_installed_context_can_be_dumped() {
     assert_eq!(dump, [2, 0, 0, 0, 0, 2], "the frame's destination address, which the handler wrote there");
     assert_eq!(spind.ctl(&["dump", "1"]).stdout.len(), 4096);
     assert!(!spind.ctl(&["dump", "1", "--offset", "1", "--length", "4K"]).status.success());
+    assert!(!spind.ctl(&["dump", "1", "--offset", "8K"]).status.success());
 }
 
 #[test]

@@ -100,6 +100,8 @@ fn events(events: &mut Events, follow: bool) -> Result<(), Error> {
 
 /// Writes a piece of host memory to standard output.
 fn dump(host: &libspin::Region, offset: u64, length: Option<u64>) -> Result<(), Error> {
+    // Where there is nothing to write, too.
+    host.read(offset, &mut [])?;
     let end = length.map_or(host.len(), |length| offset.saturating_add(length));
     let mut out = stdout().lock();
     let mut chunk = [0; 4096];
