@@ -1,0 +1,206 @@
+//! One application: its requests, one after the other, on a thread of its own.
+
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use spin_abi::control::{Reply, Request};
+use spin_shm::Region;
+use spin_shm::channel as wire;
+
+use super::control::{Answer, Work};
+use super::places::Place;
+use super::{Shared, give_way};
+use crate::install::{HOST_ADDRESS, Matching, Prepared, User};
+use crate::nic_memory::NicMemory;
+
+/// Longest pause of a peer that is being sent an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a request's JSON: several times what rules and names of a context may have.
+const LONGEST_REQUEST: u32 = 64 << 10;
+/// How often a connection that has ended looks whether its peer has read the replies.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A context that its application knows.
+struct Installed {
+    context: u32,
+    /// It stays when the connection ends.
+    persistent: bool,
+    memory: NicMemory,
+}
+
+/// One application.
+pub struct Connection {
+    stream: UnixStream,
+    user: User,
+    shared: Arc<Shared>,
+    /// Contexts that were installed over this connection.
+    installed: Vec<Installed>,
+    _place: Place,
+}
+
+/// Whatever ended its thread.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.remove_installed();
+    }
+}
+
+impl Connection {
+    /// One of `user`, who has a place for it.
+    pub const fn new(stream: UnixStream, user: User, shared: Arc<Shared>, place: Place) -> Self {
+        Self { stream, user, shared, installed: Vec::new(), _place: place }
+    }
+
+    /// Answers requests until the peer has no more.
+    pub fn serve(mut self) {
+        give_way();
+        if let Err(error) = self.converse() {
+            tracing::debug!("control connection ended: {error}");
+        }
+        self.remove_installed();
+        self.linger();
+    }
+
+    fn remove_installed(&mut self) {
+        for Installed { context, persistent, .. } in std::mem::take(&mut self.installed) {
+            if persistent {
+                continue;
+            }
+            // It may have been removed by request.
+            let _ = self.shared.control.ask(Work::Request(Request::Remove { context }, User(0)));
+        }
+    }
+
+    fn converse(&mut self) -> Result<(), wire::ChannelError> {
+        self.stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        loop {
+            let message = match wire::receive_within::<Request>(&self.stream, LONGEST_REQUEST) {
+                Ok(Some(message)) => message,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    // After nonsense there is no telling where the next message starts: say why, and hang up.
+                    let _ = wire::send(&self.stream, &Reply::Error { message: error.to_string() }, &[], None);
+                    return Err(error);
+                }
+            };
+            let handled = match self.may_hand(&message.body) {
+                Ok(()) => self.handle(message.body, message.blob),
+                Err(refusal) => Err(refusal),
+            };
+            match handled {
+                Ok((reply, blob, region)) => self.reply(&reply, &blob, region)?,
+                Err(message) => wire::send(&self.stream, &Reply::Error { message }, &[], None)?,
+            }
+        }
+    }
+
+    /// Descriptors that are on their way count for spind, all connections' together: so there is one of each at the most.
+    fn may_hand(&self, request: &Request) -> Result<(), String> {
+        let hands = match request {
+            Request::Install(install) => install.host_mem > 0,
+            Request::Events { .. } | Request::HostMemory { .. } => true,
+            _ => false,
+        };
+        if hands && spin_shm::unread(&self.stream).is_ok_and(|unread| unread > 0) {
+            return Err("read the replies before you ask for another descriptor".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Sends a reply, with the descriptor of a region if there is one.
+    fn reply(&mut self, reply: &Reply, blob: &[u8], region: Option<Arc<Region>>) -> Result<(), wire::ChannelError> {
+        if let Some(region) = &region {
+            self.shared.handed.note(self.user.0, region);
+        }
+        match wire::send(&self.stream, reply, blob, region.as_ref().map(|region| region.fd())) {
+            Err(wire::ChannelError::Unsent(message)) => {
+                if let Reply::Installed { context, .. } = reply {
+                    // Nobody knows it.
+                    let _ = self.shared.control.ask(Work::Request(Request::Remove { context: *context }, User(0)));
+                }
+                wire::send(&self.stream, &Reply::Error { message }, &[], None)
+            }
+            sent => sent,
+        }
+    }
+
+    /// Waits until the peer has read all replies, or is gone: a descriptor that it leaves unread is still on its way.
+    fn linger(&self) {
+        // Who is still sending is not to wait for ever. It is open, so that cannot fail.
+        let _ = self.stream.shutdown(Shutdown::Read);
+        let moment = Timespec::try_from(LOOK).ok();
+        while spin_shm::unread(&self.stream).is_ok_and(|unread| unread > 0) {
+            let mut gone = [PollFd::new(&self.stream, PollFlags::empty())];
+            match poll(&mut gone, moment.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                _ => return,
+            }
+        }
+    }
+
+    fn handle(&mut self, request: Request, blob: Vec<u8>) -> Result<Handled, String> {
+        let user = self.user;
+        match request {
+            Request::Install(install) => {
+                let persistent = install.persistent;
+                let prepared = Prepared::new(install, &blob, user.0, &self.shared.loader, &self.shared.limits)
+                    .map_err(|error| error.to_string())?;
+                let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());
+                let Answer::Installed(context) = self.shared.control.ask(Work::Install(Box::new(prepared)))? else {
+                    return Err("the engine gave an unexpected answer".into());
+                };
+                // Others may have removed some.
+                self.installed.retain(|installed| installed.memory.is_there());
+                self.installed.push(Installed { context, persistent, memory });
+                let host_mem = host.as_ref().map_or(0, |region| region.len());
+                Ok((Reply::Installed { context, host_mem, host_address: HOST_ADDRESS, areas }, Vec::new(), host))
+            }
+            // What is shared memory to the engine's threads too: they are not asked.
+            Request::ReadMemory { context, address, len } => {
+                let bytes = self.memory(context)?.read(address, len).map_err(|error| error.to_string())?;
+                Ok((Reply::Ok, bytes, None))
+            }
+            Request::WriteMemory { context, address } => {
+                self.memory(context)?.write(address, &blob).map_err(|error| error.to_string())?;
+                Ok((Reply::Ok, Vec::new(), None))
+            }
+            Request::Remove { context } => {
+                let removed = self.reply_to(Work::Request(request, user))?;
+                self.installed.retain(|installed| installed.context != context);
+                Ok(removed)
+            }
+            // Nothing of it changes: the engine is not asked.
+            Request::Capabilities => {
+                Ok((Reply::Capabilities(Box::new(self.shared.capabilities.clone())), Vec::new(), None))
+            }
+            Request::SetRules { context, rules, eom } => {
+                let rules = Matching::parse(&rules, eom.as_deref()).map_err(|error| error.to_string())?;
+                self.reply_to(Work::SetRules(context, user, Box::new(rules)))
+            }
+            Request::Replay => self.reply_to(Work::Replay(blob)),
+            other => self.reply_to(Work::Request(other, user)),
+        }
+    }
+
+    /// The memory of a context that was installed here.
+    fn memory(&self, context: u32) -> Result<&NicMemory, String> {
+        let installed = self.installed.iter().find(|installed| installed.context == context);
+        let memory = installed.map(|installed| &installed.memory);
+        memory
+            .ok_or_else(|| format!("context {context} was not installed over this connection: its memory is another's"))
+    }
+
+    fn reply_to(&self, work: Work) -> Result<Handled, String> {
+        match self.shared.control.ask(work)? {
+            Answer::Reply(reply, blob, host) => Ok((reply, blob, host)),
+            Answer::Installed(_) => Err("the engine gave an unexpected answer".into()),
+        }
+    }
+}
+
+/// A reply, its blob, and the host memory whose descriptor goes along.
+type Handled = (Reply, Vec<u8>, Option<Arc<Region>>);

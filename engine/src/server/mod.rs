@@ -1,0 +1,178 @@
+//! The control socket: applications' requests, checked on threads of their own, carried out by the engine between two batches.
+//!
+//! * `control`: the way to the control thread.
+//! * `places`: how many connections there may be.
+//! * `connection`: one application.
+
+mod connection;
+mod control;
+mod places;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use spin_abi::control::{Capabilities, Reply};
+use spin_shm::channel as wire;
+
+use crate::config::Limits;
+use crate::handed::Handed;
+use crate::install::User;
+use crate::loader::Loader;
+use crate::metrics::{self, Endpoint, EndpointError, Listener};
+use crate::socket_file::{SocketError, SocketFile};
+use connection::Connection;
+pub use control::{Answer, Control, Responder, Ticket, Work};
+use places::Connections;
+
+/// Of threads that prepare contexts (nice(2)): with a tenth of the time of one that serves packets on the same core.
+const NICE: i32 = 10;
+
+/// Why spind cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The control socket.
+    #[error("control socket: {0}; --socket PATH names one")]
+    Socket(#[from] SocketError),
+    /// Metrics.
+    #[error("metrics: {0}; --metrics ADDRESS:PORT or unix:PATH says where")]
+    Metrics(#[from] EndpointError),
+    /// There is no thread or no eventfd to be had.
+    #[error("cannot serve requests: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// The listening sockets, removed when dropped.
+pub struct Server {
+    /// Until they are served.
+    listeners: Option<(UnixListener, Option<Listener>)>,
+    control: Control,
+    tickets: Receiver<Ticket>,
+    /// For their ends.
+    _files: (SocketFile, Option<SocketFile>),
+}
+
+/// What connection threads share.
+struct Shared {
+    loader: Arc<Loader>,
+    limits: Limits,
+    capabilities: Capabilities,
+    control: Control,
+    connections: Arc<Connections>,
+    handed: Handed,
+}
+
+impl Server {
+    /// Binds the control socket to `path`, in a folder that is made if need be, and listens for those who want `metrics`;
+    /// whom the file mode `mode` lets write may connect. Nobody is served before [`Server::start`].
+    ///
+    /// # Errors
+    /// See [`ServerError`].
+    pub fn bind(path: &Path, mode: u32, metrics: Option<&Endpoint>) -> Result<Self, ServerError> {
+        let (listener, file) = SocketFile::listen(path, mode)?;
+        let (metrics, metrics_file) = metrics.map(|endpoint| endpoint.listen(mode)).transpose()?.unzip();
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+        let (sender, tickets) = channel();
+        let control = Control { tickets: sender, wake: Arc::new(wake) };
+        let _files = (file, metrics_file.flatten());
+        Ok(Self { listeners: Some((listener, metrics)), control, tickets, _files })
+    }
+
+    /// Starts serving, with threads that have the privileges of this one.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(
+        &mut self,
+        loader: Arc<Loader>,
+        limits: Limits,
+        capabilities: Capabilities,
+    ) -> Result<(), ServerError> {
+        let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
+        let control = self.control.clone();
+        let (connections, handed) = (Arc::default(), Handed::new(limits.host_mem));
+        let shared = Arc::new(Shared { loader, limits, capabilities, control, connections, handed });
+        thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared))?;
+        if let Some(listener) = metrics {
+            metrics::start(listener, self.control.clone())?;
+        }
+        Ok(())
+    }
+
+    /// The next request, if one waits.
+    #[must_use]
+    pub fn next(&self) -> Option<Ticket> {
+        self.tickets.try_recv().ok()
+    }
+
+    /// Waits until a request may be there, [`Server::waker`] was written, or `longest` has passed.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    pub fn wait(&self, longest: Duration) -> rustix::io::Result<()> {
+        // What is too long for the kernel is for ever.
+        let timeout = Timespec::try_from(longest).ok();
+        match poll(&mut [PollFd::new(&self.control.wake, PollFlags::IN)], timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        // EAGAIN when nothing was pending: as wanted.
+        let _ = rustix::io::read(&self.control.wake, &mut [0; 8]);
+        Ok(())
+    }
+
+    /// An eventfd that ends [`Server::wait`].
+    #[must_use]
+    pub fn waker(&self) -> Arc<OwnedFd> {
+        self.control.wake.clone()
+    }
+}
+
+fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Out of descriptors, most likely: give the connections there are time to end.
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        let uid = match socket_peercred(&stream) {
+            Ok(peer) => peer.uid.as_raw(),
+            Err(error) => {
+                tracing::debug!("control connection dropped, its user is not known: {error}");
+                continue;
+            }
+        };
+        let Some(place) = Connections::open(&shared.connections, uid, shared.limits.connections) else {
+            refuse(&stream, shared.limits.connections);
+            continue;
+        };
+        let connection = Connection::new(stream, User(uid), shared.clone(), place);
+        let spawned = thread::Builder::new().name("connection".into()).spawn(move || connection.serve());
+        if let Err(error) = spawned {
+            tracing::warn!("control connection refused: {error}");
+        }
+    }
+}
+
+/// Says why, as a courtesy: nobody is waited for.
+fn refuse(stream: &UnixStream, limit: usize) {
+    let message = format!("all {limit} control connections of this user are in use, or too many of all users");
+    if stream.set_nonblocking(true).is_ok() {
+        // It fits the socket's buffer, unless the peer is gone.
+        let _ = wire::send(stream, &Reply::Error { message }, &[], None);
+    }
+}
+
+/// Lets threads that serve packets go first, where they share their cores with this one, which loads and translates.
+pub(crate) fn give_way() {
+    // Everybody may.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+}
