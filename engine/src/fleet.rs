@@ -120,15 +120,6 @@ impl Fleet {
         removed.pop().unwrap_or(Err(InstallError::Stopped))
     }
 
-    /// Has a context take other packets than before. Threads know before the NIC hands them over.
-    ///
-    /// # Errors
-    /// [`InstallError`] of the context, of rules that fit no table with others', and of the NIC; nothing has changed then.
-    pub fn set_rules(&self, id: u32, user: User, rules: Matching) -> Result<(), InstallError> {
-        let Changed { mut ruled, .. } = self.change(Changes { rules: vec![(id, user, rules)], ..Changes::default() });
-        ruled.pop().unwrap_or(Err(InstallError::Stopped))
-    }
-
     /// Carries changes out. The NIC takes its rules once for all of them.
     pub fn change(&self, Changes { installs, rules, removals }: Changes) -> Changed {
         let replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
@@ -239,26 +230,26 @@ impl Fleet {
         rules: Vec<(u32, Matching)>,
         changed: bool,
     ) -> (Vec<Result<(), InstallError>>, Result<(), InstallError>) {
-        let count = removals.len();
+        let (count, led) = (removals.len(), self.receiver.is_some());
         let asked = self.first(move |engine| {
             let allowed: Vec<_> = removals.iter().map(|&(id, user)| engine.may_remove(id, user)).collect();
             let leaving = removals.iter().zip(&allowed).filter(|(_, allowed)| allowed.is_ok());
             let leaving: Vec<u32> = leaving.map(|((id, _), _)| *id).collect();
             let changes = changed || !leaving.is_empty();
-            let routes = changes.then(|| Ok((engine.routes(), engine.routes_after(&leaving, &rules)?)));
-            Ok((allowed, routes))
+            let routes = changes.then(|| engine.routes_after(&leaving, &rules));
+            Ok((allowed, routes, led.then(|| engine.routes())))
         });
         match asked {
-            Ok((allowed, None)) => (allowed, Ok(())),
-            Ok((allowed, Some(routes))) => (allowed, routes.and_then(|(all, then)| self.steer(all, then))),
+            Ok((allowed, None, _)) => (allowed, Ok(())),
+            Ok((allowed, Some(then), now)) => (allowed, then.and_then(|then| self.steer(now, then))),
             Err(stopped) => ((0..count).map(|_| Err(InstallError::Stopped)).collect(), Err(stopped)),
         }
     }
 
-    /// Has the NIC hand over the frames that have somewhere to go `then`. Until it does, the receiver leads to where they go now what
+    /// Has the NIC hand over the frames that have somewhere to go `then`. Until it does, a receiver leads to where they go `now` what
     /// the NIC goes on handing over. On this thread, since the kernel may take its time.
-    fn steer(&self, now: Routes, then: Routes) -> Result<(), InstallError> {
-        self.follow(now)?;
+    fn steer(&self, now: Option<Routes>, then: Routes) -> Result<(), InstallError> {
+        now.map_or(Ok(()), |now| self.follow(now))?;
         self.steering.set_rules(then.table.tests())?;
         self.follow(then)
     }

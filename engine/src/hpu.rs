@@ -224,6 +224,13 @@ impl Hpu {
         self.driver.amend(handle, status);
     }
 
+    /// Whether no task waits here.
+    #[must_use]
+    #[inline]
+    pub const fn is_idle(&self) -> bool {
+        !self.parked
+    }
+
     /// Gives the task up that waits.
     pub fn abandon(&mut self) {
         self.parked = false;
@@ -267,14 +274,14 @@ impl Hpus {
     #[must_use]
     #[inline]
     pub fn idle(&self, cluster: u32) -> Option<HpuId> {
-        (0..self.each).map(|hpu| HpuId { cluster, hpu }).find(|&hpu| !self.hpus[self.index(hpu)].parked)
+        (0..self.each).map(|hpu| HpuId { cluster, hpu }).find(|&hpu| self.hpus[self.index(hpu)].is_idle())
     }
 
     /// An HPU on which no task waits, of the cluster that has most such.
     #[must_use]
     pub fn idle_on_least_taken(&self) -> Option<HpuId> {
         let clusters = self.hpus.len() as u32 / self.each;
-        let idle = |&cluster: &u32| self.on(cluster).iter().filter(|hpu| !hpu.parked).count();
+        let idle = |&cluster: &u32| self.on(cluster).iter().filter(|hpu| hpu.is_idle()).count();
         let least_taken = (self.first..self.first + clusters).rev().max_by_key(idle)?;
         self.idle(least_taken)
     }

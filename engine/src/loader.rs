@@ -1,11 +1,11 @@
 //! What contexts have in common: images, once for each user, and translations, once for all. Any thread may load.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hpu_vm::Image;
 use hpu_vm::jit::{Options, Source, TranslateError, Translation, Translations};
+use hpu_vm::known::Known;
 use spin_abi::control::{Compat, Engine};
 use spin_abi::map::Machine;
 
@@ -24,7 +24,7 @@ pub struct Loader {
     /// Whose rules of messages contexts have that say nothing of it.
     pub compat: Compat,
     /// By user and file; they live as long as a context has them.
-    images: Mutex<HashMap<(u32, FileId), Weak<LoadedImage>>>,
+    images: Known<(u32, FileId), LoadedImage>,
     translations: Translations,
 }
 
@@ -33,7 +33,7 @@ impl Loader {
     #[must_use]
     pub fn new(machine: Machine, engine: Engine) -> Self {
         let compat = Compat::default();
-        Self { machine, engine, compat, images: Mutex::default(), translations: Translations::default() }
+        Self { machine, engine, compat, images: Known::default(), translations: Translations::default() }
     }
 
     /// The same with these rules of messages.
@@ -48,27 +48,11 @@ impl Loader {
     /// [`InstallError::Image`], [`InstallError::Memory`], and those of [`Entries::of`].
     pub fn load(&self, file: &[u8], uid: u32) -> Result<Arc<LoadedImage>, InstallError> {
         let image = Image::load(file, &self.machine)?;
-        let key = (uid, FileId::of(file));
-        if let Some(loaded) = self.images().get(&key).and_then(Weak::upgrade) {
-            return Ok(loaded);
-        }
-        // Without the lock: this runs code of the image.
-        let memory = ImageMemory::new(&image)?;
-        let entries = Entries::of(&image, &memory, &self.machine)?;
-        let loaded = Arc::new(LoadedImage { image, memory, entries, any_device: AtomicBool::new(false) });
-        let mut images = self.images();
-        // Another thread may have been quicker.
-        if let Some(loaded) = images.get(&key).and_then(Weak::upgrade) {
-            return Ok(loaded);
-        }
-        images.retain(|_, image| image.strong_count() > 0);
-        images.insert(key, Arc::downgrade(&loaded));
-        Ok(loaded)
-    }
-
-    /// Every step leaves the map whole.
-    fn images(&self) -> MutexGuard<'_, HashMap<(u32, FileId), Weak<LoadedImage>>> {
-        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+        self.images.get((uid, FileId::of(file)), || {
+            let memory = ImageMemory::new(&image)?;
+            let entries = Entries::of(&image, &memory, &self.machine)?;
+            Ok(LoadedImage { image, memory, entries, any_device: AtomicBool::new(false) })
+        })
     }
 
     /// The image as machine code.

@@ -13,7 +13,7 @@ use spin_abi::control::{Engine as Kind, Install, Schedule};
 use spin_abi::map::Machine;
 use spin_engine::config::{Idle, Limits, Mode, Sizes};
 use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet};
-use spin_engine::install::{Matching, Prepared, User};
+use spin_engine::install::{InstallError, Matching, Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::receiver::Receiver;
 use spin_engine::threads::{Common, Feed, Worker};
@@ -91,6 +91,14 @@ fn is_answered(far: &mut MemoryQueue, port: u16) -> bool {
     true
 }
 
+fn set_rules(fleet: &Fleet, id: u32, rules: Matching) -> Result<(), InstallError> {
+    fleet
+        .change(Changes { rules: vec![(id, USER, rules)], ..Changes::default() })
+        .ruled
+        .pop()
+        .expect("one was asked for")
+}
+
 fn port_3() -> Matching {
     Matching::parse(&["udp dport 3".to_owned()], None).expect("fine rules")
 }
@@ -106,7 +114,7 @@ fn contexts_go_on_as_they_were_when_rules_are_refused() {
     let replacing = |live: &Live| live.prepare(Install { replaces: Some(first), ..rule("udp dport 1") });
     live.fleet.install(replacing(&live)).expect_err("its rules are refused");
     assert!(is_answered(&mut live.far, 1) && is_answered(&mut live.far, 2), "the one in its place is there again");
-    live.fleet.set_rules(first, USER, port_3()).expect_err("refused");
+    set_rules(&live.fleet, first, port_3()).expect_err("refused");
     assert!(is_answered(&mut live.far, 1));
     // One goes all the same.
     let (installs, removals) = (vec![replacing(&live)], vec![(second, USER)]);
@@ -139,7 +147,7 @@ fn threads_go_on_while_the_nic_takes_its_time() {
         type Change = Box<dyn FnOnce(&Fleet) + Send>;
         let changes: [Change; 3] = [
             Box::new(move |fleet| assert!(fleet.install(second).expect("room") > first)),
-            Box::new(move |fleet| fleet.set_rules(first, USER, port_3()).expect("fine rules")),
+            Box::new(move |fleet| set_rules(fleet, first, port_3()).expect("fine rules")),
             Box::new(move |fleet| fleet.remove(first, USER).expect("installed")),
         ];
         // What the NIC still hands over goes where it went, what it hands over soon to where it will.

@@ -14,7 +14,7 @@
 //! * [`hart`]: registers and counters of one HPU.
 //! * [`interp`]: what each instruction does.
 //! * [`memory`]: guest memory at guest addresses; `trap`: its faults, and the watchdog.
-//! * [`jit`]: handlers as machine code.
+//! * [`jit`]: handlers as machine code; [`known`]: what those share that have the same.
 //! * [`image`]: ELF files, checked and laid out, with their symbols and source lines.
 //!
 //! ```
@@ -47,6 +47,7 @@ pub mod image;
 pub mod inst;
 pub mod interp;
 pub mod jit;
+pub mod known;
 mod lines;
 pub mod memory;
 mod symbols;

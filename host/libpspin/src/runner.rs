@@ -29,8 +29,6 @@ pub struct Runner {
     translation: Option<Arc<Translation>>,
     /// By cluster and number; made when they are needed.
     hpus: Vec<Option<Hpu>>,
-    /// By the same: a task waits there.
-    waits: Vec<bool>,
 }
 
 /// A task that is to run.
@@ -82,9 +80,8 @@ impl Runner {
         let translation = context.image.translation(&entries, |error| {
             host.report(&format!("handlers are interpreted: {error}"));
         });
-        let count = MACHINE.clusters * MACHINE.hpus_per_cluster;
-        let (hpus, waits) = ((0..count).map(|_| None).collect(), vec![false; count as usize]);
-        Self { context, translation, hpus, waits }
+        let hpus = (0..MACHINE.clusters * MACHINE.hpus_per_cluster).map(|_| None).collect();
+        Self { context, translation, hpus }
     }
 
     /// Makes an HPU if it is not there.
@@ -101,8 +98,8 @@ impl Runner {
 
     /// Gives back all HPUs on which no task waits. They are made again when they are needed.
     pub fn drop_idle(&mut self) {
-        let idle = self.hpus.iter_mut().zip(&self.waits).filter(|(_, waits)| !**waits);
-        idle.for_each(|(hpu, _)| *hpu = None);
+        let idle = self.hpus.iter_mut().filter(|hpu| hpu.as_ref().is_some_and(Hpu::is_idle));
+        idle.for_each(|hpu| *hpu = None);
     }
 
     /// Runs a task to its end, or to where it may wait; or goes on with the one that waits on the HPU. `None` when the context has no
@@ -142,14 +139,12 @@ impl Runner {
             Exit::Fault(fault) => RunEnd::Fault(fault),
             Exit::Parked => RunEnd::Waits,
         };
-        self.waits[index(own)] = ended.exit == Exit::Parked;
         let cycles = hpu.retired().saturating_sub(before).saturating_add(copying);
         Ok(Some(Ran { cycles, issued, spent, printed, end }))
     }
 
     /// Gives up the task that waits on an HPU.
     pub fn abandon(&mut self, own: HpuId) -> Fault {
-        self.waits[index(own)] = false;
         let hpu = self.hpus[index(own)].as_mut();
         let pc = hpu.map_or(0, |hpu| {
             hpu.abandon();

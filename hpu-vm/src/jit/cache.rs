@@ -3,12 +3,13 @@
 //! Sharing them tells nobody anything: they are made of code alone, which cannot be written. They are kept as long as
 //! somebody runs them.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::options::Options;
 use super::translation::{Source, TranslateError, Translation};
 use crate::code::CodeSegment;
+use crate::known::Known;
 
 /// All that a translation depends on.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -23,7 +24,7 @@ struct Key {
 /// The translations in use. Threads may share it.
 #[derive(Debug, Default)]
 pub struct Translations {
-    known: Mutex<HashMap<Key, Weak<Translation>>>,
+    known: Known<Key, Translation>,
 }
 
 impl Translations {
@@ -39,24 +40,7 @@ impl Translations {
             taken: source.taken.clone(),
             options,
         };
-        if let Some(known) = self.lock().get(&key).and_then(Weak::upgrade) {
-            return Ok(known);
-        }
-        // Others may translate meanwhile, even the same: then the first to be done is the one to use.
-        let new = Arc::new(Translation::new(source, options)?);
-        let mut known = self.lock();
-        known.retain(|_, translation| translation.strong_count() > 0);
-        let entry = known.entry(key).or_default();
-        if let Some(first) = entry.upgrade() {
-            return Ok(first);
-        }
-        *entry = Arc::downgrade(&new);
-        Ok(new)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Weak<Translation>>> {
-        // Every step leaves the map whole.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.get(key, || Translation::new(source, options))
     }
 }
 
@@ -90,6 +74,6 @@ mod tests {
         drop(first);
         get(&code(2), Options::default());
         assert!(gone.upgrade().is_none(), "it goes with the last who uses it");
-        assert_eq!(translations.lock().len(), 1, "and is forgotten");
+        assert_eq!(translations.known.lock().len(), 1, "and is forgotten");
     }
 }

@@ -1,0 +1,44 @@
+//! Things by what they were made of: what is there is shared, whoever asks for it, and lives as long as somebody has it.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Those in use, by their keys. Threads may share it.
+#[derive(Debug)]
+pub struct Known<K, V> {
+    things: Mutex<HashMap<K, Weak<V>>>,
+}
+
+impl<K, V> Default for Known<K, V> {
+    fn default() -> Self {
+        Self { things: Mutex::default() }
+    }
+}
+
+impl<K: Eq + Hash, V> Known<K, V> {
+    /// What `key` stands for: the one in use, or a new one. Nobody waits while it is made.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn get<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
+        if let Some(known) = self.lock().get(&key).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        // Others may make one meanwhile, even the same: then the first to be done is the one to use.
+        let new = Arc::new(make()?);
+        let mut known = self.lock();
+        known.retain(|_, thing| thing.strong_count() > 0);
+        let entry = known.entry(key).or_default();
+        if let Some(first) = entry.upgrade() {
+            return Ok(first);
+        }
+        *entry = Arc::downgrade(&new);
+        Ok(new)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<K, Weak<V>>> {
+        // Every step leaves the map whole.
+        self.things.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
