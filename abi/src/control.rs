@@ -103,7 +103,7 @@ choices! {
     Placement {
         /// On its home cluster alone: no other cluster's L1 can be reached, and atomics on the own one are plain.
         Home = "home",
-        /// On any cluster: all L1 can be reached, all atomics are locked.
+        /// On any cluster, at the same time too: all L1 can be reached, all atomics are locked.
         #[default]
         Any = "any",
     }
@@ -610,7 +610,8 @@ pub struct LimitsInfo {
 pub struct Guarantees {
     /// A message's header handler has ended before its payload handlers start, and these before its completion handler.
     pub header_first: bool,
-    /// Payload handlers of a message start in the order in which its packets arrived at the NIC's queue.
+    /// Payload handlers of a message start in the order in which its packets arrived at the NIC's queue. If not: those of contexts that
+    /// are placed `home` or have verdicts do.
     pub in_order: bool,
     /// Lost packets are sent again.
     pub reliable: bool,

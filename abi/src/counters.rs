@@ -64,7 +64,7 @@ counters! {
     DropKilled "drop_killed" "frames of messages that were given up"
     EcnMarked "ecn_marked" "frames marked as having met congestion, since much of their context's share of the packet buffer was taken"
     Parked "parked" "times a handler was left where it waits, for others to run"
-    Overflowed "overflowed" "of payload_runs: on another cluster than the message's home, whose HPUs were taken by handlers that wait"
+    Overflowed "overflowed" "of payload_runs: on another cluster than the message's home, which had more to do than it could, or HPUs with handlers that wait"
     DropNoMpq "drop_no_mpq" "frames of a new message while every message queue was taken by open messages"
     Passed "passed_verdict" "frames that a handler's verdict left to the kernel; the NIC queue counts which got there"
     DropVerdict "drop_verdict" "frames discarded because a handler's verdict said so"

@@ -258,8 +258,9 @@ fn start_clusters(
     config: &Config,
     common: &Common,
     cores: &[usize],
-    feeds: Vec<Feed>,
+    mut feeds: Vec<Feed>,
 ) -> Result<Vec<ClusterThread>, DaemonError> {
+    Feed::connect(&mut feeds);
     let (clusters, threads) = (config.machine.clusters, saturate(feeds.len() as u64));
     let share = |thread: u32| clusters * thread / threads;
     let start = |(thread, feed): (u32, Feed)| {

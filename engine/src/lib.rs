@@ -30,6 +30,7 @@
 //! * [`threads`]: the engine's threads, each with its clusters and its NIC queue.
 //! * [`idle`]: when a thread that finds nothing to do goes to sleep.
 //! * [`fleet`]: all threads as one: contexts come and go on all of them.
+//! * `overflow`: payload tasks on other threads' clusters; [`peers`]: how they get there and back.
 //! * [`receiver`], [`handover`]: pipeline mode, where one thread receives and others run handlers.
 //! * `readings`: counters, for all who ask.
 //! * [`replay`]: a capture through the loopback NIC.
@@ -63,6 +64,8 @@ pub mod messages;
 pub mod metrics;
 pub mod mpq;
 pub mod nic_memory;
+mod overflow;
+pub mod peers;
 pub mod pipeline;
 pub mod privileges;
 mod readings;

@@ -632,8 +632,13 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     ///
     /// # Panics
     /// When a task of this queue is in flight; its packet would have no place to return to.
-    pub fn reset(&mut self, mpq: MpqId, mut sink: impl FnMut(P)) {
+    pub fn reset(&mut self, mpq: MpqId, sink: impl FnMut(P)) {
         assert!(self.queues[mpq.0 as usize].in_flight == 0, "reset of a queue with tasks in flight");
+        self.abandon(mpq, sink);
+    }
+
+    /// The same, of a queue that may have tasks in flight. These are its no longer: there is to be no feedback of them.
+    pub fn abandon(&mut self, mpq: MpqId, mut sink: impl FnMut(P)) {
         while self.queues[mpq.0 as usize].head != NONE {
             if let Some(packet) = self.pop(mpq) {
                 sink(packet);

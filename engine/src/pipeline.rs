@@ -28,6 +28,7 @@ use crate::latency::{Latencies, nanoseconds};
 use crate::loader::Loader;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Task};
+use crate::peers::Peers;
 use crate::schedule::Scheduler;
 use crate::stamp::Stamp;
 use crate::statistics::Statistics;
@@ -124,6 +125,8 @@ pub struct Engine {
     pub(crate) nic: Box<dyn Queue>,
     /// Packets come from another thread, which receives and matches them (pipeline mode).
     pub(crate) arrivals: Option<Arrivals>,
+    /// Other threads take tasks over: see [`crate::overflow`].
+    pub(crate) peers: Option<Box<Peers>>,
     /// Those that are yet to be queued.
     pub(crate) inbound: Inbound,
     /// Nothing is taken from the NIC any more.
@@ -200,9 +203,12 @@ impl Engine {
         let machine = loader.machine;
         Ok(Self {
             machine,
+            // Each thread has numbers of its own: tasks of several threads' messages may run on one HPU.
+            admitted: u64::from(clusters.start) << 48,
             clusters,
             nic,
             arrivals: None,
+            peers: None,
             inbound: Inbound::default(),
             closed: false,
             waiting: None,
@@ -223,7 +229,6 @@ impl Engine {
             retired: 0,
             in_groups: false,
             batches: 0,
-            admitted: 0,
             taken_in: 0,
             executor: executor()?,
             translator: Translator::new(loader),
@@ -262,18 +267,22 @@ impl Engine {
     pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
         self.take_translations();
         let mut taken = self.receive();
-        if taken > 0 || self.has_tasks() {
+        let returned = self.see_to_loans(&clock);
+        if taken > 0 || returned > 0 || self.has_tasks() {
             let arrival = clock();
             self.first_arrival.get_or_insert(arrival);
-            let before = self.kept_back();
+            let (before, waited) = (self.kept_back(), self.hers_taken() + self.kept_back());
             let now = Moment { time: nanoseconds(arrival), stamp: Stamp::at(arrival) };
             let resumed = self.resume_parked(&clock);
-            let run = if self.is_shared() { self.run_together(now, &clock) } else { self.run_alone(now, &clock) };
-            let released = resumed + run;
+            self.lend();
+            let together = self.is_shared() || self.overflows();
+            let run = if together { self.run_together(now, &clock) } else { self.run_alone(now, &clock) };
+            let released = returned + resumed + run;
             taken = before - self.kept_back();
             self.taken_in += taken as u64;
             self.unsampled += released;
             self.last_feedback = clock();
+            self.note_load(waited, run, self.last_feedback.saturating_sub(arrival));
             // As if all of the batch had waited as long as its last one.
             self.latencies.record_total(released, self.released.before(self.last_feedback));
             self.end_overdue(self.last_feedback);
@@ -283,6 +292,7 @@ impl Engine {
         if self.retired > 0 {
             self.end_drained();
         }
+        self.end_loans(taken);
         self.send()?;
         if self.news.take() {
             self.ring_doorbells(taken > 0 || self.has_tasks());
@@ -300,7 +310,12 @@ impl Engine {
     /// Whether there is something to do without that anything arrives.
     #[must_use]
     pub fn has_tasks(&self) -> bool {
-        self.kept_back() > 0 || !self.parked.is_empty() || !self.mpqs.backlogged().is_empty()
+        self.kept_back() > 0 || !self.parked.is_empty() || !self.mpqs.backlogged().is_empty() || self.has_loans()
+    }
+
+    /// HERs that there are.
+    pub(crate) fn hers_taken(&self) -> usize {
+        self.hers as usize - self.mpqs.room()
     }
 
     /// Takes a batch from the NIC, as much as there is room for. Returns how many frames there are to admit.
@@ -342,7 +357,7 @@ impl Engine {
         if self.lean {
             return BATCH;
         }
-        BATCH.saturating_sub(self.hers as usize - self.mpqs.room()).max(FEW)
+        BATCH.saturating_sub(self.hers_taken()).max(FEW)
     }
 
     /// Whether several contexts share the thread's time.
@@ -519,14 +534,14 @@ impl Engine {
     }
 
     /// What becomes of the packets of a message that was given up.
-    fn bury(&mut self, slot: Slot, why: Gone) {
+    pub(crate) fn bury(&mut self, slot: Slot, why: Gone) {
         while let Some(packet) = self.mpqs.take_dead() {
             self.dispose(slot, packet, why);
         }
     }
 
     /// What becomes of a packet of a message that was given up.
-    fn dispose(&mut self, slot: Slot, packet: Packet, why: Gone) {
+    pub(crate) fn dispose(&mut self, slot: Slot, packet: Packet, why: Gone) {
         let counts = &mut context(&mut self.contexts, slot).counts;
         match why {
             Gone::Killed => counts.add(Counter::DropKilled, 1),
@@ -662,7 +677,7 @@ impl Engine {
     }
 
     #[cold]
-    fn drop_frame(&mut self, frame: Frame, cause: Counter) {
+    pub(crate) fn drop_frame(&mut self, frame: Frame, cause: Counter) {
         self.counts.add(cause, 1);
         self.outbound.spent.push(frame);
     }

@@ -14,6 +14,9 @@ const SHARED_TURN: u32 = 32;
 /// Time of such a turn after which no more of them are begun.
 const SHARED_TIME: Duration = Duration::from_micros(100);
 
+/// Tasks in a row while others take some over: these may be behind a task that they cannot.
+const ROW: u32 = 4;
+
 /// Tasks of a context that will do for this turn and the next.
 const ENOUGH: u32 = 2 * SHARED_TURN;
 /// Of packets of a batch, one in so many is a good part.
@@ -47,7 +50,7 @@ impl<C: Fn() -> Duration> Shift<C> {
         now.saturating_sub(std::mem::replace(&mut self.last, now))
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.last.saturating_sub(self.start) > SHARED_TIME
     }
 }
@@ -56,6 +59,11 @@ impl Engine {
     /// Runs tasks of contexts that share the time, and queues what is left of the batch. Returns how many packet buffers were given
     /// back.
     pub(crate) fn run_together(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
+        if self.overflows() {
+            self.lean = false;
+            self.admit_batch(now);
+            return self.run_shared(clock);
+        }
         let ahead = self.run_ahead(now, clock);
         self.admit_batch(now);
         let backlogged = self.mpqs.backlogged();
@@ -182,15 +190,21 @@ impl Engine {
     /// back.
     fn run_shared(&mut self, clock: &impl Fn() -> Duration) -> u64 {
         let (mut sampled, mut shift) = (self.is_sampled(), Shift::new(&self.scheduler, clock));
-        let mut all = Done::default();
+        let (overflows, mut all) = (self.overflows(), Done::default());
         loop {
-            let most = if self.mpqs.backlogged().len() > 1 { SHARED_TURN } else { BATCH as u32 };
+            let most = match self.mpqs.backlogged().len() {
+                _ if overflows => self.own_part(),
+                0 | 1 => BATCH as u32,
+                _ => SHARED_TURN,
+            };
+            self.lend();
             if all.tasks >= most || shift.is_over() {
                 break;
             }
             let runnable = runnable(&self.parked, &self.mpqs, &self.contexts);
             let Some(pick) = self.scheduler.pick(runnable) else { break };
-            let done = self.run_some(pick.owner, pick.tasks.min(most - all.tasks), clock, &mut sampled);
+            let row = if overflows { pick.tasks.min(ROW) } else { pick.tasks };
+            let done = self.run_some(pick.owner, row.min(most - all.tasks), clock, &mut sampled);
             self.scheduler.charge(pick.owner, done.tasks, shift.lap());
             all.released += done.released;
             // One whose last task was taken before runs none.

@@ -22,7 +22,8 @@ use crate::descriptor::Descriptor;
 use crate::hpu::{About, Hpus, Job};
 use crate::ip_view::Link;
 use crate::memory::{HpuId, cluster_of};
-use crate::mpq::{MpqId, Mpqs, Stage, Task};
+use crate::mpq::{Mpqs, Stage, Task};
+use crate::peers::Outcome;
 use crate::pipeline::{Binding, Engine, Gone, Moment, Packet, context};
 use crate::sharing::Shift;
 
@@ -38,6 +39,19 @@ pub(crate) struct Parked {
     issued: Issued,
     /// The one that it was begun with: registers and place are as that keeps them.
     translation: Option<Arc<Translation>>,
+    /// It is another thread's.
+    borrowed: Option<Borrowed>,
+}
+
+/// Whose task it is that another thread's engine has: see [`crate::overflow`].
+#[derive(Clone, Copy)]
+pub(crate) struct Borrowed {
+    /// Of the thread's peers.
+    pub(crate) lender: usize,
+    /// Id of its context.
+    pub(crate) context: u32,
+    /// What handlers know its queue by.
+    pub(crate) flow: u32,
 }
 
 impl Engine {
@@ -111,15 +125,21 @@ impl Engine {
 
     /// Runs one task on another cluster than its message's home.
     #[cold]
-    fn run_away(&mut self, task: Task<Binding, Packet>, hpu: HpuId, done: &mut Done) {
-        let Binding { slot, home, .. } = task.context;
-        let context = context(&mut self.contexts, slot);
-        let counted = u64::from(context.handler(task.stage).is_some());
-        context.counts.add(Counter::Overflowed, counted);
-        context.hpus.get(hpu).set_home(home);
+    pub(crate) fn run_away(&mut self, task: Task<Binding, Packet>, hpu: HpuId, done: &mut Done) {
+        let binding = task.context;
         done.tasks += 1;
-        done.released += u64::from(self.run(task, hpu));
-        self::context(&mut self.contexts, slot).hpus.get(hpu).set_home(hpu.cluster);
+        done.released += u64::from(self.away(binding, hpu, |engine| engine.run(task, hpu)));
+    }
+
+    /// Has a payload task run on another cluster than its message's home.
+    pub(crate) fn away<R>(&mut self, binding: Binding, hpu: HpuId, run: impl FnOnce(&mut Self) -> R) -> R {
+        let Binding { slot, home, .. } = binding;
+        let here = context(&mut self.contexts, slot);
+        here.counts.add(Counter::Overflowed, u64::from(here.handler(Stage::Payload).is_some()));
+        here.hpus.get(hpu).set_home(home);
+        let result = run(self);
+        context(&mut self.contexts, slot).hpus.get(hpu).set_home(hpu.cluster);
+        result
     }
 
     /// Runs one task, and takes its time.
@@ -219,32 +239,34 @@ impl Engine {
         exit: Exit,
         issued: Issued,
     ) -> bool {
-        self.see_to(&mut task, hpu, exit);
+        let flow = self.flow(task.context.slot, task.mpq);
+        self.see_to(&mut task, hpu, flow, exit);
         self.leave(task, hpu, exit, issued)
     }
 
     /// Runs one task on its own, and feeds it back unless it waits. Returns whether a packet buffer was given back.
     #[inline(never)]
-    fn run(&mut self, mut task: Task<Binding, Packet>, hpu: HpuId) -> bool {
-        let (exit, issued) = self.run_handler(&mut task, hpu, None);
+    pub(crate) fn run(&mut self, mut task: Task<Binding, Packet>, hpu: HpuId) -> bool {
+        let flow = self.flow(task.context.slot, task.mpq);
+        let (exit, issued) = self.run_handler(&mut task, hpu, flow, None);
         self.leave(task, hpu, exit, issued)
     }
 
     /// Feeds a task that ended back, or leaves it where it waits. Returns whether a packet buffer was given back.
     fn leave(&mut self, task: Task<Binding, Packet>, hpu: HpuId, exit: Exit, issued: Issued) -> bool {
         if exit == Exit::Parked {
-            self.park(task, hpu, issued);
+            self.park(task, hpu, issued, None);
             return false;
         }
         self.feed_back(task, issued.deferred)
     }
 
     #[cold]
-    fn park(&mut self, task: Task<Binding, Packet>, hpu: HpuId, issued: Issued) {
+    pub(crate) fn park(&mut self, task: Task<Binding, Packet>, hpu: HpuId, issued: Issued, borrowed: Option<Borrowed>) {
         let issued = self.send_off(&task, hpu, issued);
         let context = context(&mut self.contexts, task.context.slot);
         context.counts.add(Counter::Parked, 1);
-        self.parked.push(Parked { task, hpu, issued, translation: context.translation.clone() });
+        self.parked.push(Parked { task, hpu, issued, translation: context.translation.clone(), borrowed });
     }
 
     /// What a task waits for may come of the frame that it sent: that leaves now, as a copy, if it was put off.
@@ -265,12 +287,17 @@ impl Engine {
         while index < self.parked.len() {
             let mut parked = self.parked.swap_remove(index);
             let begun = Begun { issued: parked.issued, translation: parked.translation.as_deref() };
-            let (exit, issued) = self.run_handler(&mut parked.task, parked.hpu, Some(begun));
+            let Binding { slot, .. } = parked.task.context;
+            let flow = parked.borrowed.map_or_else(|| self.flow(slot, parked.task.mpq), |borrowed| borrowed.flow);
+            let (exit, issued) = self.run_handler(&mut parked.task, parked.hpu, flow, Some(begun));
             if let Some(shift) = &mut shift {
-                self.scheduler.charge(parked.task.context.slot.0, 0, shift.lap());
+                self.scheduler.charge(slot.0, 0, shift.lap());
             }
             if exit != Exit::Parked {
-                released += u64::from(self.feed_back(parked.task, issued.deferred));
+                match parked.borrowed {
+                    None => released += u64::from(self.feed_back(parked.task, issued.deferred)),
+                    Some(borrowed) => self.repay(parked.task, borrowed, Outcome::Ended(issued.deferred)),
+                }
                 continue;
             }
             let issued = self.send_off(&parked.task, parked.hpu, issued);
@@ -282,38 +309,29 @@ impl Engine {
         released
     }
 
-    /// Gives up the tasks of a context that wait.
+    /// Gives up the tasks of a context that wait. Its queues are to be abandoned next.
     pub(crate) fn abandon_parked(&mut self, slot: Slot) {
-        let (theirs, others) =
-            std::mem::take(&mut self.parked).into_iter().partition(|parked| parked.task.context.slot == slot);
-        self.parked = others;
-        let theirs: Vec<Parked> = theirs;
-        for Parked { task, hpu, .. } in theirs {
+        let theirs = self.parked.extract_if(.., |parked| parked.task.context.slot == slot);
+        for Parked { task, hpu, borrowed, .. } in theirs.collect::<Vec<_>>() {
             context(&mut self.contexts, slot).hpus.get(hpu).abandon();
-            let Task { mpq, stage, packet, last_use, .. } = task;
-            // It is not complete.
-            self.mpqs.kill(mpq);
-            let (spent, kept) = if last_use { (Some(packet), None) } else { (None, Some(packet)) };
-            if self.mpqs.feedback(mpq, stage, kept).idle {
-                self.messages.release(mpq);
-            }
-            for packet in spent.into_iter().chain(std::iter::from_fn(|| self.mpqs.take_dead())) {
-                self.counts.add(Counter::DropRemoved, 1);
-                self.nic.recycle(packet.frame);
+            match borrowed {
+                // It is not complete.
+                None => self.drop_frame(task.packet.frame, Counter::DropRemoved),
+                Some(borrowed) => self.repay(task, borrowed, Outcome::Abandoned),
             }
         }
     }
 
     /// Runs the context's handler for a stage, or goes on with it.
     #[inline]
-    fn run_handler(
+    pub(crate) fn run_handler(
         &mut self,
         task: &mut Task<Binding, Packet>,
         hpu: HpuId,
+        flow: u32,
         begun: Option<Begun<'_>>,
     ) -> (Exit, Issued) {
         let (stage, slot, last_use) = (task.stage, task.context.slot, task.last_use);
-        let flow = self.flow(slot, task.mpq);
         let context = context(&mut self.contexts, slot);
         let Some(handler) = context.handler(stage) else { return (Exit::Returned, Issued::NOTHING) };
         if begun.is_none() {
@@ -333,7 +351,7 @@ impl Engine {
         let mut print = |line: &[u8]| printer.print(line);
         let ended = hpus.get(hpu).run(&self.executor, job, packet, &mut commands, &mut print);
         let issued = commands.issued;
-        self.see_to(task, hpu, ended.exit);
+        self.see_to(task, hpu, flow, ended.exit);
         if let Some(difference) = ended.difference {
             report(self::context(&mut self.contexts, slot), stage, &difference);
         }
@@ -341,13 +359,13 @@ impl Engine {
     }
 
     /// Heeds what a handler returned, and notes its fault.
-    fn see_to(&mut self, task: &mut Task<Binding, Packet>, hpu: HpuId, exit: Exit) {
+    fn see_to(&mut self, task: &mut Task<Binding, Packet>, hpu: HpuId, flow: u32, exit: Exit) {
         match exit {
             Exit::Returned if context(&mut self.contexts, task.context.slot).run.verdicts => self.heed(task, hpu),
             Exit::Returned | Exit::Finished | Exit::Parked => {}
             Exit::Fault(fault) => {
                 self.overran |= fault.cause == Cause::Watchdog;
-                self.note_fault(task.mpq, task.stage, task.context, hpu, fault);
+                self.note_fault(flow, task.stage, task.context, hpu, fault);
             }
         }
     }
@@ -373,8 +391,7 @@ impl Engine {
     }
 
     #[cold]
-    fn note_fault(&mut self, mpq: MpqId, stage: Stage, binding: Binding, hpu: HpuId, fault: Fault) {
-        let flow = self.flow(binding.slot, mpq);
+    fn note_fault(&mut self, flow: u32, stage: Stage, binding: Binding, hpu: HpuId, fault: Fault) {
         let context = context(&mut self.contexts, binding.slot);
         context.counts.add(Counter::Faults, 1);
         let note = remote_l1(&self.machine, context, binding.home, fault);
@@ -410,7 +427,7 @@ impl Engine {
 
 /// How far a task that waits has come.
 #[derive(Clone, Copy)]
-struct Begun<'b> {
+pub(crate) struct Begun<'b> {
     issued: Issued,
     translation: Option<&'b Translation>,
 }
@@ -451,7 +468,7 @@ pub(crate) fn parts(context: &mut Context, handler: Handler, about: About) -> Pa
 }
 
 /// An HPU on which a task could run: one of its home cluster, or of another if it may overflow there.
-fn idle_hpu(contexts: &[Option<Context>], binding: Binding, stage: Stage) -> Option<HpuId> {
+pub(crate) fn idle_hpu(contexts: &[Option<Context>], binding: Binding, stage: Stage) -> Option<HpuId> {
     let context = contexts[binding.slot.0 as usize].as_ref()?;
     let overflows = stage == Stage::Payload && context.run.placement == Placement::Any;
     context.hpus.idle(binding.home).or_else(|| context.hpus.idle_on_least_taken().filter(|_| overflows))

@@ -1,6 +1,6 @@
 //! The engine's threads: each takes the turns of some of the machine's clusters, on a core of its own, with a NIC queue of its
 //! own (run to completion) or fed by one that receives (pipeline). They share no state that packets touch but the rings of
-//! [`crate::handover`]; what the control thread wants of them is done between two turns.
+//! [`crate::handover`] and [`crate::peers`]; what the control thread wants of them is done between two turns.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -19,6 +19,7 @@ use crate::daemon::DaemonError;
 use crate::handover::{Arrivals, LaneQueue};
 use crate::idle::Rest;
 use crate::loader::Loader;
+use crate::peers::Peers;
 use crate::pipeline::Engine;
 use crate::receiver::Receiver;
 use crate::statistics::Statistics;
@@ -41,6 +42,14 @@ pub trait Part {
     /// Whether something is under way that should not be cut short: it may take some more turns.
     fn is_busy(&self) -> bool;
 
+    /// Asks no more of other threads.
+    fn wind_up(&mut self) {}
+
+    /// Whether other threads may still ask something of it.
+    fn is_needed(&self) -> bool {
+        false
+    }
+
     /// Takes no more frames from the NIC.
     fn close(&mut self);
 
@@ -59,7 +68,7 @@ pub trait Part {
 
 impl Part for Engine {
     fn turn(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
-        Ok(Self::turn(self, clock)? > 0 || self.has_tasks())
+        Ok(Self::turn(self, clock)? > 0 || self.has_tasks() || self.has_exchanged())
     }
 
     fn is_busy(&self) -> bool {
@@ -67,12 +76,20 @@ impl Part for Engine {
         fed || self.has_tasks() || self.backlog() > 0
     }
 
+    fn is_needed(&self) -> bool {
+        self.may_borrow()
+    }
+
+    fn wind_up(&mut self) {
+        self.stop_lending();
+    }
+
     fn close(&mut self) {
         self.closed = true;
     }
 
     fn has_news(&self) -> bool {
-        self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_empty() || arrivals.is_over())
+        self.has_loans() || self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_empty() || arrivals.is_over())
     }
 
     fn is_over(&self) -> bool {
@@ -226,6 +243,8 @@ pub struct Feed {
     nic: Box<dyn Queue>,
     /// From another thread, not from the NIC.
     arrivals: Option<Arrivals>,
+    /// Threads that tasks may overflow to.
+    peers: Option<Peers>,
 }
 
 impl Feed {
@@ -234,13 +253,21 @@ impl Feed {
     /// # Errors
     /// When the kernel gives no eventfd.
     pub fn of_nic(nic: Box<dyn Queue>) -> Result<Self, NicError> {
-        Ok(Self { bell: Bell::new()?, nic, arrivals: None })
+        Ok(Self { bell: Bell::new()?, nic, arrivals: None, peers: None })
     }
 
     /// From a [`Receiver`].
     #[must_use]
     pub fn of_lane(arrivals: Arrivals, queue: LaneQueue) -> Self {
-        Self { bell: arrivals.bell().clone(), nic: Box::new(queue), arrivals: Some(arrivals) }
+        Self { bell: arrivals.bell().clone(), nic: Box::new(queue), arrivals: Some(arrivals), peers: None }
+    }
+
+    /// Has the threads of several feeds take tasks over from each other.
+    pub fn connect(feeds: &mut [Self]) {
+        let bells: Vec<_> = feeds.iter().map(|feed| feed.bell.clone()).collect();
+        if bells.len() > 1 {
+            feeds.iter_mut().zip(Peers::of(&bells)).for_each(|(feed, peers)| feed.peers = Some(peers));
+        }
     }
 }
 
@@ -256,15 +283,18 @@ impl Worker<Engine> {
         core: Option<usize>,
     ) -> Result<Self, DaemonError> {
         let name = format!("cluster-{}", clusters.start);
-        let Feed { bell, nic, arrivals } = feed;
+        let Feed { bell, nic, arrivals, peers } = feed;
         let with = common.clone();
         let make = move || {
             let engine = Engine::new(with.loader, nic, with.sizes, with.schedule, clusters);
-            let engine = engine.map_err(|error| error.to_string())?;
-            Ok(match arrivals {
-                Some(arrivals) => engine.fed_by(arrivals),
-                None => engine,
-            })
+            let mut engine = engine.map_err(|error| error.to_string())?;
+            if let Some(arrivals) = arrivals {
+                engine = engine.fed_by(arrivals);
+            }
+            if let Some(peers) = peers {
+                engine = engine.with_peers(peers);
+            }
+            Ok(engine)
         };
         Self::start(common, name, core, bell, make)
     }
@@ -343,9 +373,11 @@ fn run<P: Part>(part: &mut P, common: &Common, asked: &Inbox<Request<P>>) -> Res
 /// The NIC hands over no more frames; those that it has are processed, and all that was sent leaves.
 fn drain<P: Part>(part: &mut P, common: &Common) -> Result<(), NicError> {
     part.nic().steering().set_rules(&[])?;
+    part.wind_up();
     let clock = || common.start.elapsed();
     let deadline = Instant::now() + DRAIN;
-    while (part.turn(&clock)? || part.is_busy()) && Instant::now() < deadline {}
+    // Whether it is needed is asked before whether there is something to do: the last that others ask is seen then.
+    while (part.is_needed() | part.turn(&clock)? || part.is_busy()) && Instant::now() < deadline {}
     // A NIC without a kernel below it does not come to an end.
     part.close();
     let deadline = Instant::now() + DRAIN;

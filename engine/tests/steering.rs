@@ -1,24 +1,24 @@
 //! A NIC that refuses rules, or takes its time with them: contexts go on as they were, and threads meanwhile.
 
 mod common;
+#[path = "common/threads.rs"]
+mod threads;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Moody, image, moody_nic, rule, udp_from};
-use rustix::event::{EventfdFlags, eventfd};
-use spin_abi::control::{Engine as Kind, Install, Schedule};
-use spin_abi::map::Machine;
-use spin_engine::config::{Idle, Limits, Mode, Sizes};
+use spin_abi::control::Install;
+use spin_engine::config::{Idle, Limits, Mode};
 use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet};
 use spin_engine::install::{InstallError, Matching, Prepared, User};
-use spin_engine::loader::Loader;
 use spin_engine::receiver::Receiver;
 use spin_engine::threads::{Common, Feed, Worker};
 use spin_nic::Queue;
 use spin_nic::memory::MemoryQueue;
+use threads::all_threads;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const USER: User = User(0);
@@ -35,16 +35,7 @@ impl Live {
     /// One thread, or one that receives and one that runs handlers.
     fn start(mode: Mode) -> Self {
         let (nic, far, steering) = moody_nic(64);
-        let common = Common {
-            loader: Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)),
-            sizes: Sizes::default(),
-            schedule: Schedule::default(),
-            idle: Idle::Spin,
-            go: Arc::new(AtomicBool::new(true)),
-            stop: Arc::default(),
-            start: Instant::now(),
-            ended: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor")),
-        };
+        let common = all_threads(Idle::Spin);
         let (feed, receiver) = match mode {
             Mode::RunToCompletion => (Feed::of_nic(nic).expect("a descriptor"), None),
             Mode::Pipeline => {

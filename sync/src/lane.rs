@@ -48,18 +48,20 @@ pub struct Returns<F, B> {
     size: usize,
 }
 
-/// A lane for `size` things, `blanks` of them blank at most, which are fewer: the lender's end, whose bell is given, and both of
-/// the borrower's.
+/// The ends of one lane: the lender's, and both of the borrower's.
+pub type Ends<A, F, B> = (Lane<A, F, B>, Arrivals<A>, Returns<F, B>);
+
+/// A lane for `size` things, `blanks` of them blank at most, which are fewer, with the lender's bell and one of the borrower's own.
 ///
 /// # Errors
 /// When the kernel gives no eventfd.
-#[allow(clippy::type_complexity, reason = "the ends of one lane")]
-pub fn lane<A, F, B>(
-    size: usize,
-    blanks: usize,
-    lender: Arc<Bell>,
-) -> Result<(Lane<A, F, B>, Arrivals<A>, Returns<F, B>), NoEvent> {
-    let bell = Bell::new()?;
+pub fn lane<A, F, B>(size: usize, blanks: usize, lender: Arc<Bell>) -> Result<Ends<A, F, B>, NoEvent> {
+    Ok(lane_between(size, blanks, lender, Bell::new()?))
+}
+
+/// The same, with the bells of both.
+#[must_use]
+pub fn lane_between<A, F, B>(size: usize, blanks: usize, lender: Arc<Bell>, bell: Arc<Bell>) -> Ends<A, F, B> {
     let (out, ring) = RingBuffer::new(size);
     let (fresh_in, fresh_out) = RingBuffer::new(blanks);
     let (back_in, back_out) = RingBuffer::new(size);
@@ -74,7 +76,7 @@ pub fn lane<A, F, B>(
         bell: bell.clone(),
     };
     let returns = Returns { fresh: fresh_out, back: back_in, staged: Vec::with_capacity(size), bell: lender, size };
-    Ok((lane, Arrivals { ring, bell }, returns))
+    (lane, Arrivals { ring, bell }, returns)
 }
 
 impl<A, F, B> Lane<A, F, B> {
@@ -88,6 +90,17 @@ impl<A, F, B> Lane<A, F, B> {
     #[must_use]
     pub fn out(&self) -> usize {
         self.size - self.credit - (self.blanks - self.fresh.slots())
+    }
+
+    /// Whether the borrower is gone, with all that it did not give back.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.back.is_abandoned() && !self.has_news()
+    }
+
+    /// Gives up what the borrower did not give back, which is [gone](Lane::is_over). Returns how many.
+    pub fn write_off(&mut self) -> usize {
+        std::mem::replace(&mut self.credit, self.size).abs_diff(self.size)
     }
 
     /// Hands over what is staged, as far as there is credit, and blanks.

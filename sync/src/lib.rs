@@ -16,7 +16,7 @@ mod ring;
 
 pub use bell::Bell;
 pub use event::{NoEvent, Waiter};
-pub use lane::{Arrivals, Lane, Returns, lane};
+pub use lane::{Arrivals, Ends, Lane, Returns, lane, lane_between};
 pub use mailbox::{Inbox, Mailbox, mailbox};
 
 #[cfg(all(test, loom))]

@@ -79,7 +79,8 @@ fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
     fs::write(&image, spin_handlers::build(&spin_handlers::source("three_handlers"))).expect("written");
     let rule = format!("udp dport {PORT}");
     let image = image.to_str().expect("temporary paths are UTF-8");
-    spind.ctl_ok(&["install", image, "--rule", &rule, "--host-mem", "64K"]);
+    // At home, that is: a thread that has nothing to do would help the other.
+    spind.ctl_ok(&["install", image, "--rule", &rule, "--host-mem", "64K", "--placement", "home"]);
 
     let number = |index: usize| u32::try_from(index).expect("few datagrams").to_be_bytes();
     within(&link.far, || {

@@ -10,11 +10,13 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use spin_abi::control::Engine as Kind;
 use spin_bench::engine::lab::Failure;
-use spin_bench::engine::measured::{Breakdown, Latency, Measured, Pauses, Tenants, Throughput};
+use spin_bench::engine::measured::{Breakdown, Latency, Measured, Overflow, Pauses, Tenants, Throughput};
 use spin_bench::report::write;
 
 /// Packets after a pause, in a round.
 const PAUSES: u64 = 50;
+/// Packets whose handlers take long, in a round.
+const LONG: u64 = 2000;
 
 /// Measure the engine on packets in memory.
 #[derive(Debug, Parser)]
@@ -61,6 +63,8 @@ enum Part {
     Stages,
     /// What tenants get of a thread.
     Shares,
+    /// One thread's packets on two threads.
+    Overflow,
 }
 
 fn main() -> ExitCode {
@@ -108,6 +112,9 @@ fn chosen(args: &Args) -> Result<Vec<Box<dyn Measured>>, Failure> {
     }
     if wanted(Part::Shares) {
         all.push(Box::new(Tenants::new(images, *engine, Duration::from_millis(args.share_ms))?));
+    }
+    if wanted(Part::Overflow) {
+        all.push(Box::new(Overflow::new(images, *engine, LONG)?));
     }
     Ok(all)
 }

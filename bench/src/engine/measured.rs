@@ -5,12 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use spin_abi::control::Engine as Kind;
+use spin_abi::control::{Engine as Kind, Placement};
 
 use super::case::{BREAKDOWN, CASES, Case, PINGPONG, UNLOADED};
 use super::idle::{MODES, PAUSES};
 use super::lab::{Failure, Setting};
 use super::latency::Unloaded;
+use super::overflow::{LOOPS, OneSided};
 use super::shares::{Arena, Contest, Greed, Shares};
 use super::stages::{OTHER, STAGES};
 use crate::report::Row;
@@ -296,6 +297,58 @@ impl Measured for Tenants {
                 rows.push(single(row));
             }
             table.push('\n');
+        }
+        (table, rows)
+    }
+}
+
+/// Where tasks of one thread's packets may run.
+const PLACES: [(Placement, &str); 2] = [(Placement::Home, "home"), (Placement::Any, "overflow")];
+
+/// What a thread without packets is to one that has many.
+pub struct Overflow {
+    packets: u64,
+    threads: OneSided,
+    /// By loop and place.
+    rounds: [[Vec<f64>; PLACES.len()]; LOOPS.len()],
+}
+
+impl Overflow {
+    /// In rounds of `packets` whose handlers take the longest, and of more that take less.
+    ///
+    /// # Errors
+    /// The image cannot be read.
+    pub fn new(images: &Path, kind: Kind, packets: u64) -> Result<Self, Failure> {
+        Ok(Self { packets, threads: OneSided::new(images, kind)?, rounds: Default::default() })
+    }
+}
+
+impl Measured for Overflow {
+    fn round(&mut self) -> Result<(), Failure> {
+        let [.., (longest, _)] = LOOPS;
+        for ((turns, _), rounds) in LOOPS.into_iter().zip(&mut self.rounds) {
+            for ((placement, name), rounds) in PLACES.into_iter().zip(rounds) {
+                let packets = self.packets * u64::from(longest / turns).isqrt();
+                let round = self.threads.round(turns, placement, packets);
+                rounds.push(round.map_err(|error| format!("overflow, {name}: {error}"))?);
+            }
+        }
+        Ok(())
+    }
+
+    fn sum_up(self: Box<Self>) -> (String, Vec<OfClusters>) {
+        let mut table = format!(
+            "{:<18}{:>12}{:>12}{:>12}  ns/packet, one thread's packets on two threads\n",
+            "loop", "home", "overflow", "gain"
+        );
+        let mut rows = Vec::new();
+        for ((_, name), rounds) in LOOPS.into_iter().zip(self.rounds) {
+            let of = |((_, place), rounds)| Row::new(format!("spin-{name}/64"), place, rounds);
+            let figures: Vec<Row> = PLACES.into_iter().zip(rounds).map(of).collect();
+            let medians: Vec<f64> = figures.iter().map(|row| row.median).collect();
+            let gain = medians[0] / medians[1];
+            let _ = writeln!(table, "{name:<18}{:>12.1}{:>12.1}{gain:>12.2}", medians[0], medians[1]);
+            rows.extend(figures.into_iter().map(|row| OfClusters { row, clusters: 2 }));
         }
         (table, rows)
     }

@@ -6,6 +6,7 @@
 //! * [`idle`]: a packet after a pause.
 //! * [`stages`]: what each stage of a turn costs.
 //! * [`shares`]: what tenants get of a thread that they share.
+//! * [`overflow`]: a thread with packets and one without.
 //! * [`clock`]: what reading the clock costs.
 //! * [`measured`]: all of these in rounds, their tables and rows.
 
@@ -15,6 +16,7 @@ pub mod idle;
 pub mod lab;
 pub mod latency;
 pub mod measured;
+pub mod overflow;
 pub mod shares;
 pub mod stages;
 

@@ -311,7 +311,7 @@ fn runs(engine: &Engine) -> Vec<u64> {
 }
 
 /// A datagram whose handler's loop turns `rounds` times.
-fn frame(port: u16, flow: u32, rounds: u32) -> Vec<u8> {
+pub(super) fn frame(port: u16, flow: u32, rounds: u32) -> Vec<u8> {
     let mut content = [0; SIZE - 42];
     content[..4].copy_from_slice(&rounds.to_le_bytes());
     let [_, _, high, low] = flow.to_be_bytes();

@@ -146,7 +146,8 @@ impl Engine {
         for index in 0..self.contexts.len() {
             let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
             let matches_none = |context: &Context| context.retired && self.taken_in >= context.matched_until;
-            if self.contexts[index].as_ref().is_some_and(matches_none) && self.messages.held(slot) == 0 {
+            let is_done = self.messages.held(slot) == 0 && !self.has_parked(slot.0);
+            if self.contexts[index].as_ref().is_some_and(matches_none) && is_done {
                 self.retired -= 1;
                 drop_aside(self.clear(slot));
             }
@@ -224,7 +225,7 @@ impl Engine {
         let held: Vec<_> = self.messages.of_context(slot).collect();
         for mpq in held {
             let (nic, counts) = (&mut self.nic, &mut self.counts);
-            self.mpqs.reset(mpq, |packet| {
+            self.mpqs.abandon(mpq, |packet| {
                 counts.add(Counter::DropRemoved, 1);
                 nic.recycle(packet.frame);
             });

@@ -135,7 +135,8 @@ pub struct InstallArgs {
     /// 'message' only.
     #[arg(long, value_name = "context|message", default_value_t)]
     pub isolation: Isolation,
-    /// Where a message's tasks may run: its 'home' cluster only, with its L1 and fast atomics there, or 'any'.
+    /// Where a message's tasks may run: its 'home' cluster only, with its L1 and fast atomics there, or 'any', at the same time
+    /// too.
     #[arg(long, value_name = "home|any", default_value_t)]
     pub placement: Placement,
     /// Share of time and packet buffer, relative to other contexts'.

@@ -1,0 +1,279 @@
+//! Payload tasks that run on other threads' clusters: PsPIN's dispatcher has them go to the least loaded cluster when their home has no
+//! room (paper §III-B1).
+//!
+//! A thread lends tasks to those that have nothing of their own to do: while its own would wait for long, or for an HPU. Message
+//! queues stay with their home's thread, and so do frames: a task that has ended elsewhere is fed back here. The other thread charges the
+//! task's context for it, and attends to contexts of its own when it is their turn.
+
+use std::time::Duration;
+
+use hpu_vm::Exit;
+use spin_abi::control::{Engine as Kind, Placement, RunInfo};
+use spin_abi::counters::Counter;
+
+use crate::context::Slot;
+use crate::inbound::BATCH;
+use crate::memory::HpuId;
+use crate::mpq::{Stage, Task};
+use crate::peers::{Loan, Outcome, Peers, Repaid};
+use crate::pipeline::{Binding, Engine, Gone, Packet};
+use crate::sharing::Shift;
+use crate::tasks::{Borrowed, Done, idle_hpu, runnable};
+
+/// Tasks that wait, from which on others may be lent: those that remain keep this thread busy meanwhile.
+const ENOUGH: usize = 16;
+/// What a task has to take: to hand it over, with a packet that the other core does not have, costs some hundred nanoseconds.
+const LONG: Duration = Duration::from_nanos(300);
+/// Turns in a row in which there were so many that took so long: once in a while a thread is off its core.
+const LASTING: u32 = 4;
+/// Others' tasks that are run in a turn, and while there are tasks of this thread.
+const HELPED: [u32; 2] = [32, 4];
+
+impl Engine {
+    /// Has other threads take payload tasks over, and takes theirs.
+    #[must_use]
+    pub fn with_peers(mut self, peers: Peers) -> Self {
+        self.peers = Some(Box::new(peers));
+        self
+    }
+
+    /// Whether tasks would wait for long here, and not elsewhere.
+    #[inline]
+    pub(crate) fn overflows(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.loaded >= LASTING && peers.idle() > 0)
+    }
+
+    /// Tasks of its own that are run in a turn then: as many as others get of a batch, each.
+    pub(crate) fn own_part(&self) -> u32 {
+        let threads = 1 + self.peers.as_ref().map_or(0, |peers| peers.idle());
+        (BATCH / threads).max(1) as u32
+    }
+
+    /// Notes how long the tasks of a turn took, after which so many packet buffers were given back, when so many were waiting. Of one in
+    /// which tasks were gone on with that wait, nobody can tell.
+    #[inline]
+    pub(crate) fn note_load(&mut self, waited: usize, released: u64, time: Duration) {
+        let Some(peers) = &mut self.peers else { return };
+        if released > 0 && self.parked.is_empty() {
+            let long = time.as_nanos() >= LONG.as_nanos() * u128::from(released);
+            peers.loaded = if long && waited >= ENOUGH { LASTING.min(peers.loaded + 1) } else { 0 };
+        }
+    }
+
+    /// At the end of a turn that took so many packets in: gives others' tasks back that have ended, and lets them know whether there
+    /// was nothing to do here.
+    #[inline]
+    pub(crate) fn end_loans(&mut self, taken: usize) {
+        let idle = taken == 0 && self.kept_back() == 0 && self.mpqs.backlogged().is_empty();
+        if let Some(peers) = &mut self.peers {
+            peers.give_back();
+            peers.announce(idle);
+        }
+    }
+
+    /// Sees to tasks that others had, and to others' tasks. Returns how many packet buffers were given back.
+    #[inline]
+    pub(crate) fn see_to_loans(&mut self, clock: &impl Fn() -> Duration) -> u64 {
+        let Some(peers) = &mut self.peers else { return 0 };
+        let lost = peers.take();
+        let (came_back, waiting) = (!peers.back.is_empty(), !peers.waiting.is_empty());
+        peers.exchanged = came_back || waiting;
+        self.counts.add(Counter::DropRemoved, lost);
+        let released = if came_back { self.take_back() } else { 0 };
+        if waiting {
+            self.help(clock);
+        }
+        released
+    }
+
+    /// Feeds tasks back that have ended elsewhere. Those that were not begun are run here.
+    #[cold]
+    fn take_back(&mut self) -> u64 {
+        let Some(peers) = &mut self.peers else { return 0 };
+        let (mut back, mut not_run) = (std::mem::take(&mut peers.back), std::mem::take(&mut peers.not_run));
+        let mut released = 0;
+        for Repaid { loan, outcome } in back.drain(..) {
+            let Loan { task, context, .. } = &loan;
+            if !self.is_installed(task.context.slot, *context) {
+                self.drop_frame(loan.task.packet.frame, Counter::DropRemoved);
+                continue;
+            }
+            match outcome {
+                Outcome::Ended(deferred) => released += u64::from(self.feed_back(loan.task, deferred)),
+                Outcome::Abandoned => self.give_up(loan.task),
+                Outcome::NotRun => match idle_hpu(&self.contexts, task.context, Stage::Payload) {
+                    Some(hpu) => released += self.run_here(loan.task, hpu),
+                    None => not_run.push(Repaid { loan, outcome }),
+                },
+            }
+        }
+        if let Some(peers) = &mut self.peers {
+            // Those are looked at again in the next turn.
+            (peers.back, peers.not_run) = (not_run, back);
+        }
+        released
+    }
+
+    fn is_installed(&self, slot: Slot, id: u32) -> bool {
+        self.contexts.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(|context| context.id == id)
+    }
+
+    /// Runs a task that no other thread has begun. Returns whether a packet buffer was given back.
+    fn run_here(&mut self, task: Task<Binding, Packet>, hpu: HpuId) -> u64 {
+        if hpu.cluster == task.context.home {
+            return self.run(task, hpu).into();
+        }
+        let mut done = Done::default();
+        self.run_away(task, hpu, &mut done);
+        done.released
+    }
+
+    /// Gives a message up, of which another thread gave up a task.
+    fn give_up(&mut self, task: Task<Binding, Packet>) {
+        let Task { mpq, stage, context: Binding { slot, .. }, packet, .. } = task;
+        self.kill(mpq, slot, Gone::Killed);
+        if self.mpqs.feedback(mpq, stage, None).idle {
+            self.messages.release(mpq);
+        }
+        self.bury(slot, Gone::Killed);
+        self.dispose(slot, packet, Gone::Killed);
+    }
+
+    /// Runs some of others' tasks, those that come before this thread's own.
+    #[cold]
+    fn help(&mut self, clock: &impl Fn() -> Duration) {
+        let busy = self.kept_back() > 0 || !self.mpqs.backlogged().is_empty();
+        let (mut at, mut left, mut later) = (0, HELPED[usize::from(busy)], None);
+        let mut shift = self.is_shared().then(|| Shift::new(&self.scheduler, clock));
+        while left > 0 && !shift.as_ref().is_some_and(Shift::is_over) {
+            let Some((_, Loan { task, context: id, .. })) = self.peers.as_ref().and_then(|peers| peers.waiting.get(at))
+            else {
+                break;
+            };
+            let Binding { slot, .. } = task.context;
+            let known = self.is_installed(slot, *id);
+            if known && (later == Some(slot) || !self.is_turn_of(slot)) {
+                (at, later) = (at + 1, Some(slot));
+                continue;
+            }
+            let hpu = if known { self.idle_for(slot) } else { None };
+            left -= 1;
+            // What it takes counts from where the others are, however long it had nothing to run here.
+            let picked = hpu.is_some() && shift.is_some() && self.scheduler.pick([slot.0]).is_some();
+            self.run_borrowed(at, hpu);
+            if let Some(shift) = shift.as_mut().filter(|_| picked) {
+                self.scheduler.charge(slot.0, 1, shift.lap());
+            }
+        }
+    }
+
+    /// An HPU of a context on which no task waits.
+    fn idle_for(&self, slot: Slot) -> Option<HpuId> {
+        self.contexts[slot.0 as usize].as_ref()?.hpus.idle_on_least_taken()
+    }
+
+    /// Whether a context comes before all others that have tasks or packets here.
+    fn is_turn_of(&self, slot: Slot) -> bool {
+        let arrived = self.inbound.slots().map(|slot| slot.0);
+        let others = runnable(&self.parked, &self.mpqs, &self.contexts).chain(arrived);
+        !self.is_shared() || self.scheduler.is_next(slot.0, others.filter(|&other| other != slot.0))
+    }
+
+    /// Runs another thread's task; `None`: its context is not here, or has no HPU. Home is where it waits for one.
+    fn run_borrowed(&mut self, at: usize, hpu: Option<HpuId>) {
+        let Some((lender, Loan { mut task, context, flow })) =
+            self.peers.as_mut().and_then(|peers| peers.waiting.remove(at))
+        else {
+            return;
+        };
+        let borrowed = Borrowed { lender, context, flow };
+        let Some(hpu) = hpu else { return self.repay(task, borrowed, Outcome::NotRun) };
+        let (exit, issued) = self.away(task.context, hpu, |engine| engine.run_handler(&mut task, hpu, flow, None));
+        if exit == Exit::Parked {
+            self.park(task, hpu, issued, Some(borrowed));
+        } else {
+            self.repay(task, borrowed, Outcome::Ended(issued.deferred));
+        }
+    }
+
+    /// Gives another thread's task back at the end of the turn.
+    pub(crate) fn repay(&mut self, task: Task<Binding, Packet>, borrowed: Borrowed, outcome: Outcome) {
+        let Borrowed { lender, context, flow } = borrowed;
+        let Some(peers) = &mut self.peers else { unreachable!("tasks of others come from peers") };
+        peers.repay(lender, Loan { task, context, flow }, outcome);
+    }
+
+    /// Hands tasks over that would wait for long, or for an HPU.
+    #[inline]
+    pub(crate) fn lend(&mut self) {
+        if self.peers.is_some() && (!self.parked.is_empty() || self.overflows()) {
+            self.lend_some();
+        }
+    }
+
+    /// One of each context at a time, as long as there are some and somebody to take them.
+    #[cold]
+    fn lend_some(&mut self) {
+        let (overflows, mut lent, mut at) = (self.overflows(), false, 0);
+        while let Some(to) = self.peers.as_ref().and_then(|peers| peers.least_loaded()) {
+            let Some(&owner) = self.mpqs.backlogged().get(at) else {
+                if !std::mem::take(&mut lent) {
+                    break;
+                }
+                at = 0;
+                continue;
+            };
+            at += 1;
+            let enough = overflows && self.hers_taken() > ENOUGH;
+            if let Some(id) = self.may_lend(owner, enough)
+                && let Some(task) = self.mpqs.next_task(owner)
+            {
+                let flow = self.flow(task.context.slot, task.mpq);
+                let Some(peers) = &mut self.peers else { break };
+                peers.lend(to, Loan { task, context: id, flow });
+                lent = true;
+            }
+        }
+        if let Some(peers) = &mut self.peers {
+            peers.hand_over();
+        }
+    }
+
+    /// Whether an owner's next task may run on another thread: it is for payload, on a context that may overflow, and there are
+    /// `enough` of them, or all HPUs are taken here. Packets that go on to the kernel stay in order; and tasks that are compared would
+    /// differ by what others of the context do at the same time. Where some of the context came back as they were, others would too.
+    /// Returns the context's id.
+    fn may_lend(&self, owner: u32, enough: bool) -> Option<u32> {
+        let context = self.contexts.get(owner as usize)?.as_ref()?;
+        let RunInfo { placement, verdicts, engine, .. } = context.run;
+        let overflows = placement == Placement::Any && !verdicts && engine != Kind::Check && !context.retired;
+        let came_back = self.peers.as_ref()?.back.iter().any(|repaid| repaid.loan.context == context.id);
+        let (binding, stage) = self.mpqs.peek(owner)?;
+        let is_payload = stage == Stage::Payload && context.handler(stage).is_some();
+        let wanted =
+            overflows && !came_back && is_payload && (enough || idle_hpu(&self.contexts, binding, stage).is_none());
+        wanted.then_some(context.id)
+    }
+
+    /// Lends no more tasks, and wants none.
+    pub(crate) fn stop_lending(&mut self) {
+        if let Some(peers) = &mut self.peers {
+            peers.stop_lending();
+        }
+    }
+
+    /// Whether the last turn had tasks of others, or they had some of its own.
+    pub(crate) fn has_exchanged(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.exchanged)
+    }
+
+    /// Whether other threads may still lend tasks.
+    pub(crate) fn may_borrow(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.may_borrow())
+    }
+
+    /// Whether other threads have tasks of this one, or this one theirs.
+    pub(crate) fn has_loans(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.has_loans())
+    }
+}

@@ -1,0 +1,26 @@
+//! Threads of an engine that has no daemon.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, eventfd};
+use spin_abi::control::{Engine as Kind, Schedule};
+use spin_abi::map::Machine;
+use spin_engine::config::{Idle, Sizes};
+use spin_engine::loader::Loader;
+use spin_engine::threads::Common;
+
+/// What they have in common. They take packets from the start.
+pub fn all_threads(idle: Idle) -> Common {
+    Common {
+        loader: Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)),
+        sizes: Sizes::default(),
+        schedule: Schedule::default(),
+        idle,
+        go: Arc::new(AtomicBool::new(true)),
+        stop: Arc::default(),
+        start: Instant::now(),
+        ended: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor")),
+    }
+}

@@ -1,0 +1,167 @@
+//! Messages for the recorder (`handlers/testing/recorder.c`), and what its records say of the order of handlers.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use spin_abi::control::Install;
+
+use crate::common::udp_from;
+use crate::two::Two;
+
+/// A record's and an order's places: `handlers/testing/recorder.c`.
+pub const ORDER: usize = 42;
+const RECORD: usize = 36;
+const FAULT: u8 = 2;
+const FINISH: u8 = 5;
+pub const SEND: u8 = 6;
+
+/// A packet for the recorder: an order to it.
+#[derive(Clone, Copy)]
+pub struct Order {
+    pub context: u8,
+    pub flow: u16,
+    pub message: u32,
+    pub sequence: u32,
+    pub end: bool,
+    pub instance: u32,
+    pub actions: [u8; 3],
+}
+
+impl Order {
+    pub fn frame(&self) -> Vec<u8> {
+        let mut payload = vec![self.end.into(), self.context];
+        payload.extend(self.flow.to_le_bytes());
+        payload.extend(self.actions);
+        // No verdicts.
+        payload.extend([0; 5]);
+        payload.extend([self.message, self.sequence, self.instance, 0].map(u32::to_le_bytes).concat());
+        udp_from(1000 + self.flow, 5000 + u16::from(self.context), &payload)
+    }
+}
+
+/// Handlers that ran of a message.
+#[derive(Default)]
+pub struct Runs {
+    pub headers: u32,
+    /// By sequence number.
+    pub payloads: BTreeMap<u32, u32>,
+    pub completions: u32,
+}
+
+/// What the records say: which handlers ran on which packet, in order.
+#[derive(Default)]
+pub struct Seen {
+    /// By flow and message.
+    pub messages: BTreeMap<(u16, u32), Runs>,
+    /// Packets that came back.
+    pub sent: BTreeMap<u32, u32>,
+    /// Records of tasks by the cluster that they ran on.
+    pub clusters: BTreeMap<u16, u32>,
+}
+
+impl Seen {
+    pub fn look(&mut self, frames: &[Vec<u8>], header: bool) {
+        for frame in frames {
+            let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().expect("four"));
+            let half = |at: usize| u16::from_le_bytes([frame[at], frame[at + 1]]);
+            if frame.len() != RECORD || frame[12..14] != [0x88, 0xb5] {
+                *self.sent.entry(word(ORDER + 20)).or_default() += 1;
+                continue;
+            }
+            let Runs { headers, payloads, completions } = self.messages.entry((half(16), word(20))).or_default();
+            let cluster = half(18);
+            assert!(frame[14] == b'P' || cluster < 2, "others than payload handlers run at home");
+            match frame[14] {
+                b'H' => {
+                    assert!(payloads.is_empty() && *completions == 0, "header first");
+                    *headers += 1;
+                }
+                b'P' => {
+                    assert!(*completions == 0 && *headers == u32::from(header), "payload between them");
+                    *payloads.entry(word(24)).or_default() += 1;
+                }
+                b'C' => *completions += 1,
+                other => panic!("{other}"),
+            }
+            *self.clusters.entry(cluster).or_default() += 1;
+        }
+    }
+}
+
+/// A context of the recorder.
+pub fn recorder(context: u8) -> Install {
+    Install {
+        rules: vec![format!("udp dport {}", 5000 + u32::from(context))],
+        eom: Some("payload[0:1] = 1".into()),
+        scratchpad: 4096,
+        hpus: Some(2),
+        ..Install::default()
+    }
+}
+
+/// All messages of a flow for each of `flows`, packets of all flows in turns.
+pub fn messages(context: u8, flows: std::ops::Range<u16>, rng: &mut Rng, actions: bool) -> Vec<Order> {
+    let mut open: Vec<(u16, u32, u32)> = flows.map(|flow| (flow, 0, rng.u32(1..20))).collect();
+    let (mut orders, mut instance) = (Vec::new(), u32::from(context) << 24);
+    while !open.is_empty() {
+        let at = rng.usize(..open.len());
+        let (flow, sequence, length) = &mut open[at];
+        let action = |rng: &mut Rng| match rng.u8(..40) {
+            0 if actions => FAULT,
+            1 if actions => FINISH,
+            2 | 3 => SEND,
+            _ => 0,
+        };
+        instance += 1;
+        orders.push(Order {
+            context,
+            flow: *flow,
+            message: 1,
+            sequence: *sequence,
+            end: *sequence + 1 == *length,
+            instance,
+            actions: [(); 3].map(|()| action(rng)),
+        });
+        *sequence += 1;
+        if *sequence == *length {
+            open.swap_remove(at);
+        }
+    }
+    orders
+}
+
+/// All of these, each in its order.
+pub fn mixed(mut orders: Vec<Vec<Order>>, rng: &mut Rng) -> Vec<Order> {
+    let mut mixed = Vec::new();
+    orders.iter_mut().for_each(|orders| orders.reverse());
+    while !orders.is_empty() {
+        let at = rng.usize(..orders.len());
+        match orders[at].pop() {
+            Some(order) => mixed.push(order),
+            None => drop(orders.swap_remove(at)),
+        }
+    }
+    mixed
+}
+
+/// Packets that arrive some at a time, turns in between.
+pub fn run(
+    two: &mut Two,
+    orders: &[Order],
+    rng: &mut Rng,
+    seen: &mut Seen,
+    mut between: impl FnMut(&mut Two, &mut Seen),
+) {
+    let mut rest = orders;
+    while !rest.is_empty() {
+        let (some, others) = rest.split_at(rng.usize(1..=300).min(rest.len()));
+        two.arrive(0, &some.iter().map(Order::frame).collect::<Vec<_>>());
+        for _ in 0..rng.u32(10..40) {
+            let sent = two.turn(rng.usize(..2));
+            seen.look(&sent, true);
+        }
+        between(two, seen);
+        seen.look(&two.settle(), true);
+        rest = others;
+    }
+}

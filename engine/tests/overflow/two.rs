@@ -1,0 +1,134 @@
+//! Two engines that take turns on one thread, so that each run can be had again.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use spin_abi::control::{Install, Schedule};
+use spin_abi::counters::Counter;
+use spin_abi::map::Machine;
+use spin_engine::config::{Limits, Sizes};
+use spin_engine::install::Prepared;
+use spin_engine::loader::Loader;
+use spin_engine::peers::Peers;
+use spin_engine::pipeline::Engine;
+use spin_nic::memory::{MemoryQueue, pair};
+use spin_nic::{Bell, Queue};
+
+use crate::common::{Kind, image};
+
+/// Frames of each NIC.
+pub const FRAMES: usize = 1024;
+/// Where a packet can end, but for what a handler had it for.
+pub const LOSSES: [Counter; 5] =
+    [Counter::DropRemoved, Counter::DropUnmatched, Counter::DropShare, Counter::DropKilled, Counter::DropNoMpq];
+/// Two engines, of two clusters each, and the far ends of their NICs.
+pub struct Two {
+    pub loader: Arc<Loader>,
+    pub engines: [Engine; 2],
+    pub far: [MemoryQueue; 2],
+    /// What their clock shows, in microseconds; and what it gains each time it is read.
+    pub now: Cell<u64>,
+    pub pace: u64,
+}
+
+impl Two {
+    pub fn new(kind: Kind, schedule: Schedule) -> Self {
+        let loader = Arc::new(Loader::new(Machine::PSPIN, kind));
+        let bells = [(); 2].map(|()| Bell::new().expect("an event"));
+        let (mut engines, mut ends) = (Vec::new(), Vec::new());
+        for (index, peers) in (0..).zip(Peers::of(&bells)) {
+            let (near, far) = pair(FRAMES).expect("a pair");
+            let clusters = index * 2..index * 2 + 2;
+            let engine = Engine::new(loader.clone(), Box::new(near), Sizes::default(), schedule, clusters);
+            engines.push(engine.expect("a timer").with_peers(peers));
+            ends.push(far);
+        }
+        let (Ok(engines), Ok(far)) = (engines.try_into(), ends.try_into()) else { unreachable!("two of each") };
+        Self { loader, engines, far, now: Cell::new(0), pace: 100 }
+    }
+
+    pub fn install(&mut self, handler: &str, install: Install) -> u32 {
+        self.install_one_by_one(handler, install, |_| {})
+    }
+
+    /// With something `between` the installation on one engine and that on the other.
+    pub fn install_one_by_one(&mut self, handler: &str, install: Install, between: impl FnOnce(&mut Self)) -> u32 {
+        let limits = Limits { watchdog_us: 10_000_000, ..Limits::default() };
+        let mut first = Prepared::new(install, &image(handler), 0, &self.loader, &limits).expect("installs");
+        let second = first.split_off(2);
+        let id = self.engines[0].install(first, &limits).expect("there is room");
+        between(self);
+        assert_eq!(self.engines[1].install(second, &limits).expect("there is room"), id);
+        id
+    }
+
+    pub fn arrive(&mut self, at: usize, frames: &[Vec<u8>]) {
+        for bytes in frames {
+            let mut frame = self.far[at].allocate().expect("less than the pair holds");
+            frame.fill(bytes).expect("fits a frame");
+            self.far[at].send(&mut vec![frame]);
+        }
+        self.far[at].flush().expect("memory does not fail");
+    }
+
+    /// A turn of one engine. Returns what left meanwhile.
+    pub fn turn(&mut self, at: usize) -> Vec<Vec<u8>> {
+        let Self { engines, far, now, pace, .. } = self;
+        let clock = || {
+            now.set(now.get() + *pace);
+            Duration::from_micros(now.get())
+        };
+        engines[at].turn(clock).expect("memory does not fail");
+        let (mut batch, mut sent) = (Vec::new(), Vec::new());
+        far[at].receive(&mut batch, FRAMES);
+        for frame in batch {
+            sent.push(frame.to_vec());
+            far[at].recycle(frame);
+        }
+        sent
+    }
+
+    pub fn has_tasks(&self) -> bool {
+        self.engines.iter().any(|engine| engine.has_tasks() || engine.backlog() > 0)
+    }
+
+    /// Turns of both until nothing is under way. Returns what left.
+    pub fn settle(&mut self) -> Vec<Vec<u8>> {
+        let mut sent = Vec::new();
+        for _ in 0..10_000 {
+            let received = self.sum(Counter::RxPackets);
+            sent.extend((0..2).flat_map(|at| self.turn(at)));
+            if self.sum(Counter::RxPackets) == received && !self.has_tasks() {
+                return sent;
+            }
+        }
+        panic!("it does not end");
+    }
+
+    /// Payload handlers of a context that an engine has run.
+    pub fn runs(&self, at: usize, id: u32) -> u64 {
+        let info = self.engines[at].context_infos().into_iter().find(|info| info.context == id).expect("installed");
+        let name = Counter::PayloadRuns.name();
+        info.counters.into_iter().find(|(other, _)| other == name).map_or(0, |(_, value)| value)
+    }
+
+    pub fn total(&self, counter: Counter) -> [u64; 2] {
+        [0, 1].map(|at| self.engines[at].statistics().counts.get(counter))
+    }
+
+    pub fn sum(&self, counter: Counter) -> u64 {
+        self.total(counter).iter().sum()
+    }
+
+    /// Each packet was processed or lost under one cause, and each frame is at home.
+    pub fn verify_sums(&mut self) {
+        let lost: u64 = LOSSES.into_iter().map(|counter| self.sum(counter)).sum();
+        assert_eq!(self.sum(Counter::Released) + lost, self.sum(Counter::RxPackets));
+        for far in &mut self.far {
+            let all: Vec<_> = std::iter::from_fn(|| far.allocate()).collect();
+            assert_eq!(all.len(), FRAMES, "frames are not at home");
+            all.into_iter().for_each(|frame| far.recycle(frame));
+        }
+    }
+}
