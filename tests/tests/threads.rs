@@ -130,6 +130,46 @@ fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
     assert_eq!(client.contexts().expect("a list"), [], "no thread has the context any more");
 }
 
+/// All packets are one flow's, which arrive on one thread's queue: the other thread helps it.
+#[test]
+fn a_thread_without_packets_helps_one_that_has_many() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: network namespaces need root");
+        return;
+    }
+    let link = Link::new(2);
+    let spind = within(&link.near, || Spind::start(&["--iface", common::LINK, "--cores", "0,1"]));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let image = folder.path().join("spin.elf");
+    fs::write(&image, spin_handlers::build(&spin_handlers::source("spin"))).expect("written");
+    let rule = format!("udp dport {PORT}");
+    let image = image.to_str().expect("temporary paths are UTF-8");
+    spind.ctl_ok(&["install", image, "--rule", &rule, "--key", "payload[4:4]"]);
+    let mut client = Client::connect(spind.socket()).expect("spind listens");
+    let mut count = |counter: &str| {
+        let counters = client.stats().expect("statistics").engine;
+        counters.into_iter().find(|(name, _)| name == counter).map_or(0, |(_, value)| value)
+    };
+    let (mut sent, deadline) = (0_u32, Instant::now() + PATIENCE);
+    let socket = within(&link.far, || UdpSocket::bind((FAR, 0)).expect("a free port"));
+    while count("overflowed") == 0 {
+        assert!(Instant::now() < deadline, "none of {sent} tasks ran elsewhere");
+        for _ in 0..512 {
+            // Twenty microseconds or so.
+            let packet = [200_000_u32.to_le_bytes(), sent.to_le_bytes()].concat();
+            socket.send_to(&packet, (NEAR, PORT)).expect("sent");
+            sent += 1;
+        }
+    }
+    // What the rings had no room for never arrived.
+    while count("released") < count("rx_packets") {
+        assert!(Instant::now() < deadline, "{} of {} packets came back", count("released"), count("rx_packets"));
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(count("payload_runs"), count("released"));
+    assert_eq!(client.contexts().expect("a list").len(), 1);
+}
+
 #[test]
 fn more_cores_than_queues_are_refused_with_advice() {
     if !rustix::process::geteuid().is_root() {
