@@ -15,8 +15,9 @@ use spin_engine::config::{Limits, Sizes};
 use spin_engine::install::Prepared;
 use spin_engine::latency::Latencies;
 use spin_engine::loader::Loader;
+use spin_engine::peers::Peers;
 use spin_engine::pipeline::Engine;
-use spin_nic::Rotation;
+use spin_nic::{Bell, Rotation};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -69,6 +70,43 @@ fn packets_take_no_memory() {
         assert_eq!(counts.get(Counter::Released), 300 * 64, "{handler}: every turn had its batch");
         assert_eq!(counts.get(Counter::TxPackets), if sent { 300 * 64 } else { 0 });
     }
+}
+
+#[test]
+fn packets_that_are_lent_take_no_memory() {
+    let (loader, limits) = (Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)), Limits::default());
+    let mut rest = Prepared::new(rule("udp dport 9-24"), &image("udp_pingpong"), 0, &loader, &limits).expect("ours");
+    let parts = [rest.split_off(2), rest].into_iter().rev();
+    let bells = [(); 2].map(|()| Bell::new().expect("an event"));
+    let frames: Vec<_> = (0..256).map(|flow| udp_from(9 + flow % 16, 9 + flow / 16, &[7; 22])).collect();
+    let mut engines: Vec<_> = Peers::of(&bells)
+        .into_iter()
+        .zip(parts)
+        .zip([(&frames[..], 0..2), (&[], 2..4)])
+        .map(|((peers, part), (frames, clusters))| {
+            let nic = Box::new(Rotation::new(frames, 64, 16).expect("short frames"));
+            let engine = Engine::new(loader.clone(), nic, Sizes::default(), Schedule::default(), clusters);
+            let mut engine = engine.expect("a timer").with_peers(peers);
+            engine.install(part, &limits).expect("there is room");
+            engine
+        })
+        .collect();
+    let now = Cell::new(Duration::ZERO);
+    let clock = || {
+        now.set(now.get() + Duration::from_micros(100));
+        now.get()
+    };
+    let turns = |engines: &mut [Engine], count: u32| {
+        for _ in 0..count {
+            engines.iter_mut().for_each(|engine| _ = engine.turn(clock).expect("memory does not fail"));
+        }
+    };
+    let lent = |engines: &[Engine]| engines[1].statistics().counts.get(Counter::Overflowed);
+    turns(&mut engines, 100);
+    let (warm, before) = (lent(&engines), ALLOCATIONS.get());
+    turns(&mut engines, 200);
+    assert_eq!(ALLOCATIONS.get(), before);
+    assert!(lent(&engines) > warm + 1000, "{} and {warm}", lent(&engines));
 }
 
 #[test]
