@@ -9,10 +9,8 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use spin_sync::{Arrivals, Bell, Lane, Returns, lane_between};
+use spin_sync::{Arrivals, Bell, Lane, Returns, Standing, lane_between};
 
 use crate::commands::Deferred;
 use crate::mpq::Task;
@@ -37,7 +35,7 @@ pub(crate) struct Loan {
 pub(crate) enum Outcome {
     /// It has ended.
     Ended(Option<Deferred>),
-    /// It was not begun: there is no such context on that thread.
+    /// It was not begun: that thread has no such context, or no HPU of it.
     NotRun,
     /// It waited on its HPU when its context went.
     Abandoned,
@@ -50,16 +48,6 @@ pub(crate) struct Repaid {
     pub(crate) outcome: Outcome,
 }
 
-/// What a thread lets others know.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Standing {
-    /// Nothing arrived for it in its last turn, and nothing is queued.
-    idle: AtomicBool,
-    /// It may still lend tasks.
-    lends: AtomicBool,
-}
-
 /// The way to another thread.
 #[derive(Debug)]
 struct Borrower {
@@ -69,7 +57,7 @@ struct Borrower {
 
 impl Borrower {
     fn is_idle(&self) -> bool {
-        self.standing.idle.load(Relaxed) && !self.lane.is_over()
+        self.standing.is_idle() && !self.lane.is_over()
     }
 }
 
@@ -121,7 +109,7 @@ impl Peers {
     fn alone(threads: usize) -> Self {
         let most = LOANS * (threads - 1);
         Self {
-            standing: Arc::new(Standing { idle: AtomicBool::new(false), lends: AtomicBool::new(true) }),
+            standing: Arc::default(),
             idle: false,
             borrowers: Vec::new(),
             lenders: Vec::new(),
@@ -140,17 +128,17 @@ impl Peers {
 
     /// Lets the others know whether this one has nothing of its own to do, and may be lent tasks.
     pub(crate) fn announce(&mut self, idle: bool) {
-        let idle = idle && self.standing.lends.load(Relaxed);
+        let idle = idle && self.standing.lends();
         if idle != self.idle {
             self.idle = idle;
-            self.standing.idle.store(idle, Relaxed);
+            self.standing.set_idle(idle);
         }
     }
 
     /// The one that has fewest of this one's tasks, of those that have nothing of their own to do and take more; none once
     /// [no more are lent](Peers::stop_lending).
     pub(crate) fn least_loaded(&self) -> Option<usize> {
-        if !self.standing.lends.load(Relaxed) {
+        if !self.standing.lends() {
             return None;
         }
         let takes = |at: &usize| self.borrowers[*at].lane.credit() > 0 && self.borrowers[*at].is_idle();
@@ -215,14 +203,13 @@ impl Peers {
 
     /// No more tasks are lent, and others are to lend none.
     pub(crate) fn stop_lending(&mut self) {
-        self.standing.lends.store(false, Release);
+        self.standing.stop_lending();
         self.announce(false);
     }
 
     /// Whether other threads may still lend some.
     pub(crate) fn may_borrow(&self) -> bool {
-        // Whoever lends no more has handed over what there was.
-        let may = |Lender { standing, loans, .. }: &Lender| standing.lends.load(Acquire) && !loans.is_over();
+        let may = |Lender { standing, loans, .. }: &Lender| standing.lends() && !loans.is_over();
         self.lenders.iter().any(may)
     }
 }

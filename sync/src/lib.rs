@@ -3,6 +3,7 @@
 //! * [`Bell`]: wakes a thread that sleeps because there is nothing for it.
 //! * [`Mailbox`]: what a thread is asked to do between two turns.
 //! * [`Lane`]: frames on loan to another thread, with credit.
+//! * [`Standing`]: who may be lent something, and until when.
 //!
 //! Each is small enough to be tried in all its interleavings: with `--cfg loom` the same code is compiled on loom's atomics, locks
 //! and threads, and on rings and events made of these (`make loom`).
@@ -13,11 +14,13 @@ mod event;
 mod lane;
 mod mailbox;
 mod ring;
+mod standing;
 
 pub use bell::Bell;
 pub use event::{NoEvent, Waiter};
 pub use lane::{Arrivals, Ends, Lane, Returns, lane, lane_between};
 pub use mailbox::{Inbox, Mailbox, mailbox};
+pub use standing::Standing;
 
 #[cfg(all(test, loom))]
 mod models;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use crate::{Bell, lane, mailbox};
+use crate::{Bell, Standing, lane, mailbox};
 
 /// As loom's authors advise for what would take long: bugs need few preemptions.
 fn bounded() -> loom::model::Builder {
@@ -128,5 +128,36 @@ fn all_that_is_lent_comes_back_and_no_ring_is_ever_full() {
         lane.take_back(|_| ());
         // Of three, one is for the blank that is missing.
         assert_eq!((lane.out(), lane.credit()), (0, 2), "all credit is there again");
+    });
+}
+
+#[test]
+fn who_waits_for_others_to_lend_no_more_has_seen_the_last_of_it() {
+    bounded().check(|| {
+        let (mut lane, mut arrivals, _returns) = lane::<u32, u32, u32>(2, 0, Bell::new().unwrap()).unwrap();
+        let standing = Arc::new(Standing::default());
+        let lender = {
+            let standing = standing.clone();
+            thread::spawn(move || {
+                for lent in 0..2 {
+                    lane.staged.push(lent);
+                    lane.hand_over(|| None);
+                }
+                standing.stop_lending();
+                lane
+            })
+        };
+        let mut taken = 0;
+        loop {
+            let needed = standing.lends();
+            let count = arrivals.len();
+            taken += arrivals.take(count, drop);
+            if !needed && count == 0 {
+                break;
+            }
+            thread::yield_now();
+        }
+        assert_eq!(taken, 2);
+        drop(lender.join().unwrap());
     });
 }

@@ -42,13 +42,13 @@ mod modelled {
     #[derive(Debug)]
     pub struct Producer<T>(Arc<Mutex<VecDeque<T>>>, usize);
     #[derive(Debug)]
-    pub struct Consumer<T>(Arc<Mutex<VecDeque<T>>>, usize);
+    pub struct Consumer<T>(Arc<Mutex<VecDeque<T>>>);
 
     impl<T> RingBuffer<T> {
         #[allow(clippy::new_ret_no_self, reason = "as rtrb has it")]
         pub fn new(capacity: usize) -> (Producer<T>, Consumer<T>) {
             let queue = Arc::new(Mutex::new(VecDeque::new()));
-            (Producer(queue.clone(), capacity), Consumer(queue, capacity))
+            (Producer(queue.clone(), capacity), Consumer(queue))
         }
     }
 
