@@ -18,7 +18,7 @@ use crate::mpq::{Stage, Task};
 use crate::peers::{Loan, Outcome, Peers, Repaid};
 use crate::pipeline::{Binding, Engine, Gone, Packet};
 use crate::sharing::Shift;
-use crate::tasks::{Borrowed, Done, idle_hpu, runnable};
+use crate::tasks::{Borrowed, Done, idle_hpu};
 
 /// Tasks that wait, from which on others may be lent: those that remain keep this thread busy meanwhile.
 const ENOUGH: usize = 16;
@@ -64,10 +64,10 @@ impl Engine {
     /// was nothing to do here.
     #[inline]
     pub(crate) fn end_loans(&mut self, taken: usize) {
-        let idle = taken == 0 && self.kept_back() == 0 && self.mpqs.backlogged().is_empty();
+        let has_own = taken > 0 || self.has_own_tasks();
         if let Some(peers) = &mut self.peers {
             peers.give_back();
-            peers.announce(idle);
+            peers.announce(!has_own);
         }
     }
 
@@ -142,8 +142,7 @@ impl Engine {
     /// Runs some of others' tasks, those that come before this thread's own.
     #[cold]
     fn help(&mut self, clock: &impl Fn() -> Duration) {
-        let busy = self.kept_back() > 0 || !self.mpqs.backlogged().is_empty();
-        let (mut at, mut left, mut later) = (0, HELPED[usize::from(busy)], None);
+        let (mut at, mut left, mut later) = (0, HELPED[usize::from(self.has_own_tasks())], None);
         let mut shift = self.is_shared().then(|| Shift::new(&self.scheduler, clock));
         while left > 0 && !shift.as_ref().is_some_and(Shift::is_over) {
             let Some((_, Loan { task, context: id, .. })) = self.peers.as_ref().and_then(|peers| peers.waiting.get(at))
@@ -174,9 +173,8 @@ impl Engine {
 
     /// Whether a context comes before all others that have tasks or packets here.
     fn is_turn_of(&self, slot: Slot) -> bool {
-        let arrived = self.inbound.slots().map(|slot| slot.0);
-        let others = runnable(&self.parked, &self.mpqs, &self.contexts).chain(arrived);
-        !self.is_shared() || self.scheduler.is_next(slot.0, others.filter(|&other| other != slot.0))
+        let mut arrived = self.inbound.slots();
+        !self.is_shared() || self.is_next(slot, None) && arrived.all(|other| self.scheduler.is_next(slot.0, [other.0]))
     }
 
     /// Runs another thread's task; `None`: its context is not here, or has no HPU. Home is where it waits for one.
@@ -260,6 +258,11 @@ impl Engine {
         if let Some(peers) = &mut self.peers {
             peers.stop_lending();
         }
+    }
+
+    /// Whether there are tasks of its own to begin.
+    fn has_own_tasks(&self) -> bool {
+        self.kept_back() > 0 || !self.mpqs.backlogged().is_empty()
     }
 
     /// Whether the last turn had tasks of others, or they had some of its own.

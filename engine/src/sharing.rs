@@ -160,7 +160,7 @@ impl Engine {
     }
 
     /// Whether a context comes before all that have tasks, and before a rival.
-    fn is_next(&self, slot: Slot, rival: Option<Slot>) -> bool {
+    pub(crate) fn is_next(&self, slot: Slot, rival: Option<Slot>) -> bool {
         let before_rival = rival.is_none_or(|rival| self.scheduler.is_next(slot.0, [rival.0]));
         before_rival && self.scheduler.is_next(slot.0, runnable(&self.parked, &self.mpqs, &self.contexts))
     }

@@ -5,7 +5,7 @@ use spin_abi::control::{Install, Schedule};
 use spin_abi::counters::Counter;
 
 use crate::common::{Kind, ROOT, rule, udp_from};
-use crate::messages::{Order, Runs, Seen, messages, mixed, recorder, run};
+use crate::messages::{Seen, arrive, messages, mixed, recorder, run};
 use crate::two::Two;
 
 /// Which of both threads is told first that a context goes, and whether the other one has turns before it is told too.
@@ -20,7 +20,7 @@ fn contexts_go_while_their_tasks_are_elsewhere() {
             .map(|context| messages(context, u16::from(context) * 100..u16::from(context) * 100 + 30, &mut rng, false));
         let [_, stays] = [0, 1].map(|context: usize| orders[context].len() as u64);
         let mixed = mixed(orders.into(), &mut rng);
-        two.arrive(0, &mixed.iter().map(Order::frame).collect::<Vec<_>>());
+        arrive(&mut two, &mixed);
         let mut seen = Seen::default();
         for _ in 0..rng.u32(10..60) {
             let sent = two.turn(rng.usize(..2));
@@ -50,7 +50,7 @@ fn a_task_does_not_run_for_a_context_that_took_its_slot() {
     let old = two.install("recorder", recorder(0));
     two.turn(1);
     let orders = messages(0, 0..60, &mut Rng::with_seed(1), false);
-    two.arrive(0, &orders.iter().map(Order::frame).collect::<Vec<_>>());
+    arrive(&mut two, &orders);
     // Of what the first one lends, the other one has seen nothing.
     (0..10).for_each(|_| drop(two.turn(0)));
     for engine in &mut two.engines {
@@ -99,10 +99,7 @@ fn contexts_are_replaced_while_their_tasks_are_elsewhere() {
             });
         });
         assert_eq!(two.sum(Counter::Released), orders.len() as u64, "seed {seed}: nothing is lost");
-        for order in &orders {
-            let Runs { headers, payloads, completions } = &seen.messages[&(order.flow, order.message)];
-            assert_eq!([*headers, payloads[&order.sequence], *completions], [1; 3], "seed {seed}");
-        }
+        seen.verify(&orders, seed);
         away += two.sum(Counter::Overflowed);
         two.verify_sums();
     }

@@ -18,7 +18,7 @@ mod two;
 
 use common::{Kind, ROOT, rule, udp_from};
 use fastrand::Rng;
-use messages::{ORDER, Runs, SEND, Seen, messages, mixed, recorder, run};
+use messages::{ORDER, SEND, Seen, messages, mixed, recorder, run};
 use spin_abi::control::{Checks, Install, Isolation, Placement, Schedule};
 use spin_abi::counters::Counter;
 use two::Two;
@@ -42,10 +42,7 @@ fn messages_stay_in_order_wherever_their_tasks_run() {
         let mut seen = Seen::default();
         run(&mut two, &mixed, &mut rng, &mut seen, |_, _| {});
         assert_eq!(two.sum(Counter::Released), mixed.len() as u64, "seed {seed}: nothing is lost");
-        for order in &mixed {
-            let Runs { headers, payloads, completions } = &seen.messages[&(order.flow, order.message)];
-            assert_eq!([*headers, payloads[&order.sequence], *completions], [1; 3], "seed {seed}");
-        }
+        seen.verify(&mixed, seed);
         let replies: u64 = mixed.iter().map(|order| u64::from(order.actions[1] == SEND)).sum();
         assert!(seen.sent.values().map(|&count| u64::from(count)).sum::<u64>() >= replies, "seed {seed}");
         let away = two.total(Counter::Overflowed);

@@ -60,6 +60,14 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Each packet's payload handler ran once, and so did the other handlers of its message.
+    pub fn verify(&self, orders: &[Order], seed: u64) {
+        for order in orders {
+            let Runs { headers, payloads, completions } = &self.messages[&(order.flow, order.message)];
+            assert_eq!([*headers, payloads[&order.sequence], *completions], [1; 3], "seed {seed}");
+        }
+    }
+
     pub fn look(&mut self, frames: &[Vec<u8>], header: bool) {
         for frame in frames {
             let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().expect("four"));
@@ -86,6 +94,11 @@ impl Seen {
             *self.clusters.entry(cluster).or_default() += 1;
         }
     }
+}
+
+/// Lets them all arrive at once.
+pub fn arrive(two: &mut Two, orders: &[Order]) {
+    two.arrive(0, &orders.iter().map(Order::frame).collect::<Vec<_>>());
 }
 
 /// A context of the recorder.
@@ -155,7 +168,7 @@ pub fn run(
     let mut rest = orders;
     while !rest.is_empty() {
         let (some, others) = rest.split_at(rng.usize(1..=300).min(rest.len()));
-        two.arrive(0, &some.iter().map(Order::frame).collect::<Vec<_>>());
+        arrive(two, some);
         for _ in 0..rng.u32(10..40) {
             let sent = two.turn(rng.usize(..2));
             seen.look(&sent, true);

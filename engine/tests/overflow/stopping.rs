@@ -16,7 +16,7 @@ use spin_nic::memory::pair;
 use spin_nic::steering::Everything;
 
 use crate::common::{Kind, image, rule, udp_from};
-use crate::messages::{Order, messages, recorder};
+use crate::messages::{arrive, messages, recorder};
 use crate::threads::all_threads;
 use crate::two::{FRAMES, Two};
 
@@ -28,7 +28,7 @@ fn who_winds_up_lends_no_more_and_is_there_for_others_until_they_do() {
     two.install("recorder", recorder(0));
     two.turn(1);
     let orders = messages(0, 0..60, &mut Rng::with_seed(1), false);
-    two.arrive(0, &orders.iter().map(Order::frame).collect::<Vec<_>>());
+    arrive(&mut two, &orders);
     let are_needed = |two: &Two| [0, 1].map(|at| two.engines[at].is_needed());
     assert_eq!(are_needed(&two), [true; 2]);
     two.engines[0].wind_up();
