@@ -50,6 +50,11 @@ pub const COMMAND_WORDS: u32 = 0x90;
 /// the most; older ones read as [`crate::command::Status::Done`].
 pub const COMMAND_STATUS: u32 = 0xbc;
 
+/// Value of [`COMMAND_INFO`]: a copy of which the host is not told.
+pub const INFO_DMA: u32 = 0;
+/// Value of [`COMMAND_INFO`]: a send.
+pub const INFO_SEND: u32 = 1 << 1;
+
 /// Command words of an HPU.
 pub const COMMAND_WORD_COUNT: usize = 11;
 /// Commands an HPU may have in flight.

@@ -8,8 +8,8 @@ use std::task::Poll;
 
 use hpu_vm::jit::{Executor, Limits};
 use hpu_vm::memory::{Region, SpaceError};
-use hpu_vm::{Checks, CommandRegisters, Device, Exit, Hart, NoDevice, Reg, Trap, View};
-use spin_abi::command::{Command, Direction};
+use hpu_vm::{Checks, Device, Exit, Hart, NoDevice, Reg, Trap, View};
+use spin_abi::command::{Command, Direction, Status};
 use spin_abi::control::Placement;
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{Machine, PAGE};
@@ -210,7 +210,7 @@ fn registers(translated: &Hart, interpreted: &Hart) -> Option<Difference> {
 enum Access {
     Load { address: u32, width: u8 },
     Store { address: u32, width: u8, value: u32 },
-    Issue(CommandRegisters),
+    Issue(Result<Command, Status>),
     Wait { handle: u32 },
     Ecall { number: u32 },
 }
@@ -280,11 +280,11 @@ impl<D: Device> Device for Recorder<'_, D> {
         self.note_done(Access::Store { address, width, value }, result)
     }
 
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
+    fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
         let result = self.device.issue(view, command);
         let written = written(view, command);
         // What it says is what the device said.
-        let _ = self.note_written(Access::Issue(command.clone()), result.map_err(Trap::Fault), written);
+        let _ = self.note_written(Access::Issue(command), result.map_err(Trap::Fault), written);
         result
     }
 
@@ -308,9 +308,8 @@ impl<D: Device> Device for Recorder<'_, D> {
 }
 
 /// The memory that a command may have written, as it is now.
-fn written(view: &View<'_>, command: &CommandRegisters) -> Option<Written> {
-    let decoded = command.decode().ok()?;
-    let Command::Dma { nic, length, direction: Direction::FromHost, .. } = decoded else { return None };
+fn written(view: &View<'_>, command: Result<Command, Status>) -> Option<Written> {
+    let Ok(Command::Dma { nic, length, direction: Direction::FromHost, .. }) = command else { return None };
     bytes(view, nic, length)
 }
 
@@ -363,13 +362,13 @@ impl Device for Replay<'_> {
         self.answer(Access::Store { address, width, value })?.result.map(|_| ())
     }
 
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
+    fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
         let cause = |trap| match trap {
             Trap::Fault(cause) => cause,
             // What was issued is not what was recorded.
             _ => Cause::DeviceAccess,
         };
-        let entry = self.answer(Access::Issue(command.clone())).map_err(cause)?;
+        let entry = self.answer(Access::Issue(command)).map_err(cause)?;
         entry.write_again(view);
         entry.result.map_err(cause)
     }

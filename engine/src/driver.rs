@@ -2,8 +2,8 @@
 
 use std::task::Poll;
 
-use hpu_vm::{CommandRegisters, Device, Trap, View};
-use spin_abi::command::{Command, Status};
+use hpu_vm::{Device, Trap, View};
+use spin_abi::command::{Command, Source, Status};
 use spin_abi::fault::Cause;
 use spin_abi::map::{DMA_BASE, DRIVER_BASE, END_OF_COMPUTATION, STDOUT_BASE, STDOUT_SIZE};
 use spin_abi::regs;
@@ -124,17 +124,17 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
     }
 
     /// Puts the send of a part of the packet in L2 off, if it is one and may be. That is what most handlers issue.
-    #[inline]
-    fn put_off(&mut self, handle: u32, command: &CommandRegisters, view: &mut View<'_>) -> Option<Status> {
-        let (address, length) = command.raw_send()?;
+    #[inline(always)]
+    fn put_off(&mut self, handle: u32, command: Result<Command, Status>, view: &mut View<'_>) -> Option<Status> {
+        let Ok(Command::Send { fid: 0, source: Source::Nic(address), length, .. }) = command else { return None };
         let offset = view.in_l2_packet(address, length)?;
         self.complete_earlier(view);
         self.commands.put_off(Deferred { handle, address, offset, length }).then_some(Status::Pending)
     }
 
     #[inline(never)]
-    fn carry_out(&mut self, handle: u32, command: &CommandRegisters, view: &mut View<'_>) -> Status {
-        match command.decode() {
+    fn carry_out(&mut self, handle: u32, command: Result<Command, Status>, view: &mut View<'_>) -> Status {
+        match command {
             Err(status) => self.commands.refuse(status),
             Ok(command) => {
                 if matches!(command, Command::Send { .. }) {
@@ -219,7 +219,8 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
         Ok(())
     }
 
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
+    #[inline(always)]
+    fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
         let handle = self.state.next_handle;
         self.state.next_handle = handle.checked_add(1).unwrap_or(1);
         let put_off = self.put_off(handle, command, view);

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
-use spin_abi::command::{Command, Source, Status};
+use spin_abi::command::{Command, Status};
 use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, PERIPHERALS, PERIPHERALS_SIZE, STDOUT_BASE, STDOUT_SIZE};
 use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WAIT, COMMAND_WORD_COUNT, COMMAND_WORDS};
@@ -51,20 +51,6 @@ impl CommandRegisters {
     #[inline]
     pub fn decode(&self) -> Result<Command, Status> {
         Command::decode(self.info.load(Relaxed), |index| self.words[index].load(Relaxed))
-    }
-
-    /// Address and length of the bytes of NIC memory that they describe a send of as a raw frame, if that is what they do: the command that
-    /// most handlers issue.
-    #[must_use]
-    #[inline]
-    pub fn raw_send(&self) -> Option<(u32, u32)> {
-        let word = |index: usize| self.words[index].load(Relaxed);
-        let is_send = self.info.load(Relaxed) >> 1 & 3 == 1 && word(1) | word(3) == 0;
-        debug_assert!(
-            is_send == matches!(self.decode(), Ok(Command::Send { fid: 0, source: Source::Nic(_), .. })),
-            "it is decoded likewise"
-        );
-        is_send.then(|| (word(2), word(4)))
     }
 
     /// Offset in this structure of the register that an access of `width` bytes at `address` is to.
@@ -124,7 +110,7 @@ pub(crate) fn load<D: Device>(
     match hart.command.register(address, width) {
         Some(register) => Ok(register.load(Relaxed)),
         None if address == DRIVER_BASE + COMMAND_ISSUE && width == 4 => {
-            device.issue(view, &hart.command).map_err(Trap::Fault)
+            device.issue(view, hart.command.decode()).map_err(Trap::Fault)
         }
         None => device.load(view, address, width),
     }
@@ -167,12 +153,12 @@ pub trait Device {
     /// A [`Trap`] ends the handler.
     fn store(&mut self, view: &mut View<'_>, address: u32, width: u8, value: u32) -> Result<(), Trap>;
 
-    /// Issues the command in the registers and returns its handle. What it leaves to be done later is [waited](Device::wait) for by
-    /// that. By default there is no command unit.
+    /// Issues the command that the [`CommandRegisters`] describe, or what is wrong with it, and returns its handle. What it leaves to be
+    /// done later is [waited](Device::wait) for by that. By default there is no command unit.
     ///
     /// # Errors
     /// The handler is ended with this cause.
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
+    fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
         let _ = (view, command);
         Err(Cause::DeviceAccess)
     }

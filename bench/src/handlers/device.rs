@@ -1,8 +1,8 @@
 //! The device page of the bench: commands are recorded, copies to host memory done at once.
 
 use super::command::{Command, DMA_TO_HOST, Log, SEND};
-use hpu_vm::{CommandRegisters, Device, Trap, View};
-use spin_abi::command::{self, Direction, Source};
+use hpu_vm::{Device, Trap, View};
+use spin_abi::command::{self, Direction, Source, Status};
 use spin_abi::fault::Cause;
 
 /// Where handlers are told host memory is.
@@ -46,9 +46,9 @@ impl Device for Page<'_> {
     }
 
     /// Carries out the commands that the measured handlers issue, no others.
-    #[inline]
-    fn issue(&mut self, view: &mut View<'_>, registers: &CommandRegisters) -> Result<u32, Cause> {
-        let handle = match registers.decode() {
+    #[inline(always)]
+    fn issue(&mut self, view: &mut View<'_>, command: Result<command::Command, Status>) -> Result<u32, Cause> {
+        let handle = match command {
             Ok(command::Command::Send { source: Source::Nic(nic), length, .. }) => {
                 self.log.push(Command { kind: SEND, length, from: nic.into(), to: 0 })
             }

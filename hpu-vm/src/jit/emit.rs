@@ -8,6 +8,7 @@
 
 mod alu;
 mod atomic;
+mod command;
 mod counters;
 mod device;
 mod flow;
@@ -168,7 +169,7 @@ struct Emitter<'a> {
     returned: ir::Block,
     resumes: Vec<device::Resume>,
     /// Of the host's functions, by how many arguments they take besides the state.
-    signatures: [Option<ir::SigRef>; 4],
+    signatures: [Option<ir::SigRef>; 6],
     /// Of the block being emitted.
     known: Known,
     live: Vec<Regs>,
@@ -256,7 +257,7 @@ impl<'a> Emitter<'a> {
             waits: Junction::new(1),
             returned,
             resumes: Vec::new(),
-            signatures: [None; 4],
+            signatures: [None; 6],
             known: Known::default(),
             live: Vec::new(),
             accesses: Accesses::default(),

@@ -6,16 +6,17 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
+use spin_abi::command::{Command, Status};
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{DRIVER_BASE, PACKET_WINDOW};
-use spin_abi::regs::{COMMAND_ISSUE, TASK_END, TASK_FIRST};
+use spin_abi::regs::{COMMAND_ISSUE, INFO_DMA, INFO_SEND, TASK_END, TASK_FIRST};
 
 use super::enter::Entry;
 use super::slot::{Slot, TaskBlock};
 use super::state::{Calls, Left, State};
 use super::translation::Translation;
 use crate::code::Code;
-use crate::device::{self, CommandRegisters, Device, Trap};
+use crate::device::{self, Device, Trap};
 use crate::hart::Hart;
 use crate::inst::Reg;
 use crate::interp::{self, Exit};
@@ -500,7 +501,7 @@ impl<D: Device> Device for Charged<'_, D> {
         self.device.wait(view, handle).map(|result| self.note(result))
     }
 
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
+    fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
         let result = self.device.issue(view, command);
         self.ended |= result.is_err();
         result
@@ -522,8 +523,15 @@ impl<D: Device> Device for Charged<'_, D> {
 struct Bridge<D>(PhantomData<D>);
 
 impl<D: Device> Bridge<D> {
-    const CALLS: &'static Calls =
-        &Calls { load: Self::load, issue: Self::issue, store: Self::store, ecall: Self::ecall, vector: Self::vector };
+    const CALLS: &'static Calls = &Calls {
+        load: Self::load,
+        issue: Self::issue,
+        send: Self::issue_known::<INFO_SEND>,
+        dma: Self::issue_known::<INFO_DMA>,
+        store: Self::store,
+        ecall: Self::ecall,
+        vector: Self::vector,
+    };
 
     /// # Safety
     /// Translated code calls it with the state that it was called with.
@@ -557,9 +565,25 @@ impl<D: Device> Bridge<D> {
     /// As [`Bridge::load`].
     unsafe extern "C" fn issue(state: *mut State) -> i64 {
         // SAFETY: as the caller says.
-        let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
-        let result = device.issue(view, &state.hart.command);
-        state.outcome(result.map_err(Trap::Fault), device, DRIVER_BASE + COMMAND_ISSUE)
+        let parts = unsafe { Parts::<D>::of(state) };
+        let command = parts.state.hart.command.decode();
+        parts.issue(command)
+    }
+
+    /// # Safety
+    /// As [`Bridge::load`].
+    unsafe extern "C" fn issue_known<const INFO: u32>(
+        state: *mut State,
+        word0: u32,
+        word1: u32,
+        word2: u32,
+        word3: u32,
+        word4: u32,
+    ) -> i64 {
+        // SAFETY: as the caller says.
+        let parts = unsafe { Parts::<D>::of(state) };
+        let words = [word0, word1, word2, word3, word4];
+        parts.issue(Command::decode(INFO, |index| words[index]))
     }
 
     /// # Safety
@@ -613,6 +637,15 @@ impl<D> Parts<'_, D> {
             let (view, device) = (&mut *state.view.cast(), &mut *state.device.cast());
             Self { state, view, device }
         }
+    }
+}
+
+impl<D: Device> Parts<'_, D> {
+    /// What comes of issuing a command.
+    #[inline(always)]
+    fn issue(self, command: Result<Command, Status>) -> i64 {
+        let result = self.device.issue(self.view, command);
+        self.state.outcome(result.map_err(Trap::Fault), self.device, DRIVER_BASE + COMMAND_ISSUE)
     }
 }
 

@@ -93,6 +93,10 @@ pub struct Calls {
     pub store: unsafe extern "C" fn(*mut State, u32, u32, u32) -> i64,
     /// Issues the command in the hart's registers: state to its handle.
     pub issue: unsafe extern "C" fn(*mut State) -> i64,
+    /// Issues a send: state, the command words that it has to its handle.
+    pub send: unsafe extern "C" fn(*mut State, u32, u32, u32, u32, u32) -> i64,
+    /// Issues a copy of which the host is not told: the same.
+    pub dma: unsafe extern "C" fn(*mut State, u32, u32, u32, u32, u32) -> i64,
     /// An `ecall`, with a0 to a7 in the hart: 0.
     pub ecall: unsafe extern "C" fn(*mut State) -> i64,
     /// A vector instruction, with what it reads in the hart: its encoding to 0.

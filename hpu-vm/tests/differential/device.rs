@@ -2,7 +2,8 @@
 
 use std::task::Poll;
 
-use hpu_vm::{CommandRegisters, Device, Hart, Reg, Trap, View};
+use hpu_vm::{Device, Hart, Reg, Trap, View};
+use spin_abi::command::{Command, Status};
 use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, L2_BASE, STDOUT_BASE, STDOUT_SIZE};
 use spin_abi::regs;
@@ -23,7 +24,7 @@ const MOST: usize = 4096;
 pub enum Access {
     Load { address: u32, width: u8 },
     Store { address: u32, width: u8, value: u32 },
-    Issue(CommandRegisters),
+    Issue(Result<Command, Status>),
     Wait { handle: u32 },
     Ecall { number: u32 },
 }
@@ -81,8 +82,8 @@ impl Device for Recorder {
         }
     }
 
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
-        self.record(Access::Issue(command.clone()));
+    fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
+        self.record(Access::Issue(command));
         self.charge += COMMAND;
         self.charged += COMMAND;
         let handle = self.answer(regs::COMMAND_ISSUE);

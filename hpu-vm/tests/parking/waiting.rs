@@ -3,7 +3,8 @@
 use std::task::Poll;
 
 use hpu_vm::jit::{Executor, Limits, Options, Slot, Source, Task, Translation};
-use hpu_vm::{Code, CommandRegisters, Device, Exit, Hart, NoDevice, Op, Reg, Trap, View};
+use hpu_vm::{Code, Device, Exit, Hart, NoDevice, Op, Reg, Trap, View};
+use spin_abi::command::{Command, Status};
 use spin_abi::fault::Cause;
 use spin_abi::map::RETURN_ADDRESS;
 
@@ -56,7 +57,7 @@ impl Device for Waiting {
         self.recorder.store(view, address, width, value)
     }
 
-    fn issue(&mut self, view: &mut View<'_>, command: &CommandRegisters) -> Result<u32, Cause> {
+    fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
         self.recorder.issue(view, command)
     }
 

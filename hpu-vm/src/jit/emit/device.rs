@@ -45,12 +45,6 @@ impl Emitter<'_> {
         self.builder.ins().sshr_imm_u(upper, bits)
     }
 
-    /// The handle of the command that is issued.
-    pub(super) fn device_issue(&mut self) -> Value {
-        let result = self.device_call(offset_of!(Calls, issue), &[]);
-        self.builder.ins().ireduce(I32, result)
-    }
-
     /// Stores `value` to the device at `address`. It may have to wait: few do, so the interpreter goes on with those.
     pub(super) fn device_store(&mut self, inst: &Inst, address: Value, value: Value, may_wait: bool) {
         let width = self.constant(size(inst).unwrap_or(4));
@@ -97,7 +91,7 @@ impl Emitter<'_> {
     }
 
     /// Calls the function at `field` of [`Calls`], and leaves if it says so.
-    fn device_call(&mut self, field: usize, arguments: &[Value]) -> Value {
+    pub(super) fn device_call(&mut self, field: usize, arguments: &[Value]) -> Value {
         let (result, left) = self.device_result(field, arguments);
         let ended = self.ended.way(&mut self.builder);
         self.leave_if(left, ended);

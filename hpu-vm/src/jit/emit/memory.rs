@@ -44,7 +44,7 @@ impl Emitter<'_> {
             }
             Access::Device => {
                 let value = if self.issues(inst) {
-                    self.device_issue()
+                    self.issue()
                 } else {
                     let address = self.guest_address(inst);
                     self.device_load(inst, address)
@@ -60,6 +60,9 @@ impl Emitter<'_> {
         match self.access(inst) {
             Access::Memory(host) => {
                 let value = self.get(inst.rs2);
+                if let Some(at) = self.command_register(inst) {
+                    self.registers.stored().note(at / 4, value, self.known.constant(inst.rs2));
+                }
                 self.store_guest(inst.op, value, host);
             }
             Access::Device => {
@@ -76,7 +79,7 @@ impl Emitter<'_> {
     fn access(&mut self, inst: &Inst) -> Access {
         let width = size(inst).unwrap_or(4);
         if let Some(address) = self.known_address(inst) {
-            if let Some(at) = CommandRegisters::offset(address, width) {
+            if let Some(at) = self.command_register(inst) {
                 self.begins.command = true;
                 return Access::Memory(Host(self.state, offset(offset_of!(State, hart.command) + at)));
             }
@@ -90,6 +93,11 @@ impl Emitter<'_> {
             return Access::Either;
         }
         Access::Memory(self.memory(inst))
+    }
+
+    /// Offset in the [`CommandRegisters`] of the one that is accessed, if it is known to be one.
+    fn command_register(&self, inst: &Inst) -> Option<usize> {
+        CommandRegisters::offset(self.known_address(inst)?, size(inst)?)
     }
 
     /// Whether a load from a device at a known address issues a command.

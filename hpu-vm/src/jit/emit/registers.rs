@@ -6,6 +6,7 @@ use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use cranelift_frontend::{FunctionBuilder, Variable};
 
+use super::command::Stored;
 use super::{TRUSTED, offset};
 use crate::inst::Reg;
 use crate::jit::accesses::Place;
@@ -36,6 +37,8 @@ pub(super) struct Registers {
     cached: [Cached; 32],
     /// Host addresses of bytes at known distances from roots, within a block.
     hosts: Vec<(Place, Value)>,
+    /// What the command registers hold.
+    stored: Stored,
     /// Writes go to the state too.
     through: bool,
 }
@@ -44,7 +47,13 @@ impl Registers {
     /// Registers in variables or `in_memory`; with `observe` the state always has their values.
     pub(super) fn new(builder: &mut FunctionBuilder<'_>, in_memory: bool, observe: bool) -> Self {
         let variables = (!in_memory).then(|| [(); 32].map(|()| builder.declare_var(I64)));
-        Self { variables, cached: [Cached::default(); 32], hosts: Vec::new(), through: in_memory || observe }
+        Self {
+            variables,
+            cached: [Cached::default(); 32],
+            hosts: Vec::new(),
+            stored: Stored::default(),
+            through: in_memory || observe,
+        }
     }
 
     /// Whether the state has all values at all times.
@@ -55,6 +64,12 @@ impl Registers {
     pub(super) fn begin_block(&mut self) {
         self.cached = [Cached::default(); 32];
         self.hosts.clear();
+        self.stored = Stored::default();
+    }
+
+    /// What was stored to the command registers since the block began.
+    pub(super) const fn stored(&mut self) -> &mut Stored {
+        &mut self.stored
     }
 
     /// A host address of the same root, and how far it is from there to `place`.

@@ -66,14 +66,35 @@ impl Generator {
         }
     }
 
-    /// What a driver does: words, type, issue, wait, all by one base.
+    /// What a driver does: words, type, issue, wait, all by one base. Some words keep what they held, and some are written on one way
+    /// alone.
     fn command(&mut self) {
-        let (base, source) = (self.scratch(), self.source());
-        let handle = self.scratch_but(base);
+        let base = self.scratch();
+        let [handle, kind] = [(); 2].map(|()| self.scratch_but(base));
         self.set(base, DRIVER_BASE);
         let at = |op, offset: u32| Inst::new(op).rs1(base).imm(offset.cast_signed());
-        self.inst(at(Op::Sw, regs::COMMAND_WORDS).rs2(source));
-        self.inst(at(Op::Sw, regs::COMMAND_INFO).rs2(source));
+        for word in 0..self.random.choose(&[1, 5, 5, 11]) {
+            let source = if self.random.one_in(2) { Reg::ZERO } else { self.source() };
+            let store = at(Op::Sw, regs::COMMAND_WORDS + 4 * word).rs2(source);
+            match self.random.below(32) {
+                0 => {}
+                1 => {
+                    let (left_out, condition) = (self.asm.label(), Inst::new(Op::Bne).rs1(self.source()));
+                    self.asm.to(&mut self.random, condition, left_out, 0);
+                    self.inst(store);
+                    self.asm.bind(left_out);
+                }
+                _ => self.inst(store),
+            }
+        }
+        let kind = if self.random.one_in(8) {
+            self.source()
+        } else {
+            let value = self.random.choose(&[regs::INFO_DMA, regs::INFO_SEND, 1, 3, 4, 6]);
+            self.set(kind, value);
+            kind
+        };
+        self.inst(at(Op::Sw, regs::COMMAND_INFO).rs2(kind));
         self.inst(at(Op::Lw, regs::COMMAND_ISSUE).rd(handle));
         self.inst(at(Op::Sw, regs::COMMAND_WAIT).rs2(handle));
     }
