@@ -374,9 +374,13 @@ impl<'t> Commands<'t> {
         let memory = self.host.ok_or(Status::BadHostAddress)?;
         let offset = memory.offset(host, len as usize).ok_or(Status::BadHostAddress)?;
         self.charge(u64::from(len) / charge::BYTES_PER_INSTRUCTION);
+        // A single piece moves as a whole or not at all.
+        let is_one_piece = (1..=self.outbound.piece.len()).contains(&(len as usize));
         match direction {
             Direction::ToHost => {
-                view.kind_of(nic, len).ok_or(Status::BadNicAddress)?;
+                if !is_one_piece {
+                    view.kind_of(nic, len).ok_or(Status::BadNicAddress)?;
+                }
                 in_pieces(&mut self.outbound.piece, len, |done, piece| {
                     view.copy_out(nic + done, piece).ok_or(Status::BadNicAddress)?;
                     memory.region.write(offset + u64::from(done), piece).map_err(|_| Status::BadHostAddress)
@@ -384,7 +388,7 @@ impl<'t> Commands<'t> {
                 self.counts.add(Counter::DmaToHostBytes, u64::from(len));
             }
             Direction::FromHost => {
-                if !view.writable(nic, len) {
+                if !is_one_piece && !view.writable(nic, len) {
                     return Err(Status::BadNicAddress);
                 }
                 in_pieces(&mut self.outbound.piece, len, |done, piece| {
