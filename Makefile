@@ -52,9 +52,9 @@ fuzz-long: deps-test ## a million random programs, compared between engines (SPI
 	SPIN_FUZZ_PROGRAMS=$${SPIN_FUZZ_PROGRAMS:-1000000} \
 		$(CARGO) test --release --locked -p hpu-vm --test differential -- --nocapture --test-threads=1
 
-check-long: deps-test ## 100 million packets, the order of handlers and all sums checked (SPIN_CHECK_PACKETS, SPIN_CHECK_SEED)
-	SPIN_CHECK_PACKETS=$${SPIN_CHECK_PACKETS:-100000000} \
-		$(CARGO) test --release --locked -p spin-engine --test checker -- --nocapture
+check-long: deps-test ## 100 million packets, and 10 with lent tasks: order of handlers, all sums (SPIN_CHECK_PACKETS, SPIN_CHECK_SEED, SPIN_RACE_PACKETS)
+	SPIN_CHECK_PACKETS=$${SPIN_CHECK_PACKETS:-100000000} SPIN_RACE_PACKETS=$${SPIN_RACE_PACKETS:-10000000} \
+		$(CARGO) test --release --locked -p spin-engine --test checker --test overflow -- --nocapture
 
 loom: deps-build ## what threads wait for each other with, in all interleavings
 	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked -p spin-sync --lib --target-dir target/loom

@@ -1,10 +1,12 @@
-//! Images of the handlers in this folder, for tests: each call compiles a C source with the SDK's `spin-cc`.
+//! Images of the handlers in this folder, for tests: compiled from C with the SDK's `spin-cc`.
 //!
 //! No image is kept in the repository, so what is tested is what a user gets. Only for `dev-dependencies`.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Why there is no image.
 #[derive(Debug, thiserror::Error)]
@@ -72,4 +74,21 @@ pub fn try_build(sources: &[&Path], arguments: &[&str]) -> Result<Vec<u8>, Build
 #[must_use]
 pub fn build(source: &Path) -> Vec<u8> {
     try_build(&[source], &["-Werror"]).unwrap_or_else(|error| panic!("{}: {error}", source.display()))
+}
+
+/// The image of a handler with further arguments to `spin-cc`, compiled once; warnings are errors.
+///
+/// # Panics
+/// When there is no such handler, or it does not compile.
+#[must_use]
+pub fn image(name: &str, arguments: &[&str]) -> Arc<[u8]> {
+    static KNOWN: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
+    let all = [&[name], arguments, &["-Werror"]].concat();
+    // A handler that does not compile fails every test that needs it.
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let compile = || {
+        let image = try_build(&[&source(name)], &all[1..]);
+        image.unwrap_or_else(|error| panic!("{name}: {error}")).into()
+    };
+    known.entry(all.join(" ")).or_insert_with(compile).clone()
 }

@@ -1,14 +1,14 @@
 /* Sends a record of each run, then does what the packet asks of that handler: engine/tests/checker reads the records and knows
  * what was asked. The layouts of both are there too (traffic.rs, judge.rs).
  *
- * -DNO_HEADER and -DNO_COMPLETION leave handlers out. */
+ * -DNO_HEADER and -DNO_COMPLETION leave handlers out; -DONE_ORDER numbers the records of all clusters together. */
 #define SPIN_VERDICTS
 #include <spin.h>
 
 #define CONTEXTS 16
 #define PAYLOAD 42
 
-enum action { NOTHING, FAULT_UNSEEN, FAULT, LOOP, REPORT, FINISH, SEND, WAIT, SET };
+enum action { NOTHING, FAULT_UNSEEN, FAULT, LOOP, REPORT, FINISH, SEND, WAIT, SET, BUSY };
 
 /* What a packet asks for. */
 typedef struct order {
@@ -33,6 +33,12 @@ typedef struct record {
 SPIN_HANDLER_DATA uint32_t runs[CONTEXTS][SPIN_MAX_CLUSTERS];
 SPIN_HANDLER_DATA volatile uint32_t words[CONTEXTS][SPIN_MAX_CLUSTERS];
 
+#ifdef ONE_ORDER
+#define NUMBERED_WITH(cluster) 0
+#else
+#define NUMBERED_WITH(cluster) (cluster)
+#endif
+
 static void record(const handler_args_t *args, const order_t *order, char kind) {
     record_t record = {
         .addresses = {2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2},
@@ -45,7 +51,7 @@ static void record(const handler_args_t *args, const order_t *order, char kind) 
         .sequence = order->sequence,
         .instance = order->instance,
     };
-    record.run = __atomic_fetch_add(&runs[order->context % CONTEXTS][args->cluster_id], 1, __ATOMIC_RELAXED);
+    record.run = __atomic_fetch_add(&runs[order->context % CONTEXTS][NUMBERED_WITH(args->cluster_id)], 1, __ATOMIC_RELAXED);
     spin_cmd_t handle;
     spin_send_packet(&record, sizeof record, &handle);
 }
@@ -67,6 +73,9 @@ static void act(const handler_args_t *args, const order_t *order, uint8_t action
         break;
     case SET:
         if (*word < order->word) *word = order->word;
+        break;
+    case BUSY:
+        for (uint32_t turns = 2000; turns > 0; turns--) __asm__ volatile("");
         break;
     default: break;
     }

@@ -15,10 +15,6 @@ mod policy;
 mod round;
 mod traffic;
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use round::Round;
 use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
@@ -59,18 +55,6 @@ fn from_environment(name: &str, default: u64) -> u64 {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")),
         Err(_) => default,
     }
-}
-
-/// The image of `recorder.c`, compiled once with the same arguments.
-fn image(arguments: &[&str]) -> Arc<[u8]> {
-    static KNOWN: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let compile = || {
-        let source = spin_handlers::source("recorder");
-        let image = spin_handlers::try_build(&[Path::new(&source)], arguments);
-        image.unwrap_or_else(|error| panic!("recorder.c: {error}")).into()
-    };
-    known.entry(arguments.join(" ")).or_insert_with(compile).clone()
 }
 
 fn print(counts: &Counts, records: u64) {

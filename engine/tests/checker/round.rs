@@ -70,7 +70,7 @@ impl Round {
         let limits = Limits { watchdog_us: UNHURRIED_US, ..Limits::default() };
         let mut parts: Vec<Vec<Prepared>> = (0..CLUSTERS).map(|_| Vec::new()).collect();
         for policy in &policies {
-            let image = crate::image(&policy.arguments());
+            let image = spin_handlers::image("recorder", &policy.arguments());
             let mut rest = Prepared::new(policy.install.clone(), &image, 0, &loader, &limits).expect("a fine context");
             for (cluster, parts) in (0..).zip(&mut parts) {
                 let next = if cluster + 1 < CLUSTERS { Some(rest.split_off(cluster + 1)) } else { None };

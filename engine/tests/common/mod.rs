@@ -1,11 +1,10 @@
 //! An engine on one end of a pair in memory, the test on the other.
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
-use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
@@ -143,15 +142,7 @@ impl Queue for Nic {
 
 /// The image of one of the repository's handlers, compiled once.
 pub fn image(handler: &str) -> Arc<[u8]> {
-    static KNOWN: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
-    // A handler that does not compile fails every test that needs it.
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(image) = known.get(handler) {
-        return image.clone();
-    }
-    let image: Arc<[u8]> = spin_handlers::build(&spin_handlers::source(handler)).into();
-    known.insert(handler.to_owned(), image.clone());
-    image
+    spin_handlers::image(handler, &[])
 }
 
 /// All frames were handled alike by interpreter and translation, if they were compared.

@@ -3,6 +3,7 @@
 //! * `two`: two engines that take turns.
 //! * `messages`: packets, and records of handlers.
 //! * `contexts`: contexts come and go meanwhile.
+//! * `racing`: two threads, each with packets now and then.
 //! * `shares`: what the helping costs others, and what is counted of it.
 //! * `stopping`: threads end.
 
@@ -10,6 +11,7 @@
 mod common;
 mod contexts;
 mod messages;
+mod racing;
 mod shares;
 mod stopping;
 #[path = "../common/threads.rs"]

@@ -14,6 +14,9 @@ const RECORD: usize = 36;
 const FAULT: u8 = 2;
 const FINISH: u8 = 5;
 pub const SEND: u8 = 6;
+const BUSY: u8 = 9;
+/// The first flow of packets that arrive at the second engine.
+pub const SECOND: u16 = 500;
 
 /// A packet for the recorder: an order to it.
 #[derive(Clone, Copy)]
@@ -48,6 +51,19 @@ pub struct Runs {
     pub completions: u32,
 }
 
+/// Number of the record that a frame is, unlike any other of its context; `None`: it is none.
+pub fn number(frame: &[u8]) -> Option<(u8, u32)> {
+    is_record(frame).then(|| (frame[15], word(frame, 32)))
+}
+
+fn is_record(frame: &[u8]) -> bool {
+    frame.len() == RECORD && frame[12..14] == [0x88, 0xb5]
+}
+
+fn word(frame: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(frame[at..at + 4].try_into().expect("four"))
+}
+
 /// What the records say: which handlers ran on which packet, in order.
 #[derive(Default)]
 pub struct Seen {
@@ -70,15 +86,16 @@ impl Seen {
 
     pub fn look(&mut self, frames: &[Vec<u8>], header: bool) {
         for frame in frames {
-            let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().expect("four"));
+            let word = |at: usize| word(frame, at);
             let half = |at: usize| u16::from_le_bytes([frame[at], frame[at + 1]]);
-            if frame.len() != RECORD || frame[12..14] != [0x88, 0xb5] {
+            if !is_record(frame) {
                 *self.sent.entry(word(ORDER + 20)).or_default() += 1;
                 continue;
             }
             let Runs { headers, payloads, completions } = self.messages.entry((half(16), word(20))).or_default();
             let cluster = half(18);
-            assert!(frame[14] == b'P' || cluster < 2, "others than payload handlers run at home");
+            let is_home = cluster / 2 == u16::from(half(16) >= SECOND);
+            assert!(frame[14] == b'P' || is_home, "others than payload handlers run at home");
             match frame[14] {
                 b'H' => {
                     assert!(payloads.is_empty() && *completions == 0, "header first");
@@ -114,8 +131,9 @@ pub fn recorder(context: u8) -> Install {
 
 /// All messages of a flow for each of `flows`, packets of all flows in turns.
 pub fn messages(context: u8, flows: std::ops::Range<u16>, rng: &mut Rng, actions: bool) -> Vec<Order> {
+    let first = flows.start;
     let mut open: Vec<(u16, u32, u32)> = flows.map(|flow| (flow, 0, rng.u32(1..20))).collect();
-    let (mut orders, mut instance) = (Vec::new(), u32::from(context) << 24);
+    let (mut orders, mut instance) = (Vec::new(), u32::from(context) << 24 | u32::from(first) << 14);
     while !open.is_empty() {
         let at = rng.usize(..open.len());
         let (flow, sequence, length) = &mut open[at];
@@ -123,7 +141,7 @@ pub fn messages(context: u8, flows: std::ops::Range<u16>, rng: &mut Rng, actions
             0 if actions => FAULT,
             1 if actions => FINISH,
             2 | 3 => SEND,
-            _ => 0,
+            _ => BUSY,
         };
         instance += 1;
         orders.push(Order {

@@ -12,7 +12,7 @@ mod reference;
 mod traffic;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use common::{Kind, Lab, ROOT};
 use reference::{Cache, ELEMENTS, ENTRIES, RECORD};
@@ -73,18 +73,6 @@ macro_rules! on_every_engine {
 
 on_every_engine! { reduce aggregate filtering kvstore strided_ddt histogram }
 
-/// A handler's image, compiled once.
-fn image(handler: &str, flags: &'static [&'static str]) -> Arc<[u8]> {
-    type Known = BTreeMap<(String, &'static [&'static str]), Arc<[u8]>>;
-    static KNOWN: Mutex<Known> = Mutex::new(BTreeMap::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let build = || {
-        let arguments = [flags, &["-Werror"]].concat();
-        spin_handlers::try_build(&[&spin_handlers::source(handler)], &arguments).expect("a handler of ours").into()
-    };
-    known.entry((handler.to_owned(), flags)).or_insert_with(build).clone()
-}
-
 /// An engine with a handler, and what it did.
 struct Run {
     lab: Lab,
@@ -98,7 +86,8 @@ impl Run {
         let mut lab = Lab::sized(setting.kind, machine, 256, Sizes::default(), Schedule::default());
         let install =
             Install { rules: vec![RULE.into()], eom: Some(EOM.into()), placement: setting.placement, ..install };
-        let (_, host) = lab.try_install(&image(handler, setting.flags), install, ROOT).expect("it installs");
+        let (_, host) =
+            lab.try_install(&spin_handlers::image(handler, setting.flags), install, ROOT).expect("it installs");
         Self { lab, host, setting }
     }
 
