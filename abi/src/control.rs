@@ -310,7 +310,7 @@ pub struct Install {
     /// Instructions a handler may run, a send for about 1000 and a copy by its length: `None` = the daemon's default,
     /// which is not to count them.
     pub instruction_limit: Option<u64>,
-    /// Microseconds a handler may run: `None` = the daemon's default.
+    /// Microseconds of its core that a handler may take: `None` = the daemon's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watchdog_us: Option<u64>,
     /// Microseconds that an open message may wait for its next packet before it is ended and its queue given to another:

@@ -123,10 +123,9 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
         }
     }
 
-    /// Puts the send of a part of the packet in L2 off, if it is one and may be. That is what most handlers issue.
+    /// Puts a send off, if it is of a part of the packet in L2 and may be.
     #[inline(always)]
-    fn put_off(&mut self, handle: u32, command: Result<Command, Status>, view: &mut View<'_>) -> Option<Status> {
-        let Ok(Command::Send { fid: 0, source: Source::Nic(address), length, .. }) = command else { return None };
+    fn put_off(&mut self, handle: u32, address: u32, length: u32, view: &mut View<'_>) -> Option<Status> {
         let offset = view.in_l2_packet(address, length)?;
         self.complete_earlier(view);
         self.commands.put_off(Deferred { handle, address, offset, length }).then_some(Status::Pending)
@@ -223,8 +222,16 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
     fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
         let handle = self.state.next_handle;
         self.state.next_handle = handle.checked_add(1).unwrap_or(1);
-        let put_off = self.put_off(handle, command, view);
-        let status = put_off.unwrap_or_else(|| self.carry_out(handle, command, view));
+        let status = match command {
+            // What most handlers issue: so the command is only put together again where it has to be carried out.
+            Ok(Command::Send { destination, fid: 0, source: Source::Nic(address), length }) => {
+                self.put_off(handle, address, length, view).unwrap_or_else(|| {
+                    let command = Command::Send { destination, fid: 0, source: Source::Nic(address), length };
+                    self.carry_out(handle, Ok(command), view)
+                })
+            }
+            _ => self.carry_out(handle, command, view),
+        };
         self.remember(handle, status);
         Ok(handle)
     }

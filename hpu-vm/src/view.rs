@@ -217,10 +217,16 @@ impl Range<'_> {
     /// Where in it `len` bytes at `address` are, if all are. None are where one is.
     #[inline]
     fn offset(&self, address: u32, len: u32) -> Option<u32> {
-        let offset = address.checked_sub(self.base)?;
-        let room = self.memory.len().checked_sub(offset as usize)?;
-        (room != 0 && len as usize <= room).then_some(offset)
+        within(self.base, self.memory.len(), address, len)
     }
+}
+
+/// Where in `room` bytes from `base` on `len` bytes at `address` are, if all are. None are where one is.
+#[inline]
+fn within(base: u32, room: usize, address: u32, len: u32) -> Option<u32> {
+    let offset = address.checked_sub(base)?;
+    let left = room.checked_sub(offset as usize)?;
+    (left != 0 && len as usize <= left).then_some(offset)
 }
 
 /// Why a range could not be added.
@@ -423,7 +429,13 @@ impl<'m> View<'m> {
     #[must_use]
     #[inline]
     pub fn in_l2_packet(&self, address: u32, len: u32) -> Option<u32> {
-        self.ranges.get(self.l2_packet?)?.offset(address, len)
+        let Range { base, memory, .. } = self.ranges.get(self.l2_packet?)?;
+        let room = match memory {
+            // Looked at by itself: mostly it is that, and a jump by a table would wait for what kind it is.
+            Memory::Packet(packet) => packet.len as usize,
+            other => other.len(),
+        };
+        within(*base, room, address, len)
     }
 
     /// Whether `len` bytes at `address` may be written. An empty access needs a writable byte there too.

@@ -246,6 +246,8 @@ impl Lab {
                 Err(format!("{}: {found} where there should be {expected}", counter.name()))
             }
         };
+        // First: others follow from it.
+        expect(Counter::Faults, 0, 0)?;
         for &counter in self.case.per_packet {
             expect(counter, self.packets, 0)?;
         }
@@ -254,6 +256,6 @@ impl Lab {
             let ended = self.packets / u64::from(self.case.packets.unwrap_or(1));
             expect(counter, ended, self.case.flows.into())?;
         }
-        expect(Counter::Faults, 0, 0)
+        Ok(())
     }
 }

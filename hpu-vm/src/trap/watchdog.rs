@@ -3,6 +3,8 @@
 //! Starting a task is a plain store. The timer ticks every [`TICK`] while there are tasks, stops by itself after a tick at which
 //! nobody's are attended to, and is set again by who attends next. A tick that sees a task for the first time notes the time; one
 //! that sees it `limit` later ends it. So a task ends between its limit and a tick later.
+//!
+//! The time is the thread's on its processor: that a thread is kept from running is not its task's doing.
 
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -21,6 +23,8 @@ const TICK: i64 = 500_000;
 const SOON: i64 = 50_000;
 /// Nanoseconds to the next look after one that ended a task, at the most.
 const RESPITE: i64 = 200_000;
+/// In [`Watch::since`]: it is not on the processor's clock, which takes a system call to read, but on everybody's.
+const UNSEEN: u64 = 1 << 63;
 
 /// A thread's timer and what it knows of the thread's tasks. Written by the thread and by its signal handler.
 pub(crate) struct Watch {
@@ -35,7 +39,7 @@ pub(crate) struct Watch {
     sequence: AtomicU64,
     /// The sequence number that the last tick saw.
     seen: AtomicU64,
-    /// When it was first seen, in nanoseconds.
+    /// When it was first seen, in nanoseconds; with [`UNSEEN`], when it began.
     since: AtomicU64,
 }
 
@@ -136,11 +140,11 @@ fn create_timer() -> Result<timer_t, TrapError> {
     if result == 0 { Ok(timer) } else { Err(TrapError::Timer { errno: errno() }) }
 }
 
-/// Time on the clock that the timers use, in nanoseconds.
-fn now() -> u64 {
+/// What a clock shows, in nanoseconds.
+fn now(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel fills the structure; this clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    // SAFETY: the kernel fills the structure; the clocks that are asked for always exist.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
     now.tv_sec.unsigned_abs().wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec.unsigned_abs())
 }
 
@@ -186,9 +190,14 @@ impl Watch {
 
     /// Takes the time of the task from here on, rather than from the first look at it: for one that had some before.
     pub(crate) fn measure(&self) {
-        self.since.store(now(), Relaxed);
+        self.since.store(now(libc::CLOCK_MONOTONIC) | UNSEEN, Relaxed);
         // A tick that comes before this does the same.
         self.seen.store(self.sequence.load(Relaxed), Relaxed);
+    }
+
+    /// Notes when a task began that has taken so many nanoseconds.
+    fn note(&self, taken: u64) {
+        self.since.store(now(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(taken), Relaxed);
     }
 
     /// Sets the timer to tick once.
@@ -208,11 +217,14 @@ impl Watch {
         let sequence = self.sequence.load(Relaxed);
         let running = Running::here();
         if sequence != self.seen.swap(sequence, Relaxed) {
-            self.since.store(now(), Relaxed);
+            self.note(0);
             let left = running.map_or(TICK, |running| self.left(&running));
             return self.tick_in(left.clamp(SOON, TICK));
         }
         let Some(running) = running else { return self.set.store(false, Relaxed) };
+        if self.since.load(Relaxed) & UNSEEN != 0 {
+            self.note(self.taken());
+        }
         running.want_yield();
         let left = self.left(&running);
         if left > 0 {
@@ -228,9 +240,14 @@ impl Watch {
         limit_of(running).saturating_sub_unsigned(self.taken())
     }
 
-    /// Nanoseconds since the first look at the task.
+    /// Nanoseconds that the task has taken since it was first seen, or since it began: that is less than a tick.
     fn taken(&self) -> u64 {
-        now().saturating_sub(self.since.load(Relaxed))
+        let since = self.since.load(Relaxed);
+        if since & UNSEEN == 0 {
+            now(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(since)
+        } else {
+            now(libc::CLOCK_MONOTONIC).saturating_sub(since & !UNSEEN).min(TICK.unsigned_abs())
+        }
     }
 }
 
