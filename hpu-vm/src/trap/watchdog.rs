@@ -4,7 +4,8 @@
 //! nobody's are attended to, and is set again by who attends next. A tick that sees a task for the first time notes the time; one
 //! that sees it `limit` later ends it. So a task ends between its limit and a tick later.
 //!
-//! The time is the thread's on its processor: that a thread is kept from running is not its task's doing.
+//! That a thread is kept from running, by others or by the host of a virtual machine, is not its task's doing. Its ticks are late
+//! then: each counts for no more than twice the time after which it was to come.
 
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -23,8 +24,6 @@ const TICK: i64 = 500_000;
 const SOON: i64 = 50_000;
 /// Nanoseconds to the next look after one that ended a task, at the most.
 const RESPITE: i64 = 200_000;
-/// In [`Watch::since`]: it is not on the processor's clock, which takes a system call to read, but on everybody's.
-const UNSEEN: u64 = 1 << 63;
 
 /// A thread's timer and what it knows of the thread's tasks. Written by the thread and by its signal handler.
 pub(crate) struct Watch {
@@ -39,8 +38,12 @@ pub(crate) struct Watch {
     sequence: AtomicU64,
     /// The sequence number that the last tick saw.
     seen: AtomicU64,
-    /// When it was first seen, in nanoseconds; with [`UNSEEN`], when it began.
-    since: AtomicU64,
+    /// What that task had taken then, in nanoseconds.
+    taken: AtomicU64,
+    /// When that was, in nanoseconds.
+    looked: AtomicU64,
+    /// Nanoseconds from a tick to the next one.
+    wait: AtomicU64,
 }
 
 thread_local! {
@@ -53,7 +56,9 @@ thread_local! {
             set: AtomicBool::new(false),
             sequence: AtomicU64::new(0),
             seen: AtomicU64::new(0),
-            since: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
+            wait: AtomicU64::new(0),
         }
     };
 }
@@ -140,11 +145,11 @@ fn create_timer() -> Result<timer_t, TrapError> {
     if result == 0 { Ok(timer) } else { Err(TrapError::Timer { errno: errno() }) }
 }
 
-/// What a clock shows, in nanoseconds.
-fn now(clock: libc::clockid_t) -> u64 {
+/// Time on the clock that the timers use, in nanoseconds.
+fn now() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel fills the structure; the clocks that are asked for always exist.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
+    // SAFETY: the kernel fills the structure; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec.unsigned_abs().wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec.unsigned_abs())
 }
 
@@ -190,14 +195,15 @@ impl Watch {
 
     /// Takes the time of the task from here on, rather than from the first look at it: for one that had some before.
     pub(crate) fn measure(&self) {
-        self.since.store(now(libc::CLOCK_MONOTONIC) | UNSEEN, Relaxed);
+        self.note(0);
         // A tick that comes before this does the same.
         self.seen.store(self.sequence.load(Relaxed), Relaxed);
     }
 
-    /// Notes when a task began that has taken so many nanoseconds.
+    /// Notes what the task has taken until now.
     fn note(&self, taken: u64) {
-        self.since.store(now(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(taken), Relaxed);
+        self.looked.store(now(), Relaxed);
+        self.taken.store(taken, Relaxed);
     }
 
     /// Sets the timer to tick once.
@@ -211,6 +217,7 @@ impl Watch {
         // SAFETY: the timer exists, and is deleted on this thread only.
         let result = unsafe { libc::timer_settime(self.timer.load(Relaxed), 0, &raw const once, null_mut()) };
         self.set.store(result == 0, Relaxed);
+        self.wait.store(nanoseconds.unsigned_abs(), Relaxed);
     }
 
     fn tick(&self, context: Context) {
@@ -222,9 +229,7 @@ impl Watch {
             return self.tick_in(left.clamp(SOON, TICK));
         }
         let Some(running) = running else { return self.set.store(false, Relaxed) };
-        if self.since.load(Relaxed) & UNSEEN != 0 {
-            self.note(self.taken());
-        }
+        self.note(self.taken());
         running.want_yield();
         let left = self.left(&running);
         if left > 0 {
@@ -240,14 +245,10 @@ impl Watch {
         limit_of(running).saturating_sub_unsigned(self.taken())
     }
 
-    /// Nanoseconds that the task has taken since it was first seen, or since it began: that is less than a tick.
+    /// Nanoseconds that the task has taken since it was first seen.
     fn taken(&self) -> u64 {
-        let since = self.since.load(Relaxed);
-        if since & UNSEEN == 0 {
-            now(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(since)
-        } else {
-            now(libc::CLOCK_MONOTONIC).saturating_sub(since & !UNSEEN).min(TICK.unsigned_abs())
-        }
+        let passed = now().saturating_sub(self.looked.load(Relaxed));
+        self.taken.load(Relaxed).saturating_add(passed.min(2 * self.wait.load(Relaxed)))
     }
 }
 

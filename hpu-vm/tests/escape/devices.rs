@@ -1,8 +1,5 @@
 //! Devices that do not do what they usually do.
 
-use std::thread;
-use std::time::Duration;
-
 use hpu_vm::jit::{Executor, Limits, Options, Slot, Task};
 use hpu_vm::memory::{Access, Region, Space};
 use hpu_vm::{Device, Exit, Hart, Inst, Op, RegionKind, Trap, View};
@@ -51,46 +48,6 @@ fn a_device_may_end_a_task_as_the_watchdog_does() {
             let fault = Fault { cause: Cause::Watchdog, pc: CODE + 8, address };
             assert_eq!(exit, Exit::Fault(fault), "translated: {}", translation.is_some());
             assert!(begin.elapsed().as_millis() < 900, "{address:#x}: {:?}", begin.elapsed());
-        }
-    }
-}
-
-/// Keeps the thread from running for much longer than a task may take.
-struct Drowsy;
-
-const SLEEP: Duration = Duration::from_millis(100);
-
-impl Device for Drowsy {
-    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
-        thread::sleep(SLEEP);
-        Ok(0)
-    }
-
-    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
-        Ok(())
-    }
-}
-
-/// The clock ticks while it does not, and goes on to tick: a task that takes all the time in the world is still ended.
-#[test]
-fn time_in_which_the_thread_does_not_run_is_not_the_tasks() {
-    let executor = Executor::new().expect("a timer");
-    let limits = Limits { time: Some(SLEEP.as_micros() as u64 / 5), instructions: None };
-    let begin = || Assembly::new().li(A2, STDOUT_BASE).imm(Op::Lw, A3, A2, 4);
-    let (ends, spins) = (begin().ret(), begin().inst(Inst::new(Op::Jal)).ret());
-    for (program, returns) in [(ends, true), (spins, false)] {
-        let code = program.code();
-        let translation = translate(&code, &[], Options::default());
-        for translation in [None, Some(&translation)] {
-            let mut guest = Guest::new(OWN, &code, 0);
-            let task = Task { limits, ..task(OWN, &code, translation) };
-            let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut Drowsy);
-            let ended = matches!(exit, Exit::Fault(Fault { cause: Cause::Watchdog, pc, .. }) if pc == CODE + 12);
-            assert!(
-                if returns { exit == Exit::Returned } else { ended },
-                "translated {}: {exit:?}",
-                translation.is_some()
-            );
         }
     }
 }

@@ -3,13 +3,16 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use hpu_vm::jit::{Atomics, Executor, Options, Slot};
+use hpu_vm::jit::{Atomics, Executor, Limits, Options, Slot, Task};
 use hpu_vm::memory::Space;
-use hpu_vm::{Checks, Code, Device, Exit, NoDevice, Op, Reg, Trap, View};
+use hpu_vm::{Checks, Code, Device, Exit, Inst, NoDevice, Op, Reg, Trap, View};
 use spin_abi::fault::{Cause, Fault};
+use spin_abi::map::STDOUT_BASE;
 
 use crate::assembly::{A2, A3, Assembly};
 use crate::guest::{CODE, FOREIGN, Guest, OWN, task, translate};
@@ -199,4 +202,54 @@ fn a_task_within_a_device_has_faults_of_its_own() {
     let mut guest = Guest::new(OWN, &code, 0);
     let exit = executor.run(&mut guest.slot, &mut [], &task(OWN, &code, Some(&translation)), &mut device);
     assert_eq!(exit, Exit::Fault(Fault { cause: Cause::LoadAccess, pc: CODE + 12, address: 16 }));
+}
+
+/// As if others had the processor for much longer than a task may take: ticks come late.
+struct Drowsy;
+
+const SLEEP: Duration = Duration::from_millis(100);
+
+impl Device for Drowsy {
+    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
+        // Until it has been looked at.
+        let begin = Instant::now();
+        while begin.elapsed() < SLEEP / 20 {}
+        // SAFETY: an empty set is one, and these calls change the signals of this thread alone, for as long as it sleeps.
+        unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            assert_eq!(libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before), 0);
+            thread::sleep(SLEEP);
+            assert_eq!(libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut()), 0);
+        }
+        Ok(0)
+    }
+
+    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
+        Ok(())
+    }
+}
+
+/// But a task that takes all the time there is is ended nevertheless.
+#[test]
+fn time_in_which_the_thread_does_not_run_is_not_the_tasks() {
+    let executor = Executor::new().expect("a timer");
+    let limits = Limits { time: Some(SLEEP.as_micros() as u64 / 5), instructions: None };
+    let begin = || Assembly::new().li(A2, STDOUT_BASE).imm(Op::Lw, A3, A2, 4);
+    let (ends, spins) = (begin().ret(), begin().inst(Inst::new(Op::Jal)).ret());
+    for (program, returns) in [(ends, true), (spins, false)] {
+        let code = program.code();
+        let translation = translate(&code, &[], PAGE);
+        for translation in [None, Some(&translation)] {
+            let mut guest = Guest::new(OWN, &code, 0);
+            let task = Task { limits, ..task(OWN, &code, translation) };
+            let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut Drowsy);
+            let ended = matches!(exit, Exit::Fault(Fault { cause: Cause::Watchdog, pc, .. }) if pc == CODE + 12);
+            assert!(
+                if returns { exit == Exit::Returned } else { ended },
+                "translated {}: {exit:?}",
+                translation.is_some()
+            );
+        }
+    }
 }
