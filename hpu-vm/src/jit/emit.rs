@@ -18,6 +18,7 @@ mod retreat;
 mod vector;
 
 use std::mem::offset_of;
+use std::ops::RangeInclusive;
 
 use cranelift_codegen::entity::EntityRef;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -36,7 +37,6 @@ use crate::jit::enter::{self, Begins, Exits};
 use crate::jit::facts::{Facts, Known, Regs};
 use crate::jit::options::{Atomics, Options};
 use crate::jit::plan::{self, BlockId, Plan};
-use crate::jit::polls;
 use crate::jit::state::{Left, State};
 use crate::view::Checks;
 use registers::Registers;
@@ -87,14 +87,15 @@ pub(super) const FIXED: MemFlagsData = TRUSTED.with_readonly().with_can_move();
 /// Access to guest memory: any alignment, may fault.
 pub(super) const GUEST: MemFlagsData = MemFlagsData::new();
 
-/// Builds the function of a plan: of state, sp, a0 and tp, to whether the handler returned. `None` when it would be too large; the
-/// context is not to be used again then.
+/// Builds the function of a plan, with the `loops` that wait: of state, sp, a0 and tp, to whether the handler returned. `None` when
+/// it would be too large; the context is not to be used again then.
 pub(crate) fn function(
     isa: &dyn TargetIsa,
     code: &Code,
     plan: &Plan,
     facts: &Facts,
     options: Options,
+    loops: &[RangeInclusive<BlockId>],
     context: &mut FunctionBuilderContext,
 ) -> Option<(ir::Function, Begins, Exits)> {
     let mut signature = ir::Signature::new(isa.default_call_conv());
@@ -104,6 +105,7 @@ pub(crate) fn function(
     let builder = FunctionBuilder::new(&mut function, context);
     let stores_in_order = isa.name() == "x64";
     let mut emitter = Emitter::new(builder, code, plan, facts, options, stores_in_order);
+    loops.iter().for_each(|blocks| emitter.polls[*blocks.start()] = true);
     emitter.entry();
     for id in 0..plan.blocks.len() {
         emitter.block(id);
@@ -266,7 +268,7 @@ impl<'a> Emitter<'a> {
             retreats: vec![None; plan.blocks.len()],
             ways,
             ways_left,
-            polls: polls::heads(plan, facts),
+            polls: vec![false; plan.blocks.len()],
             in_l1: Vec::new(),
             block_len: 0,
             current: None,

@@ -3,6 +3,8 @@
 //! A task in such a loop may be parked at its head, so that its thread goes on with others. All other loops make
 //! progress, and pay nothing.
 
+use std::ops::RangeInclusive;
+
 use crate::inst::Format;
 use crate::jit::accesses::size;
 use crate::jit::facts::{Facts, Regs, writes};
@@ -11,16 +13,16 @@ use crate::jit::plan::{BlockId, Plan};
 /// Most blocks of a loop that is looked at; those that wait are short.
 const MOST_BLOCKS: usize = 8;
 
-/// For each block, whether it is the head of a loop that waits. Blocks of a loop follow each other in a plan, but for those
-/// of calls; taking in others that do not belong to it only makes it look less like waiting.
-pub(crate) fn heads(plan: &Plan, facts: &Facts) -> Vec<bool> {
-    let mut heads = vec![false; plan.blocks.len()];
-    for last in 0..plan.blocks.len() {
-        for head in plan.successors(last).filter(|&head| head <= last && last - head < MOST_BLOCKS) {
-            heads[head] |= waits(plan, facts, head, last);
-        }
-    }
-    heads
+/// The blocks of each loop that waits, from its head on. Blocks of a loop follow each other in a plan, but for those of calls;
+/// taking in others that do not belong to it only makes it look less like waiting.
+pub(crate) fn loops(plan: &Plan, facts: &Facts) -> Vec<RangeInclusive<BlockId>> {
+    let near = |last: BlockId| {
+        plan.successors(last)
+            .filter(move |&head| head <= last && last - head < MOST_BLOCKS)
+            .map(move |head| head..=last)
+    };
+    let waits = |blocks: &RangeInclusive<BlockId>| waits(plan, facts, *blocks.start(), *blocks.end());
+    (0..plan.blocks.len()).flat_map(near).filter(waits).collect()
 }
 
 /// Whether the blocks from `head` to `last` read memory, and only where they did the round before.

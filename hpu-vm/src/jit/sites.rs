@@ -11,6 +11,8 @@ pub(crate) struct Site {
     pub(crate) atomic: bool,
     /// The host instruction is of the function's body, not of its prologue or an epilogue.
     pub(crate) body: bool,
+    /// The guest instruction is of a loop that waits.
+    pub(crate) waits: bool,
     /// Host address of the epilogue by which the function is left from anywhere in its body.
     pub(crate) fault_return: usize,
 }
@@ -43,6 +45,8 @@ pub(crate) struct Sites {
     functions: Vec<Function>,
     /// Ascending.
     spans: Vec<Span>,
+    /// First and last guest instructions of blocks of loops that wait.
+    waits: Vec<(u32, u32)>,
 }
 
 impl Sites {
@@ -68,6 +72,13 @@ impl Sites {
         Some(())
     }
 
+    /// Adds blocks of loops that wait: their first and last guest instructions.
+    pub(crate) fn push_waits(&mut self, blocks: impl Iterator<Item = (u32, u32)>) {
+        self.waits.extend(blocks);
+        self.waits.sort_unstable();
+        self.waits.dedup();
+    }
+
     /// The code lies at `base`.
     pub(crate) const fn place(&mut self, base: usize) {
         self.base = base;
@@ -83,10 +94,14 @@ impl Sites {
         let is_guest = |span: &&Span| span.location != FAULT_RETURN && span.location != RETURNED;
         let nearest = before.filter(is_guest).or_else(|| self.spans[..at].iter().rev().find(is_guest));
         let nearest = nearest.or_else(|| self.spans[at..].iter().find(is_guest))?;
+        let pc = nearest.location & !1;
+        // They seldom overlap, and nothing but when the clock looks again depends on it.
+        let block = self.waits.partition_point(|&(first, _)| first <= pc).checked_sub(1).map(|index| self.waits[index]);
         Some(Site {
-            pc: nearest.location & !1,
+            pc,
             atomic: nearest.location & 1 != 0,
             body: before.is_some_and(|span| is_guest(&span)),
+            waits: block.is_some_and(|(_, last)| pc <= last),
             fault_return: self.base + function.fault_return as usize,
         })
     }
@@ -103,8 +118,8 @@ mod tests {
         sites.push(0, 16, first.into_iter()).expect("it has a fault return");
         sites.push(64, 16, [(0, 2, 0x1d00_0010), (2, 3, FAULT_RETURN)].into_iter()).expect("so has this");
         sites.place(1000);
-        let site = |pc, atomic, fault_return| Some(Site { pc, atomic, body: true, fault_return });
-        let near = |pc, atomic, fault_return| Some(Site { pc, atomic, body: false, fault_return });
+        let site = |pc, atomic, fault_return| Some(Site { pc, atomic, body: true, waits: false, fault_return });
+        let near = |pc, atomic, fault_return| Some(Site { pc, atomic, body: false, waits: false, fault_return });
         assert_eq!(sites.at(1003), near(0x1d00_0000, false, 1012), "prologue");
         assert_eq!(sites.at(1004), site(0x1d00_0000, false, 1012));
         assert_eq!(sites.at(1008), site(0x1d00_0004, true, 1012));
@@ -116,5 +131,17 @@ mod tests {
         assert_eq!(sites.at(1080), None);
         assert_eq!(sites.at(999), None);
         assert!(Sites::new().push(0, 4, std::iter::empty()).is_none());
+    }
+
+    #[test]
+    fn loops_that_wait_are_known_to_their_last_instruction() {
+        let mut sites = Sites::new();
+        let spans = (0..6).map(|index| (index, index + 1, 0x1d00_0000 + 2 * index));
+        sites.push(0, 7, spans.chain([(6, 7, FAULT_RETURN)])).expect("it has a fault return");
+        sites.push_waits(
+            [(0x1d00_0008, 0x1d00_0008), (0x1d00_0002, 0x1d00_0004), (0x1d00_0002, 0x1d00_0004)].into_iter(),
+        );
+        let waits = [0, 1, 2, 3, 4, 5].map(|at| sites.at(at).expect("of the function").waits);
+        assert_eq!(waits, [false, true, true, false, true, false]);
     }
 }

@@ -1,6 +1,7 @@
 //! From an image to machine code.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::OnceLock;
 
@@ -15,7 +16,8 @@ use super::emit;
 use super::enter::{Begins, Entry, Exits};
 use super::facts::{Facts, Regs};
 use super::options::Options;
-use super::plan::Plan;
+use super::plan::{BlockId, Plan};
+use super::polls;
 use super::sites::Sites;
 use crate::code::{Code, CodeSegment};
 use crate::inst::Reg;
@@ -95,7 +97,8 @@ impl Translation {
         for &entry in &entries {
             code.resize(code.len().next_multiple_of(ALIGNMENT), 0);
             let offset = code.len();
-            let (plan, begins, exits) = compiler.append(source, entry, options, &mut code, &mut sites)?;
+            let Compiled { plan, begins, exits, .. } =
+                compiler.append(source, entry, options, &mut code, &mut sites)?;
             offsets.push((entry, offset, begins, exits));
             size.instructions += plan.instructions;
             needs_registers |= emit::in_memory(&plan, options);
@@ -152,7 +155,13 @@ impl Translation {
 }
 
 /// What was compiled, but for the code.
-type Compiled = (Plan, Begins, Exits);
+struct Compiled {
+    plan: Plan,
+    begins: Begins,
+    exits: Exits,
+    /// The loops that wait.
+    loops: Vec<RangeInclusive<BlockId>>,
+}
 
 struct Compiler<'i> {
     isa: &'i dyn TargetIsa,
@@ -176,11 +185,12 @@ impl<'i> Compiler<'i> {
         let mut plan = Plan::new(source.code, entry, source.taken);
         let results = if options.result { Regs(0).with(Reg::A0) } else { Regs(0) };
         let facts = Facts::new(&mut plan, results, source.code.global_pointer());
+        let loops = polls::loops(&plan, &facts);
         self.context.clear();
         self.context.set_disasm(self.words);
         // Images are hostile input to a large library; a mistake in it must not take others down.
         let compiled = panic::catch_unwind(AssertUnwindSafe(|| {
-            let function = emit::function(self.isa, source.code, &plan, &facts, options, &mut self.frontend);
+            let function = emit::function(self.isa, source.code, &plan, &facts, options, &loops, &mut self.frontend);
             let (function, begins, exits) = function.ok_or("it would take too much code")?;
             self.context.func = function;
             if self.loops_are_too_deep()? {
@@ -191,7 +201,7 @@ impl<'i> Compiler<'i> {
         }));
         let compiled = compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned()));
         let (begins, exits) = compiled.map_err(refused)?;
-        Ok((plan, begins, exits))
+        Ok(Compiled { plan, begins, exits, loops })
     }
 
     /// Whether optimising would take too long: for each value Cranelift looks at the loops around it, and at those around each of them
@@ -215,7 +225,7 @@ impl<'i> Compiler<'i> {
         code: &mut Vec<u8>,
         sites: &mut Sites,
     ) -> Result<Compiled, TranslateError> {
-        let planned = self.compile(source, entry, options)?;
+        let done = self.compile(source, entry, options)?;
         let refused = |reason: &str| TranslateError::Code { entry, reason: reason.to_owned() };
         let compiled = self.context.compiled_code().ok_or_else(|| refused("no code was made"))?;
         if !compiled.buffer.relocs().is_empty() {
@@ -227,7 +237,9 @@ impl<'i> Compiler<'i> {
         let spans = compiled.buffer.get_srclocs_sorted().iter().map(|span| (span.start, span.end, span.loc.bits()));
         sites.push(start, len, spans).ok_or_else(|| refused("it has no fault return"))?;
         code.extend_from_slice(bytes);
-        Ok(planned)
+        let blocks = done.loops.iter().cloned().flatten().map(|id| &done.plan.blocks[id]);
+        sites.push_waits(blocks.filter_map(|block| Some((block.start, block.body.last()?.0))));
+        Ok(done)
     }
 }
 
@@ -277,6 +289,7 @@ mod tests {
 
     use super::{Options, Source, TranslateError, Translation};
     use crate::code::Code;
+    use crate::jit::code_memory::lookup;
 
     #[test]
     fn instructions_that_their_addresses_cannot_name_are_refused() {
@@ -299,5 +312,20 @@ mod tests {
                 Err(error) => panic!("{error}"),
             }
         }
+    }
+
+    #[test]
+    fn the_clock_can_tell_loops_that_wait() {
+        // c.lw a1, 0(a0); c.beqz a1, .-2; c.addi a0, -1; c.bnez a0, .-2; ret
+        let words: [u16; 5] = [0x410c, 0xddfd, 0x157d, 0xfd7d, 0x8082];
+        let (base, taken) = (0x1d00_0000, BTreeSet::new());
+        let code = Code::at(base, &words.map(u16::to_le_bytes).concat());
+        let source = Source { code: &code, entries: &[base], taken: &taken };
+        let translation = Translation::new(source, Options::default()).expect("it is fine");
+        let address = |offset| translation._memory.address(offset).addr();
+        let sites = (0..translation.size().bytes).filter_map(|offset| lookup(address(offset)));
+        let found: BTreeSet<_> = sites.filter(|site| site.body).map(|site| (site.pc - base, site.waits)).collect();
+        assert!(found.contains(&(0, true)) && found.contains(&(6, false)), "{found:?}");
+        assert!(found.iter().all(|&(at, waits)| waits == (at < 4)), "{found:?}");
     }
 }

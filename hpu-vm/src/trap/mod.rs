@@ -64,6 +64,14 @@ impl Running {
         }
     }
 
+    /// Whether the task is in a loop that waits, at host address `pc`, where it may be left and was not asked to.
+    fn waits_at(&self, pc: usize) -> bool {
+        // SAFETY: as in `raise`.
+        let state = unsafe { &*self.state };
+        let may_be_asked = state.may_park != 0 && state.yield_wanted.load(Relaxed) == 0;
+        may_be_asked && self.site(pc).is_some_and(|site| site.waits)
+    }
+
     /// Nanoseconds that the task may take.
     fn time_limit(&self) -> u64 {
         // SAFETY: the state is valid while it is attended to, and this field is not written meanwhile.

@@ -49,6 +49,7 @@ fn lookup(pc: usize) -> Option<Site> {
         pc: GUEST_PC,
         atomic,
         body: true,
+        waits: false,
         fault_return: start + EPILOGUE,
     })
 }
