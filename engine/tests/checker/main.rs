@@ -9,12 +9,15 @@
 //!
 //! `SPIN_CHECK_PACKETS` says how many packets in all, `SPIN_CHECK_SEED` where to begin.
 
+#[path = "../common/environment.rs"]
+mod environment;
 mod judge;
 mod nic;
 mod policy;
 mod round;
 mod traffic;
 
+use environment::from_environment;
 use round::Round;
 use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
@@ -49,13 +52,6 @@ const OCCUR: [Counter; 21] = [
     Counter::BadVerdicts,
     Counter::DropRemoved,
 ];
-
-fn from_environment(name: &str, default: u64) -> u64 {
-    match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")),
-        Err(_) => default,
-    }
-}
 
 fn print(counts: &Counts, records: u64) {
     println!("{:<24}{records:>14}", "records");

@@ -10,6 +10,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod contexts;
+#[path = "../common/environment.rs"]
+mod environment;
 mod messages;
 mod racing;
 mod shares;

@@ -21,6 +21,7 @@ use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Bell, Queue};
 
 use crate::common::Kind;
+use crate::environment::from_environment;
 use crate::messages::{Order, SECOND, SEND, Seen, messages, mixed, number, recorder};
 use crate::two::FRAMES;
 
@@ -29,10 +30,6 @@ const ALL: u64 = 100_000;
 const CONTEXTS: u8 = 2;
 /// Flows of a context that arrive at a thread.
 const FLOWS: u16 = 60;
-
-fn from_environment(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
-}
 
 /// One of the threads' engines, and the far end of its NIC.
 struct Side {

@@ -197,15 +197,24 @@ impl Watch {
 
     /// Takes the time of the task from here on, rather than from the first look at it: for one that had some before.
     pub(crate) fn measure(&self) {
-        self.note(0);
+        self.begin();
         // A tick that comes before this does the same.
         self.seen.store(self.sequence.load(Relaxed), Relaxed);
     }
 
-    /// Notes what the task has taken until now.
-    fn note(&self, taken: u64) {
+    /// The task has taken nothing until now.
+    fn begin(&self) {
         self.looked.store(now(), Relaxed);
+        self.taken.store(0, Relaxed);
+    }
+
+    /// Nanoseconds that the task has taken since it was first seen.
+    fn taken(&self) -> u64 {
+        let now = now();
+        let passed = now.saturating_sub(self.looked.swap(now, Relaxed));
+        let taken = self.taken.load(Relaxed).saturating_add(passed.min(2 * self.wait.load(Relaxed)));
         self.taken.store(taken, Relaxed);
+        taken
     }
 
     /// Sets the timer to tick once.
@@ -226,33 +235,21 @@ impl Watch {
         let sequence = self.sequence.load(Relaxed);
         let running = Running::here();
         if sequence != self.seen.swap(sequence, Relaxed) {
-            self.note(0);
+            self.begin();
             let waits = running.as_ref().is_some_and(|running| running.waits_at(context.pc()));
-            let left = running.map_or(TICK, |running| self.left(&running));
+            let left = running.as_ref().map_or(TICK, limit_of);
             return self.tick_in(if waits { SOON } else { left.clamp(SOON, TICK) });
         }
         let Some(running) = running else { return self.set.store(false, Relaxed) };
-        self.note(self.taken());
+        let left = limit_of(&running).saturating_sub_unsigned(self.taken());
         let waits = running.waits_at(context.pc());
         running.want_yield();
-        let left = self.left(&running);
         if left > 0 {
             return self.tick_in(left.clamp(SOON, if waits { RESPITE } else { TICK }));
         }
         let ended = end(&running, context);
         // Whatever runs next is not to pay at once, unless it may take no more than that itself.
         self.tick_in(if ended { limit_of(&running).clamp(SOON, RESPITE) } else { SOON });
-    }
-
-    /// Nanoseconds that are left to the task.
-    fn left(&self, running: &Running) -> i64 {
-        limit_of(running).saturating_sub_unsigned(self.taken())
-    }
-
-    /// Nanoseconds that the task has taken since it was first seen.
-    fn taken(&self) -> u64 {
-        let passed = now().saturating_sub(self.looked.load(Relaxed));
-        self.taken.load(Relaxed).saturating_add(passed.min(2 * self.wait.load(Relaxed)))
     }
 }
 
