@@ -37,8 +37,6 @@ use spin_abi::fault::Cause;
 const PROGRAMS: u64 = 20_000;
 /// Programs in which every wrong engine must be found.
 const ENOUGH: u64 = 2000;
-/// Programs compared with qemu.
-const LINUX_PROGRAMS: u64 = 300;
 
 fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
@@ -142,12 +140,12 @@ fn images_are_what_the_programs_say() {
 
 #[test]
 fn linux_programs_end_as_under_qemu() {
-    let first = from_environment("SPIN_FUZZ_SEED", 1);
-    let compared = (first..first + LINUX_PROGRAMS)
-        .filter(|&seed| linux::compare(&mut Oracle, seed).unwrap_or_else(|report| panic!("{report}")))
-        .count();
-    println!("qemu: {compared} programs compared");
-    assert!(compared >= 280, "{compared} programs only were compared");
+    let seeds = seeds(64);
+    let all = seeds.clone().count();
+    let compared =
+        seeds.filter(|&seed| linux::compare(&mut Oracle, seed).unwrap_or_else(|report| panic!("{report}"))).count();
+    println!("qemu: {compared} of {all} programs compared");
+    assert!(compared >= all - all / 16, "{compared} of {all} programs only were compared");
 }
 
 #[test]

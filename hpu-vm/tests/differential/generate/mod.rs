@@ -239,7 +239,8 @@ impl Generator {
             let value = if number == RECURSIONS.number() { 0 } else { self.random.value() };
             self.set(Reg::new(number), value);
         }
-        self.set(SP, MACHINE.handler_mem_base + 2 * PAGE);
+        // A function that the handler left to reads the word at its stack pointer (`Generator::pair`).
+        self.set(SP, MACHINE.handler_mem_base + 2 * PAGE - 16);
         let handler = self.functions[0];
         self.asm.to(&mut self.random, Inst::new(Op::Jal).rd(RA), handler, 0);
         self.set(Reg::TP, REGISTERS);
