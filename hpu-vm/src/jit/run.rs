@@ -3,7 +3,6 @@
 
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
 use spin_abi::command::{Command, Status};
@@ -12,7 +11,7 @@ use spin_abi::map::{DRIVER_BASE, PACKET_WINDOW};
 use spin_abi::regs::{COMMAND_ISSUE, INFO_DMA, INFO_SEND, TASK_END, TASK_FIRST};
 
 use super::enter::Entry;
-use super::slot::{Slot, TaskBlock};
+use super::slot::{Slot, TaskBlock, Wide};
 use super::state::{Calls, Left, State};
 use super::translation::Translation;
 use crate::code::Code;
@@ -20,7 +19,7 @@ use crate::device::{self, Device, Trap};
 use crate::hart::Hart;
 use crate::inst::Reg;
 use crate::interp::{self, Exit};
-use crate::memory::{L2Window, Offered, SpaceError, store};
+use crate::memory::{L2Window, Offering, SpaceError, store};
 use crate::trap::{self, Attending, TrapError, Watch, Watchdog};
 use crate::view::View;
 
@@ -95,7 +94,7 @@ impl Executor {
         device: &mut D,
         run: impl FnOnce(&mut Bound<'_, D>) -> R,
     ) -> R {
-        let (block, shown, l2) = (slot.block(), slot.shown(), slot.l2().map_or(ptr::null(), ptr::from_ref));
+        let (block, shown, l2) = (slot.block(), slot.shown(), slot.l2().map_or(ptr::null::<L2Window>(), ptr::from_ref));
         let device = ptr::from_mut(device);
         let state = slot.state();
         (state.device, state.calls) = (device.cast(), Bridge::<D>::CALLS);
@@ -114,7 +113,11 @@ impl Executor {
         // SAFETY: the state is the slot's, which is borrowed until the end of this function. Its code is what `State::lookup` knows;
         // its layout is the slot's too.
         let _attending = unsafe { Attending::new(watch, state) };
-        let parts = BoundParts { watch, slot, state, block, shown, task, entry, simple, l2, whole };
+        // SAFETY: the window lives as long as the slot, which is borrowed until the end of this function.
+        let offering = unsafe { l2.as_ref() }.map(Offering::to);
+        let offering = offering.as_ref();
+        let parts =
+            BoundParts { watch, slot, state, block, shown, task, entry, simple, offering, wide: Wide::new(), whole };
         run(&mut Bound { parts, exit: Exit::Returned, device, lent: PhantomData })
     }
 
@@ -164,8 +167,9 @@ struct BoundParts<'b> {
     entry: Option<&'b Entry>,
     /// The same, when there is nothing to see to between tasks but the packet in L2.
     simple: Option<&'b Entry>,
-    /// The slot's window for packets in L2; null when there is none.
-    l2: *const L2Window,
+    /// The slot's window for packets in L2, if there is one.
+    offering: Option<&'b Offering<'b>>,
+    wide: Wide,
     /// The hart has to hold all registers when a task begins.
     whole: bool,
 }
@@ -175,7 +179,7 @@ impl<D: Device> Bound<'_, D> {
     #[inline]
     pub fn describe<const N: usize>(&mut self, block: &TaskBlock, other: [(u32, u32); N]) {
         // SAFETY: the place is the slot's own, which is borrowed; no task runs.
-        unsafe { block.write(self.parts.block, other) };
+        unsafe { block.write(self.parts.block, self.parts.wide, other) };
     }
 
     /// Copies a packet to the start of the packet window in L1. `None` and no effect when it does not fit. It goes to the addresses where
@@ -299,14 +303,14 @@ impl BoundParts<'_> {
     /// As [`Self::run_any`]; `entry` is what `simple` says, and the hart is clean.
     #[inline(always)]
     unsafe fn run_simple<D: Device>(&self, packet: &mut [u8], entry: &Entry, exit: &mut Exit) -> bool {
-        // SAFETY: as the caller says; the window lives as long as the slot.
+        // SAFETY: as the caller says.
         unsafe {
-            let Some(l2) = self.l2.as_ref() else { return self.run_translated::<D>(entry, exit) };
+            let Some(offering) = self.offering else { return self.run_translated::<D>(entry, exit) };
             let len = packet.len().min(PACKET_WINDOW as usize) as u32;
             if (*self.slot).l2_len != len {
                 fit_l2(self.slot, self.state, len);
             }
-            Offered::during(l2, packet, || self.run_translated::<D>(entry, exit))
+            offering.during(packet, || self.run_translated::<D>(entry, exit))
         }
     }
 
@@ -361,8 +365,9 @@ impl BoundParts<'_> {
                 if begun == Begun::Before && (*state).time_limit != u64::MAX {
                     watch.measure();
                 }
-                if begun == Begun::Before || task.limits.time.is_none() {
-                    (*state).yield_wanted.store((*state).may_park, Relaxed);
+                let at_once = begun == Begun::Before || task.limits.time.is_none();
+                if at_once && (*state).may_park != 0 {
+                    (*state).wanted.leave();
                 }
                 execute::<D>(state, task, entry)
             }
@@ -458,11 +463,11 @@ fn interpret<D: Device>(state: &mut State, code: &Code, view: &mut View<'_>, dev
         state.limit = state.limit.saturating_sub(charge);
         match exit {
             Exit::Fault(Fault { cause: Cause::Watchdog, pc, .. }) if !ended => {
-                let over = state.limit <= state.hart.retired() || state.kill.load(Relaxed) != 0;
+                let over = state.limit <= state.hart.retired() || state.wanted.ends();
                 if over {
                     return Exit::Fault(Fault { cause: Cause::Watchdog, pc, address: 0 });
                 }
-                if state.yield_wanted.load(Relaxed) != 0 {
+                if state.wanted.leaves() {
                     return Exit::Parked;
                 }
             }
@@ -655,7 +660,7 @@ impl State {
     fn outcome(&mut self, result: Result<u32, Trap>, device: &mut impl Device, address: u32) -> i64 {
         self.limit = self.limit.saturating_sub(device.take_charge());
         match result {
-            Ok(_) if self.kill.load(Relaxed) != 0 => self.set_fault(Cause::Watchdog, self.hart.pc, 0),
+            Ok(_) if self.wanted.ends() => self.set_fault(Cause::Watchdog, self.hart.pc, 0),
             Ok(value) => return i64::from(value),
             Err(Trap::Finish) => self.exit = Left::Finished as u32,
             Err(Trap::Fault(cause)) => self.set_fault(cause, self.hart.pc, address),

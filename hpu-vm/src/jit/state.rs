@@ -2,7 +2,8 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use spin_abi::fault::{Cause, Fault};
 
@@ -28,6 +29,53 @@ pub enum Left {
     Waiting = 5,
 }
 
+/// What the watchdog wants of a task: one word, of which a task that begins looks at all. Written by its thread and that one's signal
+/// handlers.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Wanted(AtomicU64);
+
+impl Wanted {
+    const END: u64 = 1;
+    const YIELD: u64 = 1 << 32;
+    /// Offset of 32 bits that are not zero when the task is to leave where it waits.
+    pub const YIELD_AT: usize = if cfg!(target_endian = "little") { 4 } else { 0 };
+
+    const fn nothing() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Nothing is wanted of the task that begins.
+    #[inline]
+    pub fn clear(&self) {
+        // Seldom there is anything, and it is cheaper to look.
+        if self.0.load(Relaxed) != 0 {
+            self.0.store(0, Relaxed);
+        }
+    }
+
+    /// The task is to end at the next chance.
+    pub fn end(&self) {
+        self.0.fetch_or(Self::END, Relaxed);
+    }
+
+    /// Whether it is to end.
+    #[inline]
+    pub fn ends(&self) -> bool {
+        self.0.load(Relaxed) & Self::END != 0
+    }
+
+    /// Others wait for this thread: a task that waits for something is to leave.
+    pub fn leave(&self) {
+        self.0.fetch_or(Self::YIELD, Relaxed);
+    }
+
+    /// Whether it is to leave when it waits.
+    pub fn leaves(&self) -> bool {
+        self.0.load(Relaxed) & Self::YIELD != 0
+    }
+}
+
 /// Registers, device and outcome of the task that runs. Translated code addresses its fields by their offsets, signal
 /// handlers write its fault.
 #[derive(Debug)]
@@ -48,10 +96,8 @@ pub struct State {
     pub fault_address: u32,
     /// Value of [`Hart::retired`] at which the task is over its limit, for translations that count.
     pub limit: u64,
-    /// Not zero: the watchdog wants the task ended at the next chance.
-    pub kill: AtomicU32,
-    /// Not zero: other tasks wait for this thread, so a task that waits for something is to leave.
-    pub yield_wanted: AtomicU32,
+    /// What the watchdog wants of the task.
+    pub wanted: Wanted,
     /// Nanoseconds that a task may take; of the largest number, for ever.
     pub time_limit: u64,
     /// Where to go on, 0 at the handler's first instruction; of code that was left for the interpreter, its
@@ -115,8 +161,7 @@ impl State {
             fault_pc: 0,
             fault_address: 0,
             limit: u64::MAX,
-            kill: AtomicU32::new(0),
-            yield_wanted: AtomicU32::new(0),
+            wanted: Wanted::nothing(),
             time_limit: u64::MAX,
             resume: 0,
             device_touched: AtomicU32::new(0),

@@ -20,7 +20,7 @@ mod words;
 
 pub use layout::{GUARD_ABOVE, GUARD_BELOW, Layout};
 pub use packet::L2Window;
-pub(crate) use packet::Offered;
+pub(crate) use packet::Offering;
 pub use region::Region;
 pub use space::{DEFAULT_MAX_SPACES, Space, set_max_spaces};
 pub use window::Window;

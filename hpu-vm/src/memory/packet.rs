@@ -4,34 +4,25 @@
 //! for good that its handlers read, or write, the packet in L2: later frames are copied at once. A window that was
 //! written is copied back when the task ends, so that whoever has the frame next sees it changed.
 //!
-//! Which frame is offered is known to the offering thread alone, so that no view kept elsewhere can follow a pointer to
+//! That a frame is offered is known to the offering thread alone, so that no view kept elsewhere can follow a pointer to
 //! a frame that is gone.
 #![allow(unsafe_code, reason = "follows the pointer to a frame that is lent for the time of one call")]
 
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize};
 
 use spin_abi::map::PACKET_WINDOW;
 
 use super::{Access, Region, Window};
 
-/// A frame lent to a window.
-struct Frame {
-    /// Which window, for comparison only.
-    window: *const L2Window,
-    bytes: *mut u8,
-    len: usize,
-}
-
 thread_local! {
-    /// The frame that is lent now, or null.
+    /// The window that this thread offers frames to now, or null.
     // Read by signal handlers too: constant at first and never dropped, so an access never allocates.
-    static FRAME: Cell<*const Frame> = const { Cell::new(ptr::null()) };
+    static OFFERED_TO: Cell<*const L2Window> = const { Cell::new(ptr::null()) };
 }
 
 /// The window and what is known of its use.
@@ -48,6 +39,10 @@ pub struct L2Window {
     filled: AtomicBool,
     /// [`READ`] and [`WRITTEN`].
     used: AtomicU8,
+    /// The frame that is offered now, or null: for the thread that offers it, see [`OFFERED_TO`].
+    frame: AtomicPtr<u8>,
+    /// Bytes of the one that was offered last.
+    frame_len: AtomicUsize,
 }
 
 /// Some task read the packet in L2.
@@ -61,7 +56,8 @@ impl L2Window {
         let bytes = Window::new(region, offset, PACKET_WINDOW, Access::Write)?;
         let (region, shown) = (region.clone(), AtomicU32::new(0));
         let (filled, used) = (AtomicBool::new(false), AtomicU8::new(0));
-        Some(Self { bytes, region, offset, shown, filled, used })
+        let (frame, frame_len) = (AtomicPtr::new(ptr::null_mut()), AtomicUsize::new(0));
+        Some(Self { bytes, region, offset, shown, filled, used, frame, frame_len })
     }
 
     pub(super) const fn region(&self) -> &Arc<Region> {
@@ -146,49 +142,68 @@ impl L2Window {
 
     /// Lends the offered frame.
     fn frame<R>(&self, look: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-        // SAFETY: `Offered::during` has it on its stack, and takes it out of `FRAME` before it returns.
-        let frame = unsafe { FRAME.get().as_ref() }?;
-        if !ptr::eq(frame.window, self) {
+        let frame = self.frame.load(Relaxed);
+        if frame.is_null() || !ptr::eq(OFFERED_TO.get(), self) {
             return None;
         }
-        // SAFETY: `Offered` has the only reference to these bytes, on this thread, and takes it out of `FRAME` before
-        // that ends; `look` is one of the closures of this module, which do not come back here.
-        Some(look(unsafe { slice::from_raw_parts_mut(frame.bytes, frame.len) }))
+        // SAFETY: this thread offers to this window, hence nobody else does: who offers has the slot borrowed alone. `Offering::during`
+        // has the only reference to these bytes, and takes them away before that ends; `look` is one of the closures of this
+        // module, which do not come back here.
+        Some(look(unsafe { slice::from_raw_parts_mut(frame, self.frame_len.load(Relaxed)) }))
     }
 }
 
-/// Offers a frame to a window until it is dropped. It is made by [`Offered::during`] alone, so it is dropped.
-pub(crate) struct Offered<'f> {
-    window: &'f L2Window,
-    /// What is offered to another window meanwhile, by the task that runs this one.
-    before: *const Frame,
-    frame: PhantomData<&'f mut [u8]>,
+/// This thread offers frames to a window until it is dropped.
+pub(crate) struct Offering<'w> {
+    window: &'w L2Window,
+    /// What it offers them to otherwise: a task may run others.
+    before: *const L2Window,
 }
 
-impl<'f> Offered<'f> {
-    /// Runs `task` while `frame`, of which the window shows at most [`PACKET_WINDOW`] bytes, is offered to `window`.
+impl<'w> Offering<'w> {
+    /// Frames are going to be offered to `window`, by this thread alone as long as this is there.
+    #[inline]
+    pub(crate) fn to(window: &'w L2Window) -> Self {
+        Self { window, before: OFFERED_TO.replace(window) }
+    }
+
+    /// Runs `task` while `frame`, of which the window shows at most [`PACKET_WINDOW`] bytes, is offered.
     #[inline(always)]
-    pub(crate) fn during<R>(window: &'f L2Window, frame: &'f mut [u8], task: impl FnOnce() -> R) -> R {
+    pub(crate) fn during<R>(&self, frame: &mut [u8], task: impl FnOnce() -> R) -> R {
+        let window = self.window;
+        // Another offering may have been made since, and not be over.
+        OFFERED_TO.set(window);
         let len = frame.len().min(PACKET_WINDOW as usize);
         debug_assert!(!window.filled.load(Relaxed), "the one before has been taken out");
         if window.used.load(Relaxed) != 0 {
             let _ = window.fill_from(&frame[..len]);
         }
-        let lent = Frame { window: ptr::from_ref(window), bytes: frame.as_mut_ptr(), len };
-        let offered = Self { window, before: FRAME.replace(&raw const lent), frame: PhantomData };
+        window.frame_len.store(len, Relaxed);
+        window.frame.store(frame.as_mut_ptr(), Relaxed);
+        let offered = Offered(window);
         let result = task();
         drop(offered);
         result
     }
 }
 
+impl Drop for Offering<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        OFFERED_TO.set(self.before);
+    }
+}
+
+/// A frame is offered to a window until this is dropped. It is [`Offering::during`]'s own, so it is dropped.
+struct Offered<'w>(&'w L2Window);
+
 impl Drop for Offered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // What was never used was never filled.
-        if self.window.used.load(Relaxed) != 0 {
-            self.window.take_out();
+        if self.0.used.load(Relaxed) != 0 {
+            self.0.take_out();
         }
-        FRAME.set(self.before);
+        self.0.frame.store(ptr::null_mut(), Relaxed);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use spin_abi::map::PACKET_WINDOW;
 
 use super::layout::Mapping;
-use super::packet::Offered;
+use super::packet::Offering;
 use super::{Access, L2Window, Layout, Region, SpaceError, Window};
 use crate::view::{Memory, Range, RegionKind, View};
 
@@ -165,7 +165,7 @@ impl Space {
         }
         let (layout, view) = (&*self.layout, &mut self.view);
         match &self.l2 {
-            Some(window) => Offered::during(window, packet, || task(layout, view)),
+            Some(window) => Offering::to(window).during(packet, || task(layout, view)),
             None => task(layout, view),
         }
     }

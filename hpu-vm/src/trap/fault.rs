@@ -3,6 +3,7 @@
 use std::mem;
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
 
 use libc::{c_int, c_void, siginfo_t};
 use spin_abi::fault::Cause;
@@ -59,7 +60,7 @@ fn take(mut context: Context, host: usize) -> Option<()> {
         Refused::Again => return Some(()),
         Refused::Fault(cause) => cause,
         Refused::Device => {
-            running.raise(|state| &state.device_touched);
+            running.state().device_touched.store(1, Relaxed);
             Cause::DeviceAccess
         }
     };

@@ -15,8 +15,8 @@ mod watchdog;
 
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU32, compiler_fence};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::compiler_fence;
 
 use spin_abi::fault::Cause;
 
@@ -49,26 +49,24 @@ impl Running {
         unsafe { (*self.state).layout.as_ref() }
     }
 
-    /// Sets a flag of the state.
-    fn raise(&self, flag: impl FnOnce(&State) -> &AtomicU32) {
+    /// The state, of which signal handlers write atomics through this.
+    fn state(&self) -> &State {
         // SAFETY: the state is valid while it is attended to; the code that writes it is interrupted meanwhile.
-        flag(unsafe { &*self.state }).store(1, Relaxed);
+        unsafe { &*self.state }
     }
 
     /// Asks the task to leave where it waits, if it may.
     fn want_yield(&self) {
-        // SAFETY: as in `raise`.
-        let state = unsafe { &*self.state };
+        let state = self.state();
         if state.may_park != 0 {
-            state.yield_wanted.store(1, Relaxed);
+            state.wanted.leave();
         }
     }
 
     /// Whether the task is in a loop that waits, at host address `pc`, where it may be left and was not asked to.
     fn waits_at(&self, pc: usize) -> bool {
-        // SAFETY: as in `raise`.
-        let state = unsafe { &*self.state };
-        let may_be_asked = state.may_park != 0 && state.yield_wanted.load(Relaxed) == 0;
+        let state = self.state();
+        let may_be_asked = state.may_park != 0 && !state.wanted.leaves();
         may_be_asked && self.site(pc).is_some_and(|site| site.waits)
     }
 

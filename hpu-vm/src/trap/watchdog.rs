@@ -173,7 +173,7 @@ impl Watch {
         }
     }
 
-    /// A task of `state` begins. It may take its `time_limit`: then [`Cause::Watchdog`] ends it if it is in a body, else `state.kill`
+    /// A task of `state` begins. It may take its `time_limit`: then [`Cause::Watchdog`] ends it if it is in a body, else `state.wanted`
     /// asks whatever it called to do so.
     ///
     /// # Safety
@@ -187,11 +187,7 @@ impl Watch {
         self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Relaxed);
         // A tick that raises a flag for the task before comes before this.
         compiler_fence(SeqCst);
-        // Seldom raised, and it is cheaper to look.
-        if state.kill.load(Relaxed) | state.yield_wanted.load(Relaxed) != 0 {
-            state.kill.store(0, Relaxed);
-            state.yield_wanted.store(0, Relaxed);
-        }
+        state.wanted.clear();
         compiler_fence(SeqCst);
     }
 
@@ -268,7 +264,7 @@ fn end(running: &Running, mut context: Context) -> bool {
             true
         }
         None => {
-            running.raise(|state| &state.kill);
+            running.state().wanted.end();
             false
         }
     }

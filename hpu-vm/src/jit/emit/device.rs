@@ -15,7 +15,7 @@ use crate::inst::{Inst, Op, Reg};
 use crate::jit::accesses::size;
 use crate::jit::facts::{Known, Regs};
 use crate::jit::run::PENDING;
-use crate::jit::state::{Calls, Left, State};
+use crate::jit::state::{Calls, Left, State, Wanted};
 use crate::vector::VLEN_BYTES;
 
 // They are zeroed by so many bytes at a time.
@@ -144,7 +144,7 @@ impl Emitter<'_> {
         self.resumes.push(Resume { here, live, known: self.known.clone() });
         // A plan has fewer instructions than a u32 has numbers.
         let number = u32::try_from(self.resumes.len()).unwrap_or(u32::MAX);
-        let wanted = self.load_state(I32, offset_of!(State, yield_wanted));
+        let wanted = self.load_state(I32, offset_of!(State, wanted) + Wanted::YIELD_AT);
         self.unlikely(wanted, |emitter| {
             let pc = emitter.constant(emitter.pc);
             emitter.store_state(pc, offset_of!(State, hart.pc));
