@@ -190,6 +190,8 @@ struct Emitter<'a> {
     polls: Vec<bool>,
     /// Indices of atomics that are known to be on L1.
     in_l1: Vec<usize>,
+    /// Atomics of the block may be on words of a table.
+    has_tables: bool,
     block_len: usize,
     /// The instruction, its index in its block, its address.
     current: Option<(u32, Decoded)>,
@@ -270,6 +272,7 @@ impl<'a> Emitter<'a> {
             ways_left,
             polls: vec![false; plan.blocks.len()],
             in_l1: Vec::new(),
+            has_tables: false,
             block_len: 0,
             current: None,
             index: 0,
@@ -308,14 +311,15 @@ impl<'a> Emitter<'a> {
         }
         self.count_block(block);
         self.in_l1.clear();
-        let Some(in_l1) = self.amos_in_l1() else {
+        self.has_tables = self.home() && block.body.iter().any(|(_, decoded)| decoded.inst.op.format() == Format::Amo);
+        let Some(beyond_l1) = self.amos_beyond_l1() else {
             self.body(block);
             self.retreats[id] = self.retreat;
             return;
         };
         // Twice: atomics that are known to be on L1 take no check each.
         let [known, unknown] = [(); 2].map(|()| self.builder.create_block());
-        self.builder.ins().brif(in_l1, known, &[], unknown, &[]);
+        self.fork(beyond_l1, unknown, known);
         self.builder.set_cold_block(unknown);
         let (facts, cached, setting) = (self.known.clone(), self.registers.clone(), self.vectors.setting());
         let retreat = self.retreat;
@@ -486,14 +490,28 @@ impl<'a> Emitter<'a> {
         self.registers.publish(&mut self.builder, self.state, live);
     }
 
+    /// Ends the block: goes to `seldom` when `condition` holds, else to `mostly`. Nothing else leads to either.
+    ///
+    /// What is named last Cranelift looks at first, and takes nothing out of a loop any more once it came by a way out of it
+    /// (`egraph/elaborate.rs`). What all ways lead to is sealed as soon as they are there, so that a value that is the same on all of
+    /// them is known as that one, also by what is emitted next.
+    fn fork(&mut self, condition: Value, seldom: ir::Block, mostly: ir::Block) {
+        self.builder.ins().brif(condition, seldom, &[], mostly, &[]);
+        self.builder.seal_block(seldom);
+        self.builder.seal_block(mostly);
+    }
+
+    /// Goes on in a block that all ways lead to which ever will.
+    fn join(&mut self, block: ir::Block) {
+        self.builder.seal_block(block);
+        self.builder.switch_to_block(block);
+    }
+
     /// Goes to a new cold block when `condition` holds, and emits there what `cold` does, which ends that block.
     fn unlikely(&mut self, condition: Value, cold: impl FnOnce(&mut Self)) {
         let (aside, go_on) = (self.builder.create_block(), self.builder.create_block());
         self.builder.set_cold_block(aside);
-        self.builder.ins().brif(condition, aside, &[], go_on, &[]);
-        // Nothing else leads there.
-        self.builder.seal_block(aside);
-        self.builder.seal_block(go_on);
+        self.fork(condition, aside, go_on);
         self.builder.switch_to_block(aside);
         let cached = self.registers.clone();
         cold(self);

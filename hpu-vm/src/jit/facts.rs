@@ -4,6 +4,7 @@ use spin_abi::map::{PERIPHERALS, PERIPHERALS_SIZE, RETURN_ADDRESS, STDOUT_BASE, 
 
 use crate::csr::Csr;
 use crate::inst::{Format, Inst, Op, Reg};
+use crate::jit::most;
 use crate::jit::plan::{Block, BlockId, End, Plan, Target};
 use crate::jit::vectors;
 use crate::vector::{VLEN_BYTES, VectorInst};
@@ -78,6 +79,8 @@ pub(crate) struct Known {
     aligned: Regs,
     /// Registers that hold another one's value plus a multiple of 4.
     bases: [Option<Reg>; 32],
+    /// By how much registers are certainly less than the largest value, unsigned.
+    below: [u32; 32],
 }
 
 impl Known {
@@ -110,6 +113,24 @@ impl Known {
         if reg.number() == 0 { Some(0) } else { self.constants[reg.index()] }
     }
 
+    /// The largest value, unsigned, that a register can have.
+    pub(crate) fn most(&self, reg: Reg) -> u32 {
+        self.constant(reg).unwrap_or(!self.below[reg.index()])
+    }
+
+    /// What is known where the block that ends in this goes on in `next`.
+    fn along(&self, end: &End, branch: Option<&Inst>, next: BlockId) -> Self {
+        let mut there = self.clone();
+        if let (End::Branch { taken, not }, Some(branch)) = (end, branch)
+            && taken.block != not.block
+            && let Some((reg, most)) = most::told(branch, taken.block == Some(next), |reg| self.most(reg))
+            && reg != Reg::ZERO
+        {
+            there.below[reg.index()] = there.below[reg.index()].max(!most);
+        }
+        there
+    }
+
     /// The registers whose values are constants, with those.
     pub(crate) fn constants(&self) -> impl Iterator<Item = (Reg, u32)> {
         Regs::ALL.iter().filter_map(|reg| Some((reg, self.constant(reg)?)))
@@ -130,6 +151,7 @@ impl Known {
         if reg != Reg::ZERO {
             self.constants[reg.index()] = None;
             (self.device, self.aligned) = (self.device.without(reg), self.aligned.without(reg));
+            self.below[reg.index()] = 0;
             self.bases[reg.index()] = None;
             self.bases.iter_mut().filter(|base| **base == Some(reg)).for_each(|base| *base = None);
         }
@@ -151,7 +173,9 @@ impl Known {
         let value = self.evaluate(pc, inst, size);
         let derived = value.is_none() && computes(inst.op) && self.has_device_operand(reads(inst));
         let (aligned, base) = self.alignment(inst);
+        let most = most::greatest(inst, |reg| self.most(reg));
         self.forget(rd);
+        self.below[rd.index()] = !most;
         self.constants[rd.index()] = value;
         self.bases[rd.index()] = base.filter(|&base| base != rd);
         if derived {
@@ -246,6 +270,14 @@ impl Known {
         for (mine, theirs) in self.bases.iter_mut().zip(other.bases) {
             *mine = mine.filter(|&base| theirs == Some(base));
         }
+        // Nothing rather than less: what a loop adds to would go on growing.
+        for (reg, most) in (0..32).map(|number| (Reg::new(number), other.most(Reg::new(number)))) {
+            if before.most(reg) < most {
+                self.below[reg.index()] = 0;
+            } else {
+                self.below[reg.index()] = !before.most(reg);
+            }
+        }
         *self != before
     }
 }
@@ -324,11 +356,13 @@ fn constants(plan: &Plan, global_pointer: u32) -> Vec<Option<Known>> {
         for index in 0..block.body.len() {
             state.step_in(block, index);
         }
+        let last = block.body.last().map(|(_, decoded)| &decoded.inst);
         for next in plan.successors(id) {
+            let state = state.along(&block.end, last, next);
             let changed = match &mut known[next] {
                 Some(there) => there.meet(&state),
                 none => {
-                    *none = Some(state.clone());
+                    *none = Some(state);
                     true
                 }
             };

@@ -3,7 +3,7 @@
 //! What it makes means what [`crate::interp`] says; where something is not worth translating, translated code leaves for the
 //! interpreter and the task ends there. In the order of the work:
 //! * [`plan`]: which instructions are reached, calls inlined.
-//! * [`facts`], [`accesses`]: constants, addresses of devices, liveness; accesses that share a check.
+//! * [`facts`], [`most`], [`accesses`]: constants, addresses of devices, liveness; how large values are; accesses that share a check.
 //! * [`polls`]: loops that wait.
 //! * [`vectors`]: vector types and lengths.
 //! * [`emit`]: Cranelift's intermediate representation.
@@ -20,6 +20,7 @@ mod code_memory;
 mod emit;
 mod enter;
 mod facts;
+mod most;
 mod options;
 mod plan;
 mod polls;

@@ -5,7 +5,11 @@ use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::Emitter;
+use super::registers::Indexed;
 use crate::inst::{Format, Inst, Op};
+
+/// Largest index that is followed: a table has as many bytes, and one more.
+const MOST_INDEX: u32 = 1 << 20;
 
 impl Emitter<'_> {
     /// Computes `rd` of an instruction of format R, I, Shift or U.
@@ -14,7 +18,43 @@ impl Emitter<'_> {
             Some(value) => self.constant(value),
             None => self.computed(inst),
         };
+        let (shifted, indexed) =
+            if self.has_tables { (self.shift_of(inst), self.index_of(inst)) } else { (None, None) };
         self.set(inst.rd, value);
+        if let Some((value, by)) = shifted {
+            self.registers.add_shifted(inst.rd, value, by);
+        }
+        if let Some(indexed) = indexed {
+            self.registers.add_indexed(inst.rd, indexed);
+        }
+    }
+
+    /// What an instruction shifts left without losing a bit, and by how much.
+    fn shift_of(&mut self, inst: &Inst) -> Option<(Value, u32)> {
+        let by = inst.imm.cast_unsigned();
+        let whole = inst.op == Op::Slli && self.known.most(inst.rs1).leading_zeros() >= by;
+        let unknown = self.known.constant(inst.rs1).is_none();
+        (whole && unknown).then(|| (self.registers.get_wide(&mut self.builder, self.state, inst.rs1), by))
+    }
+
+    /// What an instruction adds up, if it is an index and something else.
+    fn index_of(&mut self, inst: &Inst) -> Option<Indexed> {
+        let is_index = |reg| self.known.constant(reg).is_none() && self.known.most(reg) <= MOST_INDEX;
+        let (index, base) = match inst.op {
+            Op::Add if is_index(inst.rs1) => (inst.rs1, inst.rs2),
+            Op::Add if is_index(inst.rs2) => (inst.rs2, inst.rs1),
+            _ => return None,
+        };
+        let (most, words) = (self.known.most(index), self.known.is_aligned(index));
+        if is_index(base) || self.known.constant(base).is_some() {
+            return None;
+        }
+        let index = match self.registers.shifted(index) {
+            Some((value, by)) => self.builder.ins().ishl_imm_u(value, i64::from(by)),
+            None => self.registers.get_wide(&mut self.builder, self.state, index),
+        };
+        let wide = self.registers.get_wide(&mut self.builder, self.state, base);
+        Some(Indexed { base: (self.get(base), wide), index, most, words })
     }
 
     fn computed(&mut self, inst: &Inst) -> Value {

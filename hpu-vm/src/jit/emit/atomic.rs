@@ -2,22 +2,24 @@
 
 use std::mem::offset_of;
 
+use cranelift_codegen::entity::EntityRef;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I32, I64};
-use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, Value};
+use cranelift_codegen::ir::{self, AtomicRmwOp, InstBuilder, MemFlagsData, Value};
 use spin_abi::fault::Cause;
 use spin_abi::map::{DRIVER_BASE, L1_ALIAS, L1_BASE, L1_STRIDE, L2_BASE};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
 use super::Emitter;
 use super::memory::Host;
+use super::registers::Indexed;
 use crate::hart::UNRESERVED;
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::accesses::AmoSpan;
 use crate::jit::state::State;
 
 /// Atomics are aligned.
-const ATOMIC: cranelift_codegen::ir::MemFlagsData = cranelift_codegen::ir::MemFlagsData::new().with_aligned();
+const ATOMIC: MemFlagsData = MemFlagsData::new().with_aligned();
 
 /// Every address from L2 on has one of these bits; those of the L1 of the first 16 clusters and of its alias have none.
 const BEYOND_L1: u32 = 0xe400_0000;
@@ -25,6 +27,62 @@ const _: () = assert!(!BEYOND_L1 < L2_BASE && (L1_BASE | (16 * L1_STRIDE - 1) | 
 
 impl Emitter<'_> {
     pub(super) fn amo(&mut self, inst: &Inst) {
+        let table = self.registers.indexed(inst.rs1).filter(|table| table.words);
+        // A task register lies elsewhere than its address says.
+        let may_be_register = self.any_device || self.known.may_be_device(inst.rs1);
+        let old = match table {
+            Some(table) if self.home() && !may_be_register => self.amo_in_table(inst, table),
+            _ => self.amo_anywhere(inst),
+        };
+        if let Some(old) = old {
+            self.set(inst.rd, old);
+        }
+    }
+
+    /// Carries an AMO out on a word of a table, all of which is on L1 most likely: in a loop that is found out once. Returns the old value,
+    /// if it is wanted.
+    fn amo_in_table(&mut self, inst: &Inst, table: Indexed) -> Option<Value> {
+        let value = self.get(inst.rs2);
+        let beyond = self.beyond_table(inst, table);
+        let [slow, quick, joined] = [(); 3].map(|()| self.builder.create_block());
+        let wanted = inst.rd != Reg::ZERO;
+        if wanted {
+            self.builder.append_block_param(joined, I32);
+        }
+        self.fork(beyond, slow, quick);
+        let first = self.builder.func.dfg.num_blocks();
+        self.fill(slow, |emitter| {
+            emitter.registers.forget_indexed(inst.rs1);
+            let old = emitter.amo_anywhere(inst).map(Into::into);
+            emitter.builder.ins().jump(joined, old.as_slice());
+        });
+        let added = first..self.builder.func.dfg.num_blocks();
+        added.map(ir::Block::new).chain([slow]).for_each(|block| self.builder.set_cold_block(block));
+        self.builder.switch_to_block(quick);
+        let (_, base) = table.base;
+        let base = self.builder.ins().iadd(self.base, base);
+        let host = self.builder.ins().iadd(base, table.index);
+        let old = self.plain(inst.op, Host(host, 0), value);
+        let result = wanted.then_some(old.into());
+        self.builder.ins().jump(joined, result.as_slice());
+        self.join(joined);
+        wanted.then(|| self.builder.block_params(joined)[0])
+    }
+
+    /// Whether a table is not all in memory that a plain AMO may be on.
+    fn beyond_table(&mut self, inst: &Inst, table: Indexed) -> Value {
+        let (narrow, _) = table.base;
+        // What is no multiple of 4 is larger, rotated, than any that is on L1.
+        let quarter = self.builder.ins().rotr_imm_u(narrow, 2);
+        let beyond = self.compare(IntCC::UnsignedGreaterThanOrEqual, quarter, (L2_BASE - table.most) / 4);
+        let Some(span) = self.accesses.span(self.index).filter(|_| self.exact()) else { return beyond };
+        let low = self.moved_wide(table.base, inst.imm.wrapping_add(span.from));
+        let refused = self.beyond_bound(low, table.most + span.len);
+        self.builder.ins().bor(beyond, refused)
+    }
+
+    /// Carries an AMO out. Returns the old value, if it is wanted.
+    fn amo_anywhere(&mut self, inst: &Inst) -> Option<Value> {
         let in_l1 = self.in_l1.contains(&self.index);
         // One test tells both. What an exact check refuses before it the interpreter looks at in order.
         let with_place = self.home() && !in_l1 && !self.known.is_aligned(inst.rs1);
@@ -33,25 +91,25 @@ impl Emitter<'_> {
         }
         let (guest, host) = self.atomic_address(inst);
         let value = self.get(inst.rs2);
+        // Without a use of the old value it must not seem to have one: load, operation and store become one instruction.
+        let wanted = inst.rd != Reg::ZERO;
         if !self.home() {
             let old = self.locked(inst.op, host, value);
-            return self.set(inst.rd, old);
+            return wanted.then_some(old);
         }
         if in_l1 {
             let old = self.plain(inst.op, host, value);
-            return self.set(inst.rd, old);
+            return wanted.then_some(old);
         }
-        let l1 = if with_place {
+        let elsewhere = if with_place {
             let not_aligned_l1 = self.constant(BEYOND_L1 | 3);
             let beyond = self.builder.ins().band(guest, not_aligned_l1);
-            self.compare(IntCC::Equal, beyond, 0)
+            self.compare(IntCC::NotEqual, beyond, 0)
         } else {
-            self.compare(IntCC::UnsignedLessThan, guest, L2_BASE)
+            self.compare(IntCC::UnsignedGreaterThanOrEqual, guest, L2_BASE)
         };
-        let [plain, locked, joined] = [(); 3].map(|()| self.builder.create_block());
-        self.builder.ins().brif(l1, plain, &[], locked, &[]);
-        // Without a use of the old value it must not seem to have one: load, operation and store become one instruction.
-        let wanted = inst.rd != Reg::ZERO;
+        let [locked, plain, joined] = [(); 3].map(|()| self.builder.create_block());
+        self.fork(elsewhere, locked, plain);
         if wanted {
             self.builder.append_block_param(joined, I32);
         }
@@ -67,25 +125,22 @@ impl Emitter<'_> {
             self.builder.ins().jump(joined, result.as_slice());
         }
         self.builder.set_cold_block(locked);
-        self.builder.switch_to_block(joined);
-        if wanted {
-            let old = self.builder.block_params(joined)[0];
-            self.set(inst.rd, old);
-        }
+        self.join(joined);
+        wanted.then(|| self.builder.block_params(joined)[0])
     }
 
-    /// Whether all AMOs that the block's first instructions can tell about are on L1; `None` when there are none.
-    pub(super) fn amos_in_l1(&mut self) -> Option<Value> {
+    /// Whether not all AMOs that the block's first instructions can tell about are on L1; `None` when there are none.
+    pub(super) fn amos_beyond_l1(&mut self) -> Option<Value> {
         let spans = if self.home() { self.accesses.amos().to_vec() } else { Vec::new() };
-        let mut all = None;
+        let mut any = None;
         for AmoSpan { reg, from, len, .. } in spans {
             let base = self.get(reg);
             let from = self.constant(from.cast_unsigned());
             let low = self.builder.ins().iadd(base, from);
-            let inside = self.compare(IntCC::UnsignedLessThan, low, L2_BASE - len);
-            all = Some(all.map_or(inside, |all| self.builder.ins().band(all, inside)));
+            let beyond = self.compare(IntCC::UnsignedGreaterThanOrEqual, low, L2_BASE - len);
+            any = Some(any.map_or(beyond, |any| self.builder.ins().bor(any, beyond)));
         }
-        all
+        any
     }
 
     /// An AMO on memory that no other thread works on.
@@ -149,7 +204,7 @@ impl Emitter<'_> {
         let holds = self.builder.ins().icmp(IntCC::Equal, guest, reserved);
         let [swap, touch, joined] = [(); 3].map(|()| self.builder.create_block());
         self.builder.append_block_param(joined, I8);
-        self.builder.ins().brif(holds, swap, &[], touch, &[]);
+        self.fork(holds, swap, touch);
         self.builder.switch_to_block(swap);
         let found = self.builder.ins().atomic_cas(ATOMIC, address, expected, value);
         let differs = self.builder.ins().icmp(IntCC::NotEqual, found, expected);
@@ -159,7 +214,7 @@ impl Emitter<'_> {
         self.builder.ins().atomic_rmw(I32, ATOMIC, AtomicRmwOp::Or, address, zero);
         let failed = self.builder.ins().iconst(I8, 1);
         self.builder.ins().jump(joined, &[failed.into()]);
-        self.builder.switch_to_block(joined);
+        self.join(joined);
         let failed = self.builder.block_params(joined)[0];
         let none = self.constant(UNRESERVED);
         self.store_state(none, offset_of!(State, hart.reserved_address));

@@ -80,7 +80,7 @@ impl Emitter<'_> {
         let driver = self.lies_in(address, PERIPHERALS, PERIPHERALS_SIZE);
         let stdout = self.lies_in(address, STDOUT_BASE, STDOUT_SIZE);
         let device = self.builder.ins().bor(driver, stdout);
-        self.builder.ins().brif(device, blocks[0], &[], blocks[1], &[]);
+        self.fork(device, blocks[0], blocks[1]);
         (blocks[0], blocks[1], blocks[2])
     }
 

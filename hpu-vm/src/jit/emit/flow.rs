@@ -124,8 +124,8 @@ impl Emitter<'_> {
         self.fill(block, fill);
     }
 
-    /// Fills a block that nothing returns from.
-    fn fill(&mut self, block: ir::Block, fill: impl FnOnce(&mut Self)) {
+    /// Fills a block, after which those before go on with the registers as they are.
+    pub(super) fn fill(&mut self, block: ir::Block, fill: impl FnOnce(&mut Self)) {
         self.builder.switch_to_block(block);
         let cached = self.registers.clone();
         fill(self);
@@ -160,8 +160,8 @@ impl Emitter<'_> {
         if let Some(Target { pc, block: Some(id) }) = likely {
             let there = self.blocks[*id];
             let elsewhere = self.builder.create_block();
-            let expected = self.compare(IntCC::Equal, address, *pc);
-            self.builder.ins().brif(expected, there, &[], elsewhere, &[]);
+            let other = self.compare(IntCC::NotEqual, address, *pc);
+            self.builder.ins().brif(other, elsewhere, &[], there, &[]);
             self.builder.set_cold_block(elsewhere);
             self.builder.switch_to_block(elsewhere);
         }

@@ -180,11 +180,18 @@ impl Emitter<'_> {
             let address = base.wrapping_add(distance.cast_unsigned());
             return self.builder.ins().iconst(I64, i64::from(address));
         }
+        let wide = self.registers.get_wide(&mut self.builder, self.state, reg);
+        let narrow = self.get(reg);
+        self.moved_wide((narrow, wide), distance)
+    }
+
+    /// The guest address `distance` from another one (as 32 bits and extended with zeroes), extended with zeroes.
+    pub(super) fn moved_wide(&mut self, (narrow, wide): (Value, Value), distance: i32) -> Value {
         if distance == 0 {
-            return self.registers.get_wide(&mut self.builder, self.state, reg);
+            return wide;
         }
-        let (base, distance) = (self.get(reg), self.constant(distance.cast_unsigned()));
-        let address = self.builder.ins().iadd(base, distance);
+        let distance = self.constant(distance.cast_unsigned());
+        let address = self.builder.ins().iadd(narrow, distance);
         self.builder.ins().uextend(I64, address)
     }
 
@@ -194,7 +201,9 @@ impl Emitter<'_> {
         let page = self.builder.ins().ushr_imm_u(low, i64::from(PAGE.trailing_zeros()));
         let entry = self.builder.ins().ishl_imm_u(page, 2);
         let entry = self.builder.ins().iadd(bounds, entry);
-        let bound = self.builder.ins().uload32(FIXED, entry, 0);
+        // Not `uload32`: that is never taken out of a loop, nor one for two.
+        let bound = self.builder.ins().load(I32, FIXED, entry, 0);
+        let bound = self.builder.ins().uextend(I64, bound);
         // In 64 bits nothing wraps.
         let end = self.builder.ins().iadd_imm_s(low, i64::from(len));
         self.builder.ins().icmp(IntCC::UnsignedGreaterThan, end, bound)
@@ -235,7 +244,7 @@ impl Emitter<'_> {
 
     /// Goes on in a block that not all that was emitted before leads to.
     fn enter_way(&mut self, block: ir::Block) {
-        self.builder.switch_to_block(block);
+        self.join(block);
         self.registers.begin_block();
         self.retreat = None;
     }

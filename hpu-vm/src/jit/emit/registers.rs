@@ -27,6 +27,18 @@ struct Cached {
     dirty: bool,
 }
 
+/// An index into a table: it is at most `most`, and bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Indexed {
+    /// What it is added to, as 32 bits and extended with zeroes.
+    pub(super) base: (Value, Value),
+    /// It, in 64 bits.
+    pub(super) index: Value,
+    pub(super) most: u32,
+    /// It is a multiple of 4.
+    pub(super) words: bool,
+}
+
 /// The registers.
 #[derive(Clone, Debug)]
 pub(super) struct Registers {
@@ -37,6 +49,10 @@ pub(super) struct Registers {
     cached: [Cached; 32],
     /// Host addresses of bytes at known distances from roots, within a block.
     hosts: Vec<(Place, Value)>,
+    /// Registers that hold sums with an index, within a block.
+    indexed: Vec<(Reg, Indexed)>,
+    /// Those that hold another value, in 64 bits, shifted left by so much.
+    shifted: Vec<(Reg, Value, u32)>,
     /// What the command registers hold.
     stored: Stored,
     /// Writes go to the state too.
@@ -51,6 +67,8 @@ impl Registers {
             variables,
             cached: [Cached::default(); 32],
             hosts: Vec::new(),
+            indexed: Vec::new(),
+            shifted: Vec::new(),
             stored: Stored::default(),
             through: in_memory || observe,
         }
@@ -64,6 +82,8 @@ impl Registers {
     pub(super) fn begin_block(&mut self) {
         self.cached = [Cached::default(); 32];
         self.hosts.clear();
+        self.indexed.clear();
+        self.shifted.clear();
         self.stored = Stored::default();
     }
 
@@ -112,7 +132,38 @@ impl Registers {
         if self.through {
             builder.ins().store(TRUSTED, value, state, offset(place(reg)));
         }
-        self.cached[reg.index()] = Cached { narrow: Some(value), wide: None, dirty: true };
+        self.changed(reg, Cached { narrow: Some(value), wide: None, dirty: true });
+    }
+
+    fn changed(&mut self, reg: Reg, cached: Cached) {
+        self.cached[reg.index()] = cached;
+        self.forget_indexed(reg);
+        self.shifted.retain(|(other, ..)| *other != reg);
+    }
+
+    /// Notes that a register, which was just set, holds a sum with an index.
+    pub(super) fn add_indexed(&mut self, reg: Reg, indexed: Indexed) {
+        self.indexed.push((reg, indexed));
+    }
+
+    /// The sum with an index that a register holds.
+    pub(super) fn indexed(&self, reg: Reg) -> Option<Indexed> {
+        self.indexed.iter().find(|(other, _)| *other == reg).map(|(_, indexed)| *indexed)
+    }
+
+    /// Forgets that a register holds such a sum.
+    pub(super) fn forget_indexed(&mut self, reg: Reg) {
+        self.indexed.retain(|(other, _)| *other != reg);
+    }
+
+    /// Notes that a register, which was just set, holds `value` shifted left, and no bit of that is lost.
+    pub(super) fn add_shifted(&mut self, reg: Reg, value: Value, by: u32) {
+        self.shifted.push((reg, value, by));
+    }
+
+    /// What a register holds, shifted left by so much.
+    pub(super) fn shifted(&self, reg: Reg) -> Option<(Value, u32)> {
+        self.shifted.iter().find(|(other, ..)| *other == reg).map(|(_, value, by)| (*value, *by))
     }
 
     /// Sets a register to a value extended with zeroes.
@@ -123,7 +174,7 @@ impl Registers {
         if self.through {
             builder.ins().istore32(TRUSTED, value, state, offset(place(reg)));
         }
-        self.cached[reg.index()] = Cached { narrow: None, wide: Some(value), dirty: true };
+        self.changed(reg, Cached { narrow: None, wide: Some(value), dirty: true });
     }
 
     /// Has a register's value at hand, so that code in another block may [save](Self::save) it.
@@ -152,12 +203,12 @@ impl Registers {
             return self.forget(reg);
         }
         let value = builder.ins().uload32(TRUSTED, state, offset(place(reg)));
-        self.cached[reg.index()] = Cached { narrow: None, wide: Some(value), dirty: true };
+        self.changed(reg, Cached { narrow: None, wide: Some(value), dirty: true });
     }
 
     /// Has a register's value looked up anew.
     pub(super) fn forget(&mut self, reg: Reg) {
-        self.cached[reg.index()] = Cached::default();
+        self.changed(reg, Cached::default());
     }
 
     /// Gives those of `live` that were set since the block began to the blocks that follow.

@@ -159,7 +159,7 @@ impl Emitter<'_> {
         let ended = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, result, 0);
         let (go_on, aside) = (self.builder.create_block(), self.ended.way(&mut self.builder));
         self.builder.ins().brif(ended, aside, &[], go_on, &[]);
-        self.builder.switch_to_block(go_on);
+        self.join(go_on);
         let rd = vectors::scalars(inst).1;
         if rd != Reg::ZERO {
             self.registers.reload(&mut self.builder, self.state, rd);
@@ -176,7 +176,7 @@ impl Emitter<'_> {
         self.publish(Regs::ALL);
         let mut before = self.registers.clone();
         self.builder.set_cold_block(aside);
-        self.builder.ins().brif(any, aside, &[], straight, &[]);
+        self.fork(any, aside, straight);
         self.builder.switch_to_block(aside);
         self.call_interpreter_with(inst, touched);
         self.publish(Regs::ALL);
@@ -191,7 +191,7 @@ impl Emitter<'_> {
         self.builder.ins().jump(joined, &[]);
         before.forget(vectors::scalars(inst).1);
         self.registers = before;
-        self.builder.switch_to_block(joined);
+        self.join(joined);
         self.vectors.forget_firsts();
     }
 

@@ -69,14 +69,14 @@ impl Emitter<'_> {
     fn store_split(&mut self, memory: &Memory, host: Host, bytes: u32, split: Value) {
         let [aside, whole, joined] = [(); 3].map(|()| self.builder.create_block());
         self.builder.set_cold_block(aside);
-        self.builder.ins().brif(split, aside, &[], whole, &[]);
+        self.fork(split, aside, whole);
         self.builder.switch_to_block(aside);
         self.store_elements(memory, host, bytes);
         self.builder.ins().jump(joined, &[]);
         self.builder.switch_to_block(whole);
         self.store_group(memory.vd, host, bytes);
         self.builder.ins().jump(joined, &[]);
-        self.builder.switch_to_block(joined);
+        self.join(joined);
     }
 
     fn store_elements(&mut self, memory: &Memory, Host(base, at): Host, bytes: u32) {
