@@ -107,15 +107,19 @@ fn wrong_engines_are_found() {
 fn a_report_shows_the_instruction_that_is_wrong() {
     let (_, harm) = wrong::INSTRUCTIONS[0];
     let mut engine = wrong::WrongInstruction(harm);
-    let mut find = |seed: &u64| {
-        let program = compare::program(*seed, true);
-        let outcome = engine.run(&program);
-        compare::difference(&program, &Oracle.run(&program), &outcome).map(|_| program)
-    };
-    let program = (1..ENOUGH).find_map(|seed| find(&seed)).expect("a program that shows it");
-    let no_ops = compare::minimise(&mut engine, &program);
-    let text = program.with_no_ops(&no_ops).disassembly(&no_ops);
-    assert!(text.contains("mulhsu") && text.lines().count() <= 8, "not the least program:\n{text}");
+    let mut shows =
+        |program: &Program| compare::difference(program, &Oracle.run(program), &engine.run(program)).is_some();
+    // Not all of one: some programs need more instructions around it than others.
+    let programs = (1..ENOUGH).map(|seed| compare::program(seed, true)).filter(|program| shows(program)).take(4);
+    let programs: Vec<Program> = programs.collect();
+    let texts = programs.iter().map(|program| {
+        let no_ops = compare::minimise(&mut engine, program);
+        program.with_no_ops(&no_ops).disassembly(&no_ops)
+    });
+    let texts: Vec<String> = texts.collect();
+    assert_eq!(texts.len(), 4, "programs that show it");
+    assert!(texts.iter().all(|text| text.contains("mulhsu")), "{texts:#?}");
+    assert!(texts.iter().any(|text| text.lines().count() <= 8), "not the least programs:\n{texts:#?}");
 }
 
 /// The loader lays out what the programs have as their memory.

@@ -18,6 +18,10 @@ const SOME_CODE: u32 = 32;
 const POINTERS: [u32; 5] =
     [regs::HANDLER_MEM_ADDR, regs::PACKET_ADDR, regs::SCRATCHPAD_ADDR, regs::SCRATCHPAD_ADDR + 4, regs::L2_PACKET_ADDR];
 
+/// Those of them that point to [`TABLE_ROOM`] bytes that may be written.
+const TABLE_POINTERS: [u32; 3] = [regs::HANDLER_MEM_ADDR, regs::SCRATCHPAD_ADDR, regs::SCRATCHPAD_ADDR + 4];
+const TABLE_ROOM: u32 = 0x100;
+
 /// Task registers that nobody goes by.
 const REWRITABLE: (u32, u32) = (regs::HOST_MEM_HIGH, regs::L2_PACKET_ADDR);
 
@@ -182,6 +186,9 @@ impl Generator {
         if !self.shape.linux && self.random.one_in(12) {
             return self.interfering_command();
         }
+        if !self.shape.linux && self.random.one_in(4) {
+            return self.atomics_on_a_table();
+        }
         let Some(address) = self.place(7, true) else { return };
         let pointer = self.scratch();
         self.set(pointer, address.wrapping_add(3) & !3);
@@ -202,6 +209,64 @@ impl Generator {
             }
             _ => self.pair(pointer),
         }
+    }
+
+    /// Atomics on words of a table that is somewhere in what a task register points to, by an index of which it is known that it is small:
+    /// it is less than 8, and said to be no more than that or than something larger.
+    fn atomics_on_a_table(&mut self) {
+        const WORDS: u32 = 8;
+        let register = self.random.choose(&TABLE_POINTERS);
+        let table = self.scratch();
+        let index = self.scratch_but(table);
+        let limit = loop {
+            let limit = self.scratch_but(table);
+            if limit != index {
+                break limit;
+            }
+        };
+        let (source, over) = (self.source(), self.asm.label());
+        match self.random.below(3) {
+            0 => self.inst(Inst::new(Op::Andi).rd(index).rs1(source).imm((WORDS - 1).cast_signed())),
+            1 => self.inst(Inst::new(Op::Srli).rd(index).rs1(source).imm(29)),
+            // What comes of a division tells nothing of it: the comparison does.
+            _ => {
+                self.inst(Inst::new(Op::Srli).rd(index).rs1(source).imm(16));
+                self.set(limit, 0x1_0000 / WORDS);
+                self.inst(Inst::new(Op::Divu).rd(index).rs1(index).rs2(limit));
+                let most = self.random.choose(&[WORDS - 1, WORDS, 100, 2000, 1 << 17, 1 << 19]);
+                let less = self.random.one_in(2);
+                self.set(limit, if less { most + 1 } else { most });
+                let inst = Inst::new(if less { Op::Bgeu } else { Op::Bltu });
+                let inst = if less { inst.rs1(index).rs2(limit) } else { inst.rs1(limit).rs2(index) };
+                self.asm.to(&mut self.random, inst, over, 0);
+            }
+        }
+        let offset = match self.random.below(8) {
+            // Beyond its end, or none of words.
+            0 if self.shape.hostile => self.random.choose(&[0x7f0, 0xff0, 0x11f0, 0x1ff0]),
+            1 if self.shape.hostile => self.random.below(0x20),
+            _ => 4 * self.random.below((TABLE_ROOM - 4 * WORDS) / 4 + 1),
+        };
+        self.set(limit, offset);
+        self.inst(Inst::new(Op::Lw).rd(table).rs1(ARGUMENT));
+        self.inst(Inst::new(Op::Lw).rd(table).rs1(table).imm((register - regs::TASK_FIRST).cast_signed()));
+        self.inst(Inst::new(Op::Add).rd(table).rs1(table).rs2(limit));
+        for _ in 0..=self.random.below(2) {
+            let pointer = self.scratch_but(table);
+            self.inst(Inst::new(Op::Slli).rd(pointer).rs1(index).imm(2));
+            let (first, second) = if self.random.one_in(2) { (pointer, table) } else { (table, pointer) };
+            self.inst(Inst::new(Op::Add).rd(pointer).rs1(first).rs2(second));
+            if self.random.one_in(4) {
+                // No index any more.
+                self.move_register(pointer, table);
+            }
+            let amo = self.some_amo().rs1(pointer);
+            self.inst(amo);
+            if pointer == index || amo.rd == index || amo.rd == table {
+                break;
+            }
+        }
+        self.asm.bind(over);
     }
 
     /// An AMO without an address.

@@ -1,0 +1,97 @@
+//! Atomics on words of tables whose index is known to be small: at the ends of all that a task may touch, and beyond them, translated
+//! code does what the interpreter does, also where less of a table is there than the index could name.
+
+#[path = "support/assembly.rs"]
+mod assembly;
+#[path = "support/guest.rs"]
+mod guest;
+
+use std::collections::BTreeMap;
+
+use assembly::{A2, A3, A4, A5, Assembly, S0, T0, T1};
+use guest::{CODE, Guest, MACHINE, OWN, Way, task, translate};
+use hpu_vm::jit::{Executor, Limits, Task};
+use hpu_vm::{Checks, Code, Exit, NoDevice, Op, Reg};
+use spin_abi::map::{L1_ALIAS, L2_BASE, PAGE};
+
+/// What the index is said to be at most.
+const LIMITS: [u32; 4] = [0, 7, 1024, 1 << 18];
+
+/// Adds to three words in a row of the table that the first data word points to, from the index on that is in the second; indices beyond
+/// `limit` are passed over.
+fn program(limit: u32, op: Op, rd: Reg, base_first: bool) -> Code {
+    let program = Assembly::new().li(S0, OWN.data).imm(Op::Lw, A2, S0, 0).imm(Op::Lw, A3, S0, 4);
+    let program = program.li(T0, limit).li(T1, 3);
+    let again = program.pc();
+    let (first, second) = if base_first { (A2, A4) } else { (A4, A2) };
+    let program = program.branch(Op::Bltu, T0, A3, again + 16).imm(Op::Slli, A4, A3, 2);
+    let program = program.op(Op::Add, A4, first, second).op(op, rd, A4, T1);
+    assert_eq!(program.pc(), again + 16, "where what is passed over ends");
+    let program = program.imm(Op::Addi, A3, A3, 1).imm(Op::Addi, T1, T1, -1).branch(Op::Bne, T1, Reg::ZERO, again);
+    program.store(Op::Sw, A5, S0, 8).ret().code()
+}
+
+/// Tables (base, index of the first word): such that the words are the last ones of a range, or behind it, or before it.
+fn tables() -> Vec<(u32, u32)> {
+    let ranges = OWN.ranges().map(|(_, base, len)| (base, len));
+    let alias = L1_ALIAS + (MACHINE.scratchpad_base(OWN.cluster) - MACHINE.l1_base(OWN.cluster));
+    let nowhere = [(alias, 0x1204), (L2_BASE - PAGE, PAGE), (0, PAGE), (CODE, 8), (MACHINE.scratchpad_base(0), PAGE)];
+    let mut tables = Vec::new();
+    for (base, len) in ranges.into_iter().chain(nowhere) {
+        for end in [len & !3, len.next_multiple_of(PAGE)] {
+            for index in [0_u32, 1, 5, 7, 1000] {
+                let words = [-16, -12, -4, 0, 4].map(|from: i32| base.wrapping_add(end).wrapping_add_signed(from));
+                tables.extend(words.map(|word| (word.wrapping_sub(4 * index), index)));
+            }
+        }
+        tables.extend([(base, 0), (base.wrapping_sub(4), 0), (base.wrapping_sub(8), 1), (base + 1, 0), (base + 2, 3)]);
+    }
+    tables
+}
+
+fn run(executor: &Executor, checks: Checks, task: &Task<'_>, (base, index): (u32, u32)) -> (Exit, Vec<u8>) {
+    let mut guest = Guest::new(OWN, task.code, 1);
+    guest.slot.view().set_checks(checks);
+    guest.set_word(OWN.data, base);
+    guest.set_word(OWN.data + 4, index);
+    let exit = executor.run(&mut guest.slot, &mut guest.frame, task, &mut NoDevice);
+    (exit, guest.memory())
+}
+
+#[test]
+fn words_of_tables_are_where_the_interpreter_finds_them() {
+    const AMOS: [(Op, Reg); 4] =
+        [(Op::AmoaddW, Reg::ZERO), (Op::AmoaddW, A5), (Op::AmoswapW, A5), (Op::AmomaxuW, Reg::ZERO)];
+    let executor = Executor::new().expect("a timer");
+    let mut ends = BTreeMap::new();
+    for (number, (limit, (op, rd))) in LIMITS.into_iter().zip(AMOS).enumerate() {
+        let code = program(limit, op, rd, number % 2 == 0);
+        for checks in [Checks::Page, Checks::Exact] {
+            let expected: Vec<_> = tables()
+                .into_iter()
+                .map(|table| (table, run(&executor, checks, &task(OWN, &code, None), table)))
+                .collect();
+            for way in Way::translated(checks) {
+                let translation = way.options.map(|options| translate(&code, &[], options));
+                let limits = Limits { time: None, instructions: way.counts().then_some(1000) };
+                let task = Task { limits, ..task(OWN, &code, translation.as_ref()) };
+                for (table, (exit, memory)) in &expected {
+                    let found = run(&executor, checks, &task, *table);
+                    let name = format!("at most {limit}, {table:#x?}, {}", way.name());
+                    assert_eq!(found.0, *exit, "{name}");
+                    assert!(found.1 == *memory, "{name}: memory");
+                }
+            }
+            for (_, (exit, _)) in expected {
+                let name = match exit {
+                    Exit::Fault(fault) => format!("{:?}", fault.cause),
+                    other => format!("{other:?}"),
+                };
+                *ends.entry(name).or_insert(0) += 1;
+            }
+        }
+    }
+    for end in ["Returned", "StoreAccess", "StoreMisaligned"] {
+        assert!(ends.get(end).is_some_and(|&count| count > 100), "not a mixture: {ends:?}");
+    }
+}
