@@ -192,6 +192,8 @@ struct Emitter<'a> {
     in_l1: Vec<usize>,
     /// Atomics of the block may be on words of a table.
     has_tables: bool,
+    /// The words of the block's commands need not be stored.
+    ends_with_commands: bool,
     block_len: usize,
     /// The instruction, its index in its block, its address.
     current: Option<(u32, Decoded)>,
@@ -273,6 +275,7 @@ impl<'a> Emitter<'a> {
             polls: vec![false; plan.blocks.len()],
             in_l1: Vec::new(),
             has_tables: false,
+            ends_with_commands: false,
             block_len: 0,
             current: None,
             index: 0,
@@ -311,6 +314,7 @@ impl<'a> Emitter<'a> {
         }
         self.count_block(block);
         self.in_l1.clear();
+        self.ends_with_commands = self.ends_with_commands(block);
         self.has_tables = self.home() && block.body.iter().any(|(_, decoded)| decoded.inst.op.format() == Format::Amo);
         let Some(beyond_l1) = self.amos_beyond_l1() else {
             self.body(block);

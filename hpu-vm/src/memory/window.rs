@@ -190,58 +190,52 @@ const fn piece(address: usize, left: usize) -> usize {
 /// others write meanwhile, as the handlers' own code and a DMA engine would (vm-memory does the same for guest memory).
 const LARGE: usize = 17;
 
-/// Bytes up to which a copy is made by sixteens as far as that goes: a packet's headers, which are read next. The C library stores as
+/// Bytes of a copy that may be little more than a packet's headers, which are read next: it is made by sixteens. The C library stores as
 /// much as it can at once, and some processors are slow to load from the upper part of what was just stored so.
-const SHORT: usize = 64;
+const HEADERS: std::ops::RangeInclusive<usize> = 46..=64;
 
-/// Copies what of a copy is made by sixteens, and returns how much that is.
+/// Makes such a copy. A processor is slow to load what several stores made just before, too, so these are cut where the address fields of
+/// IPv4 begin and end behind an Ethernet header.
 ///
 /// # Safety
-/// `len` bytes are mapped readable and writable, and do not overlap.
+/// `len` bytes, as many as [`HEADERS`] may have, are mapped readable and writable, and do not overlap.
 #[inline(always)]
-unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) -> usize {
-    // SAFETY: as the caller says.
+unsafe fn copy_headers(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: as the caller says; 16 bytes from each of these on are within the least length, or this one.
     unsafe {
-        match len {
-            SHORT => {
-                copy_32(from.wrapping_add(32), to.wrapping_add(32));
-                copy_32(from, to);
-                SHORT
-            }
-            32..SHORT => {
-                copy_32(from, to);
-                32
-            }
-            _ => 0,
+        copy_16(from, to, len - 16);
+        if len > 62 {
+            copy_16(from, to, 46);
         }
+        copy_16(from, to, 30);
+        copy_16(from, to, 14);
+        copy_16(from, to, 0);
     }
 }
 
-/// Copies 32 bytes by sixteens.
+/// Copies 16 bytes from `at` on.
 ///
 /// # Safety
 /// They are mapped readable and writable, and do not overlap.
 #[inline(always)]
-unsafe fn copy_32(from: *const u8, to: *mut u8) {
+unsafe fn copy_16(from: *const u8, to: *mut u8, at: usize) {
+    let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
     // SAFETY: as the caller says. Not Rust's own accesses: others may write meanwhile.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         std::arch::asm!(
-            "movups {first}, [{from}]",
-            "movups {second}, [{from} + 16]",
-            "movups [{to}], {first}",
-            "movups [{to} + 16], {second}",
+            "movups {bytes}, [{from}]",
+            "movups [{to}], {bytes}",
             from = in(reg) from,
             to = in(reg) to,
-            first = out(xmm_reg) _,
-            second = out(xmm_reg) _,
+            bytes = out(xmm_reg) _,
             options(nostack, preserves_flags),
         );
     }
     // SAFETY: as the caller says.
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     unsafe {
-        libc::memcpy(to.cast(), from.cast(), 32);
+        libc::memcpy(to.cast(), from.cast(), 16);
     }
 }
 
@@ -253,13 +247,8 @@ unsafe fn copy_32(from: *const u8, to: *mut u8) {
 pub(super) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
     if to.len() >= LARGE {
         // SAFETY: as the caller says; `to` is exclusive, so they do not overlap.
-        let copied = unsafe { copy_short(from, to.as_mut_ptr(), to.len()) };
-        (from, to) = (from.wrapping_add(copied), &mut to[copied..]);
-        if to.len() >= LARGE {
-            // SAFETY: as before.
-            unsafe { libc::memcpy(to.as_mut_ptr().cast(), from.cast_const().cast(), to.len()) };
-            return;
-        }
+        unsafe { libc::memcpy(to.as_mut_ptr().cast(), from.cast_const().cast(), to.len()) };
+        return;
     }
     while !to.is_empty() {
         let size = piece(from.addr(), to.len());
@@ -284,15 +273,14 @@ pub(super) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
 /// `from.len()` bytes from `to` are mapped writable, and accessed by atomics, translated code and this only.
 #[inline(always)]
 pub(crate) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
-    if from.len() >= LARGE {
+    if HEADERS.contains(&from.len()) {
         // SAFETY: as the caller says; nobody has the window's bytes as a slice, so they do not overlap.
-        let copied = unsafe { copy_short(from.as_ptr(), to, from.len()) };
-        (from, to) = (&from[copied..], to.wrapping_add(copied));
-        if from.len() >= LARGE {
-            // SAFETY: as before.
-            unsafe { libc::memcpy(to.cast(), from.as_ptr().cast(), from.len()) };
-            return;
-        }
+        return unsafe { copy_headers(from.as_ptr(), to, from.len()) };
+    }
+    if from.len() >= LARGE {
+        // SAFETY: as before.
+        unsafe { libc::memcpy(to.cast(), from.as_ptr().cast(), from.len()) };
+        return;
     }
     while !from.is_empty() {
         let size = piece(to.addr(), from.len());

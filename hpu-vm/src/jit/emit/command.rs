@@ -1,13 +1,20 @@
 //! Commands: handlers store type and words just before they issue one, so what is issued is mostly known by the values that they
-//! stored. The host is called with those then, and need not wait until the words have left the store buffer.
+//! stored. The host is called with those then, and need not wait until the words have left the store buffer. Most handlers end with
+//! that: then nobody else could read the words, and they are not stored at all.
 
 use std::mem::offset_of;
 
 use cranelift_codegen::ir::types::I32;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use spin_abi::regs::{COMMAND_WORD_COUNT, INFO_DMA, INFO_SEND};
+use spin_abi::map::{DRIVER_BASE, RETURN_ADDRESS};
+use spin_abi::regs::{COMMAND_ISSUE, COMMAND_WORD_COUNT, INFO_DMA, INFO_SEND};
 
 use super::Emitter;
+use crate::device::CommandRegisters;
+use crate::inst::{Format, Inst, Op};
+use crate::jit::accesses::size;
+use crate::jit::facts::Known;
+use crate::jit::plan::{Block, End};
 use crate::jit::state::Calls;
 
 /// Words that say what a send or a copy is.
@@ -43,11 +50,74 @@ impl Stored {
     }
 }
 
+/// Whether a block ends the handler with commands whose words nobody could read but who issues them: all of each is stored in the block,
+/// and from the first store on nothing is left to the interpreter.
+fn ends_with_commands(block: &Block, known: &Known) -> bool {
+    let returns = match &block.end {
+        End::Goto(target) => target.pc == RETURN_ADDRESS,
+        end => *end == End::Fetch(RETURN_ADDRESS),
+    };
+    if !returns {
+        return false;
+    }
+    let (mut known, mut stored, mut info, mut begun) = (known.clone(), 0_u32, None, false);
+    for (index, (_, decoded)) in block.body.iter().enumerate() {
+        let inst = &decoded.inst;
+        let register = register(inst, &known);
+        match register {
+            Some(at) if inst.op == Op::Sw && at / 4 < WORDS => stored |= 1 << (at / 4),
+            Some(at) if inst.op == Op::Sw && at / 4 == COMMAND_WORD_COUNT => info = known.constant(inst.rs2),
+            Some(_) => return false,
+            None if issues(inst, &known) => {
+                let whole = stored + 1 == 1 << WORDS && matches!(info, Some(INFO_SEND | INFO_DMA));
+                if !whole {
+                    return false;
+                }
+            }
+            None if begun && !computes(inst) => return false,
+            None => {}
+        }
+        begun |= register.is_some();
+        if begun && block.restored(index).is_some() {
+            return false;
+        }
+        known.step_in(block, index);
+    }
+    begun
+}
+
+/// Offset in the [`CommandRegisters`] of the one that is accessed, if it is known to be one.
+pub(super) fn register(inst: &Inst, known: &Known) -> Option<usize> {
+    CommandRegisters::offset(address(inst, known)?, size(inst)?)
+}
+
+/// The address of an access, if it is known.
+pub(super) fn address(inst: &Inst, known: &Known) -> Option<u32> {
+    known.constant(inst.rs1).map(|base| base.wrapping_add(inst.imm.cast_unsigned()))
+}
+
+/// Whether an instruction issues a command, for certain.
+pub(super) fn issues(inst: &Inst, known: &Known) -> bool {
+    inst.op == Op::Lw && address(inst, known) == Some(DRIVER_BASE + COMMAND_ISSUE)
+}
+
+/// Whether an instruction does no more than compute, or return.
+const fn computes(inst: &Inst) -> bool {
+    matches!(inst.op.format(), Format::R | Format::I | Format::Shift | Format::U | Format::JumpRegister)
+}
+
 impl Emitter<'_> {
+    /// Whether the words of commands in a block, at whose start `self.known` is known, need not be stored.
+    pub(super) fn ends_with_commands(&self, block: &Block) -> bool {
+        let is_told = self.any_device || self.retired.is_some() || self.registers.in_state();
+        !is_told && ends_with_commands(block, &self.known)
+    }
+
     /// The handle of the command that is issued.
     pub(super) fn issue(&mut self) -> Value {
         let result = match self.registers.stored().command() {
             Some((field, words)) => self.device_call(field, &words),
+            None if self.ends_with_commands => unreachable!("such a block has all words of each command"),
             None => self.device_call(offset_of!(Calls, issue), &[]),
         };
         self.builder.ins().ireduce(I32, result)

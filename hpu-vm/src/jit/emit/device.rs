@@ -54,11 +54,10 @@ impl Emitter<'_> {
             return;
         }
         let (result, left) = self.device_result(offset_of!(Calls, store), &arguments);
-        let ended = self.ended.way(&mut self.builder);
         let (pc, live) = (self.pc, self.live[self.index]);
         self.unlikely(left, |emitter| {
             let over = emitter.builder.ins().icmp_imm_s(IntCC::NotEqual, result, PENDING);
-            emitter.leave_if(over, ended);
+            emitter.unlikely(over, Self::end_here);
             emitter.wait(pc, live);
         });
     }
@@ -66,6 +65,8 @@ impl Emitter<'_> {
     /// An `ecall`: a0 to a7 are its arguments, a0 and a1 its results, as in the calling convention of RISC-V's SBI.
     pub(super) fn ecall(&mut self) {
         self.save(Regs(0xff << 10));
+        let pc = self.constant(self.pc);
+        self.store_state(pc, offset_of!(State, hart.pc));
         self.device_call(offset_of!(Calls, ecall), &[]);
         for reg in [Reg::A0, Reg::A1] {
             self.registers.reload(&mut self.builder, self.state, reg);
@@ -93,29 +94,30 @@ impl Emitter<'_> {
     /// Calls the function at `field` of [`Calls`], and leaves if it says so.
     pub(super) fn device_call(&mut self, field: usize, arguments: &[Value]) -> Value {
         let (result, left) = self.device_result(field, arguments);
-        let ended = self.ended.way(&mut self.builder);
-        self.leave_if(left, ended);
+        self.unlikely(left, Self::end_here);
         result
+    }
+
+    /// Ends the block: the host has ended the task, and does not know where.
+    fn end_here(&mut self) {
+        let ended = self.ended.way(&mut self.builder);
+        let pc = self.constant(self.pc);
+        self.store_state(pc, offset_of!(State, fault_pc));
+        self.builder.ins().jump(ended, &[]);
     }
 
     /// The result of the function at `field` of [`Calls`], and whether it says to leave.
     fn device_result(&mut self, field: usize, arguments: &[Value]) -> (Value, Value) {
-        self.begins.command = true;
+        self.begins.command |= !self.ends_with_commands;
         self.retreat = None;
-        let pc = self.constant(self.pc);
-        self.store_state(pc, offset_of!(State, hart.pc));
+        if self.registers.in_state() {
+            let pc = self.constant(self.pc);
+            self.store_state(pc, offset_of!(State, hart.pc));
+        }
         self.publish_count();
         let result = self.call_host(field, arguments);
         let left = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, result, 0);
         (result, left)
-    }
-
-    /// Goes to `there` when `condition` holds.
-    fn leave_if(&mut self, condition: Value, there: ir::Block) {
-        let go_on = self.builder.create_block();
-        self.builder.ins().brif(condition, there, &[], go_on, &[]);
-        self.builder.seal_block(go_on);
-        self.builder.switch_to_block(go_on);
     }
 
     /// Calls the function at `field` of [`Calls`] with the state and `arguments`, which are 32 bits wide.

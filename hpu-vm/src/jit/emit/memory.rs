@@ -10,10 +10,10 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{self, InstBuilder, Value};
 use spin_abi::map::{DRIVER_BASE, PAGE};
-use spin_abi::regs::{COMMAND_ISSUE, TASK_END, TASK_FIRST};
+use spin_abi::regs::{TASK_END, TASK_FIRST};
 
-use super::{Emitter, FIXED, GUEST, offset};
-use crate::device::{self, CommandRegisters, is_device};
+use super::{Emitter, FIXED, GUEST, command, offset};
+use crate::device::{self, is_device};
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::accesses::{Place, may_be_device, size};
 use crate::jit::state::State;
@@ -43,7 +43,7 @@ impl Emitter<'_> {
                 self.set_wide(inst.rd, value);
             }
             Access::Device => {
-                let value = if self.issues(inst) {
+                let value = if command::issues(inst, &self.known) {
                     self.issue()
                 } else {
                     let address = self.guest_address(inst);
@@ -57,12 +57,16 @@ impl Emitter<'_> {
     }
 
     pub(super) fn store(&mut self, inst: &Inst) {
+        if let Some(at) = command::register(inst, &self.known) {
+            let value = self.get(inst.rs2);
+            self.registers.stored().note(at / 4, value, self.known.constant(inst.rs2));
+            if self.ends_with_commands {
+                return;
+            }
+        }
         match self.access(inst) {
             Access::Memory(host) => {
                 let value = self.get(inst.rs2);
-                if let Some(at) = self.command_register(inst) {
-                    self.registers.stored().note(at / 4, value, self.known.constant(inst.rs2));
-                }
                 self.store_guest(inst.op, value, host);
             }
             Access::Device => {
@@ -79,7 +83,7 @@ impl Emitter<'_> {
     fn access(&mut self, inst: &Inst) -> Access {
         let width = size(inst).unwrap_or(4);
         if let Some(address) = self.known_address(inst) {
-            if let Some(at) = self.command_register(inst) {
+            if let Some(at) = command::register(inst, &self.known) {
                 self.begins.command = true;
                 return Access::Memory(Host(self.state, offset(offset_of!(State, hart.command) + at)));
             }
@@ -95,16 +99,6 @@ impl Emitter<'_> {
         Access::Memory(self.memory(inst))
     }
 
-    /// Offset in the [`CommandRegisters`] of the one that is accessed, if it is known to be one.
-    fn command_register(&self, inst: &Inst) -> Option<usize> {
-        CommandRegisters::offset(self.known_address(inst)?, size(inst)?)
-    }
-
-    /// Whether a load from a device at a known address issues a command.
-    fn issues(&self, inst: &Inst) -> bool {
-        inst.op == Op::Lw && self.known_address(inst) == Some(DRIVER_BASE + COMMAND_ISSUE)
-    }
-
     /// Whether a store to a device at a known address waits for a command.
     fn may_wait(&self, inst: &Inst) -> bool {
         let width = size(inst).unwrap_or(4);
@@ -112,7 +106,7 @@ impl Emitter<'_> {
     }
 
     fn known_address(&self, inst: &Inst) -> Option<u32> {
-        self.known.constant(inst.rs1).map(|base| base.wrapping_add(inst.imm.cast_unsigned()))
+        command::address(inst, &self.known)
     }
 
     /// The task registers, whose address in the driver page stands for that of the plain memory they are in.
