@@ -1,0 +1,171 @@
+//! Commands of handlers that store their words in one way or another: whatever translated code need not store, the device is told what the
+//! interpreter tells it, also where that goes on in the middle, and whatever another handler has left behind.
+
+#[path = "support/assembly.rs"]
+mod assembly;
+#[path = "support/guest.rs"]
+mod guest;
+#[path = "qemu/random.rs"]
+#[expect(dead_code, reason = "a part of it is for other tests")]
+mod random;
+
+use assembly::{A2, A3, A4, A5, Assembly, S0, T0, T1, T2};
+use guest::{DATA_LEN, Guest, OWN, Way, task, translate};
+use hpu_vm::jit::{Executor, Limits, Task};
+use hpu_vm::{Checks, Code, Device, Exit, Op, Reg, Trap, View};
+use random::Random;
+use spin_abi::command::{Command, Status};
+use spin_abi::fault::Cause;
+use spin_abi::map::DRIVER_BASE;
+use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORDS, INFO_DMA, INFO_SEND};
+
+/// Pairs of them.
+const PROGRAMS: u64 = if cfg!(debug_assertions) { 300 } else { 1000 };
+/// The driver page.
+const DRIVER: Reg = T2;
+/// Hold words of the data.
+const VALUES: [Reg; 4] = [A2, A3, A4, A5];
+/// Points near the end of the data.
+const POINTER: Reg = T1;
+
+type Issued = Vec<Result<Command, Status>>;
+
+/// Keeps the commands that are issued.
+#[derive(Default)]
+struct Recorder(Issued);
+
+impl Device for Recorder {
+    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
+        Err(Trap::Fault(Cause::DeviceAccess))
+    }
+
+    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
+        Err(Trap::Fault(Cause::DeviceAccess))
+    }
+
+    fn issue(&mut self, _: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
+        self.0.push(command);
+        // The fourth one ends the handler.
+        u32::try_from(self.0.len()).ok().filter(|count| count % 4 != 0).ok_or(Cause::DeviceAccess)
+    }
+}
+
+/// Stores some words of a command, most often all; then issues it, most often.
+fn command(random: &mut Random, mut program: Assembly) -> Assembly {
+    let some = random.one_in(3);
+    let words = 5 + random.below(2);
+    for word in 0..words {
+        if some && random.one_in(3) {
+            continue;
+        }
+        let value = random.choose(&VALUES);
+        program = program.store(Op::Sw, value, DRIVER, (COMMAND_WORDS + 4 * word).cast_signed());
+        if random.one_in(12) {
+            program = between(random, program);
+        }
+    }
+    if !some || !random.one_in(4) {
+        let info = random.choose(&[INFO_SEND, INFO_SEND, INFO_DMA, INFO_DMA, INFO_DMA | 1, 4, 6]);
+        let known = !random.one_in(6);
+        let reg = if known { T0 } else { random.choose(&VALUES) };
+        program = if known { program.li(T0, info) } else { program };
+        program = program.store(Op::Sw, reg, DRIVER, COMMAND_INFO.cast_signed());
+    }
+    if random.one_in(5) {
+        program = between(random, program);
+    }
+    if random.one_in(8) {
+        program
+    } else {
+        program.imm(Op::Lw, random.choose(&VALUES), DRIVER, COMMAND_ISSUE.cast_signed())
+    }
+}
+
+/// Something else: what exact checks may refuse, what they do not look at, and a word of a command that is read.
+fn between(random: &mut Random, program: Assembly) -> Assembly {
+    let value = random.choose(&VALUES);
+    match random.below(6) {
+        0 | 1 => program.imm(Op::Lw, value, POINTER, 4 * random.below(12).cast_signed()),
+        2 => program.store(Op::Sw, value, POINTER, 4 * random.below(12).cast_signed()),
+        3 => program.imm(Op::Lw, value, DRIVER, (COMMAND_WORDS + 4 * random.below(5)).cast_signed()),
+        4 => program.imm(Op::Addi, value, value, 1),
+        _ => program.op(Op::Add, value, value, random.choose(&VALUES)),
+    }
+}
+
+/// Commands in a few blocks, of which each may be the last.
+fn program(seed: u64) -> Code {
+    let random = &mut Random::new(seed);
+    let mut program = Assembly::new().li(S0, OWN.data).li(DRIVER, DRIVER_BASE).imm(Op::Lw, POINTER, S0, 32);
+    for (value, at) in VALUES.into_iter().zip((0..).step_by(4)) {
+        program = program.imm(Op::Lw, value, S0, at);
+    }
+    if random.one_in(8) {
+        // What nobody has stored is zero.
+        return program.imm(Op::Lw, A2, DRIVER, COMMAND_ISSUE.cast_signed()).ret().code();
+    }
+    for _ in 0..=random.below(3) {
+        if random.one_in(2) {
+            program = between(random, program);
+        }
+        for _ in 0..=random.below(2) {
+            program = command(random, program);
+        }
+        if random.one_in(2) {
+            // Over the return.
+            let to = program.pc() + 8;
+            program = program.branch(Op::Beq, random.choose(&VALUES), random.choose(&VALUES), to).ret();
+        }
+    }
+    program.ret().code()
+}
+
+/// What comes of two handlers on one HPU, one after the other, twice.
+fn run(executor: &Executor, way: Way, codes: [&Code; 2], seed: u64) -> Vec<(Exit, Issued, Vec<u8>)> {
+    let mut guest = Guest::new(OWN, codes[0], 0);
+    guest.slot.view().set_checks(way.checks);
+    let mut random = Random::new(!seed);
+    for at in (0..32).step_by(4) {
+        guest.set_word(OWN.data + at, random.below(3));
+    }
+    guest.set_word(OWN.data + 32, OWN.data + DATA_LEN - 4 * random.below(16));
+    let translations = codes.map(|code| way.options.map(|options| translate(code, &[], options)));
+    let limits = Limits { time: None, instructions: way.counts().then_some(1000) };
+    let mut all = Vec::new();
+    for index in [0, 1, 1, 0] {
+        let mut device = Recorder::default();
+        let task = Task { limits, ..task(OWN, codes[index], translations[index].as_ref()) };
+        let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut device);
+        all.push((exit, device.0, guest.memory()));
+    }
+    all
+}
+
+#[test]
+fn devices_are_told_what_the_interpreter_tells_them() {
+    let executor = Executor::new().expect("a timer");
+    let (mut commands, mut malformed, mut faults) = (0, 0, 0);
+    for seed in (0..PROGRAMS).map(|pair| 2 * pair) {
+        let codes = [program(seed), program(seed + 1)];
+        let codes = [&codes[0], &codes[1]];
+        for checks in [Checks::Page, Checks::Exact] {
+            let expected = run(&executor, Way::interpreter(checks), codes, seed);
+            for way in Way::translated(checks) {
+                let found = run(&executor, way, codes, seed);
+                for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    let name = format!("seed {seed}, handler {number}, {}", way.name());
+                    assert_eq!((found.0, &found.1), (expected.0, &expected.1), "{name}");
+                    assert!(found.2 == expected.2, "{name}: memory");
+                }
+            }
+            for (exit, issued, _) in expected {
+                commands += issued.len();
+                malformed += issued.iter().filter(|command| command.is_err()).count();
+                faults += usize::from(matches!(exit, Exit::Fault(_)));
+            }
+        }
+    }
+    println!("{commands} commands, {malformed} of them malformed, {faults} faults");
+    let least = usize::try_from(PROGRAMS).expect("few") / 4;
+    assert!([commands - malformed, malformed, faults].into_iter().all(|count| count > least), "not a mixture");
+}
