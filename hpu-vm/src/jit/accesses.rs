@@ -180,7 +180,7 @@ pub(crate) fn may_be_device(inst: &Inst, known: &Known, any_device: bool) -> boo
 
 /// Whether it certainly is to a device.
 fn is_device_access(inst: &Inst, known: &Known) -> bool {
-    known.constant(inst.rs1).is_some_and(|base| is_device(base.wrapping_add(inst.imm.cast_unsigned())))
+    known.address(inst).is_some_and(is_device)
 }
 
 /// Bytes of a memory access.

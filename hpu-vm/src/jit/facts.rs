@@ -113,6 +113,11 @@ impl Known {
         if reg.number() == 0 { Some(0) } else { self.constants[reg.index()] }
     }
 
+    /// The address of an access, if it is known.
+    pub(crate) fn address(&self, inst: &Inst) -> Option<u32> {
+        self.constant(inst.rs1).map(|base| base.wrapping_add(inst.imm.cast_unsigned()))
+    }
+
     /// The largest value, unsigned, that a register can have.
     pub(crate) fn most(&self, reg: Reg) -> u32 {
         self.constant(reg).unwrap_or(!self.below[reg.index()])

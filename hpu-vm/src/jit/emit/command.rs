@@ -88,17 +88,12 @@ fn ends_with_commands(block: &Block, known: &Known) -> bool {
 
 /// Offset in the [`CommandRegisters`] of the one that is accessed, if it is known to be one.
 pub(super) fn register(inst: &Inst, known: &Known) -> Option<usize> {
-    CommandRegisters::offset(address(inst, known)?, size(inst)?)
-}
-
-/// The address of an access, if it is known.
-pub(super) fn address(inst: &Inst, known: &Known) -> Option<u32> {
-    known.constant(inst.rs1).map(|base| base.wrapping_add(inst.imm.cast_unsigned()))
+    CommandRegisters::offset(known.address(inst)?, size(inst)?)
 }
 
 /// Whether an instruction issues a command, for certain.
 pub(super) fn issues(inst: &Inst, known: &Known) -> bool {
-    inst.op == Op::Lw && address(inst, known) == Some(DRIVER_BASE + COMMAND_ISSUE)
+    inst.op == Op::Lw && known.address(inst) == Some(DRIVER_BASE + COMMAND_ISSUE)
 }
 
 /// Whether an instruction does no more than compute, or return.

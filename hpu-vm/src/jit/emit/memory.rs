@@ -82,7 +82,7 @@ impl Emitter<'_> {
     /// Finds out what an instruction accesses, and emits the checks.
     fn access(&mut self, inst: &Inst) -> Access {
         let width = size(inst).unwrap_or(4);
-        if let Some(address) = self.known_address(inst) {
+        if let Some(address) = self.known.address(inst) {
             if let Some(at) = command::register(inst, &self.known) {
                 self.begins.command = true;
                 return Access::Memory(Host(self.state, offset(offset_of!(State, hart.command) + at)));
@@ -102,11 +102,7 @@ impl Emitter<'_> {
     /// Whether a store to a device at a known address waits for a command.
     fn may_wait(&self, inst: &Inst) -> bool {
         let width = size(inst).unwrap_or(4);
-        self.known_address(inst).is_some_and(|address| device::waits(address, width))
-    }
-
-    fn known_address(&self, inst: &Inst) -> Option<u32> {
-        command::address(inst, &self.known)
+        self.known.address(inst).is_some_and(|address| device::waits(address, width))
     }
 
     /// The task registers, whose address in the driver page stands for that of the plain memory they are in.
@@ -125,7 +121,7 @@ impl Emitter<'_> {
         if self.exact() {
             self.check_span(inst);
         }
-        if let Some(address) = self.known_address(inst) {
+        if let Some(address) = self.known.address(inst) {
             if let Ok(address) = i32::try_from(address) {
                 return Host(self.base, address);
             }
