@@ -24,6 +24,11 @@ use crate::mpq::Stage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(pub u32);
 
+impl Slot {
+    /// No context's.
+    pub const NOBODY: Self = Self(u32::MAX);
+}
+
 /// Faults kept per context.
 const FAULTS_KEPT: usize = 16;
 

@@ -465,9 +465,8 @@ impl Windows {
         about: About,
         packet: &[u8],
     ) {
-        if job.isolation == Isolation::Message && self.message != about.message {
-            self.clean(bound, about.message);
-            bound.device().clear();
+        if job.isolation == Isolation::Message {
+            self.isolate(bound, about.message);
         }
         self.begin(bound, job, about, packet);
     }
@@ -480,6 +479,15 @@ impl Windows {
         #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
         let changed = [(regs::PACKET_SIZE, len as u32), (regs::FLOW_ID, about.flow)];
         bound.describe(&self.block, changed);
+    }
+
+    /// Has a task of a message see nothing of others'.
+    #[inline(never)]
+    fn isolate<C: CommandUnit>(&mut self, bound: &mut Bound<'_, Driver<'_, C>>, message: u64) {
+        if self.message != message {
+            self.clean(bound, message);
+            bound.device().clear();
+        }
     }
 
     /// Clears all that tasks of other messages may have left.

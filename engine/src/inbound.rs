@@ -7,6 +7,8 @@ use spin_nic::{Frame, Queue};
 use crate::context::Slot;
 use crate::counts::Counts;
 use crate::handover::Arrivals;
+use crate::messages::Messages;
+use crate::mpq::{Mpqs, Owned};
 
 /// Frames taken from the NIC at once.
 pub const BATCH: usize = 64;
@@ -18,14 +20,28 @@ const AHEAD: usize = 8;
 const SOON: usize = 4;
 
 /// What a frame was found to be.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Found {
-    /// Its context; `None`: it is nobody's.
-    pub slot: Option<Slot>,
+    /// Its context; [`Slot::NOBODY`]: it has none.
+    pub owner: Slot,
     /// It is its message's last.
     pub end_of_message: bool,
+    /// The [chain](Messages::chain) that its message is in, once it was [sought](Inbound::seek).
+    pub chain: u32,
     /// Its message, among the context's.
     pub key: MessageKey,
+}
+
+impl Found {
+    /// Nothing yet.
+    const NEW: Self = Self { owner: Slot::NOBODY, end_of_message: false, chain: 0, key: MessageKey::NONE };
+
+    /// Its context, if it has one.
+    #[must_use]
+    #[inline]
+    pub fn slot(&self) -> Option<Slot> {
+        Some(self.owner).filter(|&owner| owner != Slot::NOBODY)
+    }
 }
 
 /// A frame on its way to its message's queue.
@@ -46,7 +62,7 @@ impl Arrival {
     #[inline]
     fn split(self) -> (Frame, Found) {
         let Self { frame, slot, key, end_of_message } = self;
-        (frame, Found { slot: Some(slot), end_of_message, key })
+        (frame, Found { owner: slot, end_of_message, chain: 0, key })
     }
 }
 
@@ -87,7 +103,7 @@ pub struct Inbound {
 impl Default for Inbound {
     fn default() -> Self {
         let (frames, found, aside) =
-            (Vec::with_capacity(BATCH), vec![Found::default(); BATCH], Vec::with_capacity(BATCH));
+            (Vec::with_capacity(BATCH), vec![Found::NEW; BATCH], Vec::with_capacity(BATCH));
         let (groups, order, places) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         Self { frames, found, aside, groups, order, places }
     }
@@ -135,7 +151,7 @@ impl Inbound {
         let Self { frames, found, .. } = self;
         let mut bytes = 0;
         if found.len() < frames.len() {
-            found.resize(frames.len(), Found::default());
+            found.resize(frames.len(), Found::NEW);
         }
         let mut later = frames[..frames.len().saturating_sub(AHEAD)].iter().rev();
         for (frame, found) in frames.iter().rev().zip(found[..frames.len()].iter_mut().rev()) {
@@ -144,10 +160,24 @@ impl Inbound {
             }
             bytes += frame.len() as u64;
             let of_context = routes.find(frame, &mut found.key);
-            found.slot = of_context.map(|(slot, _)| slot);
-            found.end_of_message = of_context.is_some_and(|(_, end_of_message)| end_of_message);
+            (found.owner, found.end_of_message) = of_context.unwrap_or((Slot::NOBODY, false));
         }
         bytes
+    }
+
+    /// Asks for what there is of the frames' messages. What one finds by what another one has told is looked for when all of the
+    /// others have been asked for, so that it is there.
+    pub fn seek<C: Copy + Owned, P>(&mut self, messages: &Messages, mpqs: &Mpqs<C, P>) {
+        let found = &mut self.found[..self.frames.len()];
+        // What nobody owns is asked for too: to leave it out would take longer for all others.
+        for found in found.iter_mut().rev() {
+            let chain = messages.chain(found.owner, &found.key);
+            found.chain = chain as u32;
+            messages.prefetch_chain(chain);
+        }
+        for found in found.iter().rev() {
+            messages.prefetch_first(found.chain as usize).into_iter().for_each(|mpq| mpqs.prefetch(mpq));
+        }
     }
 
     /// Takes at most `most` frames that another thread has received and matched. Returns how many. There was none left.
@@ -156,7 +186,7 @@ impl Inbound {
         let Self { frames, found, .. } = self;
         let count = arrivals.len().min(most);
         if found.len() < count {
-            found.resize(count, Found::default());
+            found.resize(count, Found::NEW);
         }
         let mut places = found[..count].iter_mut().rev();
         arrivals.take(count, |arrival| {
@@ -217,7 +247,7 @@ impl Inbound {
     pub fn weed(&mut self, more: Vec<Arrival>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
         let here = self.frames.drain(..).zip(self.found.drain(..)).rev().collect::<Vec<_>>();
         let all = here.into_iter().chain(more.into_iter().map(Arrival::split));
-        let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|(_, found)| found.slot.is_some_and(&gone));
+        let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|(_, found)| found.slot().is_some_and(&gone));
         (self.frames, self.found) = kept.into_iter().rev().unzip();
         taken.into_iter().map(|(frame, _)| frame).collect()
     }
@@ -264,7 +294,7 @@ impl Inbound {
 
     /// The contexts of the frames, in order.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.found[..self.frames.len()].iter().rev().filter_map(|found| found.slot)
+        self.found[..self.frames.len()].iter().rev().filter_map(Found::slot)
     }
 
     /// What the frame is that was taken last.
@@ -325,7 +355,7 @@ mod tests {
             let mut left = most;
             while left > 0 {
                 let (frame, found) = inbound.take().expect("there are more");
-                if found.slot == Some(Slot(7)) {
+                if found.owner == Slot(7) {
                     taken.push(frame[15]);
                     left -= 1;
                 } else {
@@ -338,7 +368,7 @@ mod tests {
         assert_eq!(inbound.slots().take(3).collect::<Vec<_>>(), [Slot(3); 3]);
         let slot = |number| [None, Some(Slot(7)), Some(Slot(3))].get(usize::from(number)).copied().flatten();
         let left =
-            std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[15], found.slot == slot(frame[14]))));
+            std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[15], found.slot() == slot(frame[14]))));
         assert_eq!(left.collect::<Vec<_>>(), [0, 2, 3, 6, 7, 8, 9].map(|at| (at, true)));
     }
 
@@ -381,10 +411,10 @@ mod tests {
         let mut nic = Rotation::new(&frames(&[1, 2, 9, 1, 2]), 60, 0).expect("short frames");
         let mut inbound = Inbound::default();
         assert_eq!(inbound.receive(&mut nic, &routes, 8, &mut Counts::default()), 5);
-        assert_eq!(inbound.take().map(|(frame, found)| (frame[14], found.slot)), Some((1, Some(Slot(7)))));
+        assert_eq!(inbound.take().map(|(frame, found)| (frame[14], found.slot())), Some((1, Some(Slot(7)))));
         // Other rules, and back again: what is here follows.
         assert_eq!(inbound.find(&Routes::default()), 4 * 60);
-        assert!(inbound.found[..4].iter().all(|found| found.slot.is_none()));
+        assert!(inbound.found[..4].iter().all(|found| found.slot().is_none()));
         inbound.find(&routes);
         let mut more = Vec::new();
         Rotation::new(&frames(&[2, 1]), 60, 0).expect("short frames").receive(&mut more, 2);
@@ -393,7 +423,7 @@ mod tests {
         let more = more.map(|(frame, slot)| Arrival { frame, slot: Slot(slot), key, end_of_message: false }).collect();
         let gone = inbound.weed(more, |slot| slot == Slot(7));
         assert_eq!(gone.iter().map(|frame| frame[14]).collect::<Vec<_>>(), [1, 1]);
-        let left = std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[14], found.slot)));
+        let left = std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[14], found.slot())));
         assert_eq!(left.collect::<Vec<_>>(), [(2, Some(Slot(3))), (9, None), (2, Some(Slot(3))), (2, Some(Slot(3)))]);
     }
 }

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::hash::{BuildHasher, RandomState};
 
 use spin_matcher::{HashSeed, MessageKey};
+use spin_nic::prefetch;
 
 use crate::context::Slot;
 use crate::mpq::MpqId;
@@ -24,7 +25,7 @@ const NONE: MpqId = MpqId(u32::MAX);
 struct Holder {
     /// Keys of different contexts never meet.
     key: MessageKey,
-    /// Whose it is; [`NOBODY`]: it is free.
+    /// Whose it is; [`Slot::NOBODY`]: it is free.
     context: Slot,
     /// The next queue of the chain.
     next: MpqId,
@@ -38,9 +39,6 @@ impl Holder {
         now.saturating_sub(self.used)
     }
 }
-
-/// No context.
-const NOBODY: Slot = Slot(u32::MAX);
 
 /// Message keys and the queues they hold. Nothing allocates per message.
 pub struct Messages {
@@ -65,7 +63,7 @@ impl Messages {
     /// For `queues` queues, all of them free.
     #[must_use]
     pub fn new(queues: u32) -> Self {
-        let nobody = Holder { key: MessageKey::default(), context: NOBODY, next: NONE, used: 0 };
+        let nobody = Holder { key: MessageKey::default(), context: Slot::NOBODY, next: NONE, used: 0 };
         Self {
             seed: HashSeed::new(RandomState::new().hash_one(queues)),
             chains: vec![NONE; (queues as usize * 2).next_power_of_two()].into(),
@@ -93,7 +91,13 @@ impl Messages {
     /// The queue of an open message that a frame arrived for at `now`.
     #[inline(always)]
     pub fn find(&mut self, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
-        let mut at = self.chains[self.chain(context, key)];
+        self.find_in(self.chain(context, key), context, key, now)
+    }
+
+    /// The same, by the message's [chain](Messages::chain).
+    #[inline(always)]
+    pub fn find_in(&mut self, chain: usize, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
+        let mut at = self.chains[chain];
         while let Some(holder) = self.holders.get_mut(at.0 as usize) {
             if holder.context == context && holder.key.is(key) {
                 holder.used = now;
@@ -149,7 +153,7 @@ impl Messages {
     /// Frees an idle queue.
     pub fn release(&mut self, mpq: MpqId) {
         let Holder { key, context, next, .. } = self.holders[mpq.0 as usize];
-        if context == NOBODY {
+        if context == Slot::NOBODY {
             return;
         }
         let chain = self.chain(context, &key);
@@ -158,13 +162,29 @@ impl Messages {
             link = &mut self.holders[link.0 as usize].next;
         }
         *link = next;
-        self.holders[mpq.0 as usize].context = NOBODY;
+        self.holders[mpq.0 as usize].context = Slot::NOBODY;
         self.held[context.0 as usize] -= 1;
         self.free.push(mpq);
     }
 
+    /// Asks for a chain to be brought near.
     #[inline]
-    fn chain(&self, context: Slot, key: &MessageKey) -> usize {
+    pub fn prefetch_chain(&self, chain: usize) {
+        prefetch(&self.chains[chain]);
+    }
+
+    /// The same of the first queue in it, which is most often the one that is looked for. Returns that.
+    #[inline]
+    pub fn prefetch_first(&self, chain: usize) -> Option<MpqId> {
+        let first = self.chains[chain];
+        prefetch(self.holders.get(first.0 as usize)?);
+        Some(first)
+    }
+
+    /// The number of the chain in which a message is, if it is open.
+    #[must_use]
+    #[inline]
+    pub fn chain(&self, context: Slot, key: &MessageKey) -> usize {
         #[allow(clippy::cast_possible_truncation, reason = "the lower bits are as good as all")]
         let hash = key.hash_with(self.seed.of(context.0)) as usize;
         hash & (self.chains.len() - 1)
@@ -181,7 +201,7 @@ impl Messages {
         let from_here = (self.victims..).zip(after).chain((0..).zip(before)).take(LOOKED_AT as usize);
         let victim = from_here
             .map(|(number, holder)| (MpqId(number), holder))
-            .filter(|(_, holder)| holder.context != NOBODY)
+            .filter(|(_, holder)| holder.context != Slot::NOBODY)
             .filter(|(_, holder)| held(holder) > own + 1 || (holder.context == context && idle(holder)))
             .filter(|(mpq, _)| quiescent(*mpq))
             .min_by_key(|(_, holder)| (Reverse(held(holder)), holder.used))
@@ -202,7 +222,7 @@ impl Messages {
     pub fn overdue(&mut self, now: u64, timeout: impl Fn(Slot) -> Option<u64>) -> Option<MpqId> {
         let mpq = MpqId(self.hand);
         self.hand = if mpq.0 as usize + 1 < self.holders.len() { mpq.0 + 1 } else { 0 };
-        let holder = self.holders.get(mpq.0 as usize).filter(|holder| holder.context != NOBODY)?;
+        let holder = self.holders.get(mpq.0 as usize).filter(|holder| holder.context != Slot::NOBODY)?;
         timeout(holder.context).filter(|&most| holder.idle(now) > most).map(|_| mpq)
     }
 
@@ -212,7 +232,7 @@ impl Messages {
     }
 
     fn taken(&self) -> impl Iterator<Item = (MpqId, &Holder)> {
-        (0u32..).map(MpqId).zip(&self.holders).filter(|(_, holder)| holder.context != NOBODY)
+        (0u32..).map(MpqId).zip(&self.holders).filter(|(_, holder)| holder.context != Slot::NOBODY)
     }
 }
 

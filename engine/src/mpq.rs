@@ -25,6 +25,7 @@
 //! [`Mpqs::new`] and [`Mpqs::add_owner`].
 
 use hpu_vm::Kind;
+use spin_nic::prefetch;
 
 /// Index of a message processing queue; handlers know it as the flow id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -161,6 +162,7 @@ struct Slot<C, P> {
     next: SlotIndex,
 }
 
+#[repr(align(64))]
 struct Mpq<C> {
     latch: Option<Latch<C>>,
     state: State,
@@ -665,6 +667,12 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         }
         let queue = &mut self.queues[mpq.0 as usize];
         (queue.next_ready, queue.listed) = (NONE, false);
+    }
+
+    /// Asks for what is known of a queue to be brought near.
+    #[inline]
+    pub fn prefetch(&self, mpq: MpqId) {
+        self.queues.get(mpq.0 as usize).into_iter().for_each(prefetch);
     }
 
     /// Whether the queue is between two packets of an open message: nothing queued, nothing in flight.

@@ -334,6 +334,7 @@ impl Engine {
             None if self.closed => 0,
             None => self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts),
         };
+        self.inbound.seek(&self.messages, &self.mpqs);
         if taken > 1 && self.in_groups {
             self.group();
         }
@@ -345,7 +346,7 @@ impl Engine {
         let Self { clusters, inbound, batches, .. } = self;
         let (start, count) = (clusters.start, clusters.end - clusters.start);
         *batches = batches.wrapping_add(1);
-        inbound.group(count, |found| match found.slot {
+        inbound.group(count, |found| match found.slot() {
             Some(_) => (home(clusters, &found.key) - start).wrapping_add(*batches) % count,
             None => 0,
         });
@@ -377,8 +378,9 @@ impl Engine {
             self.admit_late(arrival, now);
             return self.waiting.is_none();
         }
-        let Some((frame, &Found { slot, end_of_message, key })) = self.inbound.take() else { return false };
-        match slot {
+        let Some((frame, found)) = self.inbound.take() else { return false };
+        let &Found { end_of_message, key, .. } = found;
+        match found.slot() {
             Some(slot) => self.admit(frame, slot, &key, end_of_message, now),
             None => self.drop_frame(frame, Counter::DropUnmatched),
         }

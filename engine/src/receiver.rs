@@ -99,8 +99,9 @@ impl Receiver {
             return 0;
         }
         let arrived = self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts);
-        while let Some((frame, &Found { slot, end_of_message, key })) = self.inbound.take() {
-            let Some(slot) = slot else {
+        while let Some((frame, found)) = self.inbound.take() {
+            let &Found { end_of_message, key, .. } = found;
+            let Some(slot) = found.slot() else {
                 self.counts.add(Counter::DropUnmatched, 1);
                 self.nic.recycle(frame);
                 continue;

@@ -169,9 +169,9 @@ impl Engine {
     fn queue_next(&mut self, slot: Slot, now: Moment) -> bool {
         while self.mpqs.room() > 0
             && self.waiting.is_none()
-            && let Some((frame, &Found { slot: of, end_of_message, key })) = self.inbound.take()
+            && let Some((frame, &Found { owner, end_of_message, key, .. })) = self.inbound.take()
         {
-            if of == Some(slot) {
+            if owner == slot {
                 self.admit(frame, slot, &key, end_of_message, now);
                 return self.mpqs.held(slot.0) > 0;
             }

@@ -103,7 +103,7 @@ impl Engine {
         let most = left;
         let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             loop {
-                let Passing { mut frame, mpq, binding, place } = match inlet.take() {
+                let Passing { mut frame, mpq, home, message, place } = match inlet.take() {
                     Taken::Passing(passing) => passing,
                     Taken::Kept => continue,
                     Taken::Foreign(frame) => {
@@ -113,16 +113,15 @@ impl Engine {
                     Taken::Nothing | Taken::Behind => return Rest::None,
                     Taken::Questionable(arrival) => return Rest::Arrival(arrival),
                 };
-                if binding.home != cluster {
+                if home != cluster {
                     inlet.inbound.untake(frame);
-                    return Rest::Elsewhere(binding.home);
+                    return Rest::Elsewhere(home);
                 }
                 left -= 1;
-                let returned = row.returns(About { flow: mpq.0, message: binding.message }, &mut frame);
+                let returned = row.returns(About { flow: mpq.0, message }, &mut frame);
                 let usual = returned || row.exit() == Exit::Finished;
                 if !usual || verdicts && !processes(row.result()) {
-                    inlet.hold(mpq, binding, place);
-                    let packet = Packet::new(frame, now.stamp);
+                    let (binding, packet) = (inlet.hold(mpq, place), Packet::new(frame, now.stamp));
                     let task = Task { mpq, stage: Stage::Payload, context: binding, packet, last_use: true };
                     let exit = if returned { Exit::Returned } else { row.exit() };
                     return Rest::Unusual(task, exit, row.commands().issued);
@@ -165,8 +164,10 @@ impl Engine {
 struct Passing {
     frame: Frame,
     mpq: MpqId,
-    /// What its payload task is bound to.
-    binding: Binding,
+    /// The cluster that its message is bound to,
+    home: u32,
+    /// and its number.
+    message: u64,
     place: Place,
 }
 
@@ -227,10 +228,10 @@ impl Inlet<'_> {
     #[inline(always)]
     fn take(&mut self) -> Taken {
         let Some((frame, found)) = self.inbound.take_to_run(self.copied) else { return Taken::Nothing };
-        let Found { slot, end_of_message, ref key } = *found;
+        let Found { owner, end_of_message, chain, ref key } = *found;
         let admission = self.admission;
-        if slot != Some(admission.slot) {
-            if slot.is_some() {
+        if owner != admission.slot {
+            if owner != Slot::NOBODY {
                 self.inbound.put_aside(frame);
                 return Taken::Kept;
             }
@@ -244,13 +245,15 @@ impl Inlet<'_> {
             admission.latch(clusters, key, *admitted)
         };
         let mut begins = false;
-        let mpq = match self.messages.find(admission.slot, key, self.now.time) {
+        debug_assert_eq!(chain as usize, self.messages.chain(owner, key), "all of a batch were sought");
+        let mpq = match self.messages.find_in(chain as usize, owner, key, self.now.time) {
             Some(mpq) => mpq,
             None if end_of_message
                 && admission.is_simple()
                 && let Some(mpq) = self.messages.next_free() =>
             {
-                return Taken::Passing(Passing { frame, mpq, binding: latch().context, place: Place::Only });
+                let Binding { home, message, .. } = latch().context;
+                return Taken::Passing(Passing { frame, mpq, home, message, place: Place::Only });
             }
             None => match self.messages.begin(admission.slot, key, self.now.time) {
                 Some(mpq) => {
@@ -260,9 +263,9 @@ impl Inlet<'_> {
                 None => return Taken::Questionable(arrival(frame)),
             },
         };
-        if let Some(binding) = self.mpqs.passes(mpq, end_of_message, &mut latch) {
+        if let Some(Binding { home, message, .. }) = self.mpqs.passes(mpq, end_of_message, &mut latch) {
             let place = if end_of_message { Place::Last } else { Place::Open };
-            return Taken::Passing(Passing { frame, mpq, binding, place });
+            return Taken::Passing(Passing { frame, mpq, home, message, place });
         }
         if self.mpqs.held(admission.slot.0) >= admission.unquestioned || !self.mpqs.takes(mpq) {
             if begins {
@@ -277,16 +280,19 @@ impl Inlet<'_> {
         if first { Taken::Kept } else { Taken::Behind }
     }
 
-    /// The task of the packet that was taken last, and that passed, is not over yet.
+    /// The task of the packet that was taken last, and that passed, is not over yet. Returns what it is bound to.
     #[cold]
-    fn hold(&mut self, mpq: MpqId, binding: Binding, place: Place) {
+    fn hold(&mut self, mpq: MpqId, place: Place) -> Binding {
+        let key = &self.inbound.taken().key;
+        let latch = self.admission.latch(self.clusters, key, *self.admitted);
         if place == Place::Only {
-            let begun = self.messages.begin(binding.slot, &self.inbound.taken().key, self.now.time);
-            let latch = Latch { context: binding, header: false, completion: false };
+            let begun = self.messages.begin(self.admission.slot, key, self.now.time);
             let passes = self.mpqs.passes(mpq, true, || latch);
-            debug_assert!(begun == Some(mpq) && passes == Some(binding), "the queue is free");
+            debug_assert!(begun == Some(mpq) && passes == Some(latch.context), "the queue is free");
         }
         self.mpqs.hold(mpq, place != Place::Open);
+        // That of an only one was the last to be made.
+        self.mpqs.context(mpq).unwrap_or(latch.context)
     }
 
     /// The last packet of a message passed, and its task is over. Returns whether the message is complete.

@@ -40,29 +40,36 @@ impl PlainTest {
     }
 }
 
-/// A test whether some bits have a value: most are.
+/// A test whether some bits of the packet have a value: most are.
 #[derive(Clone, Copy, Debug)]
 struct Equal {
-    /// Of the packet.
-    at: usize,
+    at: u32,
     /// Both as the packet's bytes are in memory.
     mask: u32,
     value: u32,
 }
 
 impl Equal {
+    /// Holds for all.
+    const ALWAYS: Self = Self { at: 0, mask: 0, value: 0 };
+    /// Holds for none.
+    const NEVER: Self = Self { at: 0, mask: 0, value: 1 };
+    /// Is outside of all: nobody knows.
+    const UNKNOWN: Self = Self { at: u32::MAX, mask: 0, value: 0 };
+
     /// `None`: it is another kind of test.
     fn new(test: &PlainTest) -> Option<Self> {
         let PlainTest { at, test: Test { mask, min, max, flags, .. }, .. } = *test;
         let in_memory = |word: u32| if flags & LITTLE_ENDIAN == 0 { word.to_be() } else { word.to_le() };
-        let at = usize::try_from(at).ok().filter(|_| min == max)?;
+        let at = u32::try_from(at).ok().filter(|_| min == max)?;
         Some(Self { at, mask: in_memory(mask), value: in_memory(min) })
     }
 
     /// Whether it holds; `None` where not all of the word is in the packet.
     #[inline(always)]
     fn holds(self, packet: &[u8]) -> Option<bool> {
-        let word: &[u8; 4] = packet.get(self.at..)?.first_chunk()?;
+        let at = self.at as usize;
+        let word: &[u8; 4] = packet.get(at..at + 4)?.first_chunk()?;
         Some(u32::from_ne_bytes(*word) & self.mask == self.value)
     }
 }
@@ -70,8 +77,8 @@ impl Equal {
 /// Rules, as they are to plain frames.
 #[derive(Clone, Debug)]
 pub(crate) struct PlainRules {
-    /// There is one rule of one test, and this is it.
-    only: Option<Equal>,
+    /// What they say of most packets; [`Equal::UNKNOWN`] if that takes more than one test.
+    quick: Equal,
     /// One of them holds, whatever is in the frame.
     always: bool,
     /// Those of each rule that may hold, one at least.
@@ -80,7 +87,7 @@ pub(crate) struct PlainRules {
 
 impl PlainRules {
     /// For all plain frames.
-    pub(crate) const ALWAYS: Self = Self { only: None, always: true, tests: Vec::new() };
+    pub(crate) const ALWAYS: Self = Self { quick: Equal::ALWAYS, always: true, tests: Vec::new() };
 
     /// What `tests` say of plain frames.
     pub(crate) fn new(tests: &[Test]) -> Self {
@@ -95,15 +102,19 @@ impl PlainRules {
             last.test.flags |= END_OF_RULE;
             all.append(&mut left);
         }
-        let only = if let [only] = &all[..] { Equal::new(only) } else { None };
-        Self { only, always: false, tests: all }
+        let quick = match &all[..] {
+            [] => Some(Equal::NEVER),
+            [only] => Equal::new(only),
+            _ => None,
+        };
+        Self { quick: quick.unwrap_or(Equal::UNKNOWN), always: false, tests: all }
     }
 
     /// Whether a rule holds for `frame`, which is plain and whose packet ends at `end`.
     #[inline(always)]
     pub(crate) fn hold(&self, frame: &[u8], end: usize) -> bool {
         let packet = frame.get(..end).unwrap_or(frame);
-        match self.only.and_then(|only| only.holds(packet)) {
+        match self.quick.holds(packet) {
             Some(holds) => holds,
             None => self.any_holds(frame, end),
         }

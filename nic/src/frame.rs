@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use spin_abi::map::PACKET_WINDOW;
 use thiserror::Error;
 
+use crate::prefetch::prefetch_at;
+
 /// Bytes of a chunk, which a frame's are among: the most that a frame has where no kernel keeps space before it.
 pub const CHUNK: usize = PACKET_WINDOW as usize;
 /// Bytes before a frame in its chunk: `XDP_PACKET_HEADROOM` (linux/bpf.h), which every driver reserves.
@@ -157,18 +159,7 @@ impl Frame {
     /// The same of those at `offset`.
     #[inline]
     fn prefetch_at(&self, offset: usize) {
-        let at: *const u8 = self.as_ptr().wrapping_add(offset);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint that any address is good for; SSE is part of the architecture.
-        unsafe {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(at.cast());
-        }
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: as above; changes neither memory nor registers.
-        unsafe {
-            core::arch::asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nostack, readonly, preserves_flags));
-        }
+        prefetch_at(self.as_ptr().wrapping_add(offset));
     }
 
     /// The same of its first `most` bytes, which are copied a little later.

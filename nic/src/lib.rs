@@ -9,9 +9,10 @@
 //! * [`memory`]: a pair of connected ends in plain memory.
 //! * [`rotation`]: the same frames over and over, to measure with.
 //! * [`pcap`]: frames from a capture file, replies into another.
+//! * [`prefetch`]: asking for memory before it is needed.
 //! * [`afxdp`]: AF_XDP sockets on all queues of an interface, and the XDP program that feeds them.
 //!
-//! `unsafe` is in `frame` (a frame's bytes), `map` (mappings), `rotation` (frames in one) and `afxdp` (rings, ioctls, bpf
+//! `unsafe` is in `frame` (a frame's bytes), `map` (mappings), `rotation` (frames in one), `prefetch` and `afxdp` (rings, ioctls, bpf
 //! calls); nothing else needs it.
 
 pub mod affinity;
@@ -23,6 +24,7 @@ pub mod frame;
 mod map;
 pub mod memory;
 pub mod pcap;
+mod prefetch;
 pub mod queue;
 pub mod rotation;
 pub mod steering;
@@ -34,6 +36,7 @@ pub use error::NicError;
 pub use frame::Frame;
 pub use memory::MemoryQueue;
 pub use pcap::PcapQueue;
+pub use prefetch::prefetch;
 pub use queue::Queue;
 pub use rotation::Rotation;
 pub use steering::Steering;

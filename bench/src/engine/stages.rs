@@ -150,7 +150,7 @@ impl Bench {
     /// Of a case in which no packet waits.
     fn find_messages(&mut self, now: u64) -> Result<(), Failure> {
         while let Some((frame, found)) = self.inbound.take() {
-            let (Some(SLOT), last) = (found.slot, found.end_of_message) else {
+            let (SLOT, last) = (found.owner, found.end_of_message) else {
                 return Err("a frame is nobody's".into());
             };
             let mpq = self.messages.queue(SLOT, &found.key, now).ok_or("there is no queue")?;

@@ -118,7 +118,7 @@ impl Executor {
         let offering = offering.as_ref();
         let parts =
             BoundParts { watch, slot, state, block, shown, task, entry, simple, offering, wide: Wide::new(), whole };
-        run(&mut Bound { parts, exit: Exit::Returned, device, lent: PhantomData })
+        run(&mut Bound { parts, device, lent: PhantomData })
     }
 
     /// Runs one task: see [`Bound::run`].
@@ -145,8 +145,6 @@ enum Begun {
 pub struct Bound<'b, D> {
     /// Its pointers are of the slot, which is borrowed as long.
     parts: BoundParts<'b>,
-    /// Of the last task whose handler did not return.
-    exit: Exit,
     /// Where the slot's state has it too.
     device: *mut D,
     lent: PhantomData<&'b mut D>,
@@ -232,7 +230,7 @@ impl<D: Device> Bound<'_, D> {
     /// runs in the slot. `packet` is what the L2 window shows, see [`crate::memory::Space::offer_l2`].
     #[inline]
     pub fn run(&mut self, packet: &mut [u8]) -> Exit {
-        if self.returns(packet) { Exit::Returned } else { self.exit }
+        if self.returns(packet) { Exit::Returned } else { self.exit() }
     }
 
     /// The same, for those who look at handlers that returned most of all: whether this one did. If not, [`Bound::exit`] says how
@@ -240,30 +238,28 @@ impl<D: Device> Bound<'_, D> {
     #[inline(always)]
     pub fn returns(&mut self, packet: &mut [u8]) -> bool {
         let parts = self.parts;
-        // Not the field at once: with its address elsewhere, `self` could not be in registers.
-        let mut exit = Exit::Returned;
         // SAFETY: the state is the slot's own, which is borrowed, attached to its space, with device and calls of type `D`
         // and a view that only this uses. The translated code is what `State::lookup` knows.
         unsafe {
             match parts.simple {
                 Some(entry) if (*parts.state).hart.is_clean() => {
-                    if parts.run_simple::<D>(packet, entry, &mut exit) {
+                    if parts.run_simple::<D>(packet, entry) {
                         return true;
                     }
                 }
-                _ => exit = parts.run_any::<D>(packet),
+                _ => parts.run_any::<D>(packet),
             }
         }
-        self.exit = exit;
         // The interpreter may have gone on to where it did.
-        exit == Exit::Returned
+        self.exit() == Exit::Returned
     }
 
     /// How the last task ended whose handler did not [return](Bound::returns).
     #[must_use]
     #[inline]
     pub const fn exit(&self) -> Exit {
-        self.exit
+        // SAFETY: the state is the slot's own, which is borrowed; no task runs.
+        unsafe { (*self.parts.state).ended }
     }
 
     /// Goes on with the task that is parked, for as long as its limits leave; while it was parked no time passed. It is parked
@@ -278,7 +274,7 @@ impl BoundParts<'_> {
     /// # Safety
     /// The pointers are of a borrowed slot, whose state is attached to its space, with device and calls of type `D`.
     #[inline(never)]
-    unsafe fn run_any<D: Device>(self, packet: &mut [u8]) -> Exit {
+    unsafe fn run_any<D: Device>(self, packet: &mut [u8]) {
         // SAFETY: as the caller says; no task runs.
         let state = unsafe { &mut *self.state };
         state.resume = 0;
@@ -293,38 +289,41 @@ impl BoundParts<'_> {
             state.limit = state.hart.retired().saturating_add(limit);
         }
         // SAFETY: as the caller says.
-        unsafe { self.go_on::<D>(packet, self.entry, Begun::Now) }
+        unsafe {
+            let ended = self.go_on::<D>(packet, self.entry, Begun::Now);
+            (*self.state).ended = ended;
+        }
     }
 
-    /// Runs a task for which there is nothing to see to but the packet. Says whether translated code did all of it; if not, `exit` is
-    /// how it ended.
+    /// Runs a task for which there is nothing to see to but the packet. Says whether translated code did all of it; if not,
+    /// [`State::ended`] is how it ended.
     ///
     /// # Safety
     /// As [`Self::run_any`]; `entry` is what `simple` says, and the hart is clean.
     #[inline(always)]
-    unsafe fn run_simple<D: Device>(&self, packet: &mut [u8], entry: &Entry, exit: &mut Exit) -> bool {
+    unsafe fn run_simple<D: Device>(&self, packet: &mut [u8], entry: &Entry) -> bool {
         // SAFETY: as the caller says.
         unsafe {
-            let Some(offering) = self.offering else { return self.run_translated::<D>(entry, exit) };
+            let Some(offering) = self.offering else { return self.run_translated::<D>(entry) };
             let len = packet.len().min(PACKET_WINDOW as usize) as u32;
             if (*self.slot).l2_len != len {
                 fit_l2(self.slot, self.state, len);
             }
-            offering.during(packet, || self.run_translated::<D>(entry, exit))
+            offering.during(packet, || self.run_translated::<D>(entry))
         }
     }
 
     /// # Safety
     /// As [`Self::run_simple`], and the state's view is that of its space.
     #[inline(always)]
-    unsafe fn run_translated<D: Device>(&self, entry: &Entry, exit: &mut Exit) -> bool {
+    unsafe fn run_translated<D: Device>(&self, entry: &Entry) -> bool {
         let Self { watch, state, task, .. } = *self;
         // SAFETY: as the caller says.
         unsafe {
             watch.start(state);
             let returned = entry.returns(state, task.sp, task.argument, task.tp);
             if !returned {
-                *exit = left_early::<D>(state, task, entry);
+                (*state).ended = left_early::<D>(state, task, entry);
             }
             returned
         }

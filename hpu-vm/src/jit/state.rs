@@ -9,6 +9,7 @@ use spin_abi::fault::{Cause, Fault};
 
 use super::sites::Site;
 use crate::hart::Hart;
+use crate::interp::Exit;
 use crate::memory::Layout;
 
 /// How translated code ended, in [`State::exit`] unless the handler returned: that is what the code itself says.
@@ -127,6 +128,8 @@ pub struct State {
     pub may_park: u32,
     /// What was left of `time_limit` when the task was parked.
     pub time_left: u64,
+    /// How the last task ended that did not return from translated code. Here, so that who runs tasks in a row carries nothing along for it.
+    pub ended: Exit,
 }
 
 /// Functions of the host. Results are negative when the task is to be left: see [`super::run`].
@@ -176,6 +179,7 @@ impl State {
             calls: ptr::null(),
             may_park: 0,
             time_left: u64::MAX,
+            ended: Exit::Returned,
         }
     }
 

@@ -203,31 +203,31 @@ const HEADERS: std::ops::RangeInclusive<usize> = 46..=64;
 unsafe fn copy_headers(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: as the caller says; 16 bytes from each of these on are within the least length, or this one.
     unsafe {
-        copy_16(from, to, len - 16);
+        copy_16::<0>(from.wrapping_add(len - 16), to.wrapping_add(len - 16));
         if len > 62 {
-            copy_16(from, to, 46);
+            copy_16::<46>(from, to);
         }
-        copy_16(from, to, 30);
-        copy_16(from, to, 14);
-        copy_16(from, to, 0);
+        copy_16::<30>(from, to);
+        copy_16::<14>(from, to);
+        copy_16::<0>(from, to);
     }
 }
 
-/// Copies 16 bytes from `at` on.
+/// Copies 16 bytes from `AT` on.
 ///
 /// # Safety
 /// They are mapped readable and writable, and do not overlap.
 #[inline(always)]
-unsafe fn copy_16(from: *const u8, to: *mut u8, at: usize) {
-    let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
+unsafe fn copy_16<const AT: usize>(from: *const u8, to: *mut u8) {
     // SAFETY: as the caller says. Not Rust's own accesses: others may write meanwhile.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         std::arch::asm!(
-            "movups {bytes}, [{from}]",
-            "movups [{to}], {bytes}",
+            "movups {bytes}, [{from} + {at}]",
+            "movups [{to} + {at}], {bytes}",
             from = in(reg) from,
             to = in(reg) to,
+            at = const AT,
             bytes = out(xmm_reg) _,
             options(nostack, preserves_flags),
         );
@@ -235,7 +235,7 @@ unsafe fn copy_16(from: *const u8, to: *mut u8, at: usize) {
     // SAFETY: as the caller says.
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     unsafe {
-        libc::memcpy(to.cast(), from.cast(), 16);
+        libc::memcpy(to.wrapping_add(AT).cast(), from.wrapping_add(AT).cast(), 16);
     }
 }
 

@@ -1,0 +1,24 @@
+//! Asking for memory before it is needed.
+#![allow(unsafe_code, reason = "the instruction for it is given an address")]
+
+/// Asks for the line in which `place` begins to be brought near: a hint, for what is looked at a little later.
+#[inline(always)]
+pub fn prefetch<T>(place: &T) {
+    prefetch_at(std::ptr::from_ref(place).cast());
+}
+
+/// The same of any address.
+#[inline(always)]
+pub(crate) fn prefetch_at(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint that any address is good for; SSE is part of the architecture.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above; changes neither memory nor registers.
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nostack, readonly, preserves_flags));
+    }
+}
