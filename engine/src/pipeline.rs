@@ -320,6 +320,10 @@ impl Engine {
 
     /// Takes a batch from the NIC, as much as there is room for. Returns how many frames there are to admit.
     fn receive(&mut self) -> usize {
+        if !self.inbound.is_empty() {
+            // Kept back: since then rules may have changed, and others' arrivals joined them.
+            self.inbound.seek(&self.messages, &self.mpqs);
+        }
         let room = self.mpqs.room().min(self.wanted());
         if room == 0 || self.waiting.is_some() || self.outbound.transmit.len() >= TRANSMIT_BACKLOG {
             self.counts.add(Counter::HerStalls, 1);

@@ -191,6 +191,45 @@ fn packets_on_their_way_to_a_context_that_is_replaced_are_its_own() {
 }
 
 #[test]
+fn packets_that_are_on_their_way_when_another_context_is_removed_are_of_their_messages() {
+    const PACKETS: u16 = 60;
+    let (near, mut far) = pair(1024).expect("a pair");
+    let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1).expect("a lane");
+    let (arrivals, queue) = ends.swap_remove(0);
+    let (loader, limits) = (Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)), Limits::default());
+    let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..1);
+    let mut engine = engine.expect("a timer").fed_by(arrivals);
+    let ids = [1, 2].map(|port| {
+        let streams = Install { eom: Some("payload[0:1] = 1".into()), ..rule(&format!("udp dport {port}")) };
+        let prepared = Prepared::new(streams, &image("empty"), 0, &loader, &limits).expect("installs");
+        engine.link(prepared, &limits).expect("there is room")
+    });
+    receiver.follow(engine.routes());
+    let mut arrive = |receiver: &mut Receiver, packets: Vec<Vec<u8>>| {
+        let until = receiver.received() + packets.len() as u64;
+        for bytes in packets {
+            let mut frame = far.allocate().expect("the pair has as many");
+            frame.fill(&bytes).expect("short");
+            far.send(&mut vec![frame]);
+        }
+        while receiver.received() < until {
+            receiver.turn().expect("memory does not fail");
+        }
+    };
+    // Of ten messages each, all of which are open.
+    arrive(&mut receiver, (0..PACKETS).map(|at| udp_from(1000 + at / 2 % 10, 1 + at % 2, &[0; 30])).collect());
+    let removed = engine.routes_without(&[ids[0]]).expect("fewer rules");
+    receiver.follow(removed);
+    drop(engine.unlink(ids[0], ROOT).expect("installed"));
+    engine.turn(|| Duration::ZERO).expect("a lane does not fail");
+    arrive(&mut receiver, (0..10).map(|flow| udp_from(1000 + flow, 2, &[1; 30])).collect());
+    engine.turn(|| Duration::ZERO).expect("a lane does not fail");
+    let counts = engine.statistics().counts;
+    let counts = [Counter::DropRemoved, Counter::PayloadRuns, Counter::Messages].map(|counter| counts.get(counter));
+    assert_eq!(counts, [u64::from(PACKETS / 2), u64::from(PACKETS / 2) + 10, 10]);
+}
+
+#[test]
 fn each_packet_is_answered_once_by_the_thread_that_is_its_home() {
     let mut lab = Lab::new(2048);
     lab.install("udp_pingpong", "udp dport 1");

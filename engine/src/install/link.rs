@@ -171,7 +171,6 @@ impl Engine {
         self.routes = routes;
         if self.arrivals.is_none() {
             self.inbound.find(&self.routes);
-            self.inbound.seek(&self.messages, &self.mpqs);
         }
     }
 
@@ -254,7 +253,6 @@ impl Engine {
             arrivals.take(arrivals.len(), |arrival| handed.push(arrival));
         }
         let gone = self.inbound.weed(handed, |of| of == slot);
-        self.inbound.seek(&self.messages, &self.mpqs);
         let waiting = self.waiting.take_if(|arrival| arrival.slot == slot);
         for frame in waiting.map(|arrival| arrival.frame).into_iter().chain(gone) {
             self.taken_in += 1;
