@@ -102,8 +102,7 @@ pub struct Inbound {
 
 impl Default for Inbound {
     fn default() -> Self {
-        let (frames, found, aside) =
-            (Vec::with_capacity(BATCH), vec![Found::NEW; BATCH], Vec::with_capacity(BATCH));
+        let (frames, found, aside) = (Vec::with_capacity(BATCH), vec![Found::NEW; BATCH], Vec::with_capacity(BATCH));
         let (groups, order, places) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         Self { frames, found, aside, groups, order, places }
     }

@@ -26,7 +26,7 @@ fn limit() -> usize {
 
 /// Mappings that somebody has, or is about to make.
 #[derive(Debug)]
-pub(super) struct Mappings(usize);
+pub(super) struct Mappings(AtomicUsize);
 
 impl Mappings {
     /// Takes so many.
@@ -34,7 +34,7 @@ impl Mappings {
     /// # Errors
     /// [`SpaceError::Mappings`].
     pub(super) fn take(count: usize) -> Result<Self, SpaceError> {
-        let mut taken = Self(0);
+        let taken = Self(AtomicUsize::new(0));
         taken.add(count)?;
         Ok(taken)
     }
@@ -43,17 +43,17 @@ impl Mappings {
     ///
     /// # Errors
     /// As [`Mappings::take`].
-    pub(super) fn add(&mut self, count: usize) -> Result<(), SpaceError> {
+    pub(super) fn add(&self, count: usize) -> Result<(), SpaceError> {
         let limit = limit();
         let room = |taken: usize| taken.checked_add(count).filter(|&taken| taken <= limit);
         TAKEN.fetch_update(Relaxed, Relaxed, room).map_err(|_| SpaceError::Mappings(limit))?;
-        self.0 += count;
+        self.0.fetch_add(count, Relaxed);
         Ok(())
     }
 }
 
 impl Drop for Mappings {
     fn drop(&mut self) {
-        TAKEN.fetch_sub(self.0, Relaxed);
+        TAKEN.fetch_sub(*self.0.get_mut(), Relaxed);
     }
 }

@@ -13,7 +13,7 @@ use spin_abi::fault::Cause;
 use spin_abi::map::{L1_ALIAS, PACKET_WINDOW, PAGE};
 
 use super::budget::Mappings;
-use super::{Access, L2Window, Region, SpaceError, failed};
+use super::{Access, L2Window, Region, SpaceError, Window, failed};
 use crate::device::is_device;
 use crate::view::{Places, RegionKind};
 
@@ -27,12 +27,17 @@ const RESERVED: usize = GUARD_BELOW + GUEST + GUARD_ABOVE;
 
 /// The reserved addresses; what is mapped over them goes with them.
 #[derive(Debug)]
-struct Reservation {
+pub(super) struct Reservation {
     start: NonNull<u8>,
     /// A failed system call may have left a hole, where others may have mapped something: then nothing is unmapped.
-    torn: bool,
+    torn: AtomicBool,
     mappings: Mappings,
 }
+
+// SAFETY: addresses are bound to no thread, and what lies at them is accessed by pointer, by those who may.
+unsafe impl Send for Reservation {}
+// SAFETY: as above.
+unsafe impl Sync for Reservation {}
 
 impl Reservation {
     fn new() -> Result<Self, SpaceError> {
@@ -45,16 +50,21 @@ impl Reservation {
         };
         let what = "reserve 4 GiB of addresses";
         let start = NonNull::new(start.map_err(failed(what))?.cast()).ok_or_else(|| failed(what)(Errno::NOMEM))?;
-        Ok(Self { start, torn: false, mappings })
+        Ok(Self { start, torn: AtomicBool::new(false), mappings })
+    }
+
+    /// The host address of a guest address.
+    pub(super) fn address(&self, address: u32) -> NonNull<u8> {
+        // SAFETY: every guest address is within the reservation.
+        unsafe { self.start.add(GUARD_BELOW + address as usize) }
     }
 
     fn at(&self, address: u32) -> *mut c_void {
-        // SAFETY: every guest address is within the reservation.
-        unsafe { self.start.as_ptr().add(GUARD_BELOW + address as usize) }.cast()
+        self.address(address).as_ptr().cast()
     }
 
     /// Shows `pages` at guest address `base`; the pages there must be whole and below 2^32.
-    fn show(&mut self, base: u32, pages: &Pages, protection: ProtFlags) -> Result<(), SpaceError> {
+    fn show(&self, base: u32, pages: &Pages, protection: ProtFlags) -> Result<(), SpaceError> {
         let len = pages.len as usize;
         assert!(base as usize + len <= GUEST);
         // What it lies in becomes two.
@@ -70,7 +80,7 @@ impl Reservation {
         let closed = unsafe {
             rustix::mm::mmap_anonymous(self.at(base), len, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED)
         };
-        self.torn |= closed.is_err();
+        self.torn.fetch_or(closed.is_err(), Relaxed);
         Err(failed("map guest memory")(errno))
     }
 
@@ -83,7 +93,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if !self.torn {
+        if !*self.torn.get_mut() {
             // SAFETY: the reservation and what was mapped over it are its own; nothing refers to them but by pointers
             // whose users know that they are valid as long as it is.
             let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), RESERVED) };
@@ -172,6 +182,9 @@ impl L2 {
         if reservation.protect(self.base, PACKET_WINDOW, protection).is_err() {
             return false;
         }
+        if access == Access::Write {
+            self.window.follow_tasks();
+        }
         self.readable.store(true, Relaxed);
         open.store(true, Relaxed);
         true
@@ -192,7 +205,7 @@ pub(crate) enum Refused {
 /// Guest memory as translated code sees it. A [`Space`](super::Space) makes it.
 #[derive(Debug)]
 pub struct Layout {
-    reservation: Reservation,
+    reservation: Arc<Reservation>,
     mappings: Vec<Mapping>,
     places: Places,
     l2: Option<L2>,
@@ -200,7 +213,12 @@ pub struct Layout {
 
 impl Layout {
     pub(super) fn new() -> Result<Self, SpaceError> {
-        Ok(Self { reservation: Reservation::new()?, mappings: Vec::new(), places: Places::default(), l2: None })
+        Ok(Self {
+            reservation: Arc::new(Reservation::new()?),
+            mappings: Vec::new(),
+            places: Places::default(),
+            l2: None,
+        })
     }
 
     /// Host address of guest address 0.
@@ -250,13 +268,25 @@ impl Layout {
         })
     }
 
-    /// Adds a mapping, and shows it in the alias window if it lies in what that shows.
-    pub(super) fn add(&mut self, mapping: Mapping) -> Result<(), SpaceError> {
+    /// Adds a mapping, and shows it in the alias window if it lies in what that shows. Returns `window`, whose bytes and access these
+    /// are, as it is seen there. After a [`SpaceError::System`] those that were returned before are not to be accessed any more.
+    pub(super) fn add(&mut self, mapping: Mapping, window: Window) -> Result<Window, SpaceError> {
         self.check(&mapping)?;
         self.show(&mapping)?;
         self.show_alias(&mapping)?;
+        // SAFETY: it was just mapped there; what is mapped later in the same pages shows the same memory in them, and takes no access
+        // away.
+        let window = unsafe { window.seen_at(mapping.base, &self.reservation) };
         self.mappings.push(mapping);
-        Ok(())
+        Ok(window)
+    }
+
+    /// The packet window in L2 for [`Layout::add_l2`]: the bytes at `offset` of `region`, if it has as many.
+    pub(super) fn l2_window(&self, base: u32, region: &Arc<Region>, offset: u32) -> Option<L2Window> {
+        let own = Window::new(region, offset, PACKET_WINDOW, Access::Write)?;
+        // SAFETY: the window accesses it only after `L2::open` had it mapped writable, which it stays.
+        let seen = unsafe { own.clone().seen_at(base, &self.reservation) };
+        Some(L2Window::new(region, offset, own, seen))
     }
 
     /// Opens the alias window: the L1 at `l1_base` is shown at [`L1_ALIAS`] too.

@@ -29,7 +29,10 @@ thread_local! {
 #[derive(Debug)]
 pub struct L2Window {
     /// All of it, writable.
-    bytes: Window,
+    own: Window,
+    /// The same where tasks see it, once they [may write it there](L2Window::follow_tasks).
+    seen: Window,
+    followed: AtomicBool,
     region: Arc<Region>,
     /// Where in the region it begins.
     offset: u32,
@@ -51,13 +54,14 @@ const READ: u8 = 1;
 const WRITTEN: u8 = 2;
 
 impl L2Window {
-    /// The [`PACKET_WINDOW`] bytes at `offset` of `region`, which are zero.
-    pub(super) fn new(region: &Arc<Region>, offset: u32) -> Option<Self> {
-        let bytes = Window::new(region, offset, PACKET_WINDOW, Access::Write)?;
+    /// The [`PACKET_WINDOW`] bytes at `offset` of `region`, which are zero: those of `own`, and of `seen` at the addresses where tasks
+    /// see them.
+    pub(super) fn new(region: &Arc<Region>, offset: u32, own: Window, seen: Window) -> Self {
+        let followed = AtomicBool::new(false);
         let (region, shown) = (region.clone(), AtomicU32::new(0));
         let (filled, used) = (AtomicBool::new(false), AtomicU8::new(0));
         let (frame, frame_len) = (AtomicPtr::new(ptr::null_mut()), AtomicUsize::new(0));
-        Some(Self { bytes, region, offset, shown, filled, used, frame, frame_len })
+        Self { own, seen, followed, region, offset, shown, filled, used, frame, frame_len }
     }
 
     pub(super) const fn region(&self) -> &Arc<Region> {
@@ -66,6 +70,17 @@ impl L2Window {
 
     pub(super) const fn offset(&self) -> u32 {
         self.offset
+    }
+
+    /// The window is mapped writable where tasks see it, for as long as its space lives. Async-signal-safe.
+    pub(super) fn follow_tasks(&self) {
+        self.followed.store(true, Relaxed);
+    }
+
+    /// The bytes, where they are best accessed.
+    #[inline(always)]
+    fn bytes(&self) -> &Window {
+        if self.followed.load(Relaxed) { &self.seen } else { &self.own }
     }
 
     /// Whether any task read the packet in L2 so far.
@@ -95,13 +110,13 @@ impl L2Window {
         if self.used.load(Relaxed) & use_of_it == 0 {
             self.used.fetch_or(use_of_it, Relaxed);
         }
-        Some(&self.bytes)
+        Some(self.bytes())
     }
 
     /// Fills `to` from the packet as tasks see it, without counting as an access.
     pub(crate) fn copy_out(&self, offset: u32, to: &mut [u8]) -> Option<()> {
         if self.filled.load(Relaxed) {
-            return self.bytes.copy_out(offset, to);
+            return self.bytes().copy_out(offset, to);
         }
         let from = self.frame(|frame| {
             let from = frame.get(offset as usize..)?.get(..to.len())?;
@@ -119,7 +134,7 @@ impl L2Window {
     /// The same, of the frame that is offered, or is about to be.
     #[inline]
     fn fill_from(&self, frame: &[u8]) -> Option<()> {
-        self.bytes.copy_in(0, frame)?;
+        self.bytes().copy_in(0, frame)?;
         // A frame is as long as the window at the most.
         let len = u32::try_from(frame.len()).ok()?;
         // This thread alone fills it.
@@ -135,7 +150,7 @@ impl L2Window {
     /// The offered frame is taken away, with what tasks wrote.
     fn take_out(&self) {
         if self.written() && self.filled.load(Relaxed) {
-            let _ = self.frame(|frame| self.bytes.copy_out(0, frame));
+            let _ = self.frame(|frame| self.bytes().copy_out(0, frame));
         }
         self.filled.store(false, Relaxed);
     }

@@ -88,7 +88,12 @@ impl Space {
         let window = Window::new(region, offset, len, access).ok_or(outside)?;
         let mapping = Mapping::new(kind, guest_base, region, offset, len, access)?;
         self.view.check(kind, guest_base, len as usize)?;
-        self.layout.add(mapping)?;
+        let window = self.layout.add(mapping, window).inspect_err(|error| {
+            if matches!(error, SpaceError::System { .. }) {
+                // What other ranges show may be gone.
+                self.view = View::new();
+            }
+        })?;
         self.push(Range { kind, base: guest_base, memory: Memory::Shared(window) })
     }
 
@@ -106,7 +111,7 @@ impl Space {
     /// As [`Space::map_l2_packet`].
     pub fn map_l2_packet_in(&mut self, guest_base: u32, region: &Arc<Region>, offset: u32) -> Result<(), SpaceError> {
         let outside = SpaceError::Outside { offset, len: PACKET_WINDOW, region: region.len() };
-        let window = Arc::new(L2Window::new(region, offset).ok_or(outside)?);
+        let window = Arc::new(self.layout.l2_window(guest_base, region, offset).ok_or(outside)?);
         self.view.check(RegionKind::L2Packet, guest_base, PACKET_WINDOW as usize)?;
         self.layout.add_l2(guest_base, &window)?;
         self.l2 = Some(window.clone());

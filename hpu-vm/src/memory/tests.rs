@@ -297,6 +297,20 @@ fn a_view_that_is_kept_knows_no_packet_afterwards() {
 }
 
 #[test]
+fn a_view_that_is_kept_has_its_memory_when_the_space_is_gone() {
+    let (memory, mut space) = (region(1), space());
+    space.map(DATA, 0x1000, &memory, 0, 8, Access::Write).expect("mapped");
+    let mut kept = std::mem::take(space.view());
+    drop(space);
+    drop(self::space());
+    kept.store(0x1000, [1, 2, 3, 4]).expect("writable");
+    assert_eq!(kept.load_word(0x1000), Some(0x0403_0201));
+    let mut other = self::space();
+    other.map(DATA, 0x2000, &memory, 0, 8, Access::Read).expect("mapped");
+    assert_eq!(other.view().load_word(0x2000), Some(0x0403_0201), "it is the same memory");
+}
+
+#[test]
 fn a_packet_is_there_again_after_one_of_another_space_s_was_offered_meanwhile() {
     let [mut outer, mut inner] = [(); 2].map(|()| {
         let mut space = space();

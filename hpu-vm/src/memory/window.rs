@@ -13,10 +13,12 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use spin_abi::map::PAGE;
 
+use super::layout::Reservation;
 use super::{Access, Region};
 use crate::view::Checks;
 
-/// `len` bytes of a region from an offset on, and the pages they lie in. It keeps the region alive.
+/// `len` bytes of a region from an offset on, and the pages they lie in. It keeps the region alive, and the addresses at which it is
+/// accessed.
 #[derive(Clone, Debug)]
 pub struct Window {
     /// First byte of the first page.
@@ -29,11 +31,13 @@ pub struct Window {
     /// What `len` can be at the most.
     room: u32,
     access: Access,
-    /// Keeps `pages` mapped.
+    /// Keeps `pages` mapped,
     _region: Arc<Region>,
+    /// if they are not shown where guests see them: then this does.
+    _reservation: Option<Arc<Reservation>>,
 }
 
-// SAFETY: `pages` points into `_region`, which is Send and Sync; accesses are atomic.
+// SAFETY: `pages` points to bytes of `_region`, which is Send and Sync; accesses are atomic.
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
@@ -50,7 +54,19 @@ impl Window {
         // SAFETY: `first <= past`, which was just seen to be within the region's mapping.
         let pages = unsafe { region.start().add(first as usize) };
         let lead = offset - first;
-        Some(Self { pages, pages_len: past - first, lead, len, room: len, access, _region: region.clone() })
+        let (_region, _reservation) = (region.clone(), None);
+        Some(Self { pages, pages_len: past - first, lead, len, room: len, access, _region, _reservation })
+    }
+
+    /// The same bytes, accessed where a guest sees them, their first page at `base`. Some processors' caches are slow to find a line by
+    /// another address than the last time, and loads by one address wait for stores by another (AMD, Software Optimization Guide for
+    /// the Zen4 microarchitecture, 2.6.2.2: the linear address micro-tag).
+    ///
+    /// # Safety
+    /// Whenever it is accessed, the window's pages are mapped there in the reservation, writable if its access is.
+    pub(super) unsafe fn seen_at(self, base: u32, reservation: &Arc<Reservation>) -> Self {
+        let pages = reservation.address(base);
+        Self { pages, _reservation: Some(reservation.clone()), ..self }
     }
 
     /// Bytes.
