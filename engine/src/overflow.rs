@@ -12,12 +12,11 @@ use spin_abi::control::{Engine as Kind, Placement, RunInfo};
 use spin_abi::counters::Counter;
 
 use crate::context::Slot;
-use crate::inbound::BATCH;
 use crate::memory::HpuId;
 use crate::mpq::{Stage, Task};
 use crate::peers::{Loan, Outcome, Peers, Repaid};
 use crate::pipeline::{Binding, Engine, Gone, Packet};
-use crate::sharing::Shift;
+use crate::sharing::{SHARED_BATCH, Shift};
 use crate::tasks::{Borrowed, Done, idle_hpu};
 
 /// Tasks that wait, from which on others may be lent: those that remain keep this thread busy meanwhile.
@@ -46,7 +45,7 @@ impl Engine {
     /// Tasks of its own that are run in a turn then: as many as others get of a batch, each.
     pub(crate) fn own_part(&self) -> u32 {
         let threads = 1 + self.peers.as_ref().map_or(0, |peers| peers.idle());
-        (BATCH / threads).max(1) as u32
+        (SHARED_BATCH / threads).max(1) as u32
     }
 
     /// Notes how long the tasks of a turn took, after which so many packet buffers were given back, when so many were waiting. Of one in

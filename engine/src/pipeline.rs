@@ -30,6 +30,7 @@ use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Task};
 use crate::peers::Peers;
 use crate::schedule::Scheduler;
+use crate::sharing::SHARED_BATCH;
 use crate::stamp::Stamp;
 use crate::statistics::Statistics;
 use crate::straight::Admission;
@@ -359,10 +360,11 @@ impl Engine {
     /// How many frames are worth taking: few more than there is work for, since what contexts could not hold would be lost, where
     /// the NIC can keep it. But as many as possible while one of several contexts may run out of it.
     fn wanted(&self) -> usize {
+        let most = if self.is_shared() { SHARED_BATCH } else { BATCH };
         if self.lean {
-            return BATCH;
+            return most;
         }
-        BATCH.saturating_sub(self.hers_taken()).max(FEW)
+        most.saturating_sub(self.hers_taken()).max(FEW)
     }
 
     /// Whether several contexts share the thread's time.

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use crate::context::Slot;
-use crate::inbound::{BATCH, Found};
+use crate::inbound::Found;
 use crate::pipeline::{Engine, Moment};
 use crate::schedule::Scheduler;
 use crate::tasks::{Done, runnable};
 
+/// Frames taken from the NIC at once when several contexts have some: fewer than of [one alone](crate::inbound::BATCH), which they would
+/// wait for.
+pub(crate) const SHARED_BATCH: usize = 64;
 /// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
 /// their share of the time, however many packets of others arrive in between.
 const SHARED_TURN: u32 = 32;
@@ -78,7 +81,7 @@ impl Engine {
     fn has_room_for_more(&self, slot: Slot) -> bool {
         let share = self.contexts[slot.0 as usize].as_ref().map_or(0, |context| context.share.unquestioned);
         let held = self.mpqs.held(slot.0) as usize;
-        held + 2 * BATCH <= share as usize || self.mpqs.room() > self.mostly_free() + 2 * BATCH
+        held + 2 * SHARED_BATCH <= share as usize || self.mpqs.room() > self.mostly_free() + 2 * SHARED_BATCH
     }
 
     /// Runs contexts that have packets in the batch, as long as it is not the turn of one that has not.
@@ -95,7 +98,7 @@ impl Engine {
             }
             let before = all.tasks;
             all.expects = self.expects_others(slot, rival);
-            let most = if all.expects { ALONE } else { BATCH as u32 };
+            let most = if all.expects { ALONE } else { SHARED_BATCH as u32 };
             while self.is_next(slot, rival) && all.tasks < most && !shift.is_over() {
                 let done = self.run_next(slot, now, clock, &mut sampled);
                 self.scheduler.charge(slot.0, done.tasks, shift.lap());
@@ -194,7 +197,7 @@ impl Engine {
         loop {
             let most = match self.mpqs.backlogged().len() {
                 _ if overflows => self.own_part(),
-                0 | 1 => BATCH as u32,
+                0 | 1 => SHARED_BATCH as u32,
                 _ => SHARED_TURN,
             };
             self.lend();

@@ -174,11 +174,11 @@ struct Passing {
 /// Where in its message a packet is that need not wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
+    /// Neither of these: most are.
+    Open,
     /// The only one: the message takes no queue. It has the one that is free next while its task runs.
     Only,
     Last,
-    /// Any other.
-    Open,
 }
 
 /// What there is to do after packets in a row.

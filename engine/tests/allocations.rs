@@ -12,6 +12,7 @@ use spin_abi::control::Schedule;
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
+use spin_engine::inbound::BATCH;
 use spin_engine::install::Prepared;
 use spin_engine::latency::Latencies;
 use spin_engine::loader::Loader;
@@ -66,9 +67,9 @@ fn packets_take_no_memory() {
         assert!(before > 0, "allocations are counted");
         turns(200);
         assert_eq!(ALLOCATIONS.get(), before, "{handler}");
-        let counts = engine.statistics().counts;
-        assert_eq!(counts.get(Counter::Released), 300 * 64, "{handler}: every turn had its batch");
-        assert_eq!(counts.get(Counter::TxPackets), if sent { 300 * 64 } else { 0 });
+        let (counts, all) = (engine.statistics().counts, 300 * BATCH as u64);
+        assert_eq!(counts.get(Counter::Released), all, "{handler}: every turn had its batch");
+        assert_eq!(counts.get(Counter::TxPackets), if sent { all } else { 0 });
     }
 }
 

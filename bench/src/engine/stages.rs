@@ -33,7 +33,7 @@ pub const STAGES: [&str; 6] =
 /// The variant of what the whole turn costs beyond the stages.
 pub const OTHER: &str = "stage:other";
 /// Frames of a batch, as the engine takes them.
-const BATCH: usize = 64;
+const BATCH: usize = 128;
 const HOME: HpuId = HpuId { cluster: 0, hpu: 0 };
 const SLOT: Slot = Slot(0);
 
