@@ -93,10 +93,29 @@ fn between(random: &mut Random, program: Assembly) -> Assembly {
     }
 }
 
+/// The beginning of a program, and what ends it from wherever it is jumped to: a return, at once, by way of another, or when something is
+/// computed, and one that looks at a word of the last command.
+fn ends() -> (Assembly, [u32; 4]) {
+    // Over seven instructions.
+    let begin = Assembly::new().jal(Reg::ZERO, Assembly::new().pc() + 32);
+    let at_once = begin.pc();
+    let begin = begin.ret();
+    let by_way = begin.pc();
+    let begin = begin.jal(Reg::ZERO, at_once);
+    let computed = begin.pc();
+    let begin = begin.imm(Op::Addi, A2, A2, 1).ret();
+    let looked_at = begin.pc();
+    let begin = begin.imm(Op::Lw, A3, DRIVER, COMMAND_WORDS.cast_signed() + 8).store(Op::Sw, A3, S0, 36).ret();
+    (begin, [at_once, by_way, computed, looked_at])
+}
+
 /// Commands in a few blocks, of which each may be the last.
 fn program(seed: u64) -> Code {
     let random = &mut Random::new(seed);
-    let mut program = Assembly::new().li(S0, OWN.data).li(DRIVER, DRIVER_BASE).imm(Op::Lw, POINTER, S0, 32);
+    let (mut program, ends) = ends();
+    // One for all of them: what is jumped to from one place alone is as good as part of that.
+    let end = random.choose(&ends);
+    program = program.li(S0, OWN.data).li(DRIVER, DRIVER_BASE).imm(Op::Lw, POINTER, S0, 32);
     for (value, at) in VALUES.into_iter().zip((0..).step_by(4)) {
         program = program.imm(Op::Lw, value, S0, at);
     }
@@ -114,10 +133,12 @@ fn program(seed: u64) -> Code {
         if random.one_in(2) {
             // Over the return.
             let to = program.pc() + 8;
-            program = program.branch(Op::Beq, random.choose(&VALUES), random.choose(&VALUES), to).ret();
+            program = program.branch(Op::Beq, random.choose(&VALUES), random.choose(&VALUES), to);
+            program = if random.one_in(4) { program.ret() } else { program.jal(Reg::ZERO, end) };
         }
     }
-    program.ret().code()
+    let program = if random.one_in(4) { program.ret() } else { program.jal(Reg::ZERO, end) };
+    program.code()
 }
 
 /// What comes of two handlers on one HPU, one after the other, twice.
@@ -168,4 +189,33 @@ fn devices_are_told_what_the_interpreter_tells_them() {
     println!("{commands} commands, {malformed} of them malformed, {faults} faults");
     let least = usize::try_from(PROGRAMS).expect("few") / 4;
     assert!([commands - malformed, malformed, faults].into_iter().all(|count| count > least), "not a mixture");
+}
+/// Behind a command others come that look at its words, also from elsewhere.
+#[test]
+fn words_that_are_looked_at_behind_a_command_are_there() {
+    let executor = Executor::new().expect("a timer");
+    let (begin, ends) = ends();
+    for end in ends {
+        let program =
+            begin.clone().li(S0, OWN.data).li(DRIVER, DRIVER_BASE).imm(Op::Lw, A2, S0, 0).imm(Op::Lw, A3, S0, 4);
+        let program = program.li(T0, INFO_SEND);
+        let over = program.pc() + 8;
+        let mut program = program.branch(Op::Beq, A2, Reg::ZERO, over).jal(Reg::ZERO, end);
+        for word in 0..5 {
+            program = program.store(Op::Sw, A3, DRIVER, (COMMAND_WORDS + 4 * word).cast_signed());
+        }
+        let program = program.store(Op::Sw, T0, DRIVER, COMMAND_INFO.cast_signed());
+        let code = program.imm(Op::Lw, A4, DRIVER, COMMAND_ISSUE.cast_signed()).jal(Reg::ZERO, end).code();
+        for way in Way::translated(Checks::Page) {
+            let mut guest = Guest::new(OWN, &code, 0);
+            guest.set_word(OWN.data + 4, 7);
+            let translation = way.options.map(|options| translate(&code, &[], options));
+            let limits = Limits { time: None, instructions: way.counts().then_some(1000) };
+            let task = Task { limits, ..task(OWN, &code, translation.as_ref()) };
+            let mut device = Recorder::default();
+            let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut device);
+            let expected = if end == ends[3] { 7 } else { 0 };
+            assert_eq!((exit, device.0.len(), guest.word(OWN.data + 36)), (Exit::Returned, 1, expected), "{way:?}");
+        }
+    }
 }

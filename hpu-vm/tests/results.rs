@@ -29,6 +29,7 @@ fn translations() -> impl Iterator<Item = Options> {
             observe,
             any_device,
             result: true,
+            described: false,
         })
     })
 }

@@ -83,7 +83,7 @@ impl Bench {
         let sizes = ContextSizes { hpus: 1, handler: 0, scratchpad: 64 << 10 };
         let memory = ContextMemory::new(machine, image.image.handler_mem_end(), sizes)?;
         let (placement, checks) = (Placement::Home, hpu_vm::Checks::Page);
-        let options = Options { checks, atomics: jit::Atomics::Home, ..Options::default() };
+        let options = Options { checks, atomics: jit::Atomics::Home, described: true, ..Options::default() };
         let mut messages = Messages::new(SIZES.queues);
         messages.add_context(SLOT);
         let blank = Latch { context: Binding { slot: SLOT, home: 0, message: 0 }, header: false, completion: false };

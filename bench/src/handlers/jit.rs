@@ -41,7 +41,7 @@ impl Jit {
     pub fn new(executor: Rc<Executor>, elf: &[u8], work: &Work, checks: Checks) -> Result<Self, Box<dyn Error>> {
         let image = Image::load(elf, &MACHINE)?;
         let entry = image.handler(Kind::Payload).ok_or("no handler on packets")?;
-        let options = Options { checks, atomics: Atomics::Home, ..Options::default() };
+        let options = Options { checks, atomics: Atomics::Home, described: true, ..Options::default() };
         let taken = image.addresses_taken();
         let translation = Translation::new(Source { code: image.code(), entries: &[entry], taken: &taken }, options)?;
         let handler_base = image.handler_mem_end();

@@ -213,6 +213,7 @@ const fn options(run: &RunInfo, any_device: bool) -> Options {
         observe: matches!(run.engine, Kinds::Check),
         any_device,
         result: run.verdicts,
+        described: true,
     }
 }
 

@@ -101,6 +101,7 @@ impl Loaded {
             // No task is lost to find out.
             any_device: true,
             result: false,
+            described: true,
         };
         Translation::new(Source { code: self.image.code(), entries, taken: &taken }, options)
     }

@@ -194,6 +194,8 @@ struct Emitter<'a> {
     has_tables: bool,
     /// The words of the block's commands need not be stored.
     ends_with_commands: bool,
+    /// The block is the handler's first one: nothing leads back there, see [`plan`].
+    begins_task: bool,
     block_len: usize,
     /// The instruction, its index in its block, its address.
     current: Option<(u32, Decoded)>,
@@ -276,6 +278,7 @@ impl<'a> Emitter<'a> {
             in_l1: Vec::new(),
             has_tables: false,
             ends_with_commands: false,
+            begins_task: false,
             block_len: 0,
             current: None,
             index: 0,
@@ -298,6 +301,7 @@ impl<'a> Emitter<'a> {
         let block = &plan.blocks[id];
         self.builder.switch_to_block(self.blocks[id]);
         self.registers.begin_block();
+        self.begins_task = id == 0;
         // A block that no way leads to has no facts; it needs none.
         self.known = self.facts.known(id).cloned().unwrap_or_default();
         self.vectors.begin_block(id);

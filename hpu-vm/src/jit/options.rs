@@ -28,4 +28,7 @@ pub struct Options {
     pub any_device: bool,
     /// Keeps what a0 holds when the handler returns: see [`super::Slot::result`].
     pub result: bool,
+    /// Tasks are [described](super::TaskBlock) above where their stack begins, and begin with a0 pointing at their arguments there: so what
+    /// the first of these is need not be loaded, which most handlers do first and everything else waits for.
+    pub described: bool,
 }

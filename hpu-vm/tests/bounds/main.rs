@@ -101,6 +101,7 @@ fn the_worst_images_are_translated_in_bounds() {
             observe: false,
             any_device: true,
             result: true,
+            described: true,
         },
     );
     let mut beyond = Vec::new();

@@ -97,9 +97,10 @@ impl Engine for Jit {
     }
 
     fn run(&mut self, program: &Program) -> Outcome {
-        let options = Options { checks: program.checks, ..self.options };
-        let taken = program.image.addresses_taken();
-        let start = program.start;
+        let (start, taken) = (program.start, program.image.addresses_taken());
+        // Handlers are, programs for Linux are not.
+        let described = start.argument != 0;
+        let options = Options { checks: program.checks, described, ..self.options };
         let source = Source { code: program.image.code(), entries: &[start.entry], taken: &taken };
         let translation = match Translation::new(source, options) {
             Ok(translation) => Some(translation),

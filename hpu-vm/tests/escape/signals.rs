@@ -25,6 +25,7 @@ const PAGE: Options = Options {
     observe: false,
     any_device: false,
     result: false,
+    described: false,
 };
 
 /// Faults of the storm.

@@ -22,6 +22,7 @@ pub fn options(bits: u8) -> Options {
         observe: bit(2),
         any_device: bit(3),
         result: bit(4),
+        described: false,
     }
 }
 

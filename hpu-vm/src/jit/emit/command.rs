@@ -14,9 +14,11 @@ use crate::device::CommandRegisters;
 use crate::inst::{Format, Inst, Op};
 use crate::jit::accesses::size;
 use crate::jit::facts::Known;
-use crate::jit::plan::{Block, End};
+use crate::jit::plan::{Block, End, Plan};
 use crate::jit::state::Calls;
 
+/// Blocks that are looked at for what is behind one.
+const MOST_BLOCKS: usize = 4;
 /// Words that say what a send or a copy is.
 const WORDS: usize = 5;
 
@@ -52,12 +54,8 @@ impl Stored {
 
 /// Whether a block ends the handler with commands whose words nobody could read but who issues them: all of each is stored in the block,
 /// and from the first store on nothing is left to the interpreter.
-fn ends_with_commands(block: &Block, known: &Known) -> bool {
-    let returns = match &block.end {
-        End::Goto(target) => target.pc == RETURN_ADDRESS,
-        end => *end == End::Fetch(RETURN_ADDRESS),
-    };
-    if !returns {
+fn ends_with_commands(plan: &Plan, block: &Block, known: &Known) -> bool {
+    if !returns(plan, block) {
         return false;
     }
     let (mut known, mut stored, mut info, mut begun) = (known.clone(), 0_u32, None, false);
@@ -86,6 +84,25 @@ fn ends_with_commands(block: &Block, known: &Known) -> bool {
     begun
 }
 
+/// Whether the handler returns behind a block, at once or by way of blocks that have no more than returns have in common.
+fn returns<'p>(plan: &'p Plan, mut block: &'p Block) -> bool {
+    for _ in 0..MOST_BLOCKS {
+        let target = match &block.end {
+            End::Goto(target) => target,
+            end => return *end == End::Fetch(RETURN_ADDRESS),
+        };
+        if target.pc == RETURN_ADDRESS {
+            return true;
+        }
+        let next = target.block.map(|id| &plan.blocks[id]);
+        let Some(next) = next.filter(|next| next.body.iter().all(|(_, decoded)| computes(&decoded.inst))) else {
+            return false;
+        };
+        block = next;
+    }
+    false
+}
+
 /// Offset in the [`CommandRegisters`] of the one that is accessed, if it is known to be one.
 pub(super) fn register(inst: &Inst, known: &Known) -> Option<usize> {
     CommandRegisters::offset(known.address(inst)?, size(inst)?)
@@ -98,14 +115,14 @@ pub(super) fn issues(inst: &Inst, known: &Known) -> bool {
 
 /// Whether an instruction does no more than compute, or return.
 const fn computes(inst: &Inst) -> bool {
-    matches!(inst.op.format(), Format::R | Format::I | Format::Shift | Format::U | Format::JumpRegister)
+    matches!(inst.op.format(), Format::R | Format::I | Format::Shift | Format::U | Format::J | Format::JumpRegister)
 }
 
 impl Emitter<'_> {
     /// Whether the words of commands in a block, at whose start `self.known` is known, need not be stored.
     pub(super) fn ends_with_commands(&self, block: &Block) -> bool {
         let is_told = self.any_device || self.retired.is_some() || self.registers.in_state();
-        !is_told && ends_with_commands(block, &self.known)
+        !is_told && ends_with_commands(self.plan, block, &self.known)
     }
 
     /// The handle of the command that is issued.

@@ -178,9 +178,12 @@ impl Emitter<'_> {
             switch.set_entry(number, stub);
             stubs.push((stub, resume));
         }
+        // Always the first; but a function without any other way to its fault return, or whose others nothing is found to lead to, could not
+        // be stopped.
+        let anew =
+            |emitter: &mut Self| emitter.builder.ins().brif(emitter.state, begin, &[], emitter.fault_return, &[]);
         if stubs.is_empty() {
-            // Always; but a function without any other way to its fault return could not be stopped.
-            self.builder.ins().brif(self.state, begin, &[], self.fault_return, &[]);
+            anew(self);
         } else {
             let dispatch = self.builder.create_block();
             self.builder.set_cold_block(dispatch);
@@ -190,7 +193,11 @@ impl Emitter<'_> {
             for (_, value) in stubs.iter().flat_map(|(_, resume)| resume.known.constants()) {
                 constants.entry(value).or_insert_with(|| self.builder.ins().iconst(I64, i64::from(value)));
             }
-            switch.emit(&mut self.builder, resume, begin);
+            let other = self.builder.create_block();
+            self.builder.set_cold_block(other);
+            switch.emit(&mut self.builder, resume, other);
+            self.builder.switch_to_block(other);
+            anew(self);
         }
         for (stub, resume) in stubs {
             self.builder.switch_to_block(stub);

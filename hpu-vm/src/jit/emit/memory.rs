@@ -9,12 +9,12 @@ use std::mem::offset_of;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{self, InstBuilder, Value};
-use spin_abi::map::{DRIVER_BASE, PAGE};
+use spin_abi::map::{DRIVER_BASE, HANDLER_ARGS, PAGE, TASK_BLOCK};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
 use super::{Emitter, FIXED, GUEST, command, offset};
 use crate::device::{self, is_device};
-use crate::inst::{Inst, Op, Reg};
+use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::accesses::{Place, may_be_device, size};
 use crate::jit::state::State;
 
@@ -37,6 +37,11 @@ pub(super) enum Access {
 
 impl Emitter<'_> {
     pub(super) fn load(&mut self, inst: &Inst) {
+        if self.loads_task_pointer(inst) {
+            let argument = self.get(Reg::A0);
+            let value = self.builder.ins().iadd_imm_s(argument, i64::from(HANDLER_ARGS) - i64::from(TASK_BLOCK));
+            return self.set(inst.rd, value);
+        }
         match self.access(inst) {
             Access::Memory(host) => {
                 let value = self.load_guest(inst.op, host);
@@ -54,6 +59,19 @@ impl Emitter<'_> {
             }
             Access::Either => self.load_either(inst),
         }
+    }
+
+    /// Whether an instruction loads the pointer from a task's arguments to its registers, as it was when the task began.
+    fn loads_task_pointer(&self, inst: &Inst) -> bool {
+        let loads = inst.op == Op::Lw && inst.rs1 == Reg::A0 && inst.imm == 0;
+        if !loads || !self.options.described || !self.begins_task {
+            return false;
+        }
+        let keeps = |inst: &Inst| {
+            let format = inst.op.format();
+            matches!(format, Format::R | Format::I | Format::Shift | Format::U | Format::Load) && inst.rd != Reg::A0
+        };
+        self.plan.blocks[0].body[..self.index].iter().all(|(_, before)| keeps(&before.inst))
     }
 
     pub(super) fn store(&mut self, inst: &Inst) {
