@@ -59,8 +59,8 @@ impl Window {
     }
 
     /// The same bytes, accessed where a guest sees them, their first page at `base`. Some processors' caches are slow to find a line by
-    /// another address than the last time, and loads by one address wait for stores by another (AMD, Software Optimization Guide for
-    /// the Zen4 microarchitecture, 2.6.2.2: the linear address micro-tag).
+    /// another address than the last time, and loads by one address wait for stores by another (AMD's software optimization guides, on
+    /// the L1 data cache's linear address tags).
     ///
     /// # Safety
     /// Whenever it is accessed, the window's pages are mapped there in the reservation, writable if its access is.

@@ -67,9 +67,11 @@ impl Emitter<'_> {
         if !loads || !self.options.described || !self.begins_task {
             return false;
         }
-        let keeps = |inst: &Inst| {
-            let format = inst.op.format();
-            matches!(format, Format::R | Format::I | Format::Shift | Format::U | Format::Load) && inst.rd != Reg::A0
+        // Other loads may be of devices, which may copy something there.
+        let keeps = |inst: &Inst| match inst.op.format() {
+            Format::R | Format::I | Format::Shift | Format::U => inst.rd != Reg::A0,
+            Format::Load => inst.rs1 == Reg::A0 && inst.rd != Reg::A0,
+            _ => false,
         };
         self.plan.blocks[0].body[..self.index].iter().all(|(_, before)| keeps(&before.inst))
     }
