@@ -8,7 +8,7 @@ mod guest;
 
 use assembly::{A2, A3, A4, Assembly, S0, T0};
 use guest::{Guest, OWN, Way, translate};
-use hpu_vm::jit::{Executor, Limits, Options, Task};
+use hpu_vm::jit::{Executor, Limits, Options, Source, Task, Translation};
 use hpu_vm::{Checks, Code, Exit, NoDevice, Op, Reg};
 use spin_abi::map::{HANDLER_ARGS, TASK_BLOCK};
 
@@ -54,6 +54,17 @@ fn programs() -> Vec<(&'static str, Code, bool)> {
     ]
 }
 
+/// A handler behind whose last instruction its first one comes again, with another argument.
+fn falling_back() -> (Code, u32) {
+    let jump = Assembly::new().li(S0, OWN.data).imm(Op::Lw, A0, S0, 32);
+    let entry = jump.pc();
+    let again = jump.imm(Op::Lw, A2, A0, 0).imm(Op::Lw, A3, A2, WORD).li(S0, OWN.data);
+    let again = again.store(Op::Sw, A2, S0, 0).store(Op::Sw, A3, S0, 4).imm(Op::Lw, A4, S0, 40);
+    let again = again.imm(Op::Addi, T0, Reg::ZERO, 1).store(Op::Sw, T0, S0, 40);
+    let over = again.pc() + 8;
+    (again.branch(Op::Bne, A4, Reg::ZERO, over).jal(Reg::ZERO, Assembly::new().pc()).ret().code(), entry)
+}
+
 /// The pointer that is found where there was `pointer`, and what it leads to.
 fn run(executor: &Executor, way: Way, code: &Code, pointer: u32) -> (Exit, [u32; 2]) {
     let mut guest = Guest::new(OWN, code, 0);
@@ -87,6 +98,52 @@ fn the_pointer_is_what_it_is_in_memory() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn what_comes_to_the_first_instruction_from_the_one_before_it_finds_its_own() {
+    let executor = Executor::new().expect("a timer");
+    let (code, entry) = falling_back();
+    let taken = [entry].into();
+    for checks in [Checks::Page, Checks::Exact] {
+        let options = Options { checks, described: true, ..Options::default() };
+        let source = Source { code: &code, entries: &[entry], taken: &taken };
+        let translation = Translation::new(source, options).expect("it is short");
+        for translation in [None, Some(&translation)] {
+            let mut guest = Guest::new(OWN, &code, 0);
+            guest.slot.view().set_checks(checks);
+            guest.set_word(OWN.stack_end() - HANDLER_ARGS, OWN.stack_end() - TASK_BLOCK);
+            for (at, value) in [(32, OWN.data + 36), (36, ELSEWHERE), (64 + 4, 99)] {
+                guest.set_word(OWN.data + at, value);
+            }
+            let task = Task { entry, ..guest::task(OWN, &code, translation) };
+            let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut NoDevice);
+            let found = [0, 4].map(|at| guest.word(OWN.data + at));
+            assert_eq!((exit, found), (Exit::Returned, [ELSEWHERE, 99]), "{checks:?}, {}", translation.is_some());
+        }
+    }
+}
+
+/// Accesses near that of the pointer are checked with it.
+#[test]
+fn what_is_near_the_arguments_is_checked() {
+    let executor = Executor::new().expect("a timer");
+    for (op, offset) in [(Op::Lw, 14), (Op::Sw, 14), (Op::Lw, 12), (Op::Lw, 16), (Op::Sw, -2048), (Op::AmoswapW, 0)] {
+        let begin = Assembly::new().imm(Op::Lw, A2, A0, 0);
+        let program = match op {
+            Op::Lw => begin.imm(op, A3, A0, offset),
+            Op::Sw => begin.imm(Op::Addi, A3, A0, -2048).store(op, A4, A3, if offset < 0 { -2040 } else { 2048 - 2 }),
+            _ => begin.imm(Op::Addi, A3, A0, 2).op(op, A4, A3, A2),
+        };
+        let code = program.ret().code();
+        let checks = Checks::Exact;
+        let [expected, found] = [false, true].map(|translated| {
+            let options = Options { checks, described: true, ..Options::default() };
+            let way = Way { checks, options: translated.then_some(options) };
+            run(&executor, way, &code, OWN.stack_end() - TASK_BLOCK).0
+        });
+        assert_eq!(found, expected, "{op:?} {offset}");
     }
 }
 

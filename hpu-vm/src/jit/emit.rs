@@ -194,7 +194,9 @@ struct Emitter<'a> {
     has_tables: bool,
     /// The words of the block's commands need not be stored.
     ends_with_commands: bool,
-    /// The block is the handler's first one: nothing leads back there, see [`plan`].
+    /// Nothing leads back to the handler's first block.
+    entered_once: bool,
+    /// The block is that one, and a task begins with it for certain.
     begins_task: bool,
     block_len: usize,
     /// The instruction, its index in its block, its address.
@@ -278,6 +280,7 @@ impl<'a> Emitter<'a> {
             in_l1: Vec::new(),
             has_tables: false,
             ends_with_commands: false,
+            entered_once: !leads_back(plan),
             begins_task: false,
             block_len: 0,
             current: None,
@@ -301,7 +304,7 @@ impl<'a> Emitter<'a> {
         let block = &plan.blocks[id];
         self.builder.switch_to_block(self.blocks[id]);
         self.registers.begin_block();
-        self.begins_task = id == 0;
+        self.begins_task = id == 0 && self.entered_once;
         // A block that no way leads to has no facts; it needs none.
         self.known = self.facts.known(id).cloned().unwrap_or_default();
         self.vectors.begin_block(id);
@@ -648,6 +651,12 @@ fn ways(plan: &Plan) -> Vec<Vec<BlockId>> {
         plan.successors(from).filter(|&to| to > 0).for_each(|to| ways[to].push(from));
     }
     ways
+}
+
+/// Whether anything leads to the first block once a task has begun.
+fn leads_back(plan: &Plan) -> bool {
+    let goes_on = (0..plan.blocks.len()).flat_map(|from| plan.successors(from)).any(|to| to == 0);
+    goes_on || plan.tables.iter().flatten().any(|target| target.block == Some(0))
 }
 
 fn reads_counters(plan: &Plan) -> bool {

@@ -275,7 +275,7 @@ impl Layout {
         self.show(&mapping)?;
         self.show_alias(&mapping)?;
         // SAFETY: it was just mapped there; what is mapped later in the same pages shows the same memory in them, and takes no access
-        // away.
+        // away: `check` and `show` see to that.
         let window = unsafe { window.seen_at(mapping.base, &self.reservation) };
         self.mappings.push(mapping);
         Ok(window)
@@ -325,22 +325,30 @@ impl Layout {
         if mapping.part(L1_ALIAS, L1_ALIAS + self.places.l1_size()).is_some() {
             return Err(shared(RegionKind::Scratchpad));
         }
+        // The packet window in L2 is closed at times.
+        let is_l2 = |mapping: &Mapping| mapping.kind == RegionKind::L2Packet;
+        let apart = |other: &Mapping| is_l2(other) || is_l2(mapping) || !other.agrees(mapping);
         let mut others = self.mappings.iter();
-        let other = others.find(|o| o.part(mapping.base, mapping.end()).is_some() && !o.agrees(mapping));
+        let other = others.find(|o| o.part(mapping.base, mapping.end()).is_some() && apart(o));
         other.map_or(Ok(()), |other| Err(shared(other.kind)))
     }
 
     /// Shows a mapping where it belongs. A page of two mappings may be written when one of them may.
     fn show(&mut self, mapping: &Mapping) -> Result<(), SpaceError> {
+        let written = |from, to| {
+            let mut written = self.mappings.iter().filter(|other| other.access == Access::Write);
+            written.any(|other| other.part(from, to).is_some())
+        };
+        let mixed = mapping.access == Access::Read && written(mapping.base, mapping.end());
         let protection = match mapping.access {
-            Access::Read => ProtFlags::READ,
-            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+            Access::Read if !mixed => ProtFlags::READ,
+            _ => ProtFlags::READ | ProtFlags::WRITE,
         };
         self.reservation.show(mapping.base, &mapping.pages, protection)?;
-        let written = self.mappings.iter().filter(|other| other.access == Access::Write);
-        for both in written.filter_map(|other| other.part(mapping.base, mapping.end())) {
-            let protection = MprotectFlags::READ | MprotectFlags::WRITE;
-            let protected = self.reservation.protect(both.base, both.pages.len, protection);
+        // Taken away where nobody has it, so that it is never missing where somebody has: others may access that meanwhile.
+        let pages = (mapping.base..mapping.end()).step_by(PAGE as usize);
+        for page in pages.filter(|&page| mixed && !written(page, page + PAGE)) {
+            let protected = self.reservation.protect(page, PAGE, MprotectFlags::READ);
             protected.map_err(failed("protect guest memory"))?;
         }
         Ok(())

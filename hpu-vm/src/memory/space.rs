@@ -91,7 +91,7 @@ impl Space {
         let window = self.layout.add(mapping, window).inspect_err(|error| {
             if matches!(error, SpaceError::System { .. }) {
                 // What other ranges show may be gone.
-                self.view = View::new();
+                (self.view, self.l2) = (View::new(), None);
             }
         })?;
         self.push(Range { kind, base: guest_base, memory: Memory::Shared(window) })

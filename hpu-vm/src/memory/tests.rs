@@ -311,6 +311,33 @@ fn a_view_that_is_kept_has_its_memory_when_the_space_is_gone() {
 }
 
 #[test]
+fn the_window_of_the_packet_in_l2_shares_no_page() {
+    let (memory, mut first, mut second) = (region(1), space(), space());
+    let refused = |kind, other| Err::<(), _>(SpaceError::Shared { kind, base: 0x1000, other });
+    first.map(DATA, 0x1000, &memory, 0, 8, Access::Write).expect("mapped");
+    first.set_len(DATA, 0).expect("shorter");
+    assert_eq!(first.map_l2_packet_in(0x1000, &memory, 0), refused(RegionKind::L2Packet, DATA));
+    second.map_l2_packet_in(0x1000, &memory, 0).expect("mapped");
+    second.set_len(RegionKind::L2Packet, 0).expect("shorter");
+    assert_eq!(second.map(DATA, 0x1000, &memory, 0, 8, Access::Write), refused(DATA, RegionKind::L2Packet));
+}
+
+#[test]
+fn a_page_that_may_be_read_and_written_is_writable_in_either_order() {
+    let memory = region(3);
+    for order in [[0, 1], [1, 0]] {
+        let mut space = space();
+        for at in order {
+            let (base, len, access) = [(0x1800, 16, Access::Write), (0x1810, 0x1000, Access::Read)][at];
+            space.map(DATA, base, &memory, base - 0x1000, len, access).expect("mapped");
+        }
+        space.copy_in(0x1800, &[7]).expect("writable");
+        assert_eq!(space.copy_in(0x1810, &[7]), None);
+        assert_eq!((bytes(&mut space, 0x1800), bytes(&mut space, 0x2000)), (Some([7]), Some([0])));
+    }
+}
+
+#[test]
 fn a_packet_is_there_again_after_one_of_another_space_s_was_offered_meanwhile() {
     let [mut outer, mut inner] = [(); 2].map(|()| {
         let mut space = space();

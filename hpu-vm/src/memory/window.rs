@@ -123,7 +123,7 @@ impl Window {
     pub(crate) fn load<const N: usize>(&self, offset: u32, checks: Checks) -> Option<[u8; N]> {
         let at = self.at(offset, N, checks)?;
         let mut bytes = [0; N];
-        // SAFETY: `at` checked that `N` bytes are within the region, which `self` keeps mapped.
+        // SAFETY: `at` checked that `N` bytes are of pages that are mapped as long as `self` is there.
         unsafe { load(at, &mut bytes) };
         Some(bytes)
     }
@@ -132,7 +132,7 @@ impl Window {
     #[inline(always)]
     pub(crate) fn store<const N: usize>(&self, offset: u32, value: [u8; N], checks: Checks) -> Option<()> {
         let at = self.writable_at(offset, N, checks)?;
-        // SAFETY: as in `load`; regions are mapped writable.
+        // SAFETY: as in `load`; what a task may write is mapped writable.
         unsafe { store(at, &value) };
         Some(())
     }
@@ -163,7 +163,7 @@ impl Window {
     /// Loads a word that is aligned, in the one order of all such accesses.
     pub(crate) fn load_word(&self, offset: u32, checks: Checks) -> Option<u32> {
         let word = self.at(offset, 4, checks).and_then(aligned)?;
-        // SAFETY: four aligned bytes within the region, which `self` keeps mapped; only atomics access them.
+        // SAFETY: four aligned bytes of pages that are mapped as long as `self` is there; only atomics access them.
         Some(u32::from_le(unsafe { AtomicU32::from_ptr(word) }.load(SeqCst)))
     }
 

@@ -38,6 +38,10 @@ pub(super) enum Access {
 impl Emitter<'_> {
     pub(super) fn load(&mut self, inst: &Inst) {
         if self.loads_task_pointer(inst) {
+            if self.exact() {
+                // For the accesses too that are near this one.
+                self.check_span(inst);
+            }
             let argument = self.get(Reg::A0);
             let value = self.builder.ins().iadd_imm_s(argument, i64::from(HANDLER_ARGS) - i64::from(TASK_BLOCK));
             return self.set(inst.rd, value);
