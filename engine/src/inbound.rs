@@ -33,10 +33,14 @@ pub struct Found {
     pub key: MessageKey,
 }
 
-impl Found {
+impl Default for Found {
     /// Nothing yet.
-    const NEW: Self = Self { owner: Slot::NOBODY, end_of_message: false, chain: 0, key: MessageKey::NONE };
+    fn default() -> Self {
+        Self { owner: Slot::NOBODY, end_of_message: false, chain: 0, key: MessageKey::default() }
+    }
+}
 
+impl Found {
     /// Its context, if it has one.
     #[must_use]
     #[inline]
@@ -103,7 +107,8 @@ pub struct Inbound {
 
 impl Default for Inbound {
     fn default() -> Self {
-        let (frames, found, aside) = (Vec::with_capacity(BATCH), vec![Found::NEW; BATCH], Vec::with_capacity(BATCH));
+        let (frames, found, aside) =
+            (Vec::with_capacity(BATCH), vec![Found::default(); BATCH], Vec::with_capacity(BATCH));
         let (groups, order, places) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         Self { frames, found, aside, groups, order, places }
     }
@@ -151,7 +156,7 @@ impl Inbound {
         let Self { frames, found, .. } = self;
         let mut bytes = 0;
         if found.len() < frames.len() {
-            found.resize(frames.len(), Found::NEW);
+            found.resize(frames.len(), Found::default());
         }
         let mut later = frames[..frames.len().saturating_sub(AHEAD)].iter().rev();
         for (frame, found) in frames.iter().rev().zip(found[..frames.len()].iter_mut().rev()) {
@@ -186,7 +191,7 @@ impl Inbound {
         let Self { frames, found, .. } = self;
         let count = arrivals.len().min(most);
         if found.len() < count {
-            found.resize(count, Found::NEW);
+            found.resize(count, Found::default());
         }
         let mut places = found[..count].iter_mut().rev();
         arrivals.take(count, |arrival| {

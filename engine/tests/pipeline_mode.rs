@@ -91,9 +91,7 @@ impl Lab {
     }
 
     fn arrive(&mut self, bytes: &[u8]) {
-        let mut frame = self.far.allocate().expect("the pair has as many");
-        frame.fill(bytes).expect("short");
-        self.far.send(&mut vec![frame]);
+        arrive(&mut self.far, bytes);
     }
 
     /// Turns of the receiver until nothing is under way; what was sent.
@@ -136,6 +134,34 @@ impl Lab {
     }
 }
 
+fn arrive(far: &mut MemoryQueue, bytes: &[u8]) {
+    let mut frame = far.allocate().expect("the pair has as many");
+    frame.fill(bytes).expect("short");
+    far.send(&mut vec![frame]);
+}
+
+/// Has packets arrive, and the receiver hand them over.
+fn hand_over(far: &mut MemoryQueue, receiver: &mut Receiver, packets: impl Iterator<Item = Vec<u8>>) {
+    let mut until = receiver.received();
+    for bytes in packets {
+        arrive(far, &bytes);
+        until += 1;
+    }
+    while receiver.received() < until {
+        receiver.turn().expect("memory does not fail");
+    }
+}
+
+/// The far end of a receiver for one engine, which takes its turns on this thread, and what loads its images.
+fn one_thread(clusters: u32) -> (MemoryQueue, Receiver, Engine, Arc<Loader>) {
+    let (near, far) = pair(1024).expect("a pair");
+    let (receiver, mut ends) = Receiver::new(Box::new(near), 1).expect("a lane");
+    let (arrivals, queue) = ends.swap_remove(0);
+    let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
+    let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..clusters);
+    (far, receiver, engine.expect("a timer").fed_by(arrivals), loader)
+}
+
 /// Has a thread do something between two turns.
 fn request<R: Send + 'static>(
     requests: &Sender<Request>,
@@ -156,12 +182,8 @@ fn settled(statistics: &Statistics) -> u64 {
 #[test]
 fn packets_on_their_way_to_a_context_that_is_replaced_are_its_own() {
     const PACKETS: u16 = 300;
-    let (near, mut far) = pair(1024).expect("a pair");
-    let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1).expect("a lane");
-    let (arrivals, queue) = ends.swap_remove(0);
-    let (loader, limits) = (Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)), Limits::default());
-    let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..4);
-    let mut engine = engine.expect("a timer").fed_by(arrivals);
+    let (mut far, mut receiver, mut engine, loader) = one_thread(4);
+    let limits = Limits::default();
     let link = |engine: &mut Engine, receiver: &mut Receiver, install: Install| {
         let prepared = Prepared::new(install, &image("udp_pingpong"), 0, &loader, &limits).expect("installs");
         let id = engine.link(prepared, &limits).expect("there is room");
@@ -169,14 +191,7 @@ fn packets_on_their_way_to_a_context_that_is_replaced_are_its_own() {
         id
     };
     let old = link(&mut engine, &mut receiver, rule("udp dport 1"));
-    for flow in 0..PACKETS {
-        let mut frame = far.allocate().expect("the pair has as many");
-        frame.fill(&udp_from(1000 + flow, 1, &[7; 30])).expect("short");
-        far.send(&mut vec![frame]);
-    }
-    while receiver.received() < PACKETS.into() {
-        receiver.turn().expect("memory does not fail");
-    }
+    hand_over(&mut far, &mut receiver, (0..PACKETS).map(|flow| udp_from(1000 + flow, 1, &[7; 30])));
     let new = link(&mut engine, &mut receiver, Install { replaces: Some(old), ..rule("udp dport 1") });
     engine.retire_replaced(new).expect("it is there");
     let counts =
@@ -193,36 +208,22 @@ fn packets_on_their_way_to_a_context_that_is_replaced_are_its_own() {
 #[test]
 fn packets_that_are_on_their_way_when_another_context_is_removed_are_of_their_messages() {
     const PACKETS: u16 = 60;
-    let (near, mut far) = pair(1024).expect("a pair");
-    let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1).expect("a lane");
-    let (arrivals, queue) = ends.swap_remove(0);
-    let (loader, limits) = (Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)), Limits::default());
-    let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..1);
-    let mut engine = engine.expect("a timer").fed_by(arrivals);
+    let (mut far, mut receiver, mut engine, loader) = one_thread(1);
+    let limits = Limits::default();
     let ids = [1, 2].map(|port| {
         let streams = Install { eom: Some("payload[0:1] = 1".into()), ..rule(&format!("udp dport {port}")) };
         let prepared = Prepared::new(streams, &image("empty"), 0, &loader, &limits).expect("installs");
         engine.link(prepared, &limits).expect("there is room")
     });
     receiver.follow(engine.routes());
-    let mut arrive = |receiver: &mut Receiver, packets: Vec<Vec<u8>>| {
-        let until = receiver.received() + packets.len() as u64;
-        for bytes in packets {
-            let mut frame = far.allocate().expect("the pair has as many");
-            frame.fill(&bytes).expect("short");
-            far.send(&mut vec![frame]);
-        }
-        while receiver.received() < until {
-            receiver.turn().expect("memory does not fail");
-        }
-    };
     // Of ten messages each, all of which are open.
-    arrive(&mut receiver, (0..PACKETS).map(|at| udp_from(1000 + at / 2 % 10, 1 + at % 2, &[0; 30])).collect());
+    let open = (0..PACKETS).map(|at| udp_from(1000 + at / 2 % 10, 1 + at % 2, &[0; 30]));
+    hand_over(&mut far, &mut receiver, open);
     let removed = engine.routes_without(&[ids[0]]).expect("fewer rules");
     receiver.follow(removed);
     drop(engine.unlink(ids[0], ROOT).expect("installed"));
     engine.turn(|| Duration::ZERO).expect("a lane does not fail");
-    arrive(&mut receiver, (0..10).map(|flow| udp_from(1000 + flow, 2, &[1; 30])).collect());
+    hand_over(&mut far, &mut receiver, (0..10).map(|flow| udp_from(1000 + flow, 2, &[1; 30])));
     engine.turn(|| Duration::ZERO).expect("a lane does not fail");
     let counts = engine.statistics().counts;
     let counts = [Counter::DropRemoved, Counter::PayloadRuns, Counter::Messages].map(|counter| counts.get(counter));

@@ -65,21 +65,31 @@ fn falling_back() -> (Code, u32) {
     (again.branch(Op::Bne, A4, Reg::ZERO, over).jal(Reg::ZERO, Assembly::new().pc()).ret().code(), entry)
 }
 
-/// The pointer that is found where there was `pointer`, and what it leads to.
-fn run(executor: &Executor, way: Way, code: &Code, pointer: u32) -> (Exit, [u32; 2]) {
+/// A guest whose arguments begin with `pointer`.
+fn guest_with(pointer: u32, code: &Code, checks: Checks) -> Guest {
     let mut guest = Guest::new(OWN, code, 0);
-    guest.slot.view().set_checks(way.checks);
-    let task_block = OWN.stack_end() - TASK_BLOCK;
+    guest.slot.view().set_checks(checks);
     guest.set_word(OWN.stack_end() - HANDLER_ARGS, pointer);
-    guest.set_word(task_block + 4, 77);
+    guest.set_word(OWN.stack_end() - TASK_BLOCK + 4, 77);
     for (at, value) in [(32, OWN.data + 36), (36, ELSEWHERE), (64 + 4, 99)] {
         guest.set_word(OWN.data + at, value);
     }
+    guest
+}
+
+/// How a task ends, the pointer that it finds, and what that leads to.
+fn outcome(executor: &Executor, guest: &mut Guest, task: &Task<'_>) -> (Exit, [u32; 2]) {
+    let exit = executor.run(&mut guest.slot, &mut guest.frame, task, &mut NoDevice);
+    (exit, [0, 4].map(|at| guest.word(OWN.data + at)))
+}
+
+/// The same, where there was `pointer`.
+fn run(executor: &Executor, way: Way, code: &Code, pointer: u32) -> (Exit, [u32; 2]) {
+    let mut guest = guest_with(pointer, code, way.checks);
     let translation = way.options.map(|options| translate(code, &[], options));
     let limits = Limits { time: None, instructions: way.counts().then_some(LIMIT) };
     let task = Task { limits, ..guest::task(OWN, code, translation.as_ref()) };
-    let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut NoDevice);
-    (exit, [0, 4].map(|at| guest.word(OWN.data + at)))
+    outcome(executor, &mut guest, &task)
 }
 
 #[test]
@@ -111,16 +121,10 @@ fn what_comes_to_the_first_instruction_from_the_one_before_it_finds_its_own() {
         let source = Source { code: &code, entries: &[entry], taken: &taken };
         let translation = Translation::new(source, options).expect("it is short");
         for translation in [None, Some(&translation)] {
-            let mut guest = Guest::new(OWN, &code, 0);
-            guest.slot.view().set_checks(checks);
-            guest.set_word(OWN.stack_end() - HANDLER_ARGS, OWN.stack_end() - TASK_BLOCK);
-            for (at, value) in [(32, OWN.data + 36), (36, ELSEWHERE), (64 + 4, 99)] {
-                guest.set_word(OWN.data + at, value);
-            }
+            let mut guest = guest_with(OWN.stack_end() - TASK_BLOCK, &code, checks);
             let task = Task { entry, ..guest::task(OWN, &code, translation) };
-            let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut NoDevice);
-            let found = [0, 4].map(|at| guest.word(OWN.data + at));
-            assert_eq!((exit, found), (Exit::Returned, [ELSEWHERE, 99]), "{checks:?}, {}", translation.is_some());
+            let found = outcome(&executor, &mut guest, &task);
+            assert_eq!(found, (Exit::Returned, [ELSEWHERE, 99]), "{checks:?}, {}", translation.is_some());
         }
     }
 }

@@ -36,9 +36,6 @@ pub struct MessageKey {
 }
 
 impl MessageKey {
-    /// Without bytes.
-    pub const NONE: Self = Self { words: [0; WORDS] };
-
     /// The bytes, at most 47.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {

@@ -15,7 +15,7 @@ use spin_engine::config::Limits;
 use spin_engine::context::{Handler, LoadedImage, Slot};
 use spin_engine::counts::Counts;
 use spin_engine::hpu::{About, Hpu, Job};
-use spin_engine::inbound::{Inbound, Routes};
+use spin_engine::inbound::{BATCH, Inbound, Routes};
 use spin_engine::memory::{ContextMemory, ContextSizes, HpuId};
 use spin_engine::messages::Messages;
 use spin_engine::mpq::{Latch, MpqId, Mpqs, Stage};
@@ -32,8 +32,6 @@ pub const STAGES: [&str; 6] =
     ["stage:receive", "stage:match", "stage:message", "stage:run", "stage:feedback", "stage:send"];
 /// The variant of what the whole turn costs beyond the stages.
 pub const OTHER: &str = "stage:other";
-/// Frames of a batch, as the engine takes them.
-const BATCH: usize = 128;
 const HOME: HpuId = HpuId { cluster: 0, hpu: 0 };
 const SLOT: Slot = Slot(0);
 

@@ -194,9 +194,7 @@ struct Emitter<'a> {
     has_tables: bool,
     /// The words of the block's commands need not be stored.
     ends_with_commands: bool,
-    /// Nothing leads back to the handler's first block.
-    entered_once: bool,
-    /// The block is that one, and a task begins with it for certain.
+    /// The block is the handler's first one, and nothing leads back there: a task begins with it for certain.
     begins_task: bool,
     block_len: usize,
     /// The instruction, its index in its block, its address.
@@ -280,7 +278,6 @@ impl<'a> Emitter<'a> {
             in_l1: Vec::new(),
             has_tables: false,
             ends_with_commands: false,
-            entered_once: !leads_back(plan),
             begins_task: false,
             block_len: 0,
             current: None,
@@ -304,7 +301,7 @@ impl<'a> Emitter<'a> {
         let block = &plan.blocks[id];
         self.builder.switch_to_block(self.blocks[id]);
         self.registers.begin_block();
-        self.begins_task = id == 0 && self.entered_once;
+        self.begins_task = id == 0 && !leads_back(plan);
         // A block that no way leads to has no facts; it needs none.
         self.known = self.facts.known(id).cloned().unwrap_or_default();
         self.vectors.begin_block(id);
