@@ -15,6 +15,7 @@ mod flow;
 mod memory;
 mod registers;
 mod retreat;
+mod swap;
 mod vector;
 
 use std::mem::offset_of;

@@ -65,7 +65,7 @@ impl Emitter<'_> {
             Op::Addi | Op::Add => self.builder.ins().iadd(a, b),
             Op::Sub => self.builder.ins().isub(a, b),
             Op::Xori | Op::Xor => self.builder.ins().bxor(a, b),
-            Op::Ori | Op::Or => self.builder.ins().bor(a, b),
+            Op::Ori | Op::Or => self.or(a, b),
             Op::Andi | Op::And => self.builder.ins().band(a, b),
             // Cranelift takes shift amounts modulo the width, as RISC-V does.
             Op::Slli | Op::Sll => self.builder.ins().ishl(a, b),

@@ -50,10 +50,45 @@ impl Generator {
             };
             self.inst(inst);
         }
+        if self.random.one_in(20) {
+            self.reverse_bytes();
+        }
         if self.random.one_in(40) {
             let fence = self.random.choose(&[Op::Fence, Op::FenceI]);
             let sets = if fence == Op::Fence { self.random.choose(&[0xff, 0x33, 0x31, 0x12, 0x833]) } else { 0 };
             self.inst(Inst::new(fence).imm(sets));
+        }
+    }
+
+    /// Puts a register's bytes in reverse as compilers do, in any order; now and then something else comes of it.
+    fn reverse_bytes(&mut self) {
+        let (from, to) = (self.source(), self.scratch());
+        let (mask, part) = (self.scratch_but(to), self.scratch_but(to));
+        let value = if self.random.one_in(8) { self.value() } else { 0xff00 };
+        self.set(mask, value);
+        let by = |op: Op, by: i32| Inst::new(op).imm(by);
+        let masked = Inst::new(Op::And).rs2(mask);
+        let mut parts = vec![
+            vec![by(Op::Slli, 24)],
+            vec![masked, by(Op::Slli, 8)],
+            vec![by(Op::Srli, 8), masked],
+            vec![by(Op::Srli, 24)],
+        ];
+        if self.random.one_in(8) {
+            parts.pop();
+        }
+        let mut into = to;
+        while !parts.is_empty() {
+            let next = self.random.below(u32::try_from(parts.len()).unwrap()) as usize;
+            let mut source = from;
+            for inst in parts.swap_remove(next) {
+                self.inst(inst.rd(into).rs1(source));
+                source = into;
+            }
+            if into == part {
+                self.inst(Inst::new(Op::Or).rd(to).rs1(to).rs2(part));
+            }
+            into = part;
         }
     }
 

@@ -1,0 +1,88 @@
+//! Bytes put in reverse, which RV32IMAC has no instruction for: compilers write shifts, masks and ors.
+
+use cranelift_codegen::ir::{DataFlowGraph, InstBuilder, InstructionData, Opcode, Value};
+
+use super::Emitter;
+
+/// Deepest nesting that is looked through: of the usual sequences, which are three deep, and one more.
+const DEPTH: u32 = 4;
+
+/// A value as bytes of another, lowest first; `None` is zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Bytes {
+    of: Value,
+    places: [Option<u8>; 4],
+}
+
+impl Bytes {
+    const fn whole(of: Value) -> Self {
+        Self { of, places: [Some(0), Some(1), Some(2), Some(3)] }
+    }
+
+    fn of(dfg: &DataFlowGraph, value: Value, depth: u32) -> Self {
+        Self::made(dfg, value, depth).unwrap_or(Self::whole(value))
+    }
+
+    fn made(dfg: &DataFlowGraph, value: Value, depth: u32) -> Option<Self> {
+        let (depth, inst) = (depth.checked_sub(1)?, dfg.value_def(value).inst()?);
+        let InstructionData::Binary { opcode, args: [a, b] } = dfg.insts[inst] else { return None };
+        if opcode == Opcode::Bor {
+            return Self::of(dfg, a, depth).with(Self::of(dfg, b, depth));
+        }
+        // Which operand is the constant is up to who writes the instruction.
+        let (a, by) = match (constant(dfg, a), constant(dfg, b)) {
+            (_, Some(by)) => (a, by),
+            (Some(by), None) if opcode == Opcode::Band => (b, by),
+            _ => return None,
+        };
+        let Self { of, places } = Self::of(dfg, a, depth);
+        let whole = |by: u32| by.is_multiple_of(8).then_some((by / 8 % 4) as usize);
+        let mut moved = [None; 4];
+        match opcode {
+            Opcode::Ishl => whole(by).map(|by| moved[by..].copy_from_slice(&places[..4 - by]))?,
+            Opcode::Ushr => whole(by).map(|by| moved[..4 - by].copy_from_slice(&places[by..]))?,
+            Opcode::Band => {
+                for (index, mask) in by.to_le_bytes().into_iter().enumerate() {
+                    match mask {
+                        0 => {}
+                        0xff => moved[index] = places[index],
+                        _ => return None,
+                    }
+                }
+            }
+            _ => return None,
+        }
+        Some(Self { of, places: moved })
+    }
+
+    /// The bytes of both, where at most one has any but zero.
+    fn with(self, other: Self) -> Option<Self> {
+        let mut places = self.places;
+        for (mine, its) in places.iter_mut().zip(other.places) {
+            if mine.is_some() && its.is_some() {
+                return None;
+            }
+            *mine = mine.or(its);
+        }
+        (self.of == other.of).then_some(Self { of: self.of, places })
+    }
+}
+
+fn constant(dfg: &DataFlowGraph, value: Value) -> Option<u32> {
+    match dfg.insts[dfg.value_def(value).inst()?] {
+        InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Some(imm.bits() as u32),
+        _ => None,
+    }
+}
+
+impl Emitter<'_> {
+    /// `a | b`.
+    pub(super) fn or(&mut self, a: Value, b: Value) -> Value {
+        let dfg = &self.builder.func.dfg;
+        let both = Bytes::of(dfg, a, DEPTH).with(Bytes::of(dfg, b, DEPTH));
+        match both.filter(|both| both.places == [Some(3), Some(2), Some(1), Some(0)]) {
+            Some(Bytes { of, .. }) => self.builder.ins().bswap(of),
+            None => self.builder.ins().bor(a, b),
+        }
+    }
+}
