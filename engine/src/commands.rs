@@ -363,6 +363,24 @@ impl<'t> Commands<'t> {
         Err(Status::NoBuffer)
     }
 
+    /// Copies to host memory by way of a buffer: tasks of other threads may write meanwhile what is copied.
+    fn dma_to_host(
+        &mut self,
+        memory: &HostMemory,
+        offset: u64,
+        nic: u32,
+        len: u32,
+        view: &View<'_>,
+    ) -> Result<(), Status> {
+        if !is_one_piece(&self.outbound.piece, len) {
+            view.kind_of(nic, len).ok_or(Status::BadNicAddress)?;
+        }
+        in_pieces(&mut self.outbound.piece, len, |done, piece| {
+            view.copy_out(nic + done, piece).ok_or(Status::BadNicAddress)?;
+            memory.region.write(offset + u64::from(done), piece).map_err(|_| Status::BadHostAddress)
+        })
+    }
+
     fn dma(
         &mut self,
         host: u64,
@@ -374,21 +392,18 @@ impl<'t> Commands<'t> {
         let memory = self.host.ok_or(Status::BadHostAddress)?;
         let offset = memory.offset(host, len as usize).ok_or(Status::BadHostAddress)?;
         self.charge(u64::from(len) / charge::BYTES_PER_INSTRUCTION);
-        // A single piece moves as a whole or not at all.
-        let is_one_piece = (1..=self.outbound.piece.len()).contains(&(len as usize));
         match direction {
             Direction::ToHost => {
-                if !is_one_piece {
-                    view.kind_of(nic, len).ok_or(Status::BadNicAddress)?;
+                let written = view.look_at_frame(nic, len, |bytes| memory.region.write(offset, bytes));
+                if let Some(written) = written {
+                    written.map_err(|_| Status::BadHostAddress)?;
+                } else {
+                    self.dma_to_host(memory, offset, nic, len, view)?;
                 }
-                in_pieces(&mut self.outbound.piece, len, |done, piece| {
-                    view.copy_out(nic + done, piece).ok_or(Status::BadNicAddress)?;
-                    memory.region.write(offset + u64::from(done), piece).map_err(|_| Status::BadHostAddress)
-                })?;
                 self.counts.add(Counter::DmaToHostBytes, u64::from(len));
             }
             Direction::FromHost => {
-                if !is_one_piece && !view.writable(nic, len) {
+                if !is_one_piece(&self.outbound.piece, len) && !view.writable(nic, len) {
                     return Err(Status::BadNicAddress);
                 }
                 in_pieces(&mut self.outbound.piece, len, |done, piece| {
@@ -509,6 +524,11 @@ pub fn sendable(view: &View<'_>, address: u32, len: u32) -> Result<(), Status> {
 const fn in_task_registers(view: &View<'_>, address: u32, len: u32) -> bool {
     let registers = view.normalise(DRIVER_BASE + TASK_FIRST);
     view.normalise(address) + len > registers
+}
+
+/// Whether `len` bytes go through a buffer at once: then they move as a whole or not at all.
+fn is_one_piece(buffer: &[u8], len: u32) -> bool {
+    (1..=buffer.len()).contains(&(len as usize))
 }
 
 /// Moves `len` bytes through a buffer, since either side may change while they are copied: `copy` gets the bytes

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hpu_vm::jit::{Bound, Executor, Limits, Slot, Task, TaskBlock, Translation};
 use hpu_vm::memory::{Region, SpaceError};
-use hpu_vm::{Checks, Device, Exit, Image, RegionKind};
+use hpu_vm::{Checks, Device, Exit, Image};
 use spin_abi::command::Status;
 use spin_abi::control::{Isolation, Placement};
 use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
@@ -204,6 +204,8 @@ impl Hpu {
             // It does not park.
             Some(twin) if job.translation.is_some() => {
                 executor.bind(slot, &task, &mut driver, |bound| begin(bound, packet));
+                // Both have it there, whichever looks at it.
+                slot.show_in_l1(packet);
                 twin.run_both(&mut self.station, executor, job, packet, &mut driver)
             }
             _ if self.parked => (executor.resume(slot, packet, &task, &mut driver), None),
@@ -345,6 +347,12 @@ impl<C: CommandUnit> Row<'_, '_, '_, C> {
         self.bound.exit()
     }
 
+    /// How many bytes of a packet are likely to be copied: see [`hpu_vm::memory::PacketWindows::copied`].
+    #[must_use]
+    pub fn copied(&self) -> usize {
+        self.bound.copied() as usize
+    }
+
     /// The command unit, between two tasks.
     #[inline]
     pub const fn commands(&mut self) -> &mut C {
@@ -373,7 +381,7 @@ pub(crate) struct Windows {
     /// The context's memory, where this HPU's windows begin at `offset`.
     memory: Arc<Region>,
     offset: usize,
-    /// Bytes in the packet window in L1.
+    /// Bytes of packets that tasks are shown in L1.
     shown: usize,
     /// The message of the last task.
     message: u64,
@@ -406,9 +414,6 @@ impl Station {
         let mut slot = Slot::new(id, memory.space(own)?);
         slot.view().set_checks(checks);
         slot.set_packet_len(0)?;
-        if !slot.shows(PACKET_WINDOW) {
-            return Err(SpaceError::NoRoom { kind: RegionKind::Packet, len: PACKET_WINDOW });
-        }
         let stack_end = machine.stack_base(cluster, hpu) + STACK_WINDOW;
         let mut block = TaskBlock::new(stack_end, cluster * machine.hpus_per_cluster + hpu, cluster, hpu);
         let (handler_base, handler_len) = memory.handler();
@@ -475,7 +480,9 @@ impl Windows {
     #[inline(always)]
     pub(crate) fn begin<D: Device>(&mut self, bound: &mut Bound<'_, D>, job: &Job<'_>, about: About, packet: &[u8]) {
         let len = job.l1_bytes.min(packet.len()).min(PACKET_WINDOW as usize);
-        self.show(bound, &packet[..len]);
+        if len != self.shown {
+            self.resize(bound, len);
+        }
         #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
         let changed = [(regs::PACKET_SIZE, len as u32), (regs::FLOW_ID, about.flow)];
         bound.describe(&self.block, changed);
@@ -485,36 +492,24 @@ impl Windows {
     #[inline(never)]
     fn isolate<C: CommandUnit>(&mut self, bound: &mut Bound<'_, Driver<'_, C>>, message: u64) {
         if self.message != message {
-            self.clean(bound, message);
+            self.clean(message);
             bound.device().clear();
         }
     }
 
     /// Clears all that tasks of other messages may have left.
     #[cold]
-    fn clean<D: Device>(&mut self, bound: &mut Bound<'_, D>, message: u64) {
+    fn clean(&mut self, message: u64) {
         self.message = message;
         let cleared = self.memory.clear(self.offset, (WINDOWS * PAGE) as usize);
         debug_assert!(cleared.is_some(), "the windows are in the context's memory");
-        self.resize(bound, 0);
-    }
-
-    /// Copies a packet into the window in L1, and clears what a longer one left behind it.
-    #[inline(always)]
-    fn show<D: Device>(&mut self, bound: &mut Bound<'_, D>, packet: &[u8]) {
-        if packet.len() != self.shown {
-            self.resize(bound, packet.len());
-        }
-        let shown = bound.show(packet);
-        debug_assert!(shown.is_some(), "the packet was cut to its window");
     }
 
     /// The packet to come has another length than the one before it.
     #[inline(never)]
     fn resize<D: Device>(&mut self, bound: &mut Bound<'_, D>, len: usize) {
-        let cleared = self.memory.clear(self.offset + PAGE as usize + len, self.shown.saturating_sub(len));
         let sized = bound.set_packet_len(saturate(len as u64));
-        debug_assert!(cleared.is_some() && sized.is_ok(), "the packet was cut to its window");
+        debug_assert!(sized.is_ok(), "the packet was cut to its window");
         self.shown = len;
     }
 }

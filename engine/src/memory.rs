@@ -224,16 +224,12 @@ impl ContextMemory {
         offset < self.windows_end() && offset / PAGE % WINDOWS == WINDOWS - 1
     }
 
-    /// Everything that tasks on `own` see, but the packet in L2.
+    /// Everything that tasks on `own` see, but the packet.
     fn parts(&self, own: HpuId, placement: Placement) -> impl Iterator<Item = Part> {
         let machine = self.machine;
         let HpuId { cluster: home, hpu } = own;
         let part = |kind, base, len, offset| Part { kind, base, len, access: Access::Write, offset };
-        let windows = self.windows(own);
-        let own_windows = [
-            part(RegionKind::Packet, machine.l1_packet_base(home, hpu), PACKET_WINDOW, windows + PAGE),
-            part(RegionKind::Stack, machine.stack_base(home, hpu), STACK_WINDOW, windows),
-        ];
+        let stack = part(RegionKind::Stack, machine.stack_base(home, hpu), STACK_WINDOW, self.windows(own));
         let (first, step) = (self.windows_end(), self.sizes.scratchpad.next_multiple_of(PAGE));
         let scratchpads = (0..machine.clusters).map(move |cluster| {
             let (base, len) = (machine.scratchpad_base(cluster), self.scratchpad(cluster, home, placement));
@@ -241,20 +237,23 @@ impl ContextMemory {
         });
         let offset = first + machine.clusters * step;
         let handler = part(RegionKind::HandlerMemory, self.handler_base, self.sizes.handler, offset);
-        own_windows.into_iter().chain([handler]).chain(scratchpads)
+        [stack, handler].into_iter().chain(scratchpads)
     }
 
     /// What its application may reach.
     #[must_use]
     pub fn shared(&self) -> SharedParts {
-        let windows = |kind| matches!(kind, RegionKind::Packet | RegionKind::Stack);
         let parts = self.parts(HpuId { cluster: 0, hpu: 0 }, Placement::Any);
-        SharedParts(parts.filter(|part| !windows(part.kind)).collect())
+        SharedParts(parts.filter(|part| part.kind != RegionKind::Stack).collect())
     }
 
     /// What lies at `offset` of the region, as tasks on `own` see it: the guest address.
     #[must_use]
     pub fn address(&self, own: HpuId, offset: u32) -> Option<u32> {
+        let [(packet, in_memory), _] = packet_windows(&self.machine, own, self.windows(own));
+        if let Some(at) = offset.checked_sub(in_memory).filter(|&at| at < PACKET_WINDOW) {
+            return Some(packet + at);
+        }
         let mut parts = self.parts(own, Placement::Any);
         let part = parts.find(|part| offset.wrapping_sub(part.offset) < part.len.next_multiple_of(PAGE))?;
         Some(part.base + (offset - part.offset))
@@ -273,8 +272,8 @@ impl ContextMemory {
         let mut space = Space::new()?;
         // What changes from task to task comes first: it is looked for in this order.
         let (machine, HpuId { cluster, hpu }) = (&self.machine, own);
-        let l2 = self.windows(own) + (WINDOWS - 1) * PAGE;
-        space.map_l2_packet_in(machine.l2_packet_window(cluster, hpu), &self.region, l2)?;
+        let [l1, l2] = packet_windows(machine, own, self.windows(own));
+        space.map_packet_in(&self.region, l1, l2)?;
         for part in self.parts(own, placement) {
             space.map(part.kind, part.base, &self.region, part.offset, part.len, part.access)?;
         }
@@ -333,6 +332,14 @@ impl TaskMemory for InstalledMemory<'_> {
     fn windows(&self, own: HpuId) -> (Arc<Region>, u32) {
         (self.memory.region.clone(), self.memory.windows(own))
     }
+}
+
+/// The packet's windows in L1 and L2 on an HPU whose [windows](WINDOWS) begin at `offset` of their memory: guest address, and where
+/// they are in the memory.
+#[must_use]
+pub const fn packet_windows(machine: &Machine, HpuId { cluster, hpu }: HpuId, offset: u32) -> [(u32, u32); 2] {
+    let (l1, l2) = (machine.l1_packet_base(cluster, hpu), machine.l2_packet_window(cluster, hpu));
+    [(l1, offset + PAGE), (l2, offset + (WINDOWS - 1) * PAGE)]
 }
 
 /// The cluster in whose L1 a guest address lies.

@@ -95,13 +95,13 @@ impl Engine {
         let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
         let mut print = |line: &[u8]| printer.print(line);
         let Self { nic, outbound, executor, inbound, clusters, messages, mpqs, admitted, counts: own, .. } = self;
-        let copied = job.l1_bytes;
         let mut inlet =
-            Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, copied, queued: 0 };
+            Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, copied: 0, queued: 0 };
         let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, Issued::NOTHING);
         let (mut left, mut messages_done) = (most - done.tasks, 0);
         let most = left;
         let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
+            inlet.copied = row.copied();
             loop {
                 let Passing { mut frame, mpq, home, message, place } = match inlet.take() {
                     Taken::Passing(passing) => passing,

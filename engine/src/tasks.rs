@@ -172,12 +172,12 @@ impl Engine {
         let verdicts = context.run.verdicts;
         let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, about(&first));
         let mut print = |line: &[u8]| printer.print(line);
-        let copied = job.l1_bytes;
         let Self { nic, outbound, released, executor, messages, mpqs, .. } = self;
         let mut commands =
             Commands::new(&mut **nic, outbound, host, counts, Some(events), first.last_use, Issued::NOTHING);
         let (mut task, mut left) = (first, most);
         let ended = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
+            let copied = row.copied();
             loop {
                 row.commands().counts.add(started(stage), 1);
                 // What has waited for long is far away: it is asked for while this task runs.

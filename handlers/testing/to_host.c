@@ -1,12 +1,14 @@
 /* Each packet goes to host memory, to a place of its message: what a command costs that copies. */
 #include <spin.h>
 
+/* Of each cluster: messages of different threads have the same flow ids. */
 #define PLACES 16u
 #define PLACE 2048u
 
 void payload_handler(handler_args_t *args) {
     const task_t *task = args->task;
-    uint64_t place = spin_host_mem(args) + task->flow_id % PLACES * PLACE;
+    uint32_t number = args->cluster_id * PLACES + task->flow_id % PLACES;
+    uint64_t place = spin_host_mem(args) + number * PLACE;
     spin_cmd_t handle;
     spin_dma_to_host(place, task->pkt_mem, SPIN_MIN(task->pkt_mem_size, PLACE), false, &handle);
 }

@@ -12,7 +12,7 @@ use arrayvec::ArrayVec;
 use spin_abi::map::{DRIVER_BASE, L1_ALIAS, PACKET_WINDOW, PAGE};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
-use crate::memory::{Access, L2Window, Window};
+use crate::memory::{Access, Level, PacketWindows, Window};
 
 /// Most ranges of a view: an image's segments (at most 16), packet in L1 and L2, four scratchpads, handler memory,
 /// stack, task registers, and some to spare.
@@ -59,14 +59,15 @@ pub enum Memory<'m> {
     ReadWrite(&'m mut [u8]),
     /// Others may read and write it at the same time.
     Shared(Window),
-    /// The packet in L2.
+    /// The packet in L1 or L2.
     Packet(Packet),
 }
 
-/// As much of the L2 window as its packet is long.
+/// As much of a window as its packet is long.
 #[derive(Debug)]
 pub struct Packet {
-    window: Arc<L2Window>,
+    windows: Arc<PacketWindows>,
+    level: Level,
     len: u32,
 }
 
@@ -77,14 +78,14 @@ impl Packet {
         if len > room.checked_sub(offset)? {
             return None;
         }
-        self.window.touch(access)
+        self.windows.touch(self.level, access)
     }
 }
 
 impl<'m> Memory<'m> {
-    /// The packet window of L2, in full length.
-    pub(crate) const fn packet(window: Arc<L2Window>) -> Self {
-        Self::Packet(Packet { window, len: PACKET_WINDOW })
+    /// A packet window, in full length.
+    pub(crate) const fn packet(windows: Arc<PacketWindows>, level: Level) -> Self {
+        Self::Packet(Packet { windows, level, len: PACKET_WINDOW })
     }
 
     #[inline]
@@ -170,7 +171,7 @@ impl<'m> Memory<'m> {
             Self::ReadOnly(bytes) => *bytes,
             Self::ReadWrite(bytes) => &**bytes,
             Self::Shared(window) => return window.copy_out(offset, to),
-            Self::Packet(packet) => return packet.window.copy_out(offset, to),
+            Self::Packet(Packet { windows, level, .. }) => return windows.copy_out(*level, offset, to),
         };
         to.copy_from_slice(bytes.get(offset as usize..)?.get(..to.len())?);
         Some(())
@@ -183,7 +184,9 @@ impl<'m> Memory<'m> {
                 bytes.get_mut(offset as usize..)?.get_mut(..from.len())?.copy_from_slice(from);
             }
             Self::Shared(window) => window.copy_in(offset, from)?,
-            Self::Packet(packet) => packet.window.touch(Access::Write)?.copy_in(offset, from)?,
+            Self::Packet(Packet { windows, level, .. }) => {
+                windows.touch(*level, Access::Write)?.copy_in(offset, from)?;
+            }
         }
         Some(())
     }
@@ -302,6 +305,20 @@ impl Places {
     #[inline(always)]
     const fn place(&self, address: u32, len: u32) -> u32 {
         if address >> 24 == ALIASES { self.aliased(address, len) } else { address }
+    }
+
+    /// The address for which one in the alias of L1 stands.
+    pub(crate) const fn out_of_alias(&self, address: u32) -> u32 {
+        let (base, size) = self.l1;
+        let in_l1 = address.wrapping_sub(L1_ALIAS);
+        if in_l1 < size { base.wrapping_add(in_l1) } else { address }
+    }
+
+    /// Where in the alias of L1 an address is shown too, if it is.
+    pub(crate) fn in_alias(&self, address: u32) -> Option<u32> {
+        let (base, size) = self.l1;
+        let in_l1 = address.wrapping_sub(base);
+        (in_l1 < size).then(|| L1_ALIAS + in_l1)
     }
 
     const fn aliased(&self, address: u32, len: u32) -> u32 {
@@ -466,6 +483,15 @@ impl<'m> View<'m> {
     fn find_and_copy_out(&self, address: u32, to: &mut [u8]) -> Option<()> {
         let (index, offset) = self.find(address, u32::try_from(to.len()).ok()?)?;
         self.ranges[index].memory.copy_out(offset, to)
+    }
+
+    /// Has `look` see `len` bytes at `address` where they arrived, if they are some of a packet of which its window has no copy. Does not
+    /// count as an access.
+    #[inline]
+    pub fn look_at_frame<R>(&self, address: u32, len: u32, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let (index, offset) = self.find(address, len)?;
+        let Memory::Packet(Packet { windows, level, .. }) = &self.ranges[index].memory else { return None };
+        windows.look(*level, offset, len as usize, look)
     }
 
     /// Copies `from` to `address`; `None` and no effect when not all of it may be written. An empty access needs a

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use hpu_vm::memory::{Access, Region, Space, SpaceError};
 use hpu_vm::{Image, RegionKind};
-use spin_abi::map::{L2_BASE, PACKET_WINDOW, PAGE, PROGRAM_BASE, STACK_WINDOW, TASK_BLOCK};
-use spin_engine::memory::{HpuId, TaskMemory, WINDOWS};
+use spin_abi::map::{L2_BASE, PAGE, PROGRAM_BASE, STACK_WINDOW, TASK_BLOCK};
+use spin_engine::memory::{HpuId, TaskMemory, WINDOWS, packet_windows};
 
 use crate::MACHINE;
 use crate::image::Loaded;
@@ -211,11 +211,9 @@ impl TaskMemory for ContextMemory {
         let mut space = Space::new()?;
         let (nic, HpuId { cluster, hpu }, first) = (&self.image.memory, own, Self::window(own));
         // What changes from task to task comes first: it is looked for in this order.
-        let l2 = first + (WINDOWS - 1) * PAGE;
-        space.map_l2_packet_in(MACHINE.l2_packet_window(cluster, hpu), &self.windows, l2)?;
-        let (stack, packet) = (MACHINE.stack_base(cluster, hpu), MACHINE.l1_packet_base(cluster, hpu));
-        let write = Access::Write;
-        space.map(RegionKind::Packet, packet, &self.windows, first + PAGE, PACKET_WINDOW, write)?;
+        let [l1, l2] = packet_windows(&MACHINE, own, first);
+        space.map_packet_in(&self.windows, l1, l2)?;
+        let (stack, write) = (MACHINE.stack_base(cluster, hpu), Access::Write);
         space.map(RegionKind::Stack, stack, &self.windows, first, STACK_WINDOW, write)?;
         for other in 0..MACHINE.clusters {
             let (base, len) = self.scratchpad(other, own);

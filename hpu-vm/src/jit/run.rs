@@ -19,7 +19,7 @@ use crate::device::{self, Device, Trap};
 use crate::hart::Hart;
 use crate::inst::Reg;
 use crate::interp::{self, Exit};
-use crate::memory::{L2Window, Offering, SpaceError, store};
+use crate::memory::{Begun, Offering, PacketWindows, SpaceError, keep_in_l1};
 use crate::trap::{self, Attending, TrapError, Watch, Watchdog};
 use crate::view::View;
 
@@ -94,7 +94,8 @@ impl Executor {
         device: &mut D,
         run: impl FnOnce(&mut Bound<'_, D>) -> R,
     ) -> R {
-        let (block, shown, l2) = (slot.block(), slot.shown(), slot.l2().map_or(ptr::null::<L2Window>(), ptr::from_ref));
+        let block = slot.block();
+        let windows = slot.packet_windows().map_or(ptr::null::<PacketWindows>(), ptr::from_ref);
         let device = ptr::from_mut(device);
         let state = slot.state();
         (state.device, state.calls) = (device.cast(), Bridge::<D>::CALLS);
@@ -113,11 +114,10 @@ impl Executor {
         // SAFETY: the state is the slot's, which is borrowed until the end of this function. Its code is what `State::lookup` knows;
         // its layout is the slot's too.
         let _attending = unsafe { Attending::new(watch, state) };
-        // SAFETY: the window lives as long as the slot, which is borrowed until the end of this function.
-        let offering = unsafe { l2.as_ref() }.map(Offering::to);
+        // SAFETY: the windows live as long as the slot, which is borrowed until the end of this function.
+        let offering = unsafe { windows.as_ref() }.map(Offering::to);
         let offering = offering.as_ref();
-        let parts =
-            BoundParts { watch, slot, state, block, shown, task, entry, simple, offering, wide: Wide::new(), whole };
+        let parts = BoundParts { watch, slot, state, block, task, entry, simple, offering, wide: Wide::new(), whole };
         run(&mut Bound { parts, device, lent: PhantomData })
     }
 
@@ -131,14 +131,6 @@ impl Executor {
     pub fn resume<D: Device>(&self, slot: &mut Slot, packet: &mut [u8], task: &Task<'_>, device: &mut D) -> Exit {
         self.bind(slot, task, device, |bound| bound.resume(packet))
     }
-}
-
-/// When a task began.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Begun {
-    Now,
-    /// It was parked meanwhile.
-    Before,
 }
 
 /// A slot, prepared for tasks of one handler, and attended to. Lent only: who has it cannot forget to end it.
@@ -159,13 +151,11 @@ struct BoundParts<'b> {
     state: *mut State,
     /// The slot's; null when there is none.
     block: *mut TaskBlock,
-    /// The slot's packet window in L1, and its bytes.
-    shown: (*mut u8, usize),
     task: &'b Task<'b>,
     entry: Option<&'b Entry>,
-    /// The same, when there is nothing to see to between tasks but the packet in L2.
+    /// The same, when there is nothing to see to between tasks but the packet.
     simple: Option<&'b Entry>,
-    /// The slot's window for packets in L2, if there is one.
+    /// The slot's windows for packets, if there are some.
     offering: Option<&'b Offering<'b>>,
     wide: Wide,
     /// The hart has to hold all registers when a task begins.
@@ -180,19 +170,11 @@ impl<D: Device> Bound<'_, D> {
         unsafe { block.write(self.parts.block, self.parts.wide, other) };
     }
 
-    /// Copies a packet to the start of the packet window in L1. `None` and no effect when it does not fit. It goes to the addresses where
-    /// handlers look for it: some processors' caches are slow to find a line by another one.
-    #[must_use = "what does not fit is not there"]
-    #[inline(always)]
-    pub fn show(&mut self, packet: &[u8]) -> Option<()> {
-        let (window, room) = self.parts.shown;
-        if packet.len() > room {
-            return None;
-        }
-        // SAFETY: so many bytes are mapped writable as long as the slot is there; they are shared memory, accessed by atomics and
-        // translated code.
-        unsafe { store(window, packet) };
-        Some(())
+    /// How many bytes of a packet are likely to be copied: see [`PacketWindows::copied`].
+    #[must_use]
+    pub fn copied(&self) -> u32 {
+        // SAFETY: the slot is borrowed; no task runs.
+        unsafe { &*self.parts.slot }.packet_windows().map_or(0, PacketWindows::copied)
     }
 
     /// Sets how many bytes of the packet window the next tasks may touch: see [`Slot::set_packet_len`].
@@ -227,7 +209,8 @@ impl<D: Device> Bound<'_, D> {
     }
 
     /// Runs a task until it ends or is parked. In the latter case [`Bound::resume`] goes on with it, before any other task
-    /// runs in the slot. `packet` is what the L2 window shows, see [`crate::memory::Space::offer_l2`].
+    /// runs in the slot. `packet` is what the windows show, see
+    /// [`crate::memory::Space::offer`].
     #[inline]
     pub fn run(&mut self, packet: &mut [u8]) -> Exit {
         if self.returns(packet) { Exit::Returned } else { self.exit() }
@@ -309,7 +292,7 @@ impl BoundParts<'_> {
             if (*self.slot).l2_len != len {
                 fit_l2(self.slot, self.state, len);
             }
-            offering.during(packet, || self.run_translated::<D>(entry))
+            offering.during(packet, Begun::Now, || self.run_translated::<D>(entry))
         }
     }
 
@@ -356,7 +339,7 @@ impl BoundParts<'_> {
     unsafe fn go_on<D: Device>(self, packet: &mut [u8], entry: Option<&Entry>, begun: Begun) -> Exit {
         let Self { slot, state, task, watch, .. } = self;
         // SAFETY: as the caller says.
-        unsafe { &mut *slot }.with_packet(packet, |view| {
+        unsafe { &mut *slot }.with_packet(packet, begun, |view| {
             // SAFETY: the state is the slot's own; it and the view are borrowed for the call.
             unsafe {
                 (*state).view = ptr::from_mut(view).cast();
@@ -446,6 +429,7 @@ unsafe fn go_on_interpreting<D: Device>(state: *mut State, task: &Task<'_>) -> E
 
 /// The task is attended to, and leaves to be gone on with.
 fn parked(state: &mut State) -> Exit {
+    keep_in_l1();
     // Should another task begin instead, it has to forget this one.
     state.hart.dirty = true;
     state.time_left = trap::time_left(state.time_limit);

@@ -13,7 +13,7 @@ use super::code_memory::lookup;
 use super::state::State;
 use crate::hart::Hart;
 use crate::inst::Reg;
-use crate::memory::{L2Window, Space, SpaceError};
+use crate::memory::{Begun, PacketWindows, Space, SpaceError};
 use crate::view::{RegionKind, View};
 
 /// What lies at the top of a task's stack: the task registers, and `handler_args_t`, which a0 points at.
@@ -143,8 +143,6 @@ pub struct Slot {
     block: *mut TaskBlock,
     /// Guest address and mapped bytes of the packet window in L1, if there is one.
     packet: Option<(u32, u32)>,
-    /// Host address and bytes of it; none when it is not mapped.
-    shown: (*mut u8, usize),
     /// Guest address of that in L2.
     l2_packet: Option<u32>,
     /// Bytes of it that bounds and space have.
@@ -178,9 +176,7 @@ impl Slot {
         };
         let block = Some(task).filter(|&task| task != 0).and_then(|task| place(task, TASK_BLOCK));
         let block = block.map_or(ptr::null_mut(), <*mut u8>::cast);
-        let shown = packet.and_then(|(base, len)| Some((place(base, len)?, len as usize)));
-        let shown = shown.unwrap_or((ptr::null_mut(), 0));
-        Self { space, state, bounds, packet, shown, block, l2_packet, l2_len: 0 }
+        Self { space, state, bounds, packet, block, l2_packet, l2_len: 0 }
     }
 
     /// Sets how many bytes of the packet window in L1 the next tasks may touch.
@@ -208,16 +204,11 @@ impl Slot {
         unsafe { block.write(self.block, Wide::new(), other) };
     }
 
-    /// Whether packets of `len` bytes fit the packet window in L1: whether that is memory of the space which tasks may write.
-    #[must_use]
-    pub const fn shows(&self, len: u32) -> bool {
-        self.shown.1 >= len as usize
-    }
-
-    /// Host address and bytes of the packet window in L1; none when it is not mapped.
-    #[inline]
-    pub(super) const fn shown(&self) -> (*mut u8, usize) {
-        self.shown
+    /// Has a packet, or as much of it as tasks are shown, in the window in L1 before one looks at it there.
+    pub fn show_in_l1(&self, packet: &[u8]) {
+        if let Some(windows) = self.packet_windows() {
+            windows.show_in_l1(packet);
+        }
     }
 
     /// Host address of the task's description; null when it has no place.
@@ -226,10 +217,10 @@ impl Slot {
         self.block
     }
 
-    /// The packet window in L2, if there is one.
+    /// The packet's windows, if there are some.
     #[inline]
-    pub(super) fn l2(&self) -> Option<&L2Window> {
-        self.space.l2()
+    pub fn packet_windows(&self) -> Option<&PacketWindows> {
+        self.space.packet()
     }
 
     /// Has it show `len`, at most [`PACKET_WINDOW`].
@@ -248,13 +239,18 @@ impl Slot {
         &mut self.state
     }
 
-    /// Does something with the view while `packet` is in the L2 window, if the slot has one. Leaves the state alone.
-    pub(super) fn with_packet<R>(&mut self, packet: &mut [u8], run: impl FnOnce(&mut View<'static>) -> R) -> R {
+    /// Does something with the view while `packet` is in the windows, if the slot has some. Leaves the state alone.
+    pub(super) fn with_packet<R>(
+        &mut self,
+        packet: &mut [u8],
+        begun: Begun,
+        run: impl FnOnce(&mut View<'static>) -> R,
+    ) -> R {
         let len = packet.len().min(PACKET_WINDOW as usize) as u32;
         if self.l2_len != len {
             self.fit_l2(len);
         }
-        self.space.offer_l2(packet, |_, view| run(view))
+        self.space.offer(packet, begun, |_, view| run(view))
     }
 
     /// Its memory.
@@ -268,9 +264,9 @@ impl Slot {
         self.space.view()
     }
 
-    /// Does something with the view while `packet` is in the L2 window: see [`Space::offer_l2`].
-    pub fn offer_l2<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&mut View<'static>) -> R) -> R {
-        self.with_packet(packet, task)
+    /// Does something with the view while `packet` is in the windows: see [`Space::offer`].
+    pub fn offer<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&mut View<'static>) -> R) -> R {
+        self.with_packet(packet, Begun::Now, task)
     }
 
     /// What the handler returned, in a0: after a task that ended with [`crate::Exit::Returned`], of the interpreter or of a

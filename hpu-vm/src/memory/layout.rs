@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use arrayvec::ArrayVec;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use spin_abi::fault::Cause;
 use spin_abi::map::{L1_ALIAS, PACKET_WINDOW, PAGE};
 
 use super::budget::Mappings;
-use super::{Access, L2Window, Region, SpaceError, Window, failed};
+use super::packet::{Level, PacketWindow, PacketWindows};
+use super::{Access, Region, SpaceError, Window, failed};
 use crate::device::is_device;
 use crate::view::{Places, RegionKind};
 
@@ -116,6 +118,8 @@ pub(super) struct Mapping {
     base: u32,
     pages: Pages,
     access: Access,
+    /// A window of the packet, which nobody may access until the packet is in it.
+    closed: bool,
 }
 
 impl Mapping {
@@ -137,7 +141,7 @@ impl Mapping {
         let end = end.ok_or(SpaceError::Reserved { kind, base, len })?;
         let base = base - lead;
         let pages = Pages { region: region.clone(), offset: offset - lead, len: end - base };
-        Ok(Self { kind, base, pages, access })
+        Ok(Self { kind, base, pages, access, closed: false })
     }
 
     const fn end(&self) -> u32 {
@@ -159,31 +163,39 @@ impl Mapping {
     }
 }
 
-/// The packet window in L2.
+/// A window of the packet, and for whom it is open.
 #[derive(Debug)]
-struct L2 {
+struct Door {
+    level: Level,
     base: u32,
-    window: Arc<L2Window>,
     readable: AtomicBool,
     writable: AtomicBool,
 }
 
-impl L2 {
+impl Door {
+    const fn new(level: Level, base: u32) -> Self {
+        Self { level, base, readable: AtomicBool::new(false), writable: AtomicBool::new(false) }
+    }
+
     /// Lets translated code in. Async-signal-safe.
-    fn open(&self, access: Access, reservation: &Reservation) -> bool {
-        let (open, protection) = match access {
-            Access::Read => (&self.readable, MprotectFlags::READ),
-            Access::Write => (&self.writable, MprotectFlags::READ | MprotectFlags::WRITE),
+    fn open(&self, access: Access, layout: &Layout) -> bool {
+        let (open, protection) = match (self.level, access) {
+            (Level::L2, Access::Read) => (&self.readable, MprotectFlags::READ),
+            // For whatever comes later: nobody asks whether it was written.
+            (Level::L1, _) | (Level::L2, Access::Write) => (&self.writable, MprotectFlags::READ | MprotectFlags::WRITE),
         };
+        let Some(windows) = &layout.packet else { return false };
         // It faulted although it is open: that is for another reason, and would not end.
-        if open.load(Relaxed) || self.window.touch(access).is_none() {
+        if open.load(Relaxed) || windows.touch(self.level, access).is_none() {
             return false;
         }
-        if reservation.protect(self.base, PACKET_WINDOW, protection).is_err() {
+        let places = [Some(self.base), layout.places.in_alias(self.base)];
+        let protect = |base| layout.reservation.protect(base, PACKET_WINDOW, protection);
+        if places.into_iter().flatten().try_for_each(protect).is_err() {
             return false;
         }
-        if access == Access::Write {
-            self.window.follow_tasks();
+        if let Some(window) = windows.window(self.level).filter(|_| protection.contains(MprotectFlags::WRITE)) {
+            window.follow_tasks();
         }
         self.readable.store(true, Relaxed);
         open.store(true, Relaxed);
@@ -208,7 +220,9 @@ pub struct Layout {
     reservation: Arc<Reservation>,
     mappings: Vec<Mapping>,
     places: Places,
-    l2: Option<L2>,
+    packet: Option<Arc<PacketWindows>>,
+    /// Of its windows.
+    doors: ArrayVec<Door, 2>,
 }
 
 impl Layout {
@@ -217,7 +231,8 @@ impl Layout {
             reservation: Arc::new(Reservation::new()?),
             mappings: Vec::new(),
             places: Places::default(),
-            l2: None,
+            packet: None,
+            doors: ArrayVec::new(),
         })
     }
 
@@ -240,7 +255,7 @@ impl Layout {
 
     /// Whether `len` bytes at `base` are mapped for stores, for good.
     pub(crate) fn writable(&self, base: u32, len: u32) -> bool {
-        let lasting = |it: &&Mapping| it.access == Access::Write && it.kind != RegionKind::L2Packet;
+        let lasting = |it: &&Mapping| it.access == Access::Write && !it.closed;
         let holds = |it: &Mapping| it.base <= base && base.checked_add(len).is_some_and(|end| end <= it.end());
         self.mappings.iter().filter(lasting).any(holds)
     }
@@ -257,8 +272,9 @@ impl Layout {
         if is_device(address) {
             return Refused::Device;
         }
-        let l2 = self.l2.as_ref().filter(|l2| address.wrapping_sub(l2.base) < PACKET_WINDOW);
-        if l2.is_some_and(|l2| l2.open(access, &self.reservation)) {
+        let place = self.places.out_of_alias(address);
+        let door = self.doors.iter().find(|door| place.wrapping_sub(door.base) < PACKET_WINDOW);
+        if door.is_some_and(|door| door.open(access, self)) {
             return Refused::Again;
         }
         Refused::Fault(match access {
@@ -281,12 +297,12 @@ impl Layout {
         Ok(window)
     }
 
-    /// The packet window in L2 for [`Layout::add_l2`]: the bytes at `offset` of `region`, if it has as many.
-    pub(super) fn l2_window(&self, base: u32, region: &Arc<Region>, offset: u32) -> Option<L2Window> {
+    /// A window of the packet for [`Layout::add_packet`]: the bytes at `offset` of `region`, if it has as many.
+    pub(super) fn packet_window(&self, base: u32, region: &Arc<Region>, offset: u32) -> Option<PacketWindow> {
         let own = Window::new(region, offset, PACKET_WINDOW, Access::Write)?;
-        // SAFETY: the window accesses it only after `L2::open` had it mapped writable, which it stays.
+        // SAFETY: the window accesses it only after `Door::open` had it mapped writable, which it stays.
         let seen = unsafe { own.clone().seen_at(base, &self.reservation) };
-        Some(L2Window::new(region, offset, own, seen))
+        Some(PacketWindow::new(region, offset, own, seen))
     }
 
     /// Opens the alias window: the L1 at `l1_base` is shown at [`L1_ALIAS`] too.
@@ -305,18 +321,37 @@ impl Layout {
         mappings.iter().try_for_each(|mapping| self.show_alias(mapping))
     }
 
-    /// Adds the packet window in L2 at `base`, closed.
-    pub(super) fn add_l2(&mut self, base: u32, window: &Arc<L2Window>) -> Result<(), SpaceError> {
-        if self.l2.is_some() {
-            return Err(SpaceError::Again("L2 packet window"));
+    /// Adds the packet's windows at these addresses, closed.
+    pub(super) fn add_packet(
+        &mut self,
+        windows: &Arc<PacketWindows>,
+        l1_base: u32,
+        l2_base: u32,
+    ) -> Result<(), SpaceError> {
+        if self.packet.is_some() {
+            return Err(SpaceError::Again("packet window"));
         }
-        let (kind, region) = (RegionKind::L2Packet, window.region());
-        let mapping = Mapping::new(kind, base, region, window.offset(), PACKET_WINDOW, Access::Write)?;
-        self.check(&mapping)?;
-        self.reservation.show(base, &mapping.pages, ProtFlags::empty())?;
-        self.mappings.push(mapping);
-        let closed = || AtomicBool::new(false);
-        self.l2 = Some(L2 { base, window: window.clone(), readable: closed(), writable: closed() });
+        let levels = [(Level::L1, RegionKind::Packet, l1_base), (Level::L2, RegionKind::L2Packet, l2_base)];
+        let mut closed = ArrayVec::<_, 2>::new();
+        for (level, kind, base) in levels {
+            let Some(window) = windows.window(level) else { continue };
+            let mapping = Mapping::new(kind, base, window.region(), window.offset(), PACKET_WINDOW, Access::Write)?;
+            let mapping = Mapping { closed: true, ..mapping };
+            self.check(&mapping)?;
+            closed.push((level, mapping));
+        }
+        if let [(_, l1), (_, l2)] = &*closed
+            && l1.part(l2.base, l2.end()).is_some()
+        {
+            return Err(SpaceError::Shared { kind: l2.kind, base: l2.base, other: l1.kind });
+        }
+        for (level, mapping) in closed {
+            self.show(&mapping)?;
+            self.show_alias(&mapping)?;
+            self.doors.push(Door::new(level, mapping.base));
+            self.mappings.push(mapping);
+        }
+        self.packet = Some(windows.clone());
         Ok(())
     }
 
@@ -325,9 +360,7 @@ impl Layout {
         if mapping.part(L1_ALIAS, L1_ALIAS + self.places.l1_size()).is_some() {
             return Err(shared(RegionKind::Scratchpad));
         }
-        // The packet window in L2 is closed at times.
-        let is_l2 = |mapping: &Mapping| mapping.kind == RegionKind::L2Packet;
-        let apart = |other: &Mapping| is_l2(other) || is_l2(mapping) || !other.agrees(mapping);
+        let apart = |other: &Mapping| other.closed || mapping.closed || !other.agrees(mapping);
         let mut others = self.mappings.iter();
         let other = others.find(|o| o.part(mapping.base, mapping.end()).is_some() && apart(o));
         other.map_or(Ok(()), |other| Err(shared(other.kind)))
@@ -341,6 +374,7 @@ impl Layout {
         };
         let mixed = mapping.access == Access::Read && written(mapping.base, mapping.end());
         let protection = match mapping.access {
+            _ if mapping.closed => ProtFlags::empty(),
             Access::Read if !mixed => ProtFlags::READ,
             _ => ProtFlags::READ | ProtFlags::WRITE,
         };

@@ -2,7 +2,7 @@
 //!
 //! * [`region`]: bytes that can be mapped in several places.
 //! * [`window`]: a part of a region, accessed safely while others write it.
-//! * [`packet`]: the packet in L2, copied only for those who look at it.
+//! * [`packet`]: the packet in L1 and L2, copied only for those who look at it.
 //! * [`layout`]: 4 GiB of reserved addresses with regions mapped into them, and what an access outside of them means.
 //! * [`space`]: a layout and the [`View`](crate::View) of the same memory.
 //!
@@ -19,12 +19,11 @@ mod window;
 mod words;
 
 pub use layout::{GUARD_ABOVE, GUARD_BELOW, Layout};
-pub use packet::L2Window;
-pub(crate) use packet::Offering;
+pub use packet::{Begun, PacketWindows};
+pub(crate) use packet::{Level, Offering, keep_in_l1};
 pub use region::Region;
 pub use space::{DEFAULT_MAX_SPACES, Space, set_max_spaces};
 pub use window::Window;
-pub(crate) use window::store;
 pub(crate) use words::Words;
 
 use rustix::io::Errno;

@@ -1,8 +1,10 @@
-//! The packet's window in L2: most handlers never look at it, so the packet is copied there by the first access.
+//! The packet's windows, in L1 and L2: few handlers look at both, and many at neither, so the packet is copied there by the
+//! first access.
 //!
-//! A frame is [offered](Offered) to a window for the time of one task. An access copies it in, and the window remembers
-//! for good that its handlers read, or write, the packet in L2: later frames are copied at once. A window that was
-//! written is copied back when the task ends, so that whoever has the frame next sees it changed.
+//! A frame is [offered](Offering) to the windows of an HPU for the time of one task. An access to one of them copies it in there, and
+//! the window remembers for good that its handlers use it: later frames are copied at once. Each is a copy of its own. What was
+//! written in L2 is copied back when the task ends, so that whoever has the frame next sees it changed; what was written in L1 is the
+//! task's alone.
 //!
 //! That a frame is offered is known to the offering thread alone, so that no view kept elsewhere can follow a pointer to
 //! a frame that is gone.
@@ -20,17 +22,26 @@ use spin_abi::map::PACKET_WINDOW;
 use super::{Access, Region, Window};
 
 thread_local! {
-    /// The window that this thread offers frames to now, or null.
+    /// The windows that this thread offers frames to now, or null.
     // Read by signal handlers too: constant at first and never dropped, so an access never allocates.
-    static OFFERED_TO: Cell<*const L2Window> = const { Cell::new(ptr::null()) };
+    static OFFERED_TO: Cell<*const PacketWindows> = const { Cell::new(ptr::null()) };
 }
 
-/// The window and what is known of its use.
+/// Which copy of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// The task's own: as many bytes as its context wants.
+    L1,
+    /// All of the frame, which is what the window holds when the task has ended.
+    L2,
+}
+
+/// One of the windows: [`PACKET_WINDOW`] bytes of a region.
 #[derive(Debug)]
-pub struct L2Window {
+pub(super) struct PacketWindow {
     /// All of it, writable.
     own: Window,
-    /// The same where tasks see it, once they [may write it there](L2Window::follow_tasks).
+    /// The same where tasks see it, once they [may write it there](PacketWindow::follow_tasks).
     seen: Window,
     followed: AtomicBool,
     region: Arc<Region>,
@@ -40,28 +51,13 @@ pub struct L2Window {
     shown: AtomicU32,
     /// The frame offered now is in it.
     filled: AtomicBool,
-    /// [`READ`] and [`WRITTEN`].
-    used: AtomicU8,
-    /// The frame that is offered now, or null: for the thread that offers it, see [`OFFERED_TO`].
-    frame: AtomicPtr<u8>,
-    /// Bytes of the one that was offered last.
-    frame_len: AtomicUsize,
 }
 
-/// Some task read the packet in L2.
-const READ: u8 = 1;
-/// Some task wrote it.
-const WRITTEN: u8 = 2;
-
-impl L2Window {
-    /// The [`PACKET_WINDOW`] bytes at `offset` of `region`, which are zero: those of `own`, and of `seen` at the addresses where tasks
-    /// see them.
+impl PacketWindow {
+    /// The bytes at `offset` of `region`, which are zero: those of `own`, and of `seen` at the addresses where tasks see them.
     pub(super) fn new(region: &Arc<Region>, offset: u32, own: Window, seen: Window) -> Self {
-        let followed = AtomicBool::new(false);
-        let (region, shown) = (region.clone(), AtomicU32::new(0));
-        let (filled, used) = (AtomicBool::new(false), AtomicU8::new(0));
-        let (frame, frame_len) = (AtomicPtr::new(ptr::null_mut()), AtomicUsize::new(0));
-        Self { own, seen, followed, region, offset, shown, filled, used, frame, frame_len }
+        let (followed, filled) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { own, seen, followed, region: region.clone(), offset, shown: AtomicU32::new(0), filled }
     }
 
     pub(super) const fn region(&self) -> &Arc<Region> {
@@ -83,119 +79,248 @@ impl L2Window {
         if self.followed.load(Relaxed) { &self.seen } else { &self.own }
     }
 
+    /// Copies a frame in, or the part of it that is shown, and clears what a longer one left behind it, which others may not read.
+    #[inline(always)]
+    fn fill_from(&self, frame: &[u8]) -> Option<()> {
+        self.bytes().copy_in(0, frame)?;
+        // A frame is as long as the window at the most.
+        let len = frame.len() as u32;
+        if self.shown.load(Relaxed) != len {
+            self.clear_behind(len)?;
+        }
+        self.filled.store(true, Relaxed);
+        Some(())
+    }
+
+    /// Clears what a frame left that was longer than `len`.
+    #[cold]
+    fn clear_behind(&self, len: u32) -> Option<()> {
+        // This thread alone fills it.
+        let before = self.shown.load(Relaxed);
+        self.shown.store(len, Relaxed);
+        self.region.clear((self.offset + len) as usize, before.saturating_sub(len) as usize)
+    }
+}
+
+/// The windows of an HPU and what is known of their use.
+#[derive(Debug)]
+pub struct PacketWindows {
+    /// A space may have the packet in L2 alone.
+    pub(super) l1: Option<PacketWindow>,
+    pub(super) l2: PacketWindow,
+    /// Bytes of a frame that are shown in L1, if it has as many.
+    l1_len: AtomicU32,
+    /// [`USED`], [`READ`], [`WRITTEN`], [`FORWARDED`].
+    used: AtomicU8,
+    /// The frame that is offered now, or null: for the thread that offers it, see [`OFFERED_TO`].
+    frame: AtomicPtr<u8>,
+    /// Bytes of the one that was offered last.
+    frame_len: AtomicUsize,
+}
+
+/// Some task read the packet in L2.
+const READ: u8 = 1;
+/// Some task wrote it.
+const WRITTEN: u8 = 2;
+/// Some task used the packet in L1.
+const USED: u8 = 4;
+/// What is copied to a window before a task begins.
+const COPIED: u8 = READ | WRITTEN | USED;
+/// A copy was made from the frame, of one that is in no window.
+const FORWARDED: u8 = 8;
+
+impl PacketWindows {
+    pub(super) const fn new(l1: Option<PacketWindow>, l2: PacketWindow) -> Self {
+        let (l1_len, used) = (AtomicU32::new(PACKET_WINDOW), AtomicU8::new(0));
+        let (frame, frame_len) = (AtomicPtr::new(ptr::null_mut()), AtomicUsize::new(0));
+        Self { l1, l2, l1_len, used, frame, frame_len }
+    }
+
+    fn is_used(&self, how: u8) -> bool {
+        self.used.load(Relaxed) & how != 0
+    }
+
     /// Whether any task read the packet in L2 so far.
     #[must_use]
     #[inline]
     pub fn read(&self) -> bool {
-        self.used.load(Relaxed) & READ != 0
+        self.is_used(READ)
     }
 
     /// Whether any task wrote the packet in L2 so far.
     #[must_use]
     #[inline]
     pub fn written(&self) -> bool {
-        self.used.load(Relaxed) & WRITTEN != 0
+        self.is_used(WRITTEN)
     }
 
-    /// The window's bytes for an access: the frame is in them from now on. `None` when no frame is offered.
+    fn note(&self, how: u8) {
+        if !self.is_used(how) {
+            self.used.fetch_or(how, Relaxed);
+        }
+    }
+
+    /// How many bytes of a frame are likely to be copied, by what was done with those before.
+    #[must_use]
+    #[inline]
+    pub fn copied(&self) -> u32 {
+        match self.used.load(Relaxed) {
+            0 => 0,
+            USED => self.l1_len.load(Relaxed),
+            _ => PACKET_WINDOW,
+        }
+    }
+
+    /// Sets how many bytes of later frames are shown in L1, up to [`PACKET_WINDOW`].
+    #[inline]
+    pub(crate) fn set_l1_len(&self, len: u32) {
+        self.l1_len.store(len, Relaxed);
+    }
+
+    pub(super) const fn window(&self, level: Level) -> Option<&PacketWindow> {
+        match level {
+            Level::L1 => self.l1.as_ref(),
+            Level::L2 => Some(&self.l2),
+        }
+    }
+
+    /// A window's bytes for an access: the frame is in them from now on. `None` when no frame is offered.
     /// Async-signal-safe.
-    pub(crate) fn touch(&self, access: Access) -> Option<&Window> {
-        if !self.filled.load(Relaxed) {
-            self.fill()?;
+    pub(crate) fn touch(&self, level: Level, access: Access) -> Option<&Window> {
+        let window = self.window(level)?;
+        if !window.filled.load(Relaxed) {
+            self.frame(|frame| window.fill_from(self.part(level, frame)))??;
         }
-        let use_of_it = match access {
-            Access::Read => READ,
-            Access::Write => WRITTEN,
+        let use_of_it = match (level, access) {
+            (Level::L1, _) => USED,
+            (Level::L2, Access::Read) => READ,
+            (Level::L2, Access::Write) => WRITTEN,
         };
-        if self.used.load(Relaxed) & use_of_it == 0 {
-            self.used.fetch_or(use_of_it, Relaxed);
-        }
-        Some(self.bytes())
+        self.note(use_of_it);
+        Some(window.bytes())
     }
 
     /// Fills `to` from the packet as tasks see it, without counting as an access.
-    pub(crate) fn copy_out(&self, offset: u32, to: &mut [u8]) -> Option<()> {
-        if self.filled.load(Relaxed) {
-            return self.bytes().copy_out(offset, to);
+    pub(crate) fn copy_out(&self, level: Level, offset: u32, to: &mut [u8]) -> Option<()> {
+        let window = self.window(level)?;
+        if window.filled.load(Relaxed) {
+            return window.bytes().copy_out(offset, to);
         }
-        let from = self.frame(|frame| {
-            let from = frame.get(offset as usize..)?.get(..to.len())?;
-            to.copy_from_slice(from);
-            Some(())
-        });
-        from?
+        self.look(level, offset, to.len(), |from| to.copy_from_slice(from))
     }
 
-    /// Copies the offered frame in and clears what a longer one left behind it, which others may not read.
-    fn fill(&self) -> Option<()> {
-        self.frame(|frame| self.fill_from(frame))?
+    /// Has `look` see `len` bytes of the packet where they arrived, if its window does not have them.
+    pub(crate) fn look<R>(&self, level: Level, offset: u32, len: usize, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        if self.window(level)?.filled.load(Relaxed) {
+            return None;
+        }
+        self.note(FORWARDED);
+        self.frame(|frame| Some(look(self.part(level, frame).get(offset as usize..)?.get(..len)?)))?
     }
 
-    /// The same, of the frame that is offered, or is about to be.
+    /// What of a frame a window shows.
     #[inline]
-    fn fill_from(&self, frame: &[u8]) -> Option<()> {
-        self.bytes().copy_in(0, frame)?;
-        // A frame is as long as the window at the most.
-        let len = u32::try_from(frame.len()).ok()?;
-        // This thread alone fills it.
-        let before = self.shown.load(Relaxed);
-        if before != len {
-            self.shown.store(len, Relaxed);
-            self.region.clear((self.offset + len) as usize, before.saturating_sub(len) as usize)?;
+    fn part<'f>(&self, level: Level, frame: &'f [u8]) -> &'f [u8] {
+        match level {
+            Level::L1 => &frame[..frame.len().min(self.l1_len.load(Relaxed) as usize)],
+            Level::L2 => frame,
         }
-        self.filled.store(true, Relaxed);
-        Some(())
     }
 
-    /// The offered frame is taken away, with what tasks wrote.
-    fn take_out(&self) {
-        if self.written() && self.filled.load(Relaxed) {
-            let _ = self.frame(|frame| self.bytes().copy_out(0, frame));
+    /// Has the packet in L1 without a task: whoever looks at the memory finds it as a task would.
+    pub(crate) fn show_in_l1(&self, frame: &[u8]) {
+        if let Some(window) = &self.l1 {
+            let shown = window.fill_from(self.part(Level::L1, frame));
+            debug_assert!(shown.is_some(), "it is no more than the window");
+            // A frame that is offered is another one.
+            window.filled.store(false, Relaxed);
         }
-        self.filled.store(false, Relaxed);
+    }
+
+    /// Copies a frame, which is about to be offered, to where earlier tasks looked for it. A task that [goes on](Begun::Before) has what
+    /// it left in L1.
+    #[inline]
+    fn fill_used(&self, used: u8, frame: &[u8], begun: Begun) {
+        if let Some(window) = &self.l1
+            && used & USED != 0
+            && begun == Begun::Now
+        {
+            let _ = window.fill_from(self.part(Level::L1, frame));
+        }
+        if used & (READ | WRITTEN) != 0 {
+            debug_assert!(!self.l2.filled.load(Relaxed), "the one before has been taken out");
+            let _ = self.l2.fill_from(frame);
+        }
+    }
+
+    /// The offered frame, which a task was run on, is taken away, with what tasks wrote in L2.
+    fn take_out(&self) {
+        if self.written() && self.l2.filled.load(Relaxed) {
+            let (frame, len) = (self.frame.load(Relaxed), self.frame_len.load(Relaxed));
+            // SAFETY: `Offering::during` lends these bytes and has just run what they are lent to, so that nobody else looks at them.
+            let _ = self.l2.bytes().copy_out(0, unsafe { slice::from_raw_parts_mut(frame, len) });
+        }
+        self.l2.filled.store(false, Relaxed);
     }
 
     /// Lends the offered frame.
-    fn frame<R>(&self, look: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    fn frame<R>(&self, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let frame = self.frame.load(Relaxed);
         if frame.is_null() || !ptr::eq(OFFERED_TO.get(), self) {
             return None;
         }
-        // SAFETY: this thread offers to this window, hence nobody else does: who offers has the slot borrowed alone. `Offering::during`
-        // has the only reference to these bytes, and takes them away before that ends; `look` is one of the closures of this
-        // module, which do not come back here.
-        Some(look(unsafe { slice::from_raw_parts_mut(frame, self.frame_len.load(Relaxed)) }))
+        // SAFETY: this thread offers to these windows, hence nobody else does: who offers has the slot borrowed alone.
+        // `Offering::during` has the only reference to these bytes, and writes them when what it runs is over: this is part of that.
+        Some(look(unsafe { slice::from_raw_parts(frame, self.frame_len.load(Relaxed)) }))
     }
 }
 
-/// This thread offers frames to a window until it is dropped.
+/// The task to which this thread offers a frame is going to wait: it keeps the packet in L1 as it is, while what it wrote in L2 goes to
+/// the frame.
+pub(crate) fn keep_in_l1() {
+    // SAFETY: an `Offering`, which is there as long as this is not null, borrows them.
+    if let Some(windows) = unsafe { OFFERED_TO.get().as_ref() } {
+        let _ = windows.touch(Level::L1, Access::Write);
+    }
+}
+
+/// When a task began that a frame is offered to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// It is about to.
+    Now,
+    /// It was parked meanwhile.
+    Before,
+}
+
+/// This thread offers frames to windows until it is dropped.
 pub(crate) struct Offering<'w> {
-    window: &'w L2Window,
+    windows: &'w PacketWindows,
     /// What it offers them to otherwise: a task may run others.
-    before: *const L2Window,
+    before: *const PacketWindows,
 }
 
 impl<'w> Offering<'w> {
-    /// Frames are going to be offered to `window`, by this thread alone as long as this is there.
+    /// Frames are going to be offered to `windows`, by this thread alone as long as this is there.
     #[inline]
-    pub(crate) fn to(window: &'w L2Window) -> Self {
-        Self { window, before: OFFERED_TO.replace(window) }
+    pub(crate) fn to(windows: &'w PacketWindows) -> Self {
+        Self { windows, before: OFFERED_TO.replace(windows) }
     }
 
-    /// Runs `task` while `frame`, of which the window shows at most [`PACKET_WINDOW`] bytes, is offered.
+    /// Runs `task` while `frame`, of which the windows show at most [`PACKET_WINDOW`] bytes, is offered.
     #[inline(always)]
-    pub(crate) fn during<R>(&self, frame: &mut [u8], task: impl FnOnce() -> R) -> R {
-        let window = self.window;
+    pub(crate) fn during<R>(&self, frame: &mut [u8], begun: Begun, task: impl FnOnce() -> R) -> R {
+        let windows = self.windows;
         // Another offering may have been made since, and not be over.
-        OFFERED_TO.set(window);
+        OFFERED_TO.set(windows);
         let len = frame.len().min(PACKET_WINDOW as usize);
-        debug_assert!(!window.filled.load(Relaxed), "the one before has been taken out");
-        if window.used.load(Relaxed) != 0 {
-            let _ = window.fill_from(&frame[..len]);
+        let used = windows.used.load(Relaxed) & COPIED;
+        if used != 0 {
+            windows.fill_used(used, &frame[..len], begun);
         }
-        window.frame_len.store(len, Relaxed);
-        window.frame.store(frame.as_mut_ptr(), Relaxed);
-        let offered = Offered(window);
+        windows.frame_len.store(len, Relaxed);
+        windows.frame.store(frame.as_mut_ptr(), Relaxed);
+        let offered = Offered(windows);
         let result = task();
         drop(offered);
         result
@@ -209,14 +334,14 @@ impl Drop for Offering<'_> {
     }
 }
 
-/// A frame is offered to a window until this is dropped. It is [`Offering::during`]'s own, so it is dropped.
-struct Offered<'w>(&'w L2Window);
+/// A frame is offered to windows until this is dropped. It is [`Offering::during`]'s own, so it is dropped.
+struct Offered<'w>(&'w PacketWindows);
 
 impl Drop for Offered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // What was never used was never filled.
-        if self.0.used.load(Relaxed) != 0 {
+        if self.0.is_used(READ | WRITTEN) {
             self.0.take_out();
         }
         self.0.frame.store(ptr::null_mut(), Relaxed);

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use spin_abi::map::PACKET_WINDOW;
 
 use super::layout::Mapping;
-use super::packet::Offering;
-use super::{Access, L2Window, Layout, Region, SpaceError, Window};
+use super::packet::{Begun, Level, Offering, PacketWindow, PacketWindows};
+use super::{Access, Layout, Region, SpaceError, Window};
 use crate::view::{Memory, Range, RegionKind, View};
 
 /// Spaces that a process may have at a time, unless [`set_max_spaces`] says otherwise. Each takes 4 GiB of the 128 TiB
@@ -49,7 +49,7 @@ pub struct Space {
     view: View<'static>,
     /// In a box, since running code refers to it.
     layout: Box<Layout>,
-    l2: Option<Arc<L2Window>>,
+    packet: Option<Arc<PacketWindows>>,
     /// Bytes of the L2 window that the view has.
     l2_len: u32,
     _seat: Seat,
@@ -62,7 +62,7 @@ impl Space {
     /// [`SpaceError::TooMany`], [`SpaceError::Mappings`], [`SpaceError::System`].
     pub fn new() -> Result<Self, SpaceError> {
         let seat = Seat::take()?;
-        Ok(Self { view: View::new(), layout: Box::new(Layout::new()?), l2: None, l2_len: 0, _seat: seat })
+        Ok(Self { view: View::new(), layout: Box::new(Layout::new()?), packet: None, l2_len: 0, _seat: seat })
     }
 
     /// Shows `len` bytes at `offset` of `region` at `guest_base`. The view has exactly these bytes; translated code can
@@ -91,13 +91,13 @@ impl Space {
         let window = self.layout.add(mapping, window).inspect_err(|error| {
             if matches!(error, SpaceError::System { .. }) {
                 // What other ranges show may be gone.
-                (self.view, self.l2) = (View::new(), None);
+                (self.view, self.packet) = (View::new(), None);
             }
         })?;
         self.push(Range { kind, base: guest_base, memory: Memory::Shared(window) })
     }
 
-    /// Shows the packet window of L2 at `guest_base`: [`PACKET_WINDOW`] bytes that hold what [`Space::offer_l2`] offers.
+    /// Shows the packet window of L2 at `guest_base`: [`PACKET_WINDOW`] bytes that hold what [`Space::offer`] offers.
     ///
     /// # Errors
     /// As [`Space::map`]; a space has one such window.
@@ -110,12 +110,44 @@ impl Space {
     /// # Errors
     /// As [`Space::map_l2_packet`].
     pub fn map_l2_packet_in(&mut self, guest_base: u32, region: &Arc<Region>, offset: u32) -> Result<(), SpaceError> {
+        self.map_windows(None, (guest_base, self.window(guest_base, region, offset)?))
+    }
+
+    /// Shows the packet windows of both levels: `l1` and `l2` are the guest address of each, and where in `region` it is. In L1 tasks
+    /// have a copy of their own, of as many bytes as [`Space::set_len`] says of [`RegionKind::Packet`].
+    ///
+    /// # Errors
+    /// As [`Space::map_l2_packet`].
+    pub fn map_packet_in(&mut self, region: &Arc<Region>, l1: (u32, u32), l2: (u32, u32)) -> Result<(), SpaceError> {
+        let window = |(base, offset)| Ok::<_, SpaceError>((base, self.window(base, region, offset)?));
+        let (l1, l2) = (window(l1)?, window(l2)?);
+        self.map_windows(Some(l1), l2)
+    }
+
+    fn window(&self, base: u32, region: &Arc<Region>, offset: u32) -> Result<PacketWindow, SpaceError> {
         let outside = SpaceError::Outside { offset, len: PACKET_WINDOW, region: region.len() };
-        let window = Arc::new(self.layout.l2_window(guest_base, region, offset).ok_or(outside)?);
-        self.view.check(RegionKind::L2Packet, guest_base, PACKET_WINDOW as usize)?;
-        self.layout.add_l2(guest_base, &window)?;
-        self.l2 = Some(window.clone());
-        self.push(Range { kind: RegionKind::L2Packet, base: guest_base, memory: Memory::packet(window) })?;
+        self.layout.packet_window(base, region, offset).ok_or(outside)
+    }
+
+    fn map_windows(
+        &mut self,
+        l1: Option<(u32, PacketWindow)>,
+        (l2_base, l2): (u32, PacketWindow),
+    ) -> Result<(), SpaceError> {
+        let (l1_base, l1) = l1.unzip();
+        let bases = [
+            l1_base.map(|base| (RegionKind::Packet, Level::L1, base)),
+            Some((RegionKind::L2Packet, Level::L2, l2_base)),
+        ];
+        let bases = bases.into_iter().flatten();
+        bases.clone().try_for_each(|(kind, _, base)| self.view.check(kind, base, PACKET_WINDOW as usize))?;
+        let windows = Arc::new(PacketWindows::new(l1, l2));
+        self.layout.add_packet(&windows, l1_base.unwrap_or(0), l2_base)?;
+        self.packet = Some(windows.clone());
+        // What is looked for most often first.
+        for (kind, level, base) in bases.rev() {
+            self.push(Range { kind, base, memory: Memory::packet(windows.clone(), level) })?;
+        }
         self.set_len(RegionKind::L2Packet, 0)
     }
 
@@ -150,27 +182,35 @@ impl Space {
     #[inline]
     pub fn set_len(&mut self, kind: RegionKind, len: u32) -> Result<(), SpaceError> {
         self.view.set_len(kind, len).ok_or(SpaceError::NoRoom { kind, len })?;
-        if kind == RegionKind::L2Packet {
-            self.l2_len = len;
+        match (kind, &self.packet) {
+            (RegionKind::L2Packet, _) => self.l2_len = len,
+            (RegionKind::Packet, Some(windows)) => windows.set_l1_len(len),
+            _ => {}
         }
         Ok(())
     }
 
-    /// Runs a task for which `packet` is in the L2 window, as long as it is and up to [`PACKET_WINDOW`] bytes of it.
-    /// It is copied there when the task looks at it, or at once when earlier ones did, and is back in `packet`
-    /// afterwards if it may have been changed. What a longer packet left behind it is cleared.
+    /// Runs a task for which `packet` is in the windows, as long as it is and up to [`PACKET_WINDOW`] bytes of it.
+    /// It is copied to each when the task looks at it there, or at once when earlier ones did, and what is in L2 is back in `packet`
+    /// afterwards if it may have been changed. What a longer packet left behind it is cleared. One that was parked
+    /// [goes on](Begun::Before) with what it left in L1.
     ///
     /// The task gets the space's parts, as from [`Space::parts`].
     #[inline]
-    pub fn offer_l2<R>(&mut self, packet: &mut [u8], task: impl FnOnce(&Layout, &mut View<'static>) -> R) -> R {
+    pub fn offer<R>(
+        &mut self,
+        packet: &mut [u8],
+        begun: Begun,
+        task: impl FnOnce(&Layout, &mut View<'static>) -> R,
+    ) -> R {
         #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
         let len = packet.len().min(PACKET_WINDOW as usize) as u32;
         if self.l2_len != len {
             self.fit_l2(len);
         }
         let (layout, view) = (&*self.layout, &mut self.view);
-        match &self.l2 {
-            Some(window) => Offering::to(window).during(packet, || task(layout, view)),
+        match &self.packet {
+            Some(windows) => Offering::to(windows).during(packet, begun, || task(layout, view)),
             None => task(layout, view),
         }
     }
@@ -178,28 +218,28 @@ impl Space {
     /// Has the L2 window show `len` bytes, at most [`PACKET_WINDOW`]. What is left of the packet before is of no use to anybody:
     /// without an offer no access finds one.
     pub(crate) fn fit_l2(&mut self, len: u32) {
-        if self.l2.is_some() {
+        if self.packet.is_some() {
             self.l2_len = len;
             // The window was pushed with room for this.
             let _ = self.view.set_len(RegionKind::L2Packet, len);
         }
     }
 
-    /// The packet window in L2.
-    pub(crate) fn l2(&self) -> Option<&L2Window> {
-        self.l2.as_deref()
+    /// The packet's windows.
+    pub(crate) fn packet(&self) -> Option<&PacketWindows> {
+        self.packet.as_deref()
     }
 
     /// Whether any task read the packet in L2 so far.
     #[must_use]
     pub fn l2_read(&self) -> bool {
-        self.l2.as_ref().is_some_and(|window| window.read())
+        self.packet().is_some_and(PacketWindows::read)
     }
 
     /// Whether any task wrote the packet in L2 so far: then a packet may differ from its frame while its task runs.
     #[must_use]
     pub fn l2_written(&self) -> bool {
-        self.l2.as_ref().is_some_and(|window| window.written())
+        self.packet().is_some_and(PacketWindows::written)
     }
 
     /// The exact bytes.

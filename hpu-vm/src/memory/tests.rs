@@ -1,5 +1,5 @@
 use super::layout::Refused;
-use super::{Access, GUARD_BELOW, Region, Space, SpaceError};
+use super::{Access, Begun, GUARD_BELOW, Region, Space, SpaceError};
 use crate::code::Code;
 use crate::device::NoDevice;
 use crate::hart::Hart;
@@ -191,7 +191,7 @@ fn on_packet(space: &mut Space, frame: &mut [u8], program: &[Inst]) -> (Exit, u3
     let code = Code::at(0x1d00_0000, &program);
     let mut hart = Hart::new(0);
     hart.begin(0x1d00_0000, 0, L2);
-    let exit = space.offer_l2(frame, |_, view| run(&mut hart, &code, view, &mut NoDevice, 100));
+    let exit = space.offer(frame, Begun::Now, |_, view| run(&mut hart, &code, view, &mut NoDevice, 100));
     (exit, hart.get(Reg::A1))
 }
 
@@ -199,7 +199,7 @@ fn on_packet(space: &mut Space, frame: &mut [u8], program: &[Inst]) -> (Exit, u3
 fn a_packet_is_in_l2_for_those_who_look() {
     let mut space = space();
     space.map_l2_packet(L2).expect("mapped");
-    assert_eq!(space.map_l2_packet(L2 + PAGE), Err(SpaceError::Again("L2 packet window")));
+    assert_eq!(space.map_l2_packet(L2 + PAGE), Err(SpaceError::Again("packet window")));
     let load = |offset| Inst::new(Op::Lbu).rd(Reg::A1).rs1(Reg::A0).imm(offset);
     let store = Inst::new(Op::Sb).rs1(Reg::A0).rs2(Reg::A0).imm(1);
 
@@ -228,7 +228,7 @@ fn nothing_of_a_longer_packet_is_left_behind_a_shorter_one() {
     space.map_l2_packet_in(L2, &memory, PAGE).expect("mapped");
     space.view().set_checks(Checks::Page);
     let mut in_window = |packet: &mut [u8], look: bool| {
-        space.offer_l2(packet, |_, view| if look { view.load::<4>(L2) } else { None });
+        space.offer(packet, Begun::Now, |_, view| if look { view.load::<4>(L2) } else { None });
         let mut bytes = [0; 6];
         memory.read(PAGE as usize - 1, &mut bytes).expect("inside");
         bytes
@@ -262,14 +262,14 @@ fn copies_see_the_packet_without_looking_at_it_and_change_it() {
     let mut space = space();
     space.map_l2_packet(L2).expect("mapped");
     let mut frame = [1, 2, 3, 4];
-    space.offer_l2(&mut frame, |_, view| {
+    space.offer(&mut frame, Begun::Now, |_, view| {
         let mut out = [0; 2];
         view.copy_out(L2 + 1, &mut out).expect("readable");
         assert_eq!((out, view.kind_of(L2, 4)), ([2, 3], Some((RegionKind::L2Packet, 0))));
         assert_eq!(view.copy_out(L2 + 3, &mut out), None);
     });
     assert_eq!((space.l2_read(), space.l2_written()), (false, false));
-    space.offer_l2(&mut frame, |_, view| {
+    space.offer(&mut frame, Begun::Now, |_, view| {
         view.copy_in(L2 + 1, &[9]).expect("writable");
         let mut out = [0; 4];
         view.copy_out(L2, &mut out).expect("readable");
@@ -278,18 +278,94 @@ fn copies_see_the_packet_without_looking_at_it_and_change_it() {
     assert_eq!((frame, space.l2_read(), space.l2_written()), ([1, 9, 3, 4], false, true));
 }
 
+/// A space with the packet's windows in the first and second page of the region, two bytes of which are shown in L1.
+fn with_packet() -> (Space, Arc<Region>) {
+    let (mut space, windows) = (space(), region(2));
+    space.map_packet_in(&windows, (L1, 0), (L2, PAGE)).expect("mapped");
+    assert_eq!(space.map_l2_packet(L2 + PAGE), Err(SpaceError::Again("packet window")));
+    space.set_l1_alias(L1, PAGE).expect("an alias");
+    space.set_len(RegionKind::Packet, 2).expect("room");
+    (space, windows)
+}
+
+#[test]
+fn each_window_has_a_copy_of_its_own_for_those_who_look() {
+    let (mut space, windows) = with_packet();
+    let in_l1 = || {
+        let mut bytes = [0; 4];
+        windows.read(0, &mut bytes).map(|()| bytes).expect("inside")
+    };
+    let (mut frame, mut forwarded) = ([1, 2, 3, 4], [0; 2]);
+    space.offer(&mut frame, Begun::Now, |_, view| {
+        assert_eq!(view.look_at_frame(L1, 2, <[u8]>::to_vec), Some(vec![1, 2]));
+        view.copy_out(L1_ALIAS, &mut forwarded).expect("readable");
+        assert_eq!((view.look_at_frame(L1, 3, |_| ()), view.load::<4>(L1)), (None, None), "two bytes are shown");
+    });
+    assert_eq!((forwarded, in_l1(), space.packet().map(|windows| windows.copied())), ([1, 2], [0; 4], Some(PAGE)));
+    space.offer(&mut frame, Begun::Now, |_, view| {
+        // What is written in L2 is not seen in L1, whose copy is made later.
+        view.store(L2, [9]).expect("writable");
+        assert_eq!((view.load(L1_ALIAS), view.load(L2 + 1)), (Some([1, 2]), Some([2])));
+        view.store(L1 + 1, [8]).expect("writable");
+        assert_eq!(
+            (view.load(L1), view.load(L2), view.look_at_frame(L1, 2, |_| ())),
+            (Some([1, 8]), Some([9, 2]), None)
+        );
+    });
+    assert_eq!((frame, in_l1()), ([9, 2, 3, 4], [1, 8, 0, 0]));
+    // From here on it is there before.
+    space.offer(&mut [5, 6, 7], Begun::Now, |_, _| {});
+    assert_eq!(in_l1(), [5, 6, 0, 0]);
+    space.offer(&mut [4], Begun::Now, |_, _| {});
+    assert_eq!(in_l1(), [4, 0, 0, 0]);
+}
+
+#[test]
+fn what_waits_keeps_its_packet_in_l1() {
+    for looks_before in [false, true] {
+        let (mut space, _) = with_packet();
+        let mut frame = [1, 2, 3];
+        space.offer(&mut frame, Begun::Now, |_, view| {
+            view.store(L2, [9]).expect("writable");
+            if looks_before {
+                view.store(L1 + 1, [8]).expect("writable");
+            }
+            super::keep_in_l1();
+        });
+        assert_eq!(frame, [9, 2, 3]);
+        let kept = if looks_before { [1, 8] } else { [1, 2] };
+        let found = space.offer(&mut frame, Begun::Before, |_, view| (view.load(L1), view.load(L2)));
+        assert_eq!(found, (Some(kept), Some([9, 2, 3])));
+        assert_eq!(space.offer(&mut frame, Begun::Now, |_, view| view.load(L1)), Some([9, 2]));
+    }
+}
+
+#[test]
+fn windows_of_the_packet_are_apart() {
+    let windows = region(2);
+    let shared = |kind, base, other| Err(SpaceError::Shared { kind, base, other });
+    assert!(space().map_packet_in(&windows, (L2, 0), (L2, PAGE)).is_err());
+    let mut space = space();
+    space.map(DATA, L1 + 0x20, &region(1), 0x20, 8, Access::Write).expect("mapped");
+    assert!(space.map_packet_in(&windows, (L1, 0), (L2, PAGE)).is_err());
+    space.map_packet_in(&windows, (L1 + PAGE, 0), (L2, PAGE)).expect("nothing of the other was left");
+    assert_eq!(space.map(DATA, L2, &windows, PAGE, 1, Access::Write), shared(DATA, L2, RegionKind::L2Packet));
+    let outside = SpaceError::Outside { offset: 2 * PAGE, len: PAGE, region: 2 * PAGE as usize };
+    assert_eq!(self::space().map_packet_in(&windows, (L1, 0), (L2, 2 * PAGE)), Err(outside));
+}
+
 #[test]
 fn a_view_that_is_kept_knows_no_packet_afterwards() {
     let mut space = space();
     space.map_l2_packet(L2).expect("mapped");
-    let mut kept = space.offer_l2(&mut [1, 2], |_, view| std::mem::take(view));
+    let mut kept = space.offer(&mut [1, 2], Begun::Now, |_, view| std::mem::take(view));
     assert_eq!(kept.load::<1>(L2), None);
     drop(space);
     assert_eq!(kept.load::<1>(L2), None);
     // On another thread neither, while a packet is offered on this one.
     let mut space = self::space();
     space.map_l2_packet(L2).expect("mapped");
-    space.offer_l2(&mut [1, 2], |_, view| {
+    space.offer(&mut [1, 2], Begun::Now, |_, view| {
         let mut taken = std::mem::take(view);
         let there = thread::scope(|scope| scope.spawn(|| taken.load::<1>(L2)).join().expect("no panic"));
         assert_eq!((there, taken.load::<1>(L2)), (None, Some([1])));
@@ -344,8 +420,8 @@ fn a_packet_is_there_again_after_one_of_another_space_s_was_offered_meanwhile() 
         space.map_l2_packet(L2).expect("mapped");
         space
     });
-    outer.offer_l2(&mut [1, 2], |_, view| {
-        assert_eq!(inner.offer_l2(&mut [3], |_, view| view.load::<1>(L2)), Some([3]));
+    outer.offer(&mut [1, 2], Begun::Now, |_, view| {
+        assert_eq!(inner.offer(&mut [3], Begun::Now, |_, view| view.load::<1>(L2)), Some([3]));
         assert_eq!((view.load::<1>(L2), inner.view().load::<1>(L2)), (Some([1]), None));
     });
 }

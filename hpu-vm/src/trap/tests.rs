@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use spin_abi::fault::{Cause, Fault};
-use spin_abi::map::{DRIVER_BASE, PAGE, STDOUT_BASE};
+use spin_abi::map::{DRIVER_BASE, L1_ALIAS, PAGE, STDOUT_BASE};
 use spin_abi::regs::{DOORBELL, DRIVER_SIZE, HANDLER_MEM_ADDR};
 
 use super::{Attending, TrapError, Watchdog, install};
 use crate::jit::{Left, Site, State};
-use crate::memory::{Access, Region, Space};
+use crate::memory::{Access, Begun, Region, Space};
 use crate::view::RegionKind;
 
 const GUEST_PC: u32 = 0x1d00_0010;
@@ -101,7 +101,7 @@ fn access(space: &mut Space, body: &Body, address: i64, packet: &mut [u8]) -> (u
     install().expect("handlers");
     let mut state = State::new(0);
     let at = space.base().wrapping_offset(isize::try_from(address).unwrap());
-    let result = space.offer_l2(packet, |layout, _| {
+    let result = space.offer(packet, Begun::Now, |layout, _| {
         (state.layout, state.lookup) = (layout, lookup);
         let watchdog = Watchdog::new().expect("a watchdog");
         // SAFETY: the state is this function's, the body is looked up and accesses the layout's addresses.
@@ -204,6 +204,43 @@ fn the_packet_appears_in_l2_under_the_first_access() {
     let mut packet = [1, 2, 3, 4, 5, 6, 7, 8];
     access(&mut space, &store, i64::from(L2) + 2, &mut packet);
     assert_eq!((packet, space.l2_read()), ([1, 2, 5, 0, 0, 0, 7, 8], false));
+}
+
+#[test]
+fn the_packet_appears_in_l1_under_the_first_access_wherever_that_is() {
+    const L1: u32 = 0x1000_4000;
+    let in_alias = i64::from(L1 - 0x1000_0000 + L1_ALIAS);
+    for first in [i64::from(L1), in_alias] {
+        let mut space = Space::new().expect("a space");
+        let windows = Region::new(2 * PAGE as usize).expect("a region");
+        // What is mapped before the alias is shown there as what is mapped after it.
+        if first == in_alias {
+            space.set_l1_alias(0x1000_0000, 0x4_0000).expect("an alias");
+        }
+        space.map_packet_in(&windows, (L1, 0), (L2, PAGE)).expect("mapped");
+        if first != in_alias {
+            space.set_l1_alias(0x1000_0000, 0x4_0000).expect("an alias");
+        }
+        let load = Body::new(LOAD, false);
+        let (loaded, _) = access(&mut space, &load, first, &mut [1, 0, 0, 0]);
+        assert_eq!((loaded, space.l2_read()), (1, false));
+        let mut in_window = [0; 4];
+        access(&mut space, &load, L2.into(), &mut [2, 0, 0, 0]);
+        windows.read(0, &mut in_window).expect("inside");
+        assert_eq!(in_window, [2, 0, 0, 0], "it is there before");
+        drop(load);
+        // Both places are open for whatever comes.
+        for place in [in_alias, L1.into()] {
+            let store = Body::new(STORE, false);
+            let mut packet = [3, 0, 0, 0];
+            let (_, state) = access(&mut space, &store, place, &mut packet);
+            windows.read(0, &mut in_window).expect("inside");
+            assert_eq!((state.exit, in_window, packet), (Left::Returned as u32, [5, 0, 0, 0], [3, 0, 0, 0]));
+        }
+        // Without a packet nobody is let in, and nothing is let in behind the window.
+        let body = Body::new(LOAD, false);
+        assert_eq!(fault(&mut space, &body, i64::from(L1) + 0x1000), expected(Cause::LoadAccess, L1 + 0x1000));
+    }
 }
 
 /// Runs `body` under a watchdog with a limit of a millisecond.

@@ -1,11 +1,12 @@
 //! The interpreter on the memory that translated code runs on, and how programs get there.
 
-use hpu_vm::memory::{Access, Region, Space, SpaceError};
+use hpu_vm::memory::{Access, Begun, Region, Space, SpaceError};
 use hpu_vm::{RegionKind, run};
+use spin_abi::map::PAGE;
 
 use crate::device::Recorder;
 use crate::engine::{Engine, Outcome, begin, outcome};
-use crate::memory::{Block, CLUSTER, MACHINE, task};
+use crate::memory::{Block, CLUSTER, HPU, MACHINE, task};
 use crate::program::Program;
 
 /// The interpreter on a [`Space`].
@@ -15,7 +16,7 @@ impl Engine for Mapped {
     fn run(&mut self, program: &Program) -> Outcome {
         let (mut space, mut kept) = map(program).unwrap_or_else(|error| panic!("seed {}: {error}", program.seed));
         let (mut hart, mut recorder) = (begin(program), Recorder::default());
-        let exit = space.offer_l2(&mut kept.frame, |_, view| {
+        let exit = space.offer(&mut kept.frame, Begun::Now, |_, view| {
             run(&mut hart, program.image.code(), view, &mut recorder, program.start.limit)
         });
         outcome(exit, &hart, kept.blocks(program), recorder)
@@ -38,15 +39,24 @@ pub fn map(program: &Program) -> Result<(Space, Kept), SpaceError> {
     let mut space = Space::new()?;
     let mut kept = Kept { frame: Vec::new(), whole: Space::new()? };
     for block in &program.blocks {
-        if block.kind == RegionKind::L2Packet {
-            space.map_l2_packet(block.base)?;
-            kept.frame = block.bytes[..block.len as usize].to_vec();
-        } else {
-            let region = Region::around(block.base, &block.bytes)?;
-            let access = if block.writable { Access::Write } else { Access::Read };
-            let pages = u32::try_from(block.bytes.len()).unwrap();
-            space.map(block.kind, block.base, &region, 0, block.len, access)?;
-            kept.whole.map(block.kind, block.base, &region, 0, pages, access)?;
+        let pages = u32::try_from(block.bytes.len()).unwrap();
+        let access = if block.writable { Access::Write } else { Access::Read };
+        match block.kind {
+            // With the one in L1, which holds the same.
+            RegionKind::L2Packet => kept.frame = block.bytes[..block.len as usize].to_vec(),
+            RegionKind::Packet => {
+                let windows = Region::new(2 * PAGE as usize)?;
+                windows.write(0, &block.bytes).expect("a window is a page");
+                let l2 = MACHINE.l2_packet_window(CLUSTER, HPU);
+                space.map_packet_in(&windows, (block.base, 0), (l2, PAGE))?;
+                space.set_len(RegionKind::Packet, block.len)?;
+                kept.whole.map(block.kind, block.base, &windows, 0, pages, access)?;
+            }
+            _ => {
+                let region = Region::around(block.base, &block.bytes)?;
+                space.map(block.kind, block.base, &region, 0, block.len, access)?;
+                kept.whole.map(block.kind, block.base, &region, 0, pages, access)?;
+            }
         }
     }
     space.set_l1_alias(MACHINE.l1_base(CLUSTER), MACHINE.l1_size)?;

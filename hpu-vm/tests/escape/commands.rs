@@ -53,7 +53,7 @@ proptest! {
     fn what_commands_copy_is_within_one_range(spans in proptest::collection::vec(span(), 16)) {
         let mut guest = Guest::new(OWN, &Code::new(Vec::new()), 0x11);
         let mut frame = vec![0x22; PACKET as usize];
-        let wrong = guest.slot.offer_l2(&mut frame, |view| {
+        let wrong = guest.slot.offer(&mut frame, |view| {
             spans.into_iter().find(|&(address, len)| {
                 let may = len > 0 && within(address, len);
                 let asked = view.kind_of(address, len).is_some();

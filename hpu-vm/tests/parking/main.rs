@@ -30,6 +30,7 @@ mod support;
 #[path = "../support/waits.rs"]
 mod waits;
 
+mod packet;
 mod polling;
 mod reservation;
 mod waiting;
