@@ -165,8 +165,10 @@ impl Frame {
     /// The same of its first `most` bytes, which are copied a little later.
     #[inline(always)]
     pub fn prefetch_first(&self, most: usize) {
-        self.prefetch_at(0);
         let end = self.len().min(most);
+        if end > 0 {
+            self.prefetch_at(0);
+        }
         if end > LINE {
             self.prefetch_lines(end);
         }
