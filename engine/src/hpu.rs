@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use hpu_vm::jit::{Bound, Executor, Limits, Slot, Task, TaskBlock, Translation};
-use hpu_vm::memory::{Region, SpaceError};
-use hpu_vm::{Checks, Device, Exit, Image};
+use hpu_vm::memory::{PacketWindows, Region, SpaceError};
+use hpu_vm::{Checks, Device, Exit, Image, RegionKind};
 use spin_abi::command::Status;
 use spin_abi::control::{Isolation, Placement};
 use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
@@ -350,7 +350,7 @@ impl<C: CommandUnit> Row<'_, '_, '_, C> {
     /// How many bytes of a packet are likely to be copied: see [`hpu_vm::memory::PacketWindows::copied`].
     #[must_use]
     pub fn copied(&self) -> usize {
-        self.bound.copied() as usize
+        self.bound.copied(self.job.l1_bytes)
     }
 
     /// The command unit, between two tasks.
@@ -414,6 +414,9 @@ impl Station {
         let mut slot = Slot::new(id, memory.space(own)?);
         slot.view().set_checks(checks);
         slot.set_packet_len(0)?;
+        if !slot.packet_windows().is_some_and(PacketWindows::has_l1) {
+            return Err(SpaceError::NoRoom { kind: RegionKind::Packet, len: PACKET_WINDOW });
+        }
         let stack_end = machine.stack_base(cluster, hpu) + STACK_WINDOW;
         let mut block = TaskBlock::new(stack_end, cluster * machine.hpus_per_cluster + hpu, cluster, hpu);
         let (handler_base, handler_len) = memory.handler();

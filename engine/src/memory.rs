@@ -288,7 +288,7 @@ impl ContextMemory {
 
 /// What tasks see of memory, for the HPUs that run them.
 pub trait TaskMemory {
-    /// The space of the tasks on `own`.
+    /// The space of the tasks on `own`, with the packet's [windows](packet_windows) at both levels ([`Space::map_packet_in`]).
     ///
     /// # Errors
     /// See [`SpaceError`].

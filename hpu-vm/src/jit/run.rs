@@ -172,9 +172,9 @@ impl<D: Device> Bound<'_, D> {
 
     /// How many bytes of a packet are likely to be copied: see [`PacketWindows::copied`].
     #[must_use]
-    pub fn copied(&self) -> u32 {
+    pub fn copied(&self, in_l1: usize) -> usize {
         // SAFETY: the slot is borrowed; no task runs.
-        unsafe { &*self.parts.slot }.packet_windows().map_or(0, PacketWindows::copied)
+        unsafe { &*self.parts.slot }.packet_windows().map_or(0, |windows| windows.copied(in_l1))
     }
 
     /// Sets how many bytes of the packet window the next tasks may touch: see [`Slot::set_packet_len`].

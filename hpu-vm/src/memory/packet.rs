@@ -160,15 +160,21 @@ impl PacketWindows {
         }
     }
 
-    /// How many bytes of a frame are likely to be copied, by what was done with those before.
+    /// How many bytes of a frame are likely to be copied, by what was done with those before, when at most `in_l1` are shown in L1.
     #[must_use]
     #[inline]
-    pub fn copied(&self) -> u32 {
+    pub fn copied(&self, in_l1: usize) -> usize {
         match self.used.load(Relaxed) {
             0 => 0,
-            USED => self.l1_len.load(Relaxed),
-            _ => PACKET_WINDOW,
+            USED => in_l1,
+            _ => PACKET_WINDOW as usize,
         }
+    }
+
+    /// Whether there is one in L1.
+    #[must_use]
+    pub const fn has_l1(&self) -> bool {
+        self.l1.is_some()
     }
 
     /// Sets how many bytes of later frames are shown in L1, up to [`PACKET_WINDOW`].

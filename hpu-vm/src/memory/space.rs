@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use spin_abi::map::PACKET_WINDOW;
+use spin_abi::map::{PACKET_WINDOW, PAGE};
 
 use super::layout::Mapping;
 use super::packet::{Begun, Level, Offering, PacketWindow, PacketWindows};
@@ -97,10 +97,10 @@ impl Space {
         self.push(Range { kind, base: guest_base, memory: Memory::Shared(window) })
     }
 
-    /// Shows the packet window of L2 at `guest_base`: [`PACKET_WINDOW`] bytes that hold what [`Space::offer`] offers.
+    /// Shows the packet window of L2 at `guest_base`, the start of a page: [`PACKET_WINDOW`] bytes that hold what [`Space::offer`] offers.
     ///
     /// # Errors
-    /// As [`Space::map`]; a space has one such window.
+    /// As [`Space::map`]; a space has one such window. After a [`SpaceError::Mappings`] it may have a part of what was asked for.
     pub fn map_l2_packet(&mut self, guest_base: u32) -> Result<(), SpaceError> {
         self.map_l2_packet_in(guest_base, &Region::new(PACKET_WINDOW as usize)?, 0)
     }
@@ -110,7 +110,8 @@ impl Space {
     /// # Errors
     /// As [`Space::map_l2_packet`].
     pub fn map_l2_packet_in(&mut self, guest_base: u32, region: &Arc<Region>, offset: u32) -> Result<(), SpaceError> {
-        self.map_windows(None, (guest_base, self.window(guest_base, region, offset)?))
+        let window = self.window(RegionKind::L2Packet, guest_base, region, offset)?;
+        self.map_windows(None, (guest_base, window))
     }
 
     /// Shows the packet windows of both levels: `l1` and `l2` are the guest address of each, and where in `region` it is. In L1 tasks
@@ -119,12 +120,21 @@ impl Space {
     /// # Errors
     /// As [`Space::map_l2_packet`].
     pub fn map_packet_in(&mut self, region: &Arc<Region>, l1: (u32, u32), l2: (u32, u32)) -> Result<(), SpaceError> {
-        let window = |(base, offset)| Ok::<_, SpaceError>((base, self.window(base, region, offset)?));
-        let (l1, l2) = (window(l1)?, window(l2)?);
+        let window = |kind, (base, offset)| Ok::<_, SpaceError>((base, self.window(kind, base, region, offset)?));
+        let (l1, l2) = (window(RegionKind::Packet, l1)?, window(RegionKind::L2Packet, l2)?);
         self.map_windows(Some(l1), l2)
     }
 
-    fn window(&self, base: u32, region: &Arc<Region>, offset: u32) -> Result<PacketWindow, SpaceError> {
+    fn window(
+        &self,
+        kind: RegionKind,
+        base: u32,
+        region: &Arc<Region>,
+        offset: u32,
+    ) -> Result<PacketWindow, SpaceError> {
+        if !(base | offset).is_multiple_of(PAGE) {
+            return Err(SpaceError::Misaligned { kind, base, offset });
+        }
         let outside = SpaceError::Outside { offset, len: PACKET_WINDOW, region: region.len() };
         self.layout.packet_window(base, region, offset).ok_or(outside)
     }

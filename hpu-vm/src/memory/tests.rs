@@ -301,7 +301,10 @@ fn each_window_has_a_copy_of_its_own_for_those_who_look() {
         view.copy_out(L1_ALIAS, &mut forwarded).expect("readable");
         assert_eq!((view.look_at_frame(L1, 3, |_| ()), view.load::<4>(L1)), (None, None), "two bytes are shown");
     });
-    assert_eq!((forwarded, in_l1(), space.packet().map(|windows| windows.copied())), ([1, 2], [0; 4], Some(PAGE)));
+    assert_eq!(
+        (forwarded, in_l1(), space.packet().map(|windows| windows.copied(2))),
+        ([1, 2], [0; 4], Some(PAGE as usize))
+    );
     space.offer(&mut frame, Begun::Now, |_, view| {
         // What is written in L2 is not seen in L1, whose copy is made later.
         view.store(L2, [9]).expect("writable");
@@ -352,6 +355,8 @@ fn windows_of_the_packet_are_apart() {
     assert_eq!(space.map(DATA, L2, &windows, PAGE, 1, Access::Write), shared(DATA, L2, RegionKind::L2Packet));
     let outside = SpaceError::Outside { offset: 2 * PAGE, len: PAGE, region: 2 * PAGE as usize };
     assert_eq!(self::space().map_packet_in(&windows, (L1, 0), (L2, 2 * PAGE)), Err(outside));
+    let misaligned = SpaceError::Misaligned { kind: RegionKind::Packet, base: L1 + 0x800, offset: 0x800 };
+    assert_eq!(self::space().map_packet_in(&windows, (L1 + 0x800, 0x800), (L2, PAGE)), Err(misaligned));
 }
 
 #[test]
