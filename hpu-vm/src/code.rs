@@ -1,5 +1,7 @@
 //! Executable memory of an image, decoded once: the table the interpreter fetches from.
 
+use std::collections::BTreeSet;
+
 use spin_abi::fault::Cause;
 
 use crate::decode::{Decoded, decode, size};
@@ -27,6 +29,7 @@ pub struct Code {
     table: Box<[Decoded]>,
     segments: Box<[CodeSegment]>,
     global_pointer: u32,
+    functions: BTreeSet<u32>,
 }
 
 impl Code {
@@ -47,13 +50,25 @@ impl Code {
             table.resize((segment.base - base) as usize / 2, NOTHING);
             table.extend(decode_segment(&segment.bytes));
         }
-        Self { base, table: table.into_boxed_slice(), segments: segments.into_boxed_slice(), global_pointer: 0 }
+        let (table, segments) = (table.into_boxed_slice(), segments.into_boxed_slice());
+        Self { base, table, segments, global_pointer: 0, functions: BTreeSet::new() }
     }
 
     /// The same code, for which `gp` holds an address when a handler begins: code that a linker has relaxed reaches data by it.
     #[must_use]
     pub fn with_global_pointer(self, global_pointer: u32) -> Self {
         Self { global_pointer, ..self }
+    }
+
+    /// The same code, in which functions begin at these addresses, as far as is known.
+    #[must_use]
+    pub fn with_functions(self, functions: impl Iterator<Item = u32>) -> Self {
+        Self { functions: functions.collect(), ..self }
+    }
+
+    /// Whether a jump from `pc` to `target` is to the beginning of another function than the one it is in, or of none that is known.
+    pub(crate) fn leads_to_function(&self, pc: u32, target: u32) -> bool {
+        self.functions.contains(&target) && self.functions.range(..=pc).next_back() != Some(&target)
     }
 
     /// What `gp` holds when a handler begins.

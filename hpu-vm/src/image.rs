@@ -88,6 +88,7 @@ impl Image {
         let symbols = Symbols::read(header, elf, &code)?;
         // Of GNU ld's: what its relaxed code expects in gp.
         let code = code.with_global_pointer(symbols.find("__global_pointer$").map_or(0, |symbol| symbol.address));
+        let code = code.with_functions(symbols.functions());
         let mut handlers = [None; 3];
         for (handler, kind) in handlers.iter_mut().zip(Kind::ALL) {
             *handler = function(&symbols, &code, kind.symbol())?;

@@ -76,6 +76,11 @@ impl Symbols {
         self.by_name.get(at).filter(|symbol| *symbol.name == *name)
     }
 
+    /// Where functions begin.
+    pub(crate) fn functions(&self) -> impl Iterator<Item = u32> {
+        self.labels.iter().map(|&at| &self.by_name[at]).filter(|symbol| symbol.function).map(|symbol| symbol.address)
+    }
+
     /// The label at or before `pc` whose size, if it has one, reaches over it; and the distance.
     pub(crate) fn symbolize(&self, pc: u32) -> Option<(&str, u32)> {
         let after = self.labels.partition_point(|&at| self.by_name[at].address <= pc);

@@ -13,6 +13,7 @@ mod counters;
 mod device;
 mod flow;
 mod memory;
+mod part;
 mod registers;
 mod retreat;
 mod swap;
@@ -37,6 +38,7 @@ use crate::jit::accesses::{self, Accesses, Roots};
 use crate::jit::enter::{self, Begins, Exits};
 use crate::jit::facts::{Facts, Known, Regs};
 use crate::jit::options::{Atomics, Options};
+use crate::jit::part::Part;
 use crate::jit::plan::{self, BlockId, Plan};
 use crate::jit::state::{Left, State};
 use crate::view::Checks;
@@ -81,6 +83,13 @@ pub(crate) fn in_memory(plan: &Plan, options: Options) -> bool {
     plan.blocks.len() + each * accesses.count() > MAX_SSA_BLOCKS
 }
 
+/// Whether a plan's function may be made in [two](part).
+pub(crate) fn splits(plan: &Plan, options: Options) -> bool {
+    let has_vectors =
+        plan.blocks.iter().flat_map(|block| &block.body).any(|(_, decoded)| decoded.inst.op.format() == Format::Vector);
+    !has_vectors && !options.observe && !in_memory(plan, options)
+}
+
 /// Access to the state and to code's own tables: never traps.
 pub(super) const TRUSTED: MemFlagsData = MemFlagsData::trusted();
 /// Access to what does not change while the function runs: loads of the same are one, wherever it is of use.
@@ -88,27 +97,43 @@ pub(super) const FIXED: MemFlagsData = TRUSTED.with_readonly().with_can_move();
 /// Access to guest memory: any alignment, may fault.
 pub(super) const GUEST: MemFlagsData = MemFlagsData::new();
 
-/// Builds the function of a plan, with the `loops` that wait: of state, sp, a0 and tp, to whether the handler returned. `None` when
+/// What came of a function.
+pub(crate) struct Made {
+    pub(crate) function: ir::Function,
+    pub(crate) begins: Begins,
+    /// What is known where it is left for the interpreter, and where that part is which was made before.
+    pub(crate) exits: Exits,
+    /// Resume points, with those of that part.
+    pub(crate) resumes: usize,
+}
+
+/// What a function is made of.
+#[derive(Clone, Copy)]
+pub(crate) struct Input<'a> {
+    pub(crate) code: &'a Code,
+    pub(crate) plan: &'a Plan,
+    pub(crate) facts: &'a Facts,
+    pub(crate) options: Options,
+    /// Those that wait.
+    pub(crate) loops: &'a [RangeInclusive<BlockId>],
+    /// What of the plan.
+    pub(crate) part: Part<'a>,
+}
+
+/// Builds the function of a plan, or of a part of it: of state, sp, a0 and tp, to whether the handler returned. `None` when
 /// it would be too large; the context is not to be used again then.
-pub(crate) fn function(
-    isa: &dyn TargetIsa,
-    code: &Code,
-    plan: &Plan,
-    facts: &Facts,
-    options: Options,
-    loops: &[RangeInclusive<BlockId>],
-    context: &mut FunctionBuilderContext,
-) -> Option<(ir::Function, Begins, Exits)> {
+pub(crate) fn function(isa: &dyn TargetIsa, input: Input<'_>, context: &mut FunctionBuilderContext) -> Option<Made> {
+    let Input { plan, loops, part, .. } = input;
     let mut signature = ir::Signature::new(isa.default_call_conv());
     signature.params.extend([AbiParam::new(I64); 4]);
     signature.returns.push(AbiParam::new(I64));
     let mut function = ir::Function::with_name_signature(ir::UserFuncName::default(), signature);
     let builder = FunctionBuilder::new(&mut function, context);
     let stores_in_order = isa.name() == "x64";
-    let mut emitter = Emitter::new(builder, code, plan, facts, options, stores_in_order);
+    let mut emitter = Emitter::new(builder, input, stores_in_order);
     loops.iter().for_each(|blocks| emitter.polls[*blocks.start()] = true);
     emitter.entry();
-    for id in 0..plan.blocks.len() {
+    for id in (0..plan.blocks.len()).filter(|&id| part.has(id)) {
         emitter.block(id);
         emitter.seal_behind(id);
         if emitter.is_too_large() {
@@ -118,13 +143,15 @@ pub(crate) fn function(
     for table in 0..plan.tables.len() {
         emitter.dispatch(table);
     }
+    let resumes = emitter.first_resume + emitter.resumes.len();
     emitter.resume_points();
+    emitter.go_aside();
     emitter.ways_out();
     emitter.builder.seal_all_blocks();
     let (begins, exits, too_large) =
         (emitter.begins, std::mem::take(&mut emitter.known_outside), emitter.is_too_large());
     emitter.builder.finalize(isa.frontend_config());
-    (!too_large).then_some((function, begins, exits))
+    (!too_large).then_some(Made { function, begins, exits, resumes })
 }
 
 /// Whether a fence with this immediate asks for no more than that stores are seen in order, before later ones and after earlier
@@ -137,6 +164,13 @@ const fn keeps_order(sets: i32) -> bool {
 
 struct Emitter<'a> {
     builder: FunctionBuilder<'a>,
+    part: Part<'a>,
+    /// The number before that of the first resume point.
+    first_resume: usize,
+    /// To the part that was made before: takes the number of the block where that begins.
+    handed_over: Option<ir::Block>,
+    /// The same, of a task that goes on there.
+    resumed_there: Option<ir::Block>,
     code: &'a Code,
     plan: &'a Plan,
     facts: &'a Facts,
@@ -205,14 +239,8 @@ struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    fn new(
-        mut builder: FunctionBuilder<'a>,
-        code: &'a Code,
-        plan: &'a Plan,
-        facts: &'a Facts,
-        options: Options,
-        stores_in_order: bool,
-    ) -> Self {
+    fn new(mut builder: FunctionBuilder<'a>, input: Input<'a>, stores_in_order: bool) -> Self {
+        let Input { code, plan, facts, options, part, .. } = input;
         let entry = builder.create_block();
         builder.append_block_params_for_function_params(entry);
         builder.switch_to_block(entry);
@@ -236,12 +264,20 @@ impl<'a> Emitter<'a> {
         let counting = options.counting || reads_counters(plan);
         let retired = counting.then(|| builder.declare_var(I64));
         let ways = ways(plan);
-        let mut ways_left: Vec<_> = ways.iter().map(Vec::len).collect();
+        let mut ways_left: Vec<_> =
+            ways.iter().map(|ways| ways.iter().filter(|&&from| part.has(from)).count()).collect();
         // The last ones: the way in, and those of computed jumps, from their dispatch.
         let last = plan.tables.iter().flatten().filter_map(|target| target.block);
-        last.chain([0]).for_each(|id| ways_left[id] += 1);
+        let apart = (0..plan.blocks.len()).filter(|&id| plan.blocks[id].apart);
+        last.chain([0]).chain(apart).for_each(|id| ways_left[id] += 1);
+        let aside = part.before();
+        let known_outside = aside.map(|aside| aside.exits.take()).unwrap_or_default();
         Self {
             builder,
+            part,
+            first_resume: aside.map_or(0, |aside| aside.resumes),
+            handed_over: None,
+            resumed_there: None,
             code,
             plan,
             facts,
@@ -252,7 +288,7 @@ impl<'a> Emitter<'a> {
             base,
             given: [(Reg::SP, sp), (Reg::A0, argument), (Reg::TP, tp)],
             begins: Begins::default(),
-            known_outside: Exits::default(),
+            known_outside,
             registers,
             vectors,
             retired,
@@ -314,6 +350,9 @@ impl<'a> Emitter<'a> {
         self.index = 0;
         self.pc = block.start;
         self.locate(false);
+        if self.is_apart(id) {
+            self.take_over();
+        }
         if self.polls[id] {
             self.poll();
         }

@@ -1,7 +1,8 @@
 //! Entering translated code.
 #![allow(unsafe_code, reason = "calls code that was written at run time")]
 
-use std::mem;
+use std::ffi::c_void;
+use std::{mem, ptr};
 
 use super::code_memory::CodeMemory;
 use super::state::State;
@@ -22,6 +23,26 @@ pub(crate) struct Entry {
     code: Code,
     begins: Begins,
     exits: Exits,
+    aside: Option<AsideEntry>,
+}
+
+/// Host code for what a handler seldom does.
+#[derive(Debug)]
+struct AsideEntry {
+    code: *const c_void,
+    /// What is seen to when a task comes there, if not before.
+    begins: Begins,
+    /// Its exits are the first.
+    exits: usize,
+}
+
+/// Where the code of a handler is in its translation's memory, and what is known of it.
+pub(crate) struct Placed {
+    pub(crate) offset: usize,
+    pub(crate) begins: Begins,
+    pub(crate) exits: Exits,
+    /// Of the function for what it seldom does, whose exits are the first: where it is, what it has begun for it, how many exits.
+    pub(crate) aside: Option<(usize, Begins, usize)>,
 }
 
 /// Where code is left for the interpreter: what it does not write to the hart, since it was known when it was translated. By what
@@ -52,6 +73,11 @@ impl Exits {
         u32::try_from(self.exits.len() - 1).unwrap_or(u32::MAX)
     }
 
+    /// How many there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.exits.len()
+    }
+
     /// Tells the hart what is known at an exit.
     fn tell(&self, hart: &mut Hart, exit: u32) {
         let Some(Exit { pc, known }) = self.exits.get(exit as usize) else { return };
@@ -71,20 +97,31 @@ pub(crate) struct Begins {
     pub(crate) vectors: bool,
 }
 
+// SAFETY: the address is of code, which is bound to no thread, as is that of `code`.
+unsafe impl Send for AsideEntry {}
+// SAFETY: as above.
+unsafe impl Sync for AsideEntry {}
+
 impl Entry {
-    /// The function at `offset` of `memory`.
-    pub(crate) fn new(memory: &CodeMemory, offset: usize, begins: Begins, exits: Exits) -> Self {
+    /// The function that is so placed in `memory`.
+    pub(crate) fn new(memory: &CodeMemory, Placed { offset, begins, exits, aside }: Placed) -> Self {
         let address = memory.address(offset);
+        let aside = aside.map(|(offset, begins, exits)| AsideEntry { code: memory.address(offset), begins, exits });
         // SAFETY: the translator compiled a function of this signature and calling convention to this address; whether it
         // may be called is for those who do.
-        Self { code: unsafe { mem::transmute::<*const std::ffi::c_void, Code>(address) }, begins, exits }
+        Self { code: unsafe { mem::transmute::<*const c_void, Code>(address) }, begins, exits, aside }
+    }
+
+    /// What [`State::aside`] has to be when it is executed.
+    pub(crate) fn aside(&self) -> *const c_void {
+        self.aside.as_ref().map_or(ptr::null(), |aside| aside.code)
     }
 
     /// Executes it, up to the end of the task or to where it leaves off; says whether the handler returned. Takes what sp, a0
     /// and tp hold.
     ///
     /// # Safety
-    /// Its translation lives, `state` is attached to a live space, and attended to ([`crate::trap`]).
+    /// Its translation lives, `state` is attached to a live space, and attended to ([`crate::trap`]); it has what is [aside](Entry::aside).
     #[inline]
     pub(crate) unsafe fn returns(&self, state: *mut State, sp: u32, argument: u32, tp: u32) -> bool {
         // SAFETY: as the caller says.
@@ -94,13 +131,16 @@ impl Entry {
     /// Makes the hart that the code has left at an exit be as if it had begun the task.
     pub(crate) fn prepare_interpreter(&self, hart: &mut Hart, exit: u32) {
         self.exits.tell(hart, exit);
-        if !self.begins.command {
+        let came_from = self.aside.as_ref().filter(|aside| (exit as usize) < aside.exits);
+        let begun =
+            |what: fn(&Begins) -> bool| what(&self.begins) || came_from.is_some_and(|aside| what(&aside.begins));
+        if !begun(|begins| begins.command) {
             hart.command = CommandRegisters::new();
         }
-        if !self.begins.reservation {
+        if !begun(|begins| begins.reservation) {
             hart.clear_reservation();
         }
-        if !self.begins.vectors {
+        if !begun(|begins| begins.vectors) {
             hart.vector.configure(VILL, 0);
         }
     }

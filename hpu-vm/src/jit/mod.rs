@@ -22,6 +22,7 @@ mod enter;
 mod facts;
 mod most;
 mod options;
+mod part;
 mod plan;
 mod polls;
 mod run;

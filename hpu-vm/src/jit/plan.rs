@@ -2,7 +2,9 @@
 //!
 //! Calls are inlined: a block belongs to a [`Frame`], the chain of calls that leads to it, so that a return is a
 //! comparison with the one address it goes back to. A jump to the handler's first instruction leads to a copy of the first block
-//! unless that is long, so that most often only the beginning of a task leads to that one. Recursion, and code that would grow too large,
+//! unless that is long, so that most often only the beginning of a task leads to that one. What other functions the handler goes to in
+//! the end (`j`, where a call and a return would follow each other), if the image's symbols tell of them, is what it seldom does,
+//! most likely: that is translated [aside](Plan::sides). Recursion, and code that would grow too large,
 //! share one frame whose returns may go behind any of its calls. What is not planned (a jump to an address nobody took, code beyond
 //! the bounds) is left to the interpreter, so a plan may be short of anything without being wrong.
 
@@ -41,6 +43,8 @@ impl Frame {
     const SHARED: Self = Self(1);
     /// The handler's first block, jumped to; what follows it is the handler's.
     const AGAIN: Self = Self(2);
+    /// The handler, which another function has gone to in the end.
+    const ANEW: Self = Self(3);
 
     /// The frame of what follows a block of this one.
     const fn behind(self) -> Self {
@@ -60,6 +64,16 @@ pub(crate) type BlockId = usize;
 
 /// Index of a table in [`Plan::tables`].
 pub(crate) type TableId = usize;
+
+/// What a block belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// What the handler does mostly.
+    Mostly,
+    /// What is reached by way of blocks that are [apart](Block::apart) only.
+    Aside,
+    Both,
+}
 
 /// Where control goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +132,8 @@ pub(crate) struct Block {
     pub(crate) body: Vec<(u32, Decoded)>,
     /// What follows.
     pub(crate) end: End,
+    /// It begins a function that another one has gone to in the end: what the handler seldom does, most likely.
+    pub(crate) apart: bool,
     /// Where it frees a stack frame from which it has loaded the return address of its own, most likely.
     pub(crate) restore: Option<Restore>,
 }
@@ -160,6 +176,40 @@ impl Plan {
         };
         let more = table.map_or(&[][..], |table| &self.tables[table]);
         first.into_iter().chain(second).chain(more).filter_map(|target| target.block)
+    }
+
+    /// Has these blocks [apart](Block::apart), but for those that something else leads to than a block that leads nowhere else.
+    fn set_apart(&mut self, ids: impl Iterator<Item = BlockId>) {
+        ids.for_each(|id| self.blocks[id].apart = true);
+        let others = (0..self.blocks.len()).filter(|&id| !matches!(self.blocks[id].end, End::Goto(_)));
+        let reached: Vec<BlockId> = others.flat_map(|id| self.successors(id)).collect();
+        let of_tables = self.tables.iter().flatten().filter_map(|target| target.block);
+        for id in reached.into_iter().chain(of_tables).chain([0]).collect::<Vec<_>>() {
+            self.blocks[id].apart = false;
+        }
+    }
+
+    /// By block, where it belongs. `None` when all belong together: nothing is [apart](Block::apart), or it leads back to others.
+    pub(crate) fn sides(&self) -> Option<Vec<Side>> {
+        let mut sides = vec![Side::Aside; self.blocks.len()];
+        let mut work = vec![0];
+        while let Some(block) = work.pop() {
+            if std::mem::replace(&mut sides[block], Side::Mostly) == Side::Aside {
+                work.extend(self.successors(block).filter(|&to| !self.blocks[to].apart));
+            }
+        }
+        for (side, block) in sides.iter_mut().zip(&self.blocks).filter(|(_, block)| block.body.is_empty()) {
+            // Where handlers return to, most often.
+            if matches!(block.end, End::Fetch(_)) && !block.apart {
+                *side = Side::Both;
+            }
+        }
+        let leads_back =
+            |block: BlockId| sides[block] == Side::Aside && self.successors(block).any(|to| sides[to] == Side::Mostly);
+        let splits = self.tables.is_empty() && sides.contains(&Side::Aside);
+        // A handler that always goes there does nothing but that.
+        let always = matches!(self.blocks[0].end, End::Goto(Target { block: Some(to), .. }) if self.blocks[to].apart);
+        (splits && !always && !(0..self.blocks.len()).any(leads_back)).then_some(sides)
     }
 
     /// Everything reachable from `entry`. `taken` are the addresses of code that the image's data hold: where computed
@@ -212,6 +262,8 @@ struct Explorer<'c> {
     planned: HashMap<Place, bool>,
     /// Addresses behind calls of the shared frame.
     returns: BTreeSet<u32>,
+    /// Where functions go in the end.
+    apart: BTreeSet<Place>,
     /// Frames with computed jumps.
     tables: BTreeSet<Frame>,
     work: Vec<Place>,
@@ -228,10 +280,12 @@ impl<'c> Explorer<'c> {
                 Call { caller: Frame::HANDLER, depth: 0, back: Some(RETURN_ADDRESS) },
                 Call { caller: Frame::SHARED, depth: MAX_DEPTH, back: None },
                 Call { caller: Frame::HANDLER, depth: 0, back: Some(RETURN_ADDRESS) },
+                Call { caller: Frame::HANDLER, depth: 0, back: Some(RETURN_ADDRESS) },
             ],
             callees: HashMap::new(),
             planned: HashMap::new(),
             returns: BTreeSet::new(),
+            apart: BTreeSet::new(),
             tables: BTreeSet::new(),
             work: Vec::new(),
         }
@@ -280,7 +334,7 @@ impl<'c> Explorer<'c> {
         let next = after(place.pc, decoded);
         let target = place.pc.wrapping_add(imm.cast_unsigned());
         match op {
-            Op::Jal if rd == Reg::ZERO => Flow::Goto(self.jump(place.frame, target)),
+            Op::Jal if rd == Reg::ZERO => Flow::Goto(self.go(place, target)),
             Op::Jal => Flow::Goto(Place { frame: self.callee(place.frame, next), pc: target }),
             Op::Jalr => self.computed(place, &decoded.inst, next, before),
             Op::Beq | Op::Bne | Op::Blt | Op::Bge | Op::Bltu | Op::Bgeu => {
@@ -289,6 +343,22 @@ impl<'c> Explorer<'c> {
             Op::Ebreak => Flow::Never,
             _ => Flow::Next,
         }
+    }
+
+    /// Where a jump that does not come back leads to, in this function or another one.
+    fn go(&mut self, from: Place, pc: u32) -> Place {
+        if from.frame == Frame::SHARED || !self.code.leads_to_function(from.pc, pc) {
+            return self.jump(from.frame, pc);
+        }
+        // Not back to the handler itself, or what it does most often would be in a loop. Others are the same wherever they came from.
+        let frame = match from.frame {
+            Frame::HANDLER | Frame::ANEW if pc == self.entry => Frame::ANEW,
+            Frame::ANEW => Frame::HANDLER,
+            frame => frame,
+        };
+        let place = Place { frame, pc };
+        self.apart.insert(place);
+        place
     }
 
     /// Where a jump within `frame` leads to.
@@ -389,7 +459,9 @@ impl<'c> Explorer<'c> {
         };
         let tables: Vec<Vec<Target>> = self.tables.iter().map(table).collect();
         bound_ways(&mut blocks, &tables);
-        Plan { blocks, tables, instructions }
+        let mut plan = Plan { blocks, tables, instructions };
+        plan.set_apart(self.apart.iter().filter_map(|place| ids.get(place).copied()));
+        plan
     }
 
     fn block(&mut self, leader: Place, ids: &BTreeMap<Place, BlockId>) -> Block {
@@ -416,7 +488,7 @@ impl<'c> Explorer<'c> {
             }
         };
         let restore = self.frames[leader.frame.0].back.and_then(|back| restore(&body, back));
-        Block { start: leader.pc, body, end, restore }
+        Block { start: leader.pc, body, end, apart: false, restore }
     }
 }
 
@@ -463,8 +535,55 @@ fn after(pc: u32, decoded: &Decoded) -> u32 {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::Plan;
+    use super::{Plan, Side};
     use crate::code::Code;
+    use crate::inst::{Inst, Op, Reg};
+
+    const BASE: u32 = 0x1d00_0000;
+
+    /// The plan of a handler at the beginning of `program`, in which functions begin at these instructions too.
+    fn plan(program: &[Inst], functions: &[u32]) -> Plan {
+        let bytes: Vec<u8> = program.iter().flat_map(|inst| inst.encode().to_le_bytes()).collect();
+        let functions = functions.iter().map(|at| BASE + 4 * at).chain([BASE]);
+        Plan::new(&Code::at(BASE, &bytes).with_functions(functions), BASE, &BTreeSet::new())
+    }
+
+    fn sides_of(plan: &Plan) -> Option<Vec<(u32, Side)>> {
+        let places = plan.blocks.iter().map(|block| block.start.wrapping_sub(BASE) / 4);
+        Some(places.zip(plan.sides()?).filter(|(at, _)| *at < 100).collect())
+    }
+
+    /// A branch over the next instruction, a jump by so many, and a return.
+    const OVER: Inst = Inst::new(Op::Beq).rs1(Reg::A0).imm(8);
+    const RET: Inst = Inst::new(Op::Jalr).rs1(Reg::RA);
+
+    const fn jump(by: i32) -> Inst {
+        Inst::new(Op::Jal).imm(4 * by)
+    }
+
+    #[test]
+    fn what_another_function_does_in_the_end_is_aside() {
+        use Side::{Aside, Mostly};
+        let program = [OVER, jump(2), RET, RET];
+        let split = plan(&program, &[3]);
+        assert_eq!(sides_of(&split), Some(vec![(0, Mostly), (1, Mostly), (2, Mostly), (3, Aside)]));
+        let returns = split.blocks.iter().position(|block| block.body.is_empty()).expect("where handlers return to");
+        assert_eq!(split.sides().map(|sides| sides[returns]), Some(Side::Both));
+        // Of no other function, by a branch too, always.
+        assert_eq!(plan(&program, &[]).sides(), None);
+        assert_eq!(plan(&[Inst::new(Op::Beq).rs1(Reg::A0).imm(12), jump(2), RET, RET], &[3]).sides(), None);
+        assert_eq!(plan(&[jump(2), RET, RET], &[2]).sides(), None);
+        // It goes on behind where it came from.
+        assert_eq!(plan(&[OVER, jump(2), RET, OVER, jump(-2), RET], &[3]).sides(), None);
+    }
+
+    #[test]
+    fn what_goes_to_the_handler_again_goes_to_a_copy() {
+        use Side::{Aside, Mostly};
+        let again = plan(&[OVER, jump(2), RET, jump(-3)], &[3]);
+        let expected = vec![(0, Mostly), (1, Mostly), (2, Mostly), (3, Aside), (0, Aside), (1, Aside), (2, Aside)];
+        assert_eq!(sides_of(&again), Some(expected));
+    }
 
     #[test]
     fn no_way_leads_back_to_where_tasks_begin() {

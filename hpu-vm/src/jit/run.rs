@@ -105,6 +105,7 @@ impl Executor {
             state.limit = u64::MAX;
         }
         let entry = task.translation.and_then(|translation| translation.entry(task.entry));
+        state.aside = entry.map_or(ptr::null(), Entry::aside);
         let whole = task.translation.is_none_or(Translation::needs_registers) || entry.is_none();
         let simple = entry.filter(|_| !whole && task.limits.instructions.is_none());
         let (state, slot) = (ptr::from_mut(state), ptr::from_mut(slot));

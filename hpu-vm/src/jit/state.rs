@@ -124,6 +124,8 @@ pub struct State {
     pub device: *mut c_void,
     /// What translated code calls.
     pub calls: *const Calls,
+    /// The function for what the handler seldom does, if it has one.
+    pub aside: *const c_void,
     /// Not zero: the watchdog may set `yield_wanted`.
     pub may_park: u32,
     /// What was left of `time_limit` when the task was parked.
@@ -177,6 +179,7 @@ impl State {
             lookup: |_| None,
             device: ptr::null_mut(),
             calls: ptr::null(),
+            aside: ptr::null(),
             may_park: 0,
             time_left: u64::MAX,
             ended: Exit::Returned,

@@ -1,5 +1,6 @@
 //! From an image to machine code.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::panic::{self, AssertUnwindSafe};
@@ -12,10 +13,11 @@ use cranelift_frontend::FunctionBuilderContext;
 use spin_abi::map::PAGE;
 
 use super::code_memory::{CodeMemory, CodeMemoryError};
-use super::emit;
-use super::enter::{Begins, Entry, Exits};
+use super::emit::{self, Input, Made};
+use super::enter::{Entry, Placed};
 use super::facts::{Facts, Regs};
 use super::options::Options;
+use super::part::{Aside, Part};
 use super::plan::{BlockId, Plan};
 use super::polls;
 use super::sites::Sites;
@@ -92,21 +94,17 @@ impl Translation {
         let mut code = Vec::new();
         let mut sites = Sites::new();
         let (mut size, mut needs_registers) = (Size::default(), options.observe);
-        let mut offsets = Vec::new();
+        let mut places = Vec::new();
         let entries: BTreeSet<u32> = source.entries.iter().copied().collect();
         for &entry in &entries {
-            code.resize(code.len().next_multiple_of(ALIGNMENT), 0);
-            let offset = code.len();
-            let Compiled { plan, begins, exits, .. } =
-                compiler.append(source, entry, options, &mut code, &mut sites)?;
-            offsets.push((entry, offset, begins, exits));
-            size.instructions += plan.instructions;
-            needs_registers |= emit::in_memory(&plan, options);
+            let planned = Planned::new(source, entry, options)?;
+            size.instructions += planned.plan.instructions;
+            needs_registers |= emit::in_memory(&planned.plan, options);
+            places.push((entry, compiler.append(source, &planned, options, &mut code, &mut sites)?));
         }
         size.bytes = code.len();
         let memory = CodeMemory::new(&code, sites)?;
-        let place = |(entry, offset, begins, exits)| (entry, Entry::new(&memory, offset, begins, exits));
-        let entries = offsets.into_iter().map(place).collect();
+        let entries = places.into_iter().map(|(entry, placed)| (entry, Entry::new(&memory, placed))).collect();
         Ok(Self { _memory: memory, entries, options, size, needs_registers })
     }
 
@@ -124,9 +122,9 @@ impl Translation {
         let isa = cranelift_codegen::isa::lookup_by_name(triple).map_err(refused)?.finish(flags()?).map_err(refused)?;
         let mut compiler = Compiler::new(&*isa);
         compiler.words = true;
-        compiler.compile(source, entry, options)?;
-        let compiled = compiler.context.compiled_code();
-        Ok(compiled.and_then(|compiled| compiled.vcode.clone()).unwrap_or_default())
+        let planned = Planned::new(source, entry, options)?;
+        compiler.append(source, &planned, options, &mut Vec::new(), &mut Sites::new())?;
+        Ok(compiler.said)
     }
 
     /// The host code of the handler at `entry`.
@@ -154,54 +152,74 @@ impl Translation {
     }
 }
 
-/// What was compiled, but for the code.
-struct Compiled {
+/// What there is to translate for a handler.
+struct Planned {
+    entry: u32,
     plan: Plan,
-    begins: Begins,
-    exits: Exits,
+    facts: Facts,
     /// The loops that wait.
     loops: Vec<RangeInclusive<BlockId>>,
+}
+
+impl Planned {
+    fn new(source: Source<'_>, entry: u32, options: Options) -> Result<Self, TranslateError> {
+        if let Some(reason) = cannot_be_located(source.code, entry) {
+            return Err(TranslateError::Code { entry, reason: reason.to_owned() });
+        }
+        let mut plan = Plan::new(source.code, entry, source.taken);
+        let results = if options.result { Regs(0).with(Reg::A0) } else { Regs(0) };
+        let facts = Facts::new(&mut plan, results, source.code.global_pointer());
+        let loops = polls::loops(&plan, &facts);
+        Ok(Self { entry, plan, facts, loops })
+    }
 }
 
 struct Compiler<'i> {
     isa: &'i dyn TargetIsa,
     frontend: FunctionBuilderContext,
     context: Context,
-    /// The code is wanted in words too.
+    /// The code is wanted in words too,
     words: bool,
+    /// which are these.
+    said: String,
 }
 
 impl<'i> Compiler<'i> {
     fn new(isa: &'i dyn TargetIsa) -> Self {
-        Self { isa, frontend: FunctionBuilderContext::new(), context: Context::new(), words: false }
+        Self {
+            isa,
+            frontend: FunctionBuilderContext::new(),
+            context: Context::new(),
+            words: false,
+            said: String::new(),
+        }
     }
 
-    /// Compiles into `self.context` what it plans.
-    fn compile(&mut self, source: Source<'_>, entry: u32, options: Options) -> Result<Compiled, TranslateError> {
-        let refused = |reason: String| TranslateError::Code { entry, reason };
-        if let Some(reason) = cannot_be_located(source.code, entry) {
-            return Err(refused(reason.to_owned()));
-        }
-        let mut plan = Plan::new(source.code, entry, source.taken);
-        let results = if options.result { Regs(0).with(Reg::A0) } else { Regs(0) };
-        let facts = Facts::new(&mut plan, results, source.code.global_pointer());
-        let loops = polls::loops(&plan, &facts);
+    /// Compiles into `self.context` a part of what is planned.
+    fn compile(
+        &mut self,
+        code: &Code,
+        planned: &Planned,
+        options: Options,
+        part: Part<'_>,
+    ) -> Result<Made, TranslateError> {
+        let refused = |reason: String| TranslateError::Code { entry: planned.entry, reason };
         self.context.clear();
         self.context.set_disasm(self.words);
         // Images are hostile input to a large library; a mistake in it must not take others down.
         let compiled = panic::catch_unwind(AssertUnwindSafe(|| {
-            let function = emit::function(self.isa, source.code, &plan, &facts, options, &loops, &mut self.frontend);
-            let (function, begins, exits) = function.ok_or("it would take too much code")?;
-            self.context.func = function;
+            let Planned { plan, facts, loops, .. } = planned;
+            let input = Input { code, plan, facts, options, loops, part };
+            let made = emit::function(self.isa, input, &mut self.frontend);
+            let mut made = made.ok_or("it would take too much code")?;
+            std::mem::swap(&mut self.context.func, &mut made.function);
             if self.loops_are_too_deep()? {
                 return Err("its loops are nested too deep".to_owned());
             }
             let compiled = self.context.compile(self.isa, &mut ControlPlane::default());
-            compiled.map(|_| (begins, exits)).map_err(|error| format!("{:?}", error.inner))
+            compiled.map(|_| made).map_err(|error| format!("{:?}", error.inner))
         }));
-        let compiled = compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned()));
-        let (begins, exits) = compiled.map_err(refused)?;
-        Ok(Compiled { plan, begins, exits, loops })
+        compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned())).map_err(refused)
     }
 
     /// Whether optimising would take too long: for each value Cranelift looks at the loops around it, and at those around each of them
@@ -217,29 +235,56 @@ impl<'i> Compiler<'i> {
         Ok(context.func.layout.blocks().any(|block| level(block) > MAX_LOOPS))
     }
 
+    /// Compiles what is planned, as one function or two, and adds it to `code`.
     fn append(
         &mut self,
         source: Source<'_>,
-        entry: u32,
+        planned: &Planned,
         options: Options,
         code: &mut Vec<u8>,
         sites: &mut Sites,
-    ) -> Result<Compiled, TranslateError> {
-        let done = self.compile(source, entry, options)?;
+    ) -> Result<Placed, TranslateError> {
+        let Planned { plan, loops, .. } = planned;
+        let sides = if emit::splits(plan, options) { plan.sides() } else { None };
+        let placed = match &sides {
+            None => {
+                let Made { begins, exits, .. } = self.compile(source.code, planned, options, Part::Whole)?;
+                let offset = self.place(planned.entry, code, sites)?;
+                Placed { offset, begins, exits, aside: None }
+            }
+            Some(sides) => {
+                let Made { begins, exits, resumes, .. } =
+                    self.compile(source.code, planned, options, Part::Aside(sides))?;
+                let (there, count) = (self.place(planned.entry, code, sites)?, exits.len());
+                let known = Aside { begins, exits: Cell::new(exits), resumes };
+                let made = self.compile(source.code, planned, options, Part::Rest(sides, &known))?;
+                let offset = self.place(planned.entry, code, sites)?;
+                let aside = Some((there, known.begins, count));
+                Placed { offset, begins: made.begins, exits: made.exits, aside }
+            }
+        };
+        let blocks = loops.iter().cloned().flatten().map(|id| &plan.blocks[id]);
+        sites.push_waits(blocks.filter_map(|block| Some((block.start, block.body.last()?.0))));
+        Ok(placed)
+    }
+
+    /// Adds what was compiled last to `code`. Returns where it is.
+    fn place(&mut self, entry: u32, code: &mut Vec<u8>, sites: &mut Sites) -> Result<usize, TranslateError> {
         let refused = |reason: &str| TranslateError::Code { entry, reason: reason.to_owned() };
+        code.resize(code.len().next_multiple_of(ALIGNMENT), 0);
+        let at = code.len();
         let compiled = self.context.compiled_code().ok_or_else(|| refused("no code was made"))?;
         if !compiled.buffer.relocs().is_empty() {
             return Err(refused("it needs functions of the host"));
         }
         let bytes = compiled.code_buffer();
         let place = |offset: usize| u32::try_from(offset).map_err(|_| refused("it is too large"));
-        let (start, len) = (place(code.len())?, place(bytes.len())?);
+        let (start, len) = (place(at)?, place(bytes.len())?);
         let spans = compiled.buffer.get_srclocs_sorted().iter().map(|span| (span.start, span.end, span.loc.bits()));
         sites.push(start, len, spans).ok_or_else(|| refused("it has no fault return"))?;
         code.extend_from_slice(bytes);
-        let blocks = done.loops.iter().cloned().flatten().map(|id| &done.plan.blocks[id]);
-        sites.push_waits(blocks.filter_map(|block| Some((block.start, block.body.last()?.0))));
-        Ok(done)
+        self.said.extend(compiled.vcode.as_deref());
+        Ok(at)
     }
 }
 

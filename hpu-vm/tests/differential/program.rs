@@ -26,21 +26,30 @@ pub struct Program {
     pub blocks: Vec<Block>,
     /// Address and size of each instruction that was generated.
     pub places: Vec<(u32, u8)>,
+    /// Where functions begin, as far as its symbols tell.
+    functions: Vec<u32>,
     /// The code, loaded.
     pub image: Image,
 }
 
 impl Program {
     /// Puts code and tables into the memory and loads the image.
-    pub fn new(seed: u64, checks: Checks, start: Start, code: &Assembled, mut blocks: Vec<Block>) -> Self {
+    pub fn new(
+        seed: u64,
+        checks: Checks,
+        start: Start,
+        code: &Assembled,
+        functions: Vec<u32>,
+        mut blocks: Vec<Block>,
+    ) -> Self {
         let mut tables = vec![0; TABLES_LEN as usize];
         put_words(&mut tables, &code.table);
         blocks.push(Block::new(RegionKind::Code, TABLES, tables, false));
         for (base, bytes) in &code.sections {
             blocks.push(Block::new(RegionKind::Code, *base, bytes.clone(), false));
         }
-        let image = load(&blocks, start.entry);
-        Self { seed, checks, start, blocks, places: code.places.clone(), image }
+        let image = load(&blocks, start.entry, &functions);
+        Self { seed, checks, start, blocks, places: code.places.clone(), functions, image }
     }
 
     /// The same with no-ops in the places given by index.
@@ -53,13 +62,13 @@ impl Program {
             let no_op: &[u8] = if size == 2 { &[1, 0] } else { &[0x13, 0, 0, 0] };
             block.bytes[at..at + usize::from(size)].copy_from_slice(no_op);
         }
-        changed.image = load(&changed.blocks, changed.start.entry);
+        changed.image = load(&changed.blocks, changed.start.entry, &changed.functions);
         changed
     }
 
     /// Its ELF file.
     pub fn elf(&self) -> Vec<u8> {
-        elf(&self.blocks, self.start.entry)
+        elf(&self.blocks, self.start.entry, &self.functions)
     }
 
     /// The instructions generated, one on a line; `no_ops` are left out.
@@ -78,13 +87,15 @@ impl Program {
     }
 }
 
-fn load(blocks: &[Block], entry: u32) -> Image {
-    Image::load(&elf(blocks, entry), &MACHINE).unwrap_or_else(|error| panic!("the generator's image: {error}"))
+fn load(blocks: &[Block], entry: u32, functions: &[u32]) -> Image {
+    Image::load(&elf(blocks, entry, functions), &MACHINE)
+        .unwrap_or_else(|error| panic!("the generator's image: {error}"))
 }
 
 /// The file of those blocks that an image can hold.
-fn elf(blocks: &[Block], entry: u32) -> Vec<u8> {
+fn elf(blocks: &[Block], entry: u32, functions: &[u32]) -> Vec<u8> {
     let elf = Elf { entry, flags: 1, ..Elf::default() }.symbol("payload_handler", entry, 0);
+    let elf = functions.iter().fold(elf, |elf, &function| elf.symbol(&format!("at_{function:x}"), function, 0));
     blocks
         .iter()
         .fold(elf, |elf, block| {

@@ -13,6 +13,7 @@ use crate::device::CommandRegisters;
 use crate::hart::UNRESERVED;
 use crate::inst::{Inst, Op, Reg};
 use crate::jit::accesses::size;
+use crate::jit::enter::Begins;
 use crate::jit::facts::{Known, Regs};
 use crate::jit::run::PENDING;
 use crate::jit::state::{Calls, Left, State, Wanted};
@@ -145,7 +146,7 @@ impl Emitter<'_> {
         let live = self.unknown(self.live[self.index]);
         self.resumes.push(Resume { here, live, known: self.known.clone() });
         // A plan has fewer instructions than a u32 has numbers.
-        let number = u32::try_from(self.resumes.len()).unwrap_or(u32::MAX);
+        let number = u32::try_from(self.first_resume + self.resumes.len()).unwrap_or(u32::MAX);
         let wanted = self.load_state(I32, offset_of!(State, wanted) + Wanted::YIELD_AT);
         self.unlikely(wanted, |emitter| {
             let pc = emitter.constant(emitter.pc);
@@ -172,7 +173,7 @@ impl Emitter<'_> {
         let begin = self.builder.create_block();
         let mut switch = cranelift_frontend::Switch::new();
         let (mut stubs, mut constants) = (Vec::new(), HashMap::new());
-        for (number, resume) in (1u128..).zip(std::mem::take(&mut self.resumes)) {
+        for (number, resume) in (self.first_resume as u128 + 1..).zip(std::mem::take(&mut self.resumes)) {
             let stub = self.builder.create_block();
             self.builder.set_cold_block(stub);
             switch.set_entry(number, stub);
@@ -182,7 +183,7 @@ impl Emitter<'_> {
         // be stopped.
         let anew =
             |emitter: &mut Self| emitter.builder.ins().brif(emitter.state, begin, &[], emitter.fault_return, &[]);
-        if stubs.is_empty() {
+        if stubs.is_empty() && self.first_resume == 0 {
             anew(self);
         } else {
             let dispatch = self.builder.create_block();
@@ -197,7 +198,11 @@ impl Emitter<'_> {
             self.builder.set_cold_block(other);
             switch.emit(&mut self.builder, resume, other);
             self.builder.switch_to_block(other);
-            anew(self);
+            if self.first_resume > 0 {
+                self.resume_aside();
+            } else {
+                anew(self);
+            }
         }
         for (stub, resume) in stubs {
             self.builder.switch_to_block(stub);
@@ -216,7 +221,25 @@ impl Emitter<'_> {
             self.builder.ins().jump(resume.here, &[]);
         }
         self.builder.switch_to_block(begin);
-        self.begin();
+        if self.part.is_aside() {
+            self.begin_aside();
+        } else {
+            self.begin();
+        }
+    }
+
+    /// What else of a hart is as when it begins.
+    pub(super) fn begin_state(&mut self, begins: Begins) {
+        if begins.command {
+            let zero = self.zeroes();
+            for at in (0..size_of::<CommandRegisters>()).step_by(VLEN_BYTES as usize) {
+                self.store_state(zero, offset_of!(State, hart.command) + at);
+            }
+        }
+        if begins.reservation {
+            let none = self.constant(UNRESERVED);
+            self.store_state(none, offset_of!(State, hart.reserved_address));
+        }
     }
 
     /// Registers at the handler's first instruction.
@@ -234,16 +257,7 @@ impl Emitter<'_> {
             });
             self.registers.define(&mut self.builder, reg, value);
         }
-        if self.begins.command {
-            let zero = self.zeroes();
-            for at in (0..size_of::<CommandRegisters>()).step_by(VLEN_BYTES as usize) {
-                self.store_state(zero, offset_of!(State, hart.command) + at);
-            }
-        }
-        if self.begins.reservation {
-            let none = self.constant(UNRESERVED);
-            self.store_state(none, offset_of!(State, hart.reserved_address));
-        }
+        self.begin_state(self.begins);
         self.begin_vectors();
         let first = self.blocks[0];
         self.builder.ins().jump(first, &[]);

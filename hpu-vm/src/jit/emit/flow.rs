@@ -74,6 +74,7 @@ impl Emitter<'_> {
 
     fn goto(&mut self, target: &Target) {
         match target.block {
+            Some(id) if self.is_apart(id) => self.hand_over(id),
             Some(id) => {
                 let block = self.blocks[id];
                 self.builder.ins().jump(block, &[]);

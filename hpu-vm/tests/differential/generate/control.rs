@@ -72,7 +72,7 @@ impl Generator {
         if self.loops > 0 && !self.random.one_in(1 + u32::try_from(self.loops).unwrap()) {
             return self.access();
         }
-        if self.random.one_in(4) && self.loops == 0 {
+        if self.random.one_in(4) && self.loops == 0 && !self.direct {
             return self.recursion();
         }
         let Some(callee) = self.callee() else { return self.arithmetic() };
@@ -82,7 +82,7 @@ impl Generator {
         } else {
             self.set(RECURSIONS, 0);
         }
-        match self.random.below(5) {
+        match self.random.below(if self.direct { 2 } else { 5 }) {
             0 | 1 => self.asm.to(&mut self.random, Inst::new(Op::Jal).rd(RA), callee, 0),
             2 => self.call_far(callee),
             3 => self.call_by_register(callee),
@@ -129,7 +129,7 @@ impl Generator {
 
     /// Goes on in `callee`, which returns in our stead, and may recurse as often as our caller.
     pub(super) fn tail_call(&mut self, callee: Label) {
-        if self.random.one_in(2) {
+        if self.direct || self.random.one_in(2) {
             self.asm.to(&mut self.random, Inst::new(Op::Jal), callee, 0);
         } else {
             let pointer = self.scratch();

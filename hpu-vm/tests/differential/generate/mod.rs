@@ -59,6 +59,8 @@ struct Generator {
     /// What the program may access.
     blocks: Vec<Block>,
     functions: Vec<Label>,
+    /// It jumps and calls to addresses in instructions only: what a handler seldom does is a function of its own then.
+    direct: bool,
     /// The function being generated.
     level: usize,
     /// Loops around.
@@ -79,7 +81,9 @@ pub fn program(seed: u64, shape: Shape) -> Program {
     let size = 8 + random.below(most);
     let functions: Vec<Label> = (0..=random.below(6.min(size / 12) + 1)).map(|_| asm.label()).collect();
     let cut = asm.label();
-    let mut generator = Generator { random, asm, shape, blocks, functions, level: 0, loops: 0, framed: true, cut };
+    let direct = random.one_in(4);
+    let mut generator =
+        Generator { random, asm, shape, blocks, functions, direct, level: 0, loops: 0, framed: true, cut };
     generator.whole(size as usize);
     generator.finish(seed)
 }
@@ -122,7 +126,10 @@ impl Generator {
         } else {
             Start { entry: code.address(self.functions[0]), sp: task(), argument: arguments(), limit }
         };
-        Program::new(seed, self.shape.checks, start, &code, self.blocks)
+        // Some are stripped.
+        let functions = if self.random.one_in(4) { &[] } else { &*self.functions };
+        let functions = functions.iter().map(|&function| code.address(function)).collect();
+        Program::new(seed, self.shape.checks, start, &code, functions, self.blocks)
     }
 
     /// A function: prologue, statements, epilogue. The first one is the handler.
@@ -167,7 +174,7 @@ impl Generator {
             64..72 => self.skip(left),
             72..76 if self.framed && self.loops < COUNTERS.len() => self.counted_loop(left),
             76..86 => self.call(),
-            86..90 => self.switch(left),
+            86..90 if !self.direct => self.switch(left),
             90..92 => self.jump_into_an_instruction(),
             92..94 => self.set_some(),
             94..96 => self.counter(),
@@ -196,10 +203,10 @@ impl Generator {
             }
             self.inst(Inst::new(Op::Addi).rd(SP).rs1(SP).imm(FRAME));
         }
-        if self.level == 0 && back == RA && self.random.one_in(5) {
+        if back == RA && self.random.one_in(if self.level == 0 { 5 } else { 10 }) {
             self.begin_again();
         }
-        let tail = self.random.one_in(5) && back == RA;
+        let tail = self.random.one_in(if self.direct { 2 } else { 5 }) && back == RA;
         match self.callee().filter(|_| tail) {
             Some(callee) => self.tail_call(callee),
             None => self.inst(Inst::new(Op::Jalr).rs1(back)),
