@@ -24,7 +24,9 @@ impl Emitter<'_> {
 
     /// Goes to a block that is apart, in this function or the other one.
     pub(super) fn hand_over(&mut self, id: BlockId) {
-        self.save(self.live[self.index]);
+        // The block is over, whatever index instructions are counted by.
+        let live = self.live.last().copied().unwrap_or(Regs::ALL);
+        self.save(live);
         if self.part.has(id) {
             let block = self.blocks[id];
             self.builder.ins().jump(block, &[]);
