@@ -29,7 +29,7 @@ pub(crate) struct Entry {
 /// Host code for what a handler seldom does.
 #[derive(Debug)]
 struct AsideEntry {
-    code: *const c_void,
+    code: Code,
     /// What is seen to when a task comes there, if not before.
     begins: Begins,
     /// Its exits are the first.
@@ -97,24 +97,24 @@ pub(crate) struct Begins {
     pub(crate) vectors: bool,
 }
 
-// SAFETY: the address is of code, which is bound to no thread, as is that of `code`.
-unsafe impl Send for AsideEntry {}
-// SAFETY: as above.
-unsafe impl Sync for AsideEntry {}
+/// The function at `offset` of a translation's memory.
+fn code(memory: &CodeMemory, offset: usize) -> Code {
+    let address = memory.address(offset);
+    // SAFETY: the translator compiled a function of this signature and calling convention to this address; whether it
+    // may be called is for those who do.
+    unsafe { mem::transmute::<*const c_void, Code>(address) }
+}
 
 impl Entry {
     /// The function that is so placed in `memory`.
     pub(crate) fn new(memory: &CodeMemory, Placed { offset, begins, exits, aside }: Placed) -> Self {
-        let address = memory.address(offset);
-        let aside = aside.map(|(offset, begins, exits)| AsideEntry { code: memory.address(offset), begins, exits });
-        // SAFETY: the translator compiled a function of this signature and calling convention to this address; whether it
-        // may be called is for those who do.
-        Self { code: unsafe { mem::transmute::<*const c_void, Code>(address) }, begins, exits, aside }
+        let aside = aside.map(|(offset, begins, exits)| AsideEntry { code: code(memory, offset), begins, exits });
+        Self { code: code(memory, offset), begins, exits, aside }
     }
 
     /// What [`State::aside`] has to be when it is executed.
     pub(crate) fn aside(&self) -> *const c_void {
-        self.aside.as_ref().map_or(ptr::null(), |aside| aside.code)
+        self.aside.as_ref().map_or(ptr::null(), |aside| aside.code as *const c_void)
     }
 
     /// Executes it, up to the end of the task or to where it leaves off; says whether the handler returned. Takes what sp, a0
