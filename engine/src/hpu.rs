@@ -321,7 +321,7 @@ impl<C: CommandUnit> Row<'_, '_, '_, C> {
     #[inline(always)]
     pub fn returns(&mut self, about: About, packet: &mut [u8]) -> bool {
         self.windows.begin_driven(self.bound, self.job, about, packet);
-        let returned = self.bound.returns(packet);
+        let returned = self.bound.returns(Some(packet));
         if returned {
             self.bound.device().finish();
         } else {

@@ -142,7 +142,7 @@ impl Runner for Jit {
             let mut packet_at = PACKETS_BASE + first;
             for packet in packets {
                 bound.describe(block, [(regs::PACKET_ADDR, packet_at), (regs::L2_PACKET_ADDR, packet_at)]);
-                if !bound.returns(&mut []) && bound.exit() != Exit::Finished {
+                if !bound.returns(None) && bound.exit() != Exit::Finished {
                     return Err(format!("packet {packet}: {:?}", bound.exit()));
                 }
                 packet_at = packet_at.wrapping_add(stride);

@@ -214,13 +214,13 @@ impl<D: Device> Bound<'_, D> {
     /// [`crate::memory::Space::offer`].
     #[inline]
     pub fn run(&mut self, packet: &mut [u8]) -> Exit {
-        if self.returns(packet) { Exit::Returned } else { self.exit() }
+        if self.returns(Some(packet)) { Exit::Returned } else { self.exit() }
     }
 
     /// The same, for those who look at handlers that returned most of all: whether this one did. If not, [`Bound::exit`] says how
-    /// the task ended.
+    /// the task ended. Without a packet nothing is in the windows.
     #[inline(always)]
-    pub fn returns(&mut self, packet: &mut [u8]) -> bool {
+    pub fn returns(&mut self, packet: Option<&mut [u8]>) -> bool {
         let parts = self.parts;
         // SAFETY: the state is the slot's own, which is borrowed, attached to its space, with device and calls of type `D`
         // and a view that only this uses. The translated code is what `State::lookup` knows.
@@ -231,7 +231,7 @@ impl<D: Device> Bound<'_, D> {
                         return true;
                     }
                 }
-                _ => parts.run_any::<D>(packet),
+                _ => parts.run_any::<D>(packet.unwrap_or_default()),
             }
         }
         // The interpreter may have gone on to where it did.
@@ -285,10 +285,12 @@ impl BoundParts<'_> {
     /// # Safety
     /// As [`Self::run_any`]; `entry` is what `simple` says, and the hart is clean.
     #[inline(always)]
-    unsafe fn run_simple<D: Device>(&self, packet: &mut [u8], entry: &Entry) -> bool {
+    unsafe fn run_simple<D: Device>(&self, packet: Option<&mut [u8]>, entry: &Entry) -> bool {
         // SAFETY: as the caller says.
         unsafe {
-            let Some(offering) = self.offering else { return self.run_translated::<D>(entry) };
+            let (Some(offering), Some(packet)) = (self.offering, packet) else {
+                return self.run_translated::<D>(entry);
+            };
             let len = packet.len().min(PACKET_WINDOW as usize) as u32;
             if (*self.slot).l2_len != len {
                 fit_l2(self.slot, self.state, len);

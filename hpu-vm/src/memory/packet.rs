@@ -136,6 +136,7 @@ impl PacketWindows {
         Self { l1, l2, l1_len, used, frame, frame_len }
     }
 
+    #[inline(always)]
     fn is_used(&self, how: u8) -> bool {
         self.used.load(Relaxed) & how != 0
     }
@@ -154,6 +155,7 @@ impl PacketWindows {
         self.is_used(WRITTEN)
     }
 
+    #[inline]
     fn note(&self, how: u8) {
         if !self.is_used(how) {
             self.used.fetch_or(how, Relaxed);
@@ -244,8 +246,8 @@ impl PacketWindows {
     }
 
     /// Copies a frame, which is about to be offered, to where earlier tasks looked for it. A task that [goes on](Begun::Before) has what
-    /// it left in L1.
-    #[inline]
+    /// it left in L1. By itself: it would take registers from loops over tasks that have no use for it.
+    #[inline(never)]
     fn fill_used(&self, used: u8, frame: &[u8], begun: Begun) {
         if let Some(window) = &self.l1
             && used & USED != 0
