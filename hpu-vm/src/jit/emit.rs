@@ -41,6 +41,7 @@ use crate::jit::options::{Atomics, Options};
 use crate::jit::part::Part;
 use crate::jit::plan::{self, BlockId, Plan};
 use crate::jit::state::{Left, State};
+use crate::jit::vectors;
 use crate::view::Checks;
 use registers::Registers;
 use vector::Vectors;
@@ -85,9 +86,7 @@ pub(crate) fn in_memory(plan: &Plan, options: Options) -> bool {
 
 /// Whether a plan's function may be made in [two](part).
 pub(crate) fn splits(plan: &Plan, options: Options) -> bool {
-    let has_vectors =
-        plan.blocks.iter().flat_map(|block| &block.body).any(|(_, decoded)| decoded.inst.op.format() == Format::Vector);
-    !has_vectors && !options.observe && !in_memory(plan, options)
+    !vectors::are_in(plan) && !options.observe && !in_memory(plan, options)
 }
 
 /// Access to the state and to code's own tables: never traps.
@@ -169,8 +168,6 @@ struct Emitter<'a> {
     first_resume: usize,
     /// To the part that was made before: takes the number of the block where that begins.
     handed_over: Option<ir::Block>,
-    /// The same, of a task that goes on there.
-    resumed_there: Option<ir::Block>,
     code: &'a Code,
     plan: &'a Plan,
     facts: &'a Facts,
@@ -277,7 +274,6 @@ impl<'a> Emitter<'a> {
             part,
             first_resume: aside.map_or(0, |aside| aside.resumes),
             handed_over: None,
-            resumed_there: None,
             code,
             plan,
             facts,

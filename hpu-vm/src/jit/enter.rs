@@ -97,6 +97,26 @@ pub(crate) struct Begins {
     pub(crate) vectors: bool,
 }
 
+impl Begins {
+    /// What either sees to.
+    const fn and(self, other: Self) -> Self {
+        Self {
+            command: self.command || other.command,
+            reservation: self.reservation || other.reservation,
+            vectors: self.vectors || other.vectors,
+        }
+    }
+
+    /// What is left of it when the other has seen to its own.
+    pub(crate) const fn but(self, other: Self) -> Self {
+        Self {
+            command: self.command && !other.command,
+            reservation: self.reservation && !other.reservation,
+            vectors: self.vectors && !other.vectors,
+        }
+    }
+}
+
 /// The function at `offset` of a translation's memory.
 fn code(memory: &CodeMemory, offset: usize) -> Code {
     let address = memory.address(offset);
@@ -132,15 +152,14 @@ impl Entry {
     pub(crate) fn prepare_interpreter(&self, hart: &mut Hart, exit: u32) {
         self.exits.tell(hart, exit);
         let came_from = self.aside.as_ref().filter(|aside| (exit as usize) < aside.exits);
-        let begun =
-            |what: fn(&Begins) -> bool| what(&self.begins) || came_from.is_some_and(|aside| what(&aside.begins));
-        if !begun(|begins| begins.command) {
+        let begun = came_from.map_or(self.begins, |aside| self.begins.and(aside.begins));
+        if !begun.command {
             hart.command = CommandRegisters::new();
         }
-        if !begun(|begins| begins.reservation) {
+        if !begun.reservation {
             hart.clear_reservation();
         }
-        if !begun(|begins| begins.vectors) {
+        if !begun.vectors {
             hart.vector.configure(VILL, 0);
         }
     }

@@ -278,8 +278,8 @@ impl<'i> Compiler<'i> {
             return Err(refused("it needs functions of the host"));
         }
         let bytes = compiled.code_buffer();
-        let place = |offset: usize| u32::try_from(offset).map_err(|_| refused("it is too large"));
-        let (start, len) = (place(at)?, place(bytes.len())?);
+        let fits = |offset: usize| u32::try_from(offset).map_err(|_| refused("it is too large"));
+        let (start, len) = (fits(at)?, fits(bytes.len())?);
         let spans = compiled.buffer.get_srclocs_sorted().iter().map(|span| (span.start, span.end, span.loc.bits()));
         sites.push(start, len, spans).ok_or_else(|| refused("it has no fault return"))?;
         code.extend_from_slice(bytes);

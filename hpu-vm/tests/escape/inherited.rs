@@ -12,11 +12,14 @@ const VILL: u32 = 1 << 31;
 /// Numbers of `vl` and `vtype`.
 const CSRS: [i32; 2] = [0xc20, 0xc21];
 
-/// The body, or a jump to it that no translator follows.
-fn programs(body: &dyn Fn(Assembly) -> Assembly) -> [Code; 2] {
+/// The body, a jump to it that no translator follows, or one to a function of its own.
+fn programs(body: &dyn Fn(Assembly) -> Assembly) -> [Code; 3] {
     let len = Assembly::new().address(A2, CODE, Known::Loaded).imm(Op::Jalr, Reg::ZERO, A2, 0).pc();
     let aside = Assembly::new().address(A2, len, Known::Loaded).imm(Op::Jalr, Reg::ZERO, A2, 0);
-    [body(Assembly::new()).code(), body(aside).code()]
+    // Seldom, as far as a translator can tell.
+    let apart = Assembly::new().branch(Op::Beq, Reg::A0, Reg::ZERO, CODE + 8).jal(Reg::ZERO, CODE + 12).ret();
+    let functions = [CODE, apart.pc()].into_iter();
+    [body(Assembly::new()).code(), body(aside).code(), body(apart).code().with_functions(functions)]
 }
 
 /// Stores `vl` and `vtype` to data.

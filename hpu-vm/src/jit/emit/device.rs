@@ -18,6 +18,7 @@ use crate::jit::facts::{Known, Regs};
 use crate::jit::run::PENDING;
 use crate::jit::state::{Calls, Left, State, Wanted};
 use crate::vector::VLEN_BYTES;
+use crate::vector::vtype::VILL;
 
 // They are zeroed by so many bytes at a time.
 const _: () = assert!(size_of::<CommandRegisters>().is_multiple_of(VLEN_BYTES as usize));
@@ -199,7 +200,8 @@ impl Emitter<'_> {
             switch.emit(&mut self.builder, resume, other);
             self.builder.switch_to_block(other);
             if self.first_resume > 0 {
-                self.resume_aside();
+                // That function has the other resume points.
+                self.call_aside(resume);
             } else {
                 anew(self);
             }
@@ -240,6 +242,11 @@ impl Emitter<'_> {
             let none = self.constant(UNRESERVED);
             self.store_state(none, offset_of!(State, hart.reserved_address));
         }
+        if begins.vectors {
+            let (none, illegal) = (self.constant(0), self.constant(VILL));
+            self.store_state(none, offset_of!(State, hart.vector.vl));
+            self.store_state(illegal, offset_of!(State, hart.vector.vtype));
+        }
     }
 
     /// Registers at the handler's first instruction.
@@ -258,7 +265,7 @@ impl Emitter<'_> {
             self.registers.define(&mut self.builder, reg, value);
         }
         self.begin_state(self.begins);
-        self.begin_vectors();
+        self.zero_vectors();
         let first = self.blocks[0];
         self.builder.ins().jump(first, &[]);
     }

@@ -6,11 +6,10 @@
 use std::mem::offset_of;
 
 use cranelift_codegen::ir::types::{I32, I64};
-use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, SourceLoc, Value};
+use cranelift_codegen::ir::{InstBuilder, SourceLoc, Value};
 use cranelift_frontend::Switch;
 
 use super::{Emitter, RETURNED};
-use crate::jit::enter::Begins;
 use crate::jit::facts::Regs;
 use crate::jit::part::Part;
 use crate::jit::plan::BlockId;
@@ -47,7 +46,7 @@ impl Emitter<'_> {
     /// At the start of a block that is apart: has its registers.
     pub(super) fn take_over(&mut self) {
         self.retreat = None;
-        let live: Regs = self.live[0];
+        let live = self.live[0];
         for reg in live.iter() {
             match self.known.constant(reg) {
                 Some(value) => {
@@ -59,54 +58,29 @@ impl Emitter<'_> {
         }
     }
 
-    /// Has a task go on in the other function, which has such a resume point.
-    pub(super) fn resume_aside(&mut self) {
-        let way = *self.resumed_there.get_or_insert_with(|| {
-            let block = self.builder.create_block();
-            self.builder.set_cold_block(block);
-            block
-        });
-        self.builder.ins().jump(way, &[]);
-    }
-
-    /// The ways to the other function.
+    /// The way to the blocks that are apart in the other function.
     pub(super) fn go_aside(&mut self) {
-        let Some(aside) = self.part.before() else { return };
-        if let Some(way) = self.handed_over {
-            self.builder.switch_to_block(way);
-            self.builder.set_srcloc(SourceLoc::default());
-            let number = self.builder.block_params(way)[0];
-            // What this function has done, or has no need of.
-            let Begins { command, reservation, .. } = self.begins;
-            let begins = aside.begins;
-            self.begin_state(Begins {
-                command: begins.command && !command,
-                reservation: begins.reservation && !reservation,
-                vectors: false,
-            });
-            let number = self.builder.ins().uextend(I64, number);
-            self.call_aside(number);
-        }
-        if let Some(way) = self.resumed_there {
-            self.builder.switch_to_block(way);
-            self.builder.set_srcloc(SourceLoc::default());
-            let nowhere = self.builder.ins().iconst(I64, 0);
-            self.call_aside(nowhere);
-        }
+        let (Some(aside), Some(way)) = (self.part.before(), self.handed_over) else { return };
+        self.builder.switch_to_block(way);
+        self.builder.set_srcloc(SourceLoc::default());
+        let number = self.builder.block_params(way)[0];
+        self.begin_state(aside.begins.but(self.begins));
+        self.call_aside(number);
     }
 
-    /// What the other function returns is what this one does.
-    fn call_aside(&mut self, number: Value) {
-        let mut signature = Signature::new(self.builder.func.signature.call_conv);
-        signature.params.extend([AbiParam::new(I64); 4]);
-        signature.returns.push(AbiParam::new(I64));
+    /// Ends the block with a call of the other function: what that returns is what this one does. Of a task that goes on it asks for
+    /// no block's number.
+    pub(super) fn call_aside(&mut self, number: Value) {
+        let signature = self.builder.func.signature.clone();
         let signature = self.builder.import_signature(signature);
+        let number = self.builder.ins().uextend(I64, number);
         let function = self.load_state(I64, offset_of!(State, aside));
         let call = self.builder.ins().call_indirect(signature, function, &[self.state, number, number, number]);
         let result = self.builder.inst_results(call)[0];
         // No task is here any more that could be sent to where faults leave.
         self.builder.set_srcloc(SourceLoc::new(RETURNED));
         self.builder.ins().return_(&[result]);
+        self.builder.set_srcloc(SourceLoc::default());
     }
 
     /// Where this function begins, which is the other one's: at the block with the number that it was given.

@@ -25,7 +25,6 @@ use crate::jit::facts::{Facts, Regs, reads};
 use crate::jit::plan::{BlockId, Plan};
 use crate::jit::state::{Calls, State};
 use crate::jit::vectors::{self, Setting, VRegs};
-use crate::vector::vtype::VILL;
 use crate::vector::{Configure, Length, VLEN_BYTES, VReg, VectorInst, Width};
 
 /// Instructions of the intermediate representation that may be spent on the vector instructions of a function: one of
@@ -244,16 +243,7 @@ impl Emitter<'_> {
     }
 
     /// Registers at a handler's first instruction.
-    pub(super) fn begin_vectors(&mut self) {
-        if self.begins.vectors {
-            let (none, illegal) = (self.constant(0), self.constant(VILL));
-            self.store_state(none, offset_of!(State, hart.vector.vl));
-            self.store_state(illegal, offset_of!(State, hart.vector.vtype));
-        }
-        self.zero_vectors();
-    }
-
-    fn zero_vectors(&mut self) {
+    pub(super) fn zero_vectors(&mut self) {
         if self.vectors.variables.is_some() {
             let zero = self.zeroes();
             (0..32).map(VReg::new).for_each(|reg| self.set_vector_register(reg, zero));
