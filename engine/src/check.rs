@@ -167,8 +167,8 @@ impl Twin {
         device: &mut D,
     ) -> (Exit, Option<Difference>) {
         self.station.begin_as(original);
-        // So that both know how much of a packet was there last.
-        self.station.slot.show_in_l1(packet);
+        // Both have it there, whichever looks at it, and both know how much of it was there last.
+        [&original.slot, &self.station.slot].into_iter().for_each(|slot| slot.show_in_l1(packet));
         self.memory.copy();
         let mut copy = packet.to_vec();
         let touched = original.slot.device_touched();

@@ -204,8 +204,6 @@ impl Hpu {
             // It does not park.
             Some(twin) if job.translation.is_some() => {
                 executor.bind(slot, &task, &mut driver, |bound| begin(bound, packet));
-                // Both have it there, whichever looks at it.
-                slot.show_in_l1(packet);
                 twin.run_both(&mut self.station, executor, job, packet, &mut driver)
             }
             _ if self.parked => (executor.resume(slot, packet, &task, &mut driver), None),

@@ -303,15 +303,8 @@ impl Places {
 
     /// Where an access of `len` bytes at `address` goes.
     #[inline(always)]
-    const fn place(&self, address: u32, len: u32) -> u32 {
+    pub(crate) const fn place(&self, address: u32, len: u32) -> u32 {
         if address >> 24 == ALIASES { self.aliased(address, len) } else { address }
-    }
-
-    /// The address for which one in the alias of L1 stands.
-    pub(crate) const fn out_of_alias(&self, address: u32) -> u32 {
-        let (base, size) = self.l1;
-        let in_l1 = address.wrapping_sub(L1_ALIAS);
-        if in_l1 < size { base.wrapping_add(in_l1) } else { address }
     }
 
     /// Where in the alias of L1 an address is shown too, if it is.

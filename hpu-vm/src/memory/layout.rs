@@ -272,7 +272,7 @@ impl Layout {
         if is_device(address) {
             return Refused::Device;
         }
-        let place = self.places.out_of_alias(address);
+        let place = self.places.place(address, 1);
         let door = self.doors.iter().find(|door| place.wrapping_sub(door.base) < PACKET_WINDOW);
         if door.is_some_and(|door| door.open(access, self)) {
             return Refused::Again;

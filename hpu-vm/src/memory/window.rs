@@ -288,7 +288,7 @@ pub(super) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
 /// # Safety
 /// `from.len()` bytes from `to` are mapped writable, and accessed by atomics, translated code and this only.
 #[inline(always)]
-pub(crate) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
+pub(super) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
     if HEADERS.contains(&from.len()) {
         // SAFETY: as the caller says; nobody has the window's bytes as a slice, so they do not overlap.
         return unsafe { copy_headers(from.as_ptr(), to, from.len()) };
