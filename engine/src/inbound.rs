@@ -8,7 +8,7 @@ use crate::context::Slot;
 use crate::counts::Counts;
 use crate::handover::Arrivals;
 use crate::messages::Messages;
-use crate::mpq::{Mpqs, Owned};
+use crate::mpq::{MpqId, Mpqs, Owned};
 
 /// Frames taken from the NIC at once, when one context has the thread to itself: as many as what is asked for ahead of them
 /// leaves room for near by.
@@ -27,8 +27,10 @@ pub struct Found {
     pub owner: Slot,
     /// It is its message's last.
     pub end_of_message: bool,
-    /// The [chain](Messages::chain) that its message is in, once it was [sought](Inbound::seek).
+    /// The [chain](Messages::chain) that its message is in, once it was [sought](Inbound::seek),
     pub chain: u32,
+    /// and the first queue in it then.
+    pub first: MpqId,
     /// Its message, among the context's.
     pub key: MessageKey,
 }
@@ -36,7 +38,7 @@ pub struct Found {
 impl Default for Found {
     /// Nothing yet.
     fn default() -> Self {
-        Self { owner: Slot::NOBODY, end_of_message: false, chain: 0, key: MessageKey::default() }
+        Self { owner: Slot::NOBODY, end_of_message: false, chain: 0, first: MpqId::NONE, key: MessageKey::default() }
     }
 }
 
@@ -67,7 +69,7 @@ impl Arrival {
     #[inline]
     fn split(self) -> (Frame, Found) {
         let Self { frame, slot, key, end_of_message } = self;
-        (frame, Found { owner: slot, end_of_message, chain: 0, key })
+        (frame, Found { owner: slot, end_of_message, key, ..Found::default() })
     }
 }
 
@@ -180,8 +182,9 @@ impl Inbound {
             found.chain = chain as u32;
             messages.prefetch_chain(chain);
         }
-        for found in found.iter().rev() {
-            messages.prefetch_first(found.chain as usize).into_iter().for_each(|mpq| mpqs.prefetch(mpq));
+        for found in found.iter_mut().rev() {
+            found.first = messages.prefetch_first(found.chain as usize);
+            mpqs.prefetch(found.first);
         }
     }
 
@@ -264,15 +267,11 @@ impl Inbound {
         Some((frame, self.taken()))
     }
 
-    /// The next one, where a task runs on each at once: the first `copied` bytes of those to come are asked for.
-    #[inline(always)]
-    pub fn take_to_run(&mut self, copied: usize) -> Option<(Frame, &Found)> {
-        let frame = self.frames.pop()?;
-        let place = self.frames.len();
-        if let Some(later) = place.checked_sub(SOON).and_then(|index| self.frames.get(index)) {
-            later.prefetch_first(copied);
-        }
-        Some((frame, &self.found[place]))
+    /// The one that is taken [`SOON`] after the next.
+    #[inline]
+    pub fn soon(&self) -> Option<(&Frame, &Found)> {
+        let place = self.frames.len().checked_sub(1 + SOON)?;
+        Some((&self.frames[place], &self.found[place]))
     }
 
     /// Gives back the frame that was taken last: it is the next one again.

@@ -16,8 +16,8 @@ use crate::mpq::MpqId;
 /// An open message of one's own context that got nothing for so many nanoseconds may be ended for a new one.
 const OWN_IDLE: u64 = 10_000_000_000;
 
-/// No queue: the end of a chain.
-const NONE: MpqId = MpqId(u32::MAX);
+/// The end of a chain.
+const NONE: MpqId = MpqId::NONE;
 
 /// What is known of a queue's message: as much as a cache line has.
 #[derive(Clone, Copy)]
@@ -91,13 +91,33 @@ impl Messages {
     /// The queue of an open message that a frame arrived for at `now`.
     #[inline(always)]
     pub fn find(&mut self, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
-        self.find_in(self.chain(context, key), context, key, now)
+        self.find_from(self.chains[self.chain(context, key)], context, key, now)
     }
 
-    /// The same, by the message's [chain](Messages::chain).
+    /// The same, by the message's [chain](Messages::chain) and what was [first](Messages::prefetch_first) in it: that is most often
+    /// the one, and the chain itself may be far away again.
     #[inline(always)]
-    pub fn find_in(&mut self, chain: usize, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
-        let mut at = self.chains[chain];
+    pub fn find_in(
+        &mut self,
+        (chain, first): (usize, MpqId),
+        context: Slot,
+        key: &MessageKey,
+        now: u64,
+    ) -> Option<MpqId> {
+        let holder = self.holders.get_mut(first.0 as usize);
+        if let Some(holder) = holder.filter(|holder| holder.context == context && holder.key.is(key)) {
+            holder.used = now;
+            return Some(first);
+        }
+        match self.chains[chain] {
+            NONE => None,
+            // Others have begun or ended since.
+            at => self.find_from(at, context, key, now),
+        }
+    }
+
+    /// The same, among a queue and those behind it in its chain.
+    fn find_from(&mut self, mut at: MpqId, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         while let Some(holder) = self.holders.get_mut(at.0 as usize) {
             if holder.context == context && holder.key.is(key) {
                 holder.used = now;
@@ -173,12 +193,18 @@ impl Messages {
         prefetch(&self.chains[chain]);
     }
 
-    /// The same of the first queue in it, which is most often the one that is looked for. Returns that.
+    /// The same of the first queue in it, which is most often the one that is looked for. Returns that; [`MpqId::NONE`]: there is none.
     #[inline]
-    pub fn prefetch_first(&self, chain: usize) -> Option<MpqId> {
+    pub fn prefetch_first(&self, chain: usize) -> MpqId {
         let first = self.chains[chain];
-        prefetch(self.holders.get(first.0 as usize)?);
-        Some(first)
+        self.prefetch(first);
+        first
+    }
+
+    /// The same of a queue's message.
+    #[inline]
+    pub fn prefetch(&self, mpq: MpqId) {
+        self.holders.get(mpq.0 as usize).into_iter().for_each(prefetch);
     }
 
     /// The number of the chain in which a message is, if it is open.
@@ -304,7 +330,19 @@ mod tests {
             let mut messages = Messages::new(8);
             (0..3).for_each(|context| messages.add_context(Slot(context)));
             let mut map: HashMap<(Slot, u8), MpqId> = HashMap::new();
+            // What was first in each chain long ago.
+            let places = (0..3).flat_map(|context| (0..6).map(move |number| (Slot(context), number)));
+            let sought: Vec<_> = places.map(|(context, number)| {
+                messages.queue(context, &key(number), 0);
+                let chain = messages.chain(context, &key(number));
+                (context, number, chain, messages.prefetch_first(chain))
+            }).collect();
+            (0..8).for_each(|mpq| messages.release(MpqId(mpq)));
             for (context, number, freed) in steps {
+                for &(context, number, chain, first) in &sought {
+                    let found = messages.find_in((chain, first), context, &key(number), 0);
+                    assert_eq!(found, map.get(&(context, number)).copied());
+                }
                 let context = Slot(context);
                 let found = messages.queue(context, &key(number), 0);
                 match map.get(&(context, number)) {

@@ -31,6 +31,11 @@ use spin_nic::prefetch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MpqId(pub u32);
 
+impl MpqId {
+    /// None of them.
+    pub const NONE: Self = Self(u32::MAX);
+}
+
 /// Which of a context's handlers runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {

@@ -51,6 +51,9 @@ impl Admission {
     }
 }
 
+/// Bytes that a whole batch may copy of each packet and leave near by what was there.
+const SHORT: usize = 128;
+
 impl Engine {
     /// Runs the payload handler of a context on its packets of the batch, on so many at the most, and queues those with their messages
     /// that have to wait for another task; up to one that waits behind another. None is taken when tasks of this context run one at a
@@ -224,11 +227,26 @@ struct Inlet<'e> {
 }
 
 impl Inlet<'_> {
+    /// Asks for what a task is going to copy soon; and anew for its message, if what was copied since the batch arrived has taken its
+    /// place near by.
+    #[inline]
+    fn ask_ahead(&self) {
+        let Some((frame, found)) = self.inbound.soon() else { return };
+        frame.prefetch_first(self.copied);
+        if frame.len().min(self.copied) > SHORT {
+            self.messages.prefetch(found.first);
+            self.mpqs.prefetch(found.first);
+        }
+    }
+
     /// Takes a packet of the batch.
     #[inline(always)]
     fn take(&mut self) -> Taken {
-        let Some((frame, found)) = self.inbound.take_to_run(self.copied) else { return Taken::Nothing };
-        let Found { owner, end_of_message, chain, ref key } = *found;
+        if self.copied > 0 {
+            self.ask_ahead();
+        }
+        let Some((frame, found)) = self.inbound.take() else { return Taken::Nothing };
+        let Found { owner, end_of_message, chain, first, ref key } = *found;
         let admission = self.admission;
         if owner != admission.slot {
             if owner != Slot::NOBODY {
@@ -246,7 +264,7 @@ impl Inlet<'_> {
         };
         let mut begins = false;
         debug_assert_eq!(chain as usize, self.messages.chain(owner, key), "all of a batch were sought");
-        let mpq = match self.messages.find_in(chain as usize, owner, key, self.now.time) {
+        let mpq = match self.messages.find_in((chain as usize, first), owner, key, self.now.time) {
             Some(mpq) => mpq,
             None if end_of_message
                 && admission.is_simple()
