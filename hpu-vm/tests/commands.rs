@@ -52,13 +52,15 @@ impl Device for Recorder {
 
 /// Stores some words of a command, most often all; then issues it, most often.
 fn command(random: &mut Random, mut program: Assembly) -> Assembly {
-    let some = random.one_in(3);
+    let (some, plain) = (random.one_in(3), random.one_in(2));
     let words = 5 + random.below(2);
     for word in 0..words {
         if some && random.one_in(3) {
             continue;
         }
-        let value = random.choose(&VALUES);
+        // A raw send has zeroes there.
+        let zero = matches!(word, 0 | 1 | 3) && plain && !random.one_in(12);
+        let value = if zero { Reg::ZERO } else { random.choose(&VALUES) };
         program = program.store(Op::Sw, value, DRIVER, (COMMAND_WORDS + 4 * word).cast_signed());
         if random.one_in(12) {
             program = between(random, program);

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::task::Poll;
 
-use spin_abi::command::{Command, Status};
+use spin_abi::command::{Command, Source, Status};
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{DRIVER_BASE, PACKET_WINDOW};
 use spin_abi::regs::{COMMAND_ISSUE, INFO_DMA, INFO_SEND, TASK_END, TASK_FIRST};
@@ -518,6 +518,7 @@ impl<D: Device> Bridge<D> {
         load: Self::load,
         issue: Self::issue,
         send: Self::issue_known::<INFO_SEND>,
+        send_plain: Self::send_plain,
         dma: Self::issue_known::<INFO_DMA>,
         store: Self::store,
         ecall: Self::ecall,
@@ -575,6 +576,14 @@ impl<D: Device> Bridge<D> {
         let parts = unsafe { Parts::<D>::of(state) };
         let words = [word0, word1, word2, word3, word4];
         parts.issue(Command::decode(INFO, |index| words[index]))
+    }
+
+    /// # Safety
+    /// As [`Bridge::load`].
+    unsafe extern "C" fn send_plain(state: *mut State, address: u32, length: u32) -> i64 {
+        // SAFETY: as the caller says.
+        let parts = unsafe { Parts::<D>::of(state) };
+        parts.issue(Ok(Command::Send { destination: 0, fid: 0, source: Source::Nic(address), length }))
     }
 
     /// # Safety

@@ -146,7 +146,9 @@ pub struct Calls {
     pub issue: unsafe extern "C" fn(*mut State) -> i64,
     /// Issues a send: state, the command words that it has to its handle.
     pub send: unsafe extern "C" fn(*mut State, u32, u32, u32, u32, u32) -> i64,
-    /// Issues a copy of which the host is not told: the same.
+    /// The same when all of its words but these are zero: state, address in NIC memory, length to its handle.
+    pub send_plain: unsafe extern "C" fn(*mut State, u32, u32) -> i64,
+    /// Issues a copy of which the host is not told: as `send`.
     pub dma: unsafe extern "C" fn(*mut State, u32, u32, u32, u32, u32) -> i64,
     /// An `ecall`, with a0 to a7 in the hart: 0.
     pub ecall: unsafe extern "C" fn(*mut State) -> i64,

@@ -26,8 +26,13 @@ const WORDS: usize = 5;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stored {
     words: [Option<Value>; WORDS],
+    /// Those that are zero for certain, a bit each.
+    zeroes: u32,
     info: Option<u32>,
 }
+
+/// All that a raw send of NIC memory has but an address and a length: neither destination nor queue pair, nor an address of the host.
+const PLAIN: u32 = 0b01011;
 
 impl Stored {
     /// Notes a store of `value`, which may be known, to register `index`, in the order of
@@ -35,20 +40,23 @@ impl Stored {
     pub(super) const fn note(&mut self, index: usize, value: Value, known: Option<u32>) {
         if index < WORDS {
             self.words[index] = Some(value);
+            let zero = matches!(known, Some(0)) as u32;
+            self.zeroes = self.zeroes & !(1 << index) | zero << index;
         } else if index == COMMAND_WORD_COUNT {
             self.info = known;
         }
     }
 
     /// The words of what is issued now, if they are all, and the field of [`Calls`] that takes them.
-    fn command(&self) -> Option<(usize, [Value; WORDS])> {
-        let field = match self.info? {
-            INFO_SEND => offset_of!(Calls, send),
-            INFO_DMA => offset_of!(Calls, dma),
-            _ => return None,
-        };
+    fn command(&self) -> Option<(usize, Vec<Value>)> {
         let [Some(first), Some(second), Some(third), Some(fourth), Some(fifth)] = self.words else { return None };
-        Some((field, [first, second, third, fourth, fifth]))
+        let all = vec![first, second, third, fourth, fifth];
+        match self.info? {
+            INFO_SEND if self.zeroes & PLAIN == PLAIN => Some((offset_of!(Calls, send_plain), vec![third, fifth])),
+            INFO_SEND => Some((offset_of!(Calls, send), all)),
+            INFO_DMA => Some((offset_of!(Calls, dma), all)),
+            _ => None,
+        }
     }
 }
 
