@@ -66,6 +66,11 @@ impl Code {
         Self { functions: functions.collect(), ..self }
     }
 
+    /// Where functions begin, as far as is known.
+    pub(crate) const fn functions(&self) -> &BTreeSet<u32> {
+        &self.functions
+    }
+
     /// Whether a jump from `pc` to `target` is to the beginning of another function than the one it is in, or of none that is known.
     pub(crate) fn leads_to_function(&self, pc: u32, target: u32) -> bool {
         self.functions.contains(&target) && self.functions.range(..=pc).next_back() != Some(&target)

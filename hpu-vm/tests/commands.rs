@@ -11,13 +11,14 @@ mod random;
 
 use assembly::{A2, A3, A4, A5, Assembly, S0, T0, T1, T2};
 use guest::{DATA_LEN, Guest, OWN, Way, task, translate};
-use hpu_vm::jit::{Executor, Limits, Task};
+use hpu_vm::jit::{Executor, Limits, Options, Task};
 use hpu_vm::{Checks, Code, Device, Exit, Op, Reg, Trap, View};
 use random::Random;
 use spin_abi::command::{Command, Status};
 use spin_abi::fault::Cause;
 use spin_abi::map::DRIVER_BASE;
-use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORDS, INFO_DMA, INFO_SEND};
+use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WAIT, COMMAND_WORDS, INFO_DMA, INFO_SEND};
+use std::task::Poll;
 
 /// Pairs of them.
 const PROGRAMS: u64 = if cfg!(debug_assertions) { 300 } else { 1000 };
@@ -27,6 +28,8 @@ const DRIVER: Reg = T2;
 const VALUES: [Reg; 4] = [A2, A3, A4, A5];
 /// Points near the end of the data.
 const POINTER: Reg = T1;
+/// Points to a word of the command or of the data: only known when it runs.
+const EITHER: Reg = Reg::new(28);
 
 type Issued = Vec<Result<Command, Status>>;
 
@@ -83,14 +86,16 @@ fn command(random: &mut Random, mut program: Assembly) -> Assembly {
     }
 }
 
-/// Something else: what exact checks may refuse, what they do not look at, and a word of a command that is read.
+/// Something else: what exact checks may refuse, what they do not look at, and a word of a command that is read, or may be.
 fn between(random: &mut Random, program: Assembly) -> Assembly {
     let value = random.choose(&VALUES);
-    match random.below(6) {
+    match random.below(8) {
         0 | 1 => program.imm(Op::Lw, value, POINTER, 4 * random.below(12).cast_signed()),
         2 => program.store(Op::Sw, value, POINTER, 4 * random.below(12).cast_signed()),
         3 => program.imm(Op::Lw, value, DRIVER, (COMMAND_WORDS + 4 * random.below(5)).cast_signed()),
         4 => program.imm(Op::Addi, value, value, 1),
+        5 => program.imm(Op::Lw, value, EITHER, 0),
+        6 if random.one_in(2) => program.store(Op::Sw, value, EITHER, 0),
         _ => program.op(Op::Add, value, value, random.choose(&VALUES)),
     }
 }
@@ -121,6 +126,10 @@ fn program(seed: u64) -> Code {
     for (value, at) in VALUES.into_iter().zip((0..).step_by(4)) {
         program = program.imm(Op::Lw, value, S0, at);
     }
+    let over = program.pc() + 12 + 4;
+    program = program.li(EITHER, DRIVER_BASE + COMMAND_WORDS + 4 * random.below(5));
+    assert_eq!(program.pc() + 8, over, "a constant of two instructions");
+    program = program.branch(Op::Beq, random.choose(&VALUES), Reg::ZERO, over).imm(Op::Addi, EITHER, S0, 28);
     if random.one_in(8) {
         // What nobody has stored is zero.
         return program.imm(Op::Lw, A2, DRIVER, COMMAND_ISSUE.cast_signed()).ret().code();
@@ -192,6 +201,84 @@ fn devices_are_told_what_the_interpreter_tells_them() {
     let least = usize::try_from(PROGRAMS).expect("few") / 4;
     assert!([commands - malformed, malformed, faults].into_iter().all(|count| count > least), "not a mixture");
 }
+
+/// Takes commands; whoever waits first has to do so once more.
+#[derive(Default)]
+struct Slow(bool);
+
+impl Device for Slow {
+    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
+        Err(Trap::Fault(Cause::DeviceAccess))
+    }
+
+    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
+        Err(Trap::Fault(Cause::DeviceAccess))
+    }
+
+    fn issue(&mut self, _: &mut View<'_>, _: Result<Command, Status>) -> Result<u32, Cause> {
+        Ok(1)
+    }
+
+    fn wait(&mut self, _: &mut View<'_>, _: u32) -> Poll<Result<(), Trap>> {
+        if std::mem::replace(&mut self.0, true) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+}
+
+/// All words of a send, and its end.
+fn send(mut program: Assembly) -> Code {
+    program = program.li(T0, INFO_SEND);
+    for word in 0..5 {
+        program = program.store(Op::Sw, T0, DRIVER, (COMMAND_WORDS + 4 * word).cast_signed());
+    }
+    let program = program.store(Op::Sw, T0, DRIVER, COMMAND_INFO.cast_signed());
+    program.imm(Op::Lw, A4, DRIVER, COMMAND_ISSUE.cast_signed()).ret().code()
+}
+
+/// Nobody can tell before it runs that a word is one of a command: it is none of the task before.
+#[test]
+fn a_word_that_is_loaded_by_some_pointer_is_the_task_s_own() {
+    let executor = Executor::new().expect("a timer");
+    let program = Assembly::new().li(S0, OWN.data).li(DRIVER, DRIVER_BASE);
+    let leaves = program.clone().li(A3, 7).store(Op::Sw, A3, DRIVER, COMMAND_WORDS.cast_signed());
+    let leaves = leaves.imm(Op::Lw, A3, S0, 0).ret().code();
+    let program = program.li(EITHER, DRIVER_BASE + COMMAND_WORDS).imm(Op::Lw, A4, S0, 0);
+    let over = program.pc() + 8;
+    let program = program.branch(Op::Beq, A4, Reg::ZERO, over).imm(Op::Addi, EITHER, S0, 0);
+    let looks = send(program.imm(Op::Lw, A3, EITHER, 0).store(Op::Sw, A3, S0, 36));
+    let codes = [&leaves, &looks];
+    let translations = codes.map(|code| translate(code, &[], Options::default()));
+    let mut guest = Guest::new(OWN, &looks, 0);
+    guest.set_word(OWN.data + 36, 1);
+    for (code, translation) in codes.into_iter().zip(&translations) {
+        let task = task(OWN, code, Some(translation));
+        let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut Slow::default());
+        assert_eq!(exit, Exit::Returned);
+    }
+    assert_eq!(guest.word(OWN.data + 36), 0);
+}
+
+/// Nor that the interpreter, which goes on where a handler waits, is to find it.
+#[test]
+fn a_word_that_was_stored_by_some_pointer_is_there_behind_a_wait() {
+    let executor = Executor::new().expect("a timer");
+    let program = Assembly::new().li(S0, OWN.data).li(DRIVER, DRIVER_BASE);
+    let program = program.li(T1, DRIVER_BASE + COMMAND_WORDS).li(EITHER, DRIVER_BASE + COMMAND_WAIT);
+    let program = program.imm(Op::Lw, A4, S0, 0).li(A2, 0x1234);
+    let over = program.pc() + 12;
+    let program =
+        program.branch(Op::Beq, A4, Reg::ZERO, over).imm(Op::Addi, T1, S0, 0x100).imm(Op::Addi, EITHER, S0, 0x104);
+    let program = program.store(Op::Sw, A2, T1, 0).store(Op::Sw, A2, EITHER, 0).imm(Op::Lw, A3, T1, 0);
+    let code = send(program.store(Op::Sw, A3, S0, 36));
+    let translation = translate(&code, &[], Options::default());
+    for translation in [None, Some(&translation)] {
+        let mut guest = Guest::new(OWN, &code, 0);
+        let (task, mut device) = (task(OWN, &code, translation), Slow::default());
+        assert_eq!(executor.run(&mut guest.slot, &mut guest.frame, &task, &mut device), Exit::Parked);
+        assert_eq!(executor.resume(&mut guest.slot, &mut guest.frame, &task, &mut device), Exit::Returned);
+        assert_eq!(guest.word(OWN.data + 36), 0x1234, "translated: {}", translation.is_some());
+    }
+}
+
 /// Behind a command others come that look at its words, also from elsewhere.
 #[test]
 fn words_that_are_looked_at_behind_a_command_are_there() {

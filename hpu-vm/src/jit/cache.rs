@@ -16,6 +16,7 @@ use crate::known::Known;
 struct Key {
     code: Box<[CodeSegment]>,
     global_pointer: u32,
+    functions: BTreeSet<u32>,
     entries: Box<[u32]>,
     taken: BTreeSet<u32>,
     options: Options,
@@ -36,6 +37,7 @@ impl Translations {
         let key = Key {
             code: source.code.segments().into(),
             global_pointer: source.code.global_pointer(),
+            functions: source.code.functions().clone(),
             entries: source.entries.into(),
             taken: source.taken.clone(),
             options,
@@ -70,6 +72,8 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &get(&code(2), Options::default())));
         assert!(!Arc::ptr_eq(&first, &get(&code(1), Options { counting: true, ..Options::default() })));
         assert!(!Arc::ptr_eq(&first, &get(&code(1), Options { result: true, ..Options::default() })));
+        let other = code(1).with_functions([0x1d00_0004].into_iter());
+        assert!(!Arc::ptr_eq(&first, &get(&other, Options::default())));
         let gone = Arc::downgrade(&first);
         drop(first);
         get(&code(2), Options::default());

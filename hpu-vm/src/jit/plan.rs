@@ -206,7 +206,8 @@ impl Plan {
         }
         let leads_back =
             |block: BlockId| sides[block] == Side::Aside && self.successors(block).any(|to| sides[to] == Side::Mostly);
-        let splits = self.tables.is_empty() && sides.contains(&Side::Aside);
+        // Nothing may lead to a block, once jumps turned out to go elsewhere.
+        let splits = self.tables.is_empty() && self.blocks.iter().any(|block| block.apart);
         // A handler that always goes there does nothing but that.
         let always = matches!(self.blocks[0].end, End::Goto(Target { block: Some(to), .. }) if self.blocks[to].apart);
         (splits && !always && !(0..self.blocks.len()).any(leads_back)).then_some(sides)

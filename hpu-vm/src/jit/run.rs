@@ -107,7 +107,8 @@ impl Executor {
         let entry = task.translation.and_then(|translation| translation.entry(task.entry));
         state.aside = entry.map_or(ptr::null(), Entry::aside);
         let whole = task.translation.is_none_or(Translation::needs_registers) || entry.is_none();
-        let simple = entry.filter(|_| !whole && task.limits.instructions.is_none());
+        let clocked = task.limits.time.is_some() || !task.may_park;
+        let simple = entry.filter(|_| !whole && clocked && task.limits.instructions.is_none());
         let (state, slot) = (ptr::from_mut(state), ptr::from_mut(slot));
         // SAFETY: both are of the slot, which is borrowed until the end of this function.
         unsafe { (*state).view = ptr::from_mut((*slot).view()).cast() };
@@ -218,7 +219,7 @@ impl<D: Device> Bound<'_, D> {
     }
 
     /// The same, for those who look at handlers that returned most of all: whether this one did. If not, [`Bound::exit`] says how
-    /// the task ended. Without a packet nothing is in the windows.
+    /// the task ended. Without a packet the windows stay as they are.
     #[inline(always)]
     pub fn returns(&mut self, packet: Option<&mut [u8]>) -> bool {
         let parts = self.parts;

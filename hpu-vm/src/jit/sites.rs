@@ -72,6 +72,17 @@ impl Sites {
         Some(())
     }
 
+    /// How much there is, to [go back](Sites::go_back) to.
+    pub(crate) const fn mark(&self) -> (usize, usize) {
+        (self.functions.len(), self.spans.len())
+    }
+
+    /// Forgets the functions that were added since.
+    pub(crate) fn go_back(&mut self, (functions, spans): (usize, usize)) {
+        self.functions.truncate(functions);
+        self.spans.truncate(spans);
+    }
+
     /// Adds blocks of loops that wait: their first and last guest instructions.
     pub(crate) fn push_waits(&mut self, blocks: impl Iterator<Item = (u32, u32)>) {
         self.waits.extend(blocks);

@@ -18,7 +18,7 @@ use super::enter::{Entry, Placed};
 use super::facts::{Facts, Regs};
 use super::options::Options;
 use super::part::{Aside, Part};
-use super::plan::{BlockId, Plan};
+use super::plan::{BlockId, Plan, Side};
 use super::polls;
 use super::sites::Sites;
 use crate::code::{Code, CodeSegment};
@@ -246,26 +246,42 @@ impl<'i> Compiler<'i> {
     ) -> Result<Placed, TranslateError> {
         let Planned { plan, loops, .. } = planned;
         let sides = if emit::splits(plan, options) { plan.sides() } else { None };
-        let placed = match &sides {
+        let (len, marked) = (code.len(), sites.mark());
+        let split = sides.and_then(|sides| self.append_split(source, planned, &sides, options, code, sites).ok());
+        let placed = match split {
+            Some(placed) => placed,
             None => {
+                // What would take too much code in two may not in one. A function may be left unfinished there.
+                self.frontend = FunctionBuilderContext::new();
+                code.truncate(len);
+                sites.go_back(marked);
                 let Made { begins, exits, .. } = self.compile(source.code, planned, options, Part::Whole)?;
                 let offset = self.place(planned.entry, code, sites)?;
                 Placed { offset, begins, exits, aside: None }
-            }
-            Some(sides) => {
-                let Made { begins, exits, resumes, .. } =
-                    self.compile(source.code, planned, options, Part::Aside(sides))?;
-                let (there, count) = (self.place(planned.entry, code, sites)?, exits.len());
-                let known = Aside { begins, exits: Cell::new(exits), resumes };
-                let made = self.compile(source.code, planned, options, Part::Rest(sides, &known))?;
-                let offset = self.place(planned.entry, code, sites)?;
-                let aside = Some((there, known.begins, count));
-                Placed { offset, begins: made.begins, exits: made.exits, aside }
             }
         };
         let blocks = loops.iter().cloned().flatten().map(|id| &plan.blocks[id]);
         sites.push_waits(blocks.filter_map(|block| Some((block.start, block.body.last()?.0))));
         Ok(placed)
+    }
+
+    /// The same as two functions.
+    fn append_split(
+        &mut self,
+        source: Source<'_>,
+        planned: &Planned,
+        sides: &[Side],
+        options: Options,
+        code: &mut Vec<u8>,
+        sites: &mut Sites,
+    ) -> Result<Placed, TranslateError> {
+        let Made { begins, exits, resumes, .. } = self.compile(source.code, planned, options, Part::Aside(sides))?;
+        let (there, count) = (self.place(planned.entry, code, sites)?, exits.len());
+        let known = Aside { begins, exits: Cell::new(exits), resumes };
+        let made = self.compile(source.code, planned, options, Part::Rest(sides, &known))?;
+        let offset = self.place(planned.entry, code, sites)?;
+        let aside = Some((there, known.begins, count));
+        Ok(Placed { offset, begins: made.begins, exits: made.exits, aside })
     }
 
     /// Adds what was compiled last to `code`. Returns where it is.
@@ -335,6 +351,7 @@ mod tests {
     use super::{Options, Source, TranslateError, Translation};
     use crate::code::Code;
     use crate::jit::code_memory::lookup;
+    use crate::view::Checks;
 
     #[test]
     fn instructions_that_their_addresses_cannot_name_are_refused() {
@@ -357,6 +374,20 @@ mod tests {
                 Err(error) => panic!("{error}"),
             }
         }
+    }
+
+    /// What it does mostly cannot fault, and has nothing to be gone on with.
+    #[test]
+    fn a_handler_that_waits_in_the_other_part_alone_is_in_two() {
+        // beqz a0, .+8; j .+8; ret
+        // lui a2, 0x1000; c.lw a3, 0(a2); c.beqz a3, .-2; ret
+        let words: [u16; 12] = [0x0463, 0x0005, 0x006f, 0x0080, 0x8067, 0, 0x0637, 0x0100, 0x4214, 0xdefd, 0x8082, 0];
+        let (base, taken) = (0x1d00_0000, BTreeSet::new());
+        let code = Code::at(base, &words.map(u16::to_le_bytes).concat()).with_functions([base, base + 12].into_iter());
+        let source = Source { code: &code, entries: &[base], taken: &taken };
+        let translation = Translation::new(source, Options { checks: Checks::Page, ..Options::default() });
+        let translation = translation.expect("it is fine");
+        assert!(translation.entry(base).is_some_and(|entry| !entry.aside().is_null()));
     }
 
     #[test]

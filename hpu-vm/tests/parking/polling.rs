@@ -130,6 +130,27 @@ fn without_a_clock_who_polls_is_left_at_once() {
     }
 }
 
+/// Nobody else would have who has no limit at all leave.
+#[test]
+fn without_any_limit_who_polls_is_left_at_once() {
+    let program = Assembly::new().li(A2, OWN.data);
+    let head = program.pc();
+    let code = program.imm(Op::Lw, A3, A2, 0).branch(Op::Beq, A3, Reg::ZERO, head).ret().code();
+    let translation = translate(&code, &[], Options::default());
+    let executor = Executor::new().expect("a timer");
+    for translation in [None, Some(&translation)] {
+        let limits = Limits { time: None, instructions: None };
+        let task = Task { limits, may_park: true, ..task(OWN, &code, translation) };
+        let mut guest = Guest::new(OWN, &code, 0);
+        for _ in 0..3 {
+            assert_eq!(executor.run(&mut guest.slot, &mut [], &task, &mut NoDevice), Exit::Parked);
+            assert_eq!(executor.resume(&mut guest.slot, &mut [], &task, &mut NoDevice), Exit::Parked);
+        }
+        guest.set_word(OWN.data, 1);
+        assert_eq!(executor.resume(&mut guest.slot, &mut [], &task, &mut NoDevice), Exit::Returned);
+    }
+}
+
 #[test]
 fn the_time_limit_of_who_polls_is_for_all_its_turns() {
     let program = Assembly::new().li(A2, OWN.data);

@@ -78,6 +78,8 @@ impl Emitter<'_> {
 
     /// Blocks for an access to `address`: a device's, memory's, and where both go on.
     pub(super) fn either(&mut self, address: Value) -> (ir::Block, ir::Block, ir::Block) {
+        // The device may be a command register, in a block too that stores none of its own commands' words.
+        self.begins.command = true;
         self.publish(Regs::ALL);
         let blocks = [(); 3].map(|()| self.builder.create_block());
         let driver = self.lies_in(address, PERIPHERALS, PERIPHERALS_SIZE);
@@ -201,6 +203,10 @@ impl Emitter<'_> {
             self.builder.switch_to_block(other);
             if self.first_resume > 0 {
                 // That function has the other resume points.
+                let there = self.builder.create_block();
+                self.builder.set_cold_block(there);
+                self.builder.ins().brif(self.state, there, &[], self.fault_return, &[]);
+                self.builder.switch_to_block(there);
                 self.call_aside(resume);
             } else {
                 anew(self);
