@@ -34,6 +34,12 @@ struct Holder {
 }
 
 impl Holder {
+    /// Whether it is this message of a context's.
+    #[inline(always)]
+    fn is(&self, context: Slot, key: &MessageKey) -> bool {
+        self.context == context && self.key.is(key)
+    }
+
     /// How long before `now` that was.
     const fn idle(&self, now: u64) -> u64 {
         now.saturating_sub(self.used)
@@ -104,23 +110,27 @@ impl Messages {
         key: &MessageKey,
         now: u64,
     ) -> Option<MpqId> {
-        let holder = self.holders.get_mut(first.0 as usize);
-        if let Some(holder) = holder.filter(|holder| holder.context == context && holder.key.is(key)) {
+        if let Some(holder) = self.holders.get_mut(first.0 as usize).filter(|holder| holder.is(context, key)) {
             holder.used = now;
             return Some(first);
         }
-        match self.chains[chain] {
-            NONE => None,
-            // Others have begun or ended since.
-            at => self.find_from(at, context, key, now),
-        }
+        // Others may have begun or ended since.
+        self.find_from(self.chains[chain], context, key, now)
     }
 
     /// The same, among a queue and those behind it in its chain.
-    fn find_from(&mut self, mut at: MpqId, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
-        while let Some(holder) = self.holders.get_mut(at.0 as usize) {
-            if holder.context == context && holder.key.is(key) {
-                holder.used = now;
+    #[inline]
+    fn find_from(&mut self, at: MpqId, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
+        let found = self.walk(at, context, key)?;
+        self.holders[found.0 as usize].used = now;
+        Some(found)
+    }
+
+    /// A message's queue, among one and those behind it in its chain.
+    #[inline]
+    fn walk(&self, mut at: MpqId, context: Slot, key: &MessageKey) -> Option<MpqId> {
+        while let Some(holder) = self.holders.get(at.0 as usize) {
+            if holder.is(context, key) {
                 return Some(at);
             }
             at = holder.next;
@@ -148,14 +158,7 @@ impl Messages {
     /// The queue of a key's messages, if there is one.
     #[must_use]
     pub fn queue_of(&self, context: Slot, key: &MessageKey) -> Option<MpqId> {
-        let mut at = self.chains[self.chain(context, key)];
-        while let Some(holder) = self.holders.get(at.0 as usize) {
-            if holder.context == context && holder.key.is(key) {
-                return Some(at);
-            }
-            at = holder.next;
-        }
-        None
+        self.walk(self.chains[self.chain(context, key)], context, key)
     }
 
     /// The key of a queue's message.

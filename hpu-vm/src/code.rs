@@ -91,6 +91,13 @@ impl Code {
         Self::new(vec![CodeSegment { base, bytes: bytes.into() }])
     }
 
+    /// Instructions from `base` on, none of them compressed.
+    #[cfg(test)]
+    pub(crate) fn of<'i>(base: u32, program: impl IntoIterator<Item = &'i Inst>) -> Self {
+        let bytes: Vec<u8> = program.into_iter().flat_map(|inst| inst.encode().to_le_bytes()).collect();
+        Self::at(base, &bytes)
+    }
+
     /// The instruction at `pc`, which must be even; `None` where there is none, see [`Code::why_not`].
     #[must_use]
     #[inline]

@@ -33,9 +33,12 @@ const EITHER: Reg = Reg::new(28);
 
 type Issued = Vec<Result<Command, Status>>;
 
-/// Keeps the commands that are issued.
+/// Keeps the commands that are issued; whoever waits first has to do so once more.
 #[derive(Default)]
-struct Recorder(Issued);
+struct Recorder {
+    issued: Issued,
+    waited: bool,
+}
 
 impl Device for Recorder {
     fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
@@ -47,9 +50,13 @@ impl Device for Recorder {
     }
 
     fn issue(&mut self, _: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
-        self.0.push(command);
+        self.issued.push(command);
         // The fourth one ends the handler.
-        u32::try_from(self.0.len()).ok().filter(|count| count % 4 != 0).ok_or(Cause::DeviceAccess)
+        u32::try_from(self.issued.len()).ok().filter(|count| count % 4 != 0).ok_or(Cause::DeviceAccess)
+    }
+
+    fn wait(&mut self, _: &mut View<'_>, _: u32) -> Poll<Result<(), Trap>> {
+        if std::mem::replace(&mut self.waited, true) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
 
@@ -126,9 +133,8 @@ fn program(seed: u64) -> Code {
     for (value, at) in VALUES.into_iter().zip((0..).step_by(4)) {
         program = program.imm(Op::Lw, value, S0, at);
     }
-    let over = program.pc() + 12 + 4;
     program = program.li(EITHER, DRIVER_BASE + COMMAND_WORDS + 4 * random.below(5));
-    assert_eq!(program.pc() + 8, over, "a constant of two instructions");
+    let over = program.pc() + 8;
     program = program.branch(Op::Beq, random.choose(&VALUES), Reg::ZERO, over).imm(Op::Addi, EITHER, S0, 28);
     if random.one_in(8) {
         // What nobody has stored is zero.
@@ -168,7 +174,7 @@ fn run(executor: &Executor, way: Way, codes: [&Code; 2], seed: u64) -> Vec<(Exit
         let mut device = Recorder::default();
         let task = Task { limits, ..task(OWN, codes[index], translations[index].as_ref()) };
         let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut device);
-        all.push((exit, device.0, guest.memory()));
+        all.push((exit, device.issued, guest.memory()));
     }
     all
 }
@@ -202,36 +208,13 @@ fn devices_are_told_what_the_interpreter_tells_them() {
     assert!([commands - malformed, malformed, faults].into_iter().all(|count| count > least), "not a mixture");
 }
 
-/// Takes commands; whoever waits first has to do so once more.
-#[derive(Default)]
-struct Slow(bool);
-
-impl Device for Slow {
-    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
-        Err(Trap::Fault(Cause::DeviceAccess))
-    }
-
-    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
-        Err(Trap::Fault(Cause::DeviceAccess))
-    }
-
-    fn issue(&mut self, _: &mut View<'_>, _: Result<Command, Status>) -> Result<u32, Cause> {
-        Ok(1)
-    }
-
-    fn wait(&mut self, _: &mut View<'_>, _: u32) -> Poll<Result<(), Trap>> {
-        if std::mem::replace(&mut self.0, true) { Poll::Ready(Ok(())) } else { Poll::Pending }
-    }
-}
-
-/// All words of a send, and its end.
-fn send(mut program: Assembly) -> Code {
-    program = program.li(T0, INFO_SEND);
+/// A send, of which a register has all words.
+fn send(mut program: Assembly, words: Reg) -> Assembly {
     for word in 0..5 {
-        program = program.store(Op::Sw, T0, DRIVER, (COMMAND_WORDS + 4 * word).cast_signed());
+        program = program.store(Op::Sw, words, DRIVER, (COMMAND_WORDS + 4 * word).cast_signed());
     }
-    let program = program.store(Op::Sw, T0, DRIVER, COMMAND_INFO.cast_signed());
-    program.imm(Op::Lw, A4, DRIVER, COMMAND_ISSUE.cast_signed()).ret().code()
+    let program = program.li(T0, INFO_SEND).store(Op::Sw, T0, DRIVER, COMMAND_INFO.cast_signed());
+    program.imm(Op::Lw, A4, DRIVER, COMMAND_ISSUE.cast_signed())
 }
 
 /// Nobody can tell before it runs that a word is one of a command: it is none of the task before.
@@ -244,14 +227,14 @@ fn a_word_that_is_loaded_by_some_pointer_is_the_task_s_own() {
     let program = program.li(EITHER, DRIVER_BASE + COMMAND_WORDS).imm(Op::Lw, A4, S0, 0);
     let over = program.pc() + 8;
     let program = program.branch(Op::Beq, A4, Reg::ZERO, over).imm(Op::Addi, EITHER, S0, 0);
-    let looks = send(program.imm(Op::Lw, A3, EITHER, 0).store(Op::Sw, A3, S0, 36));
+    let looks = send(program.imm(Op::Lw, A3, EITHER, 0).store(Op::Sw, A3, S0, 36), A3).ret().code();
     let codes = [&leaves, &looks];
     let translations = codes.map(|code| translate(code, &[], Options::default()));
     let mut guest = Guest::new(OWN, &looks, 0);
     guest.set_word(OWN.data + 36, 1);
     for (code, translation) in codes.into_iter().zip(&translations) {
         let task = task(OWN, code, Some(translation));
-        let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut Slow::default());
+        let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut Recorder::default());
         assert_eq!(exit, Exit::Returned);
     }
     assert_eq!(guest.word(OWN.data + 36), 0);
@@ -268,11 +251,11 @@ fn a_word_that_was_stored_by_some_pointer_is_there_behind_a_wait() {
     let program =
         program.branch(Op::Beq, A4, Reg::ZERO, over).imm(Op::Addi, T1, S0, 0x100).imm(Op::Addi, EITHER, S0, 0x104);
     let program = program.store(Op::Sw, A2, T1, 0).store(Op::Sw, A2, EITHER, 0).imm(Op::Lw, A3, T1, 0);
-    let code = send(program.store(Op::Sw, A3, S0, 36));
+    let code = send(program.store(Op::Sw, A3, S0, 36), A3).ret().code();
     let translation = translate(&code, &[], Options::default());
     for translation in [None, Some(&translation)] {
         let mut guest = Guest::new(OWN, &code, 0);
-        let (task, mut device) = (task(OWN, &code, translation), Slow::default());
+        let (task, mut device) = (task(OWN, &code, translation), Recorder::default());
         assert_eq!(executor.run(&mut guest.slot, &mut guest.frame, &task, &mut device), Exit::Parked);
         assert_eq!(executor.resume(&mut guest.slot, &mut guest.frame, &task, &mut device), Exit::Returned);
         assert_eq!(guest.word(OWN.data + 36), 0x1234, "translated: {}", translation.is_some());
@@ -287,14 +270,9 @@ fn words_that_are_looked_at_behind_a_command_are_there() {
     for end in ends {
         let program =
             begin.clone().li(S0, OWN.data).li(DRIVER, DRIVER_BASE).imm(Op::Lw, A2, S0, 0).imm(Op::Lw, A3, S0, 4);
-        let program = program.li(T0, INFO_SEND);
         let over = program.pc() + 8;
-        let mut program = program.branch(Op::Beq, A2, Reg::ZERO, over).jal(Reg::ZERO, end);
-        for word in 0..5 {
-            program = program.store(Op::Sw, A3, DRIVER, (COMMAND_WORDS + 4 * word).cast_signed());
-        }
-        let program = program.store(Op::Sw, T0, DRIVER, COMMAND_INFO.cast_signed());
-        let code = program.imm(Op::Lw, A4, DRIVER, COMMAND_ISSUE.cast_signed()).jal(Reg::ZERO, end).code();
+        let program = program.branch(Op::Beq, A2, Reg::ZERO, over).jal(Reg::ZERO, end);
+        let code = send(program, A3).jal(Reg::ZERO, end).code();
         for way in Way::translated(Checks::Page) {
             let mut guest = Guest::new(OWN, &code, 0);
             guest.set_word(OWN.data + 4, 7);
@@ -304,7 +282,11 @@ fn words_that_are_looked_at_behind_a_command_are_there() {
             let mut device = Recorder::default();
             let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut device);
             let expected = if end == ends[3] { 7 } else { 0 };
-            assert_eq!((exit, device.0.len(), guest.word(OWN.data + 36)), (Exit::Returned, 1, expected), "{way:?}");
+            assert_eq!(
+                (exit, device.issued.len(), guest.word(OWN.data + 36)),
+                (Exit::Returned, 1, expected),
+                "{way:?}"
+            );
         }
     }
 }

@@ -18,8 +18,7 @@ const A2: Reg = Reg::new(12);
 const RET: Inst = Inst::new(Op::Jalr).rs1(Reg::RA);
 
 fn assemble(program: &[Inst]) -> Code {
-    let bytes: Vec<u8> = program.iter().flat_map(|inst| inst.encode().to_le_bytes()).collect();
-    Code::at(CODE, &bytes)
+    Code::of(CODE, program)
 }
 
 /// A task over 16 bytes of data and 16 of stack.

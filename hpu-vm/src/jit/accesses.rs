@@ -306,8 +306,7 @@ mod tests {
             Inst::new(Op::AmoaddW).rs1(near).rs2(value),
             Inst::new(Op::Jalr).rs1(Reg::RA),
         ];
-        let bytes: Vec<u8> = program.iter().flat_map(|inst| inst.encode().to_le_bytes()).collect();
-        let mut plan = Plan::new(&Code::at(ENTRY, &bytes), ENTRY, &BTreeSet::new());
+        let mut plan = Plan::new(&Code::of(ENTRY, &program), ENTRY, &BTreeSet::new());
         let facts = Facts::new(&mut plan, Regs(0), 0);
         let mut ends: Vec<Option<Roots>> = vec![None; plan.blocks.len()];
         let mut checked = Vec::new();

@@ -544,9 +544,8 @@ mod tests {
 
     /// The plan of a handler at the beginning of `program`, in which functions begin at these instructions too.
     fn plan(program: &[Inst], functions: &[u32]) -> Plan {
-        let bytes: Vec<u8> = program.iter().flat_map(|inst| inst.encode().to_le_bytes()).collect();
         let functions = functions.iter().map(|at| BASE + 4 * at).chain([BASE]);
-        Plan::new(&Code::at(BASE, &bytes).with_functions(functions), BASE, &BTreeSet::new())
+        Plan::new(&Code::of(BASE, program).with_functions(functions), BASE, &BTreeSet::new())
     }
 
     fn sides_of(plan: &Plan) -> Option<Vec<(u32, Side)>> {

@@ -80,8 +80,7 @@ mod tests {
 
     /// Addresses of the heads of loops that wait in a handler at instruction `entry` of `program`, in instructions.
     fn heads(program: &[Inst], entry: u32) -> Vec<u32> {
-        let bytes: Vec<u8> = program.iter().flat_map(|inst| inst.encode().to_le_bytes()).collect();
-        let mut plan = Plan::new(&Code::at(BASE, &bytes), BASE + 4 * entry, &BTreeSet::new());
+        let mut plan = Plan::new(&Code::of(BASE, program), BASE + 4 * entry, &BTreeSet::new());
         let facts = Facts::new(&mut plan, Regs(0), 0);
         loops(&plan, &facts).iter().map(|blocks| (plan.blocks[*blocks.start()].start - BASE) / 4).collect()
     }

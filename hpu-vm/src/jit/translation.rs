@@ -219,7 +219,12 @@ impl<'i> Compiler<'i> {
             let compiled = self.context.compile(self.isa, &mut ControlPlane::default());
             compiled.map(|_| made).map_err(|error| format!("{:?}", error.inner))
         }));
-        compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned())).map_err(refused)
+        let compiled = compiled.unwrap_or_else(|_| Err("the code generator failed".to_owned()));
+        if compiled.is_err() {
+            // A function may be left unfinished there.
+            self.frontend = FunctionBuilderContext::new();
+        }
+        compiled.map_err(refused)
     }
 
     /// Whether optimising would take too long: for each value Cranelift looks at the loops around it, and at those around each of them
@@ -246,15 +251,11 @@ impl<'i> Compiler<'i> {
     ) -> Result<Placed, TranslateError> {
         let Planned { plan, loops, .. } = planned;
         let sides = if emit::splits(plan, options) { plan.sides() } else { None };
-        let (len, marked) = (code.len(), sites.mark());
-        let split = sides.and_then(|sides| self.append_split(source, planned, &sides, options, code, sites).ok());
+        // What would take too much code in two may not in one.
+        let split = sides.and_then(|sides| self.append_split(source, planned, &sides, options, code, sites));
         let placed = match split {
             Some(placed) => placed,
             None => {
-                // What would take too much code in two may not in one. A function may be left unfinished there.
-                self.frontend = FunctionBuilderContext::new();
-                code.truncate(len);
-                sites.go_back(marked);
                 let Made { begins, exits, .. } = self.compile(source.code, planned, options, Part::Whole)?;
                 let offset = self.place(planned.entry, code, sites)?;
                 Placed { offset, begins, exits, aside: None }
@@ -265,7 +266,7 @@ impl<'i> Compiler<'i> {
         Ok(placed)
     }
 
-    /// The same as two functions.
+    /// The same as two functions; `None`, and nothing is added, when that cannot be.
     fn append_split(
         &mut self,
         source: Source<'_>,
@@ -274,14 +275,24 @@ impl<'i> Compiler<'i> {
         options: Options,
         code: &mut Vec<u8>,
         sites: &mut Sites,
-    ) -> Result<Placed, TranslateError> {
-        let Made { begins, exits, resumes, .. } = self.compile(source.code, planned, options, Part::Aside(sides))?;
-        let (there, count) = (self.place(planned.entry, code, sites)?, exits.len());
-        let known = Aside { begins, exits: Cell::new(exits), resumes };
-        let made = self.compile(source.code, planned, options, Part::Rest(sides, &known))?;
-        let offset = self.place(planned.entry, code, sites)?;
-        let aside = Some((there, known.begins, count));
-        Ok(Placed { offset, begins: made.begins, exits: made.exits, aside })
+    ) -> Option<Placed> {
+        let (len, marked) = (code.len(), sites.mark());
+        let mut made = || {
+            let Made { begins, exits, resumes, .. } =
+                self.compile(source.code, planned, options, Part::Aside(sides))?;
+            let (there, count) = (self.place(planned.entry, code, sites)?, exits.len());
+            let known = Aside { begins, exits: Cell::new(exits), resumes };
+            let made = self.compile(source.code, planned, options, Part::Rest(sides, &known))?;
+            let offset = self.place(planned.entry, code, sites)?;
+            let aside = Some((there, known.begins, count));
+            Ok::<_, TranslateError>(Placed { offset, begins: made.begins, exits: made.exits, aside })
+        };
+        let placed = made().ok();
+        if placed.is_none() {
+            code.truncate(len);
+            sites.go_back(marked);
+        }
+        placed
     }
 
     /// Adds what was compiled last to `code`. Returns where it is.

@@ -186,9 +186,7 @@ fn pages_are_open_around_exact_ranges_when_asked() {
 
 /// Runs `program` on packet `frame` in L2, whose address is in a0.
 fn on_packet(space: &mut Space, frame: &mut [u8], program: &[Inst]) -> (Exit, u32) {
-    let program: Vec<u8> =
-        program.iter().chain([&Inst::new(Op::Jalr).rs1(Reg::RA)]).flat_map(|i| i.encode().to_le_bytes()).collect();
-    let code = Code::at(0x1d00_0000, &program);
+    let code = Code::of(0x1d00_0000, program.iter().chain([&Inst::new(Op::Jalr).rs1(Reg::RA)]));
     let mut hart = Hart::new(0);
     hart.begin(0x1d00_0000, 0, L2);
     let exit = space.offer(frame, Begun::Now, |_, view| run(&mut hart, &code, view, &mut NoDevice, 100));

@@ -13,20 +13,22 @@ use crate::assembly::{A2, A3, A4, Assembly};
 use crate::guest::{Guest, MACHINE, OWN, Place, task, translate};
 use crate::waits::Waits;
 
+/// Waits for the word that A2 points to.
+fn polls(program: Assembly) -> Assembly {
+    let head = program.pc();
+    program.imm(Op::Lw, A3, A2, 0).branch(Op::Beq, A3, Reg::ZERO, head)
+}
+
 /// Waits for the word at `from`, then writes 7 to `to`.
 fn waiter(from: u32, to: u32) -> Code {
-    let program = Assembly::new().li(A2, from).li(A4, to);
-    let head = program.pc();
-    let program = program.imm(Op::Lw, A3, A2, 0).branch(Op::Beq, A3, Reg::ZERO, head);
+    let program = polls(Assembly::new().li(A2, from).li(A4, to));
     program.li(A3, 7).store(Op::Sw, A3, A4, 0).ret().code()
 }
 
 /// Writes 1 to `first`, waits for the word at `from`, then writes 7 to `to`.
 fn starter(first: u32, from: u32, to: u32) -> Code {
     let program = Assembly::new().li(A2, first).li(A3, 1).store(Op::Sw, A3, A2, 0).li(A2, from).li(A4, to);
-    let head = program.pc();
-    let program = program.imm(Op::Lw, A3, A2, 0).branch(Op::Beq, A3, Reg::ZERO, head);
-    program.li(A3, 7).store(Op::Sw, A3, A4, 0).ret().code()
+    polls(program).li(A3, 7).store(Op::Sw, A3, A4, 0).ret().code()
 }
 
 const _: () = assert!(OWN.hpu + 1 < MACHINE.hpus_per_cluster);
@@ -104,9 +106,7 @@ fn parks_until_ended(program: &Assembly, may_park: bool, most: u32) {
 /// Who has a limit of instructions alone is left as soon as it may be waiting, at the same places each time.
 #[test]
 fn without_a_clock_who_polls_is_left_at_once() {
-    let program = Assembly::new().li(A2, OWN.data);
-    let head = program.pc();
-    let code = program.imm(Op::Lw, A3, A2, 0).branch(Op::Beq, A3, Reg::ZERO, head).ret().code();
+    let code = polls(Assembly::new().li(A2, OWN.data)).ret().code();
     let translation = translate(&code, &[], Options { counting: true, ..Options::default() });
     let executor = Executor::new().expect("a timer");
     for translation in [None, Some(&translation)] {
@@ -133,9 +133,7 @@ fn without_a_clock_who_polls_is_left_at_once() {
 /// Nobody else would have who has no limit at all leave.
 #[test]
 fn without_any_limit_who_polls_is_left_at_once() {
-    let program = Assembly::new().li(A2, OWN.data);
-    let head = program.pc();
-    let code = program.imm(Op::Lw, A3, A2, 0).branch(Op::Beq, A3, Reg::ZERO, head).ret().code();
+    let code = polls(Assembly::new().li(A2, OWN.data)).ret().code();
     let translation = translate(&code, &[], Options::default());
     let executor = Executor::new().expect("a timer");
     for translation in [None, Some(&translation)] {
@@ -153,10 +151,8 @@ fn without_any_limit_who_polls_is_left_at_once() {
 
 #[test]
 fn the_time_limit_of_who_polls_is_for_all_its_turns() {
-    let program = Assembly::new().li(A2, OWN.data);
-    let head = program.pc();
     // Who is gone on with looks once, which takes tens of nanoseconds at least.
-    parks_until_ended(&program.imm(Op::Lw, A3, A2, 0).branch(Op::Beq, A3, Reg::ZERO, head).ret(), true, u32::MAX);
+    parks_until_ended(&polls(Assembly::new().li(A2, OWN.data)).ret(), true, u32::MAX);
 }
 
 #[test]
