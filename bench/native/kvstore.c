@@ -13,20 +13,20 @@ struct set {
     uint32_t value[WAYS];
 };
 
-static uint32_t find(const struct set *s, uint32_t key) {
+SPIN_INLINE uint32_t find(const struct set *s, uint32_t key) {
     uint32_t ways = SPIN_MIN(s->filled, WAYS), way = 0;
     while (way < ways && s->key[way] != key) way++;
     return way == ways ? WAYS : way;
 }
 
-static uint32_t get(const struct set *s, uint32_t key, uint32_t *value) {
+SPIN_INLINE uint32_t get(const struct set *s, uint32_t key, uint32_t *value) {
     uint32_t way = find(s, key);
     if (way == WAYS) return ABSENT;
     *value = s->value[way];
     return FOUND;
 }
 
-static uint32_t put(struct set *s, uint32_t key, uint32_t value) {
+SPIN_INLINE uint32_t put(struct set *s, uint32_t key, uint32_t value) {
     uint32_t way = find(s, key);
     if (way == WAYS) way = s->filled++ % WAYS;
     s->key[way] = key;
@@ -34,7 +34,7 @@ static uint32_t put(struct set *s, uint32_t key, uint32_t value) {
     return STORED;
 }
 
-static bool serve(struct set *cache, uint8_t *request) {
+SPIN_INLINE bool serve(struct set *cache, uint8_t *request) {
     uint32_t operation = spin_read_be32(request), key = spin_load32(request + 4), value = spin_load32(request + 8);
     if (operation != GET && operation != SET) return false;
     struct set *s = &cache[spin_ntohl(key) % SETS];
@@ -46,13 +46,23 @@ static bool serve(struct set *cache, uint8_t *request) {
     return true;
 }
 
+SPIN_INLINE void answer(struct job *job, spin_packet *p) {
+    if (p->payload_len < REQUEST_BYTES || !spin_is_unicast(p)) return;
+    if (!serve((struct set *)job->handler_mem, p->payload)) return;
+    spin_store16(p->l4 + 6, 0);
+    spin_swap_addresses(p);
+    spin_swap_ports(p->l4);
+    send_packet(job, p->frame, spin_reply_len(p));
+}
+
+SPIN_APART void answer_any(struct job *job) {
+    spin_packet p;
+    if (parse_udp(job, &p) && p.ethertype == SPIN_ETHERTYPE_IPV4) answer(job, &p);
+}
+
 void kvstore(struct job *job) {
     spin_packet p;
-    if (job->handler_mem_size < SETS * sizeof(struct set) || !parse_udp(job, &p)) return;
-    if (p.ethertype != SPIN_ETHERTYPE_IPV4 || p.payload_len < REQUEST_BYTES || !spin_is_unicast(&p)) return;
-    if (!serve((struct set *)job->handler_mem, p.payload)) return;
-    spin_store16(p.l4 + 6, 0);
-    spin_swap_addresses(&p);
-    spin_swap_ports(p.l4);
-    send_packet(job, p.frame, spin_reply_len(&p));
+    if (job->handler_mem_size < SETS * sizeof(struct set)) return;
+    if (!parse_plain_udp(job, &p)) return answer_any(job);
+    answer(job, &p);
 }

@@ -73,4 +73,8 @@ static inline bool parse_udp(const struct job *job, spin_packet *p) {
     return spin_parse_udp_at(job->packet, job->packet_size, p);
 }
 
+static inline bool parse_plain_udp(const struct job *job, spin_packet *p) {
+    return spin_parse_plain_udp_at(job->packet, job->packet_size, p);
+}
+
 #endif

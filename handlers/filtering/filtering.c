@@ -56,7 +56,7 @@ static bool load(const handler_args_t *args, uint32_t segment) {
 }
 
 /* Begins again with the segments that it needs. */
-static __attribute__((noinline)) void load_first(handler_args_t *args, uint32_t at) {
+SPIN_APART void load_first(handler_args_t *args, uint32_t at) {
     const task_t *task = args->task;
     if (task->handler_mem_size < sizeof(state) || task->host_mem_size < READY_AT + sizeof(uint32_t)) return;
     if (load(args, first_segment(at)) && load(args, last_segment(at))) payload_handler(args);
@@ -74,10 +74,10 @@ static inline const entry *table_for(const task_t *task, uint32_t at) {
 }
 
 /* Fibonacci hashing: the upper bits of the product depend on all of the key. */
-static uint32_t hash(uint32_t source) { return source * 0x9e3779b1u >> 16; }
+SPIN_INLINE uint32_t hash(uint32_t source) { return source * 0x9e3779b1u >> 16; }
 
 /* Index of the source's entry, which is looked for from `at` on; ENTRIES if it has none. */
-static uint32_t find(const entry *table, uint32_t at, uint32_t source) {
+SPIN_INLINE uint32_t find(const entry *table, uint32_t at, uint32_t source) {
     for (uint32_t probe = 0; probe < PROBES; probe++, at = (at + 1) % ENTRIES) {
         if (table[at].source == source) return at;
         if (table[at].source == 0) break;
@@ -86,24 +86,34 @@ static uint32_t find(const entry *table, uint32_t at, uint32_t source) {
 }
 
 /* Overwrites the destination port and makes up for it in the checksum, if there is one. */
-static void rewrite(uint8_t *udp, uint16_t port) {
+SPIN_INLINE void rewrite(uint8_t *udp, uint16_t port) {
     uint16_t checksum = spin_load16(udp + 6);
     if (checksum) spin_store16(udp + 6, spin_checksum_update(checksum, spin_load16(udp + 2), port));
     spin_store16(udp + 2, port);
 }
 
-void payload_handler(handler_args_t *args) {
-    spin_packet p;
-    if (!spin_parse_udp(args, &p)) return;
-    uint32_t source = spin_load32(p.ip + 12);
-    if (p.ethertype != SPIN_ETHERTYPE_IPV4 || source == 0) return;
+SPIN_INLINE void filter(handler_args_t *args, spin_packet *p) {
+    uint32_t source = spin_load32(p->ip + 12);
+    if (source == 0) return;
     uint32_t at = hash(source);
     const entry *table = table_for(args->task, at);
     if (!table) return load_first(args, at);
     at = find(table, at, source);
     if (at == ENTRIES) return;
-    rewrite(p.l4, (uint16_t)table[at].port);
-    uint32_t length = SPIN_MIN((uint32_t)(p.payload - p.frame), RECORD);
+    rewrite(p->l4, (uint16_t)table[at].port);
+    uint32_t length = SPIN_MIN((uint32_t)(p->payload - p->frame), RECORD);
     spin_cmd_t handle;
-    spin_dma_to_host(spin_host_mem(args) + at * RECORD, (uint32_t)p.frame, length, false, &handle);
+    spin_dma_to_host(spin_host_mem(args) + at * RECORD, (uint32_t)p->frame, length, false, &handle);
+}
+
+/* What few datagrams are: with tags or options. */
+SPIN_APART void filter_any(handler_args_t *args) {
+    spin_packet p;
+    if (spin_parse_udp(args, &p) && p.ethertype == SPIN_ETHERTYPE_IPV4) filter(args, &p);
+}
+
+void payload_handler(handler_args_t *args) {
+    spin_packet p;
+    if (!spin_parse_plain_udp(args, &p)) return filter_any(args);
+    filter(args, &p);
 }

@@ -20,20 +20,20 @@ typedef struct set {
 } set;
 
 /* The way that holds `key`, WAYS for none. */
-static uint32_t find(const set *s, uint32_t key) {
+SPIN_INLINE uint32_t find(const set *s, uint32_t key) {
     uint32_t ways = SPIN_MIN(s->filled, WAYS), way = 0;
     while (way < ways && s->key[way] != key) way++;
     return way == ways ? WAYS : way;
 }
 
-static uint32_t get(const set *s, uint32_t key, uint32_t *value) {
+SPIN_INLINE uint32_t get(const set *s, uint32_t key, uint32_t *value) {
     uint32_t way = find(s, key);
     if (way == WAYS) return ABSENT;
     *value = s->value[way];
     return FOUND;
 }
 
-static uint32_t put(set *s, uint32_t key, uint32_t value) {
+SPIN_INLINE uint32_t put(set *s, uint32_t key, uint32_t value) {
     uint32_t way = find(s, key);
     if (way == WAYS) way = s->filled++ % WAYS;
     s->key[way] = key;
@@ -42,7 +42,7 @@ static uint32_t put(set *s, uint32_t key, uint32_t value) {
 }
 
 /* Answers the request in place. False: it is none. */
-static bool serve(set *cache, uint8_t *request) {
+SPIN_INLINE bool serve(set *cache, uint8_t *request) {
     uint32_t operation = spin_read_be32(request), key = spin_load32(request + 4), value = spin_load32(request + 8);
     if (operation != GET && operation != SET) return false;
     set *s = &cache[spin_ntohl(key) % SETS];
@@ -54,14 +54,24 @@ static bool serve(set *cache, uint8_t *request) {
     return true;
 }
 
+SPIN_INLINE void answer(set *cache, spin_packet *p) {
+    if (p->payload_len < REQUEST_BYTES || !spin_is_unicast(p) || !serve(cache, p->payload)) return;
+    spin_store16(p->l4 + 6, 0); /* no checksum, which IPv4 allows (RFC 768): that of a large packet costs more than all */
+    spin_swap_addresses(p);
+    spin_swap_ports(p->l4);
+    spin_send_reply(p);
+}
+
+/* What few requests are: with tags or options. */
+SPIN_APART void answer_any(const handler_args_t *args) {
+    spin_packet p;
+    if (spin_parse_udp_l2(args, &p) && p.ethertype == SPIN_ETHERTYPE_IPV4) answer((set *)args->task->handler_mem, &p);
+}
+
 void payload_handler(handler_args_t *args) {
     const task_t *task = args->task;
     spin_packet p;
-    if (task->handler_mem_size < SETS * sizeof(set) || !spin_parse_udp_l2(args, &p)) return;
-    if (p.ethertype != SPIN_ETHERTYPE_IPV4 || p.payload_len < REQUEST_BYTES || !spin_is_unicast(&p)) return;
-    if (!serve((set *)task->handler_mem, p.payload)) return;
-    spin_store16(p.l4 + 6, 0); /* no checksum, which IPv4 allows (RFC 768): that of a large packet costs more than all */
-    spin_swap_addresses(&p);
-    spin_swap_ports(p.l4);
-    spin_send_reply(&p);
+    if (task->handler_mem_size < SETS * sizeof(set)) return;
+    if (!spin_parse_plain_udp_l2(args, &p)) return answer_any(args);
+    answer((set *)task->handler_mem, &p);
 }

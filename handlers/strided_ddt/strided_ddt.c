@@ -15,26 +15,15 @@ typedef struct layout {
 
 static inline bool is_known(const layout *to) { return to->block != 0 && to->stride != 0; }
 
-/* Fetches the layout from the end of host memory; false: there is none yet. Handlers that do so at the same time write the
- * same bytes, and who sees half of them fetches them too. */
-static __attribute__((noinline)) bool fetch(const handler_args_t *args, layout *to) {
-    if (args->task->host_mem_size < sizeof *to) return false;
-    spin_cmd_t handle;
-    uint64_t end = spin_host_mem(args) + args->task->host_mem_size;
-    spin_dma_from_host(end - sizeof *to, (uint32_t)to, sizeof *to, false, &handle);
-    spin_cmd_wait(handle);
-    return is_known(to);
+/* Handler memory, when it has room for the layout; else NULL. */
+static inline layout *kept(const task_t *task) {
+    return task->handler_mem_size < sizeof(layout) ? NULL : (layout *)task->handler_mem;
 }
 
-void payload_handler(handler_args_t *args) {
-    const task_t *task = args->task;
-    spin_packet p;
-    if (task->handler_mem_size < sizeof(layout) || !spin_parse_udp(args, &p) || p.payload_len < OFFSET_BYTES) return;
-    layout *kept = (layout *)task->handler_mem;
-    if (!is_known(kept) && !fetch(args, kept)) return;
-    const layout to = *kept;
-    uint32_t offset = spin_read_be32(p.payload), left = p.payload_len - OFFSET_BYTES;
-    uint32_t from = (uint32_t)p.payload + OFFSET_BYTES, within = offset % to.block;
+SPIN_INLINE void scatter(const handler_args_t *args, const spin_packet *p, const layout to) {
+    if (p->payload_len < OFFSET_BYTES) return;
+    uint32_t offset = spin_read_be32(p->payload), left = p->payload_len - OFFSET_BYTES;
+    uint32_t from = (uint32_t)p->payload + OFFSET_BYTES, within = offset % to.block;
     uint64_t block = spin_host_mem(args) + (uint64_t)(offset / to.block) * to.stride;
     while (left > 0) {
         uint32_t length = SPIN_MIN(to.block - within, left);
@@ -45,4 +34,30 @@ void payload_handler(handler_args_t *args) {
         block += to.stride;
         within = 0;
     }
+}
+
+/* Fetches the layout from the end of host memory; false: there is none yet. Handlers that do so at the same time write the
+ * same bytes, and who sees half of them fetches them too. */
+static bool fetch(const handler_args_t *args, layout *to) {
+    if (args->task->host_mem_size < sizeof *to) return false;
+    spin_cmd_t handle;
+    uint64_t end = spin_host_mem(args) + args->task->host_mem_size;
+    spin_dma_from_host(end - sizeof *to, (uint32_t)to, sizeof *to, false, &handle);
+    spin_cmd_wait(handle);
+    return is_known(to);
+}
+
+/* What is seldom to be done: the layout is not there yet, or the datagram has tags, options, IPv6. */
+SPIN_APART void scatter_any(const handler_args_t *args) {
+    spin_packet p;
+    layout *to = kept(args->task);
+    if (!to || !spin_parse_udp(args, &p)) return;
+    if (is_known(to) || fetch(args, to)) scatter(args, &p, *to);
+}
+
+void payload_handler(handler_args_t *args) {
+    spin_packet p;
+    const layout *to = kept(args->task);
+    if (!to || !is_known(to) || !spin_parse_plain_udp(args, &p)) return scatter_any(args);
+    scatter(args, &p, *to);
 }

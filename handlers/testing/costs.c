@@ -27,6 +27,7 @@ void payload_handler(handler_args_t *args) {
     COST();
     COST(sink = spin_parse_ipv4(args, &p));
     COST(sink = spin_parse_udp_l2(args, &p));
+    COST(sink = spin_parse_plain_udp_l2(args, &p));
     if (!spin_parse_udp_l2(args, &p)) return;
     COST(sink = spin_is_unicast(&p));
     COST(spin_swap_addresses(&p));

@@ -265,3 +265,33 @@ fn udp_pingpong_answers_nothing_else() {
     cases.extend((0..whole.len()).map(|length| ("truncated", whole[..length].to_vec())));
     check("udp_pingpong", cases.into_iter().map(|(what, frame)| (what, frame, None)).collect());
 }
+
+/// Datagrams of a few lengths, with each byte of their headers changed to each value, and cut everywhere. None is plain that is not one to
+/// the parser of all, which says the same of it.
+#[test]
+fn plain_datagrams_are_those_without_tags_or_options_and_nothing_behind() {
+    const HEADERS: usize = 42;
+    let mut frames = Vec::new();
+    for (length, behind) in [(0, 0), (18, 0), (100, 0), (7, 11)] {
+        let datagram = Ipv4::new(17, udp(CLIENT, SERVER, [40_000, 9999], &pattern(length)));
+        let frame = [request(&datagram.bytes()), vec![0; behind]].concat();
+        frames.extend((2..frame.len()).map(|cut| frame[..cut].to_vec()));
+        for at in 12..HEADERS {
+            frames.extend((0..=255).map(|value| {
+                let mut changed = frame.clone();
+                changed[at] = value;
+                changed
+            }));
+        }
+    }
+    let (mut plain, mut others) = (0, 0);
+    for (frame, reply) in frames.iter().zip(replies("plain_udp", &frames)) {
+        let any = reply[1] != 0;
+        let half = |at: usize| usize::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
+        let expected = any && half(12) == 0x0800 && frame[14] == 0x45 && 20 + half(38) == half(16);
+        assert_eq!(reply[..2], if expected { [1, 2] } else { [0, u8::from(any)] }, "{frame:02x?}");
+        plain += usize::from(expected);
+        others += usize::from(any && !expected);
+    }
+    assert!(plain > 10_000 && others > 100, "{plain} plain, {others} others");
+}

@@ -458,7 +458,7 @@ impl<'m> View<'m> {
     /// Fills `to` from `address`; `None` and no effect when not all of it may be read. An empty access needs a readable
     /// byte there too.
     #[must_use = "a refused copy moves nothing"]
-    #[inline]
+    #[inline(always)]
     pub fn copy_out(&self, address: u32, to: &mut [u8]) -> Option<()> {
         let len = u32::try_from(to.len()).ok()?;
         let place = self.places.place(address, len);

@@ -9,7 +9,7 @@ mod guest;
 #[expect(dead_code, reason = "a part of it is for other tests")]
 mod random;
 
-use assembly::{A2, A3, A4, A5, Assembly, S0, T0, T1, T2};
+use assembly::{A2, A3, A4, A5, Assembly, S0, S1, T0, T1, T2};
 use guest::{DATA_LEN, Guest, OWN, Way, task, translate};
 use hpu_vm::jit::{Executor, Limits, Options, Task};
 use hpu_vm::{Checks, Code, Device, Exit, Op, Reg, Trap, View};
@@ -51,8 +51,8 @@ impl Device for Recorder {
 
     fn issue(&mut self, _: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
         self.issued.push(command);
-        // The fourth one ends the handler.
-        u32::try_from(self.issued.len()).ok().filter(|count| count % 4 != 0).ok_or(Cause::DeviceAccess)
+        // The eighth one ends the handler.
+        u32::try_from(self.issued.len()).ok().filter(|count| count % 8 != 0).ok_or(Cause::DeviceAccess)
     }
 
     fn wait(&mut self, _: &mut View<'_>, _: u32) -> Poll<Result<(), Trap>> {
@@ -93,7 +93,7 @@ fn command(random: &mut Random, mut program: Assembly) -> Assembly {
     }
 }
 
-/// Something else: what exact checks may refuse, what they do not look at, and a word of a command that is read, or may be.
+/// Something else: what exact checks may refuse, what they do not look at, a wait, and a word of a command that is read, or may be.
 fn between(random: &mut Random, program: Assembly) -> Assembly {
     let value = random.choose(&VALUES);
     match random.below(8) {
@@ -103,6 +103,7 @@ fn between(random: &mut Random, program: Assembly) -> Assembly {
         4 => program.imm(Op::Addi, value, value, 1),
         5 => program.imm(Op::Lw, value, EITHER, 0),
         6 if random.one_in(2) => program.store(Op::Sw, value, EITHER, 0),
+        6 => program.store(Op::Sw, value, DRIVER, COMMAND_WAIT.cast_signed()),
         _ => program.op(Op::Add, value, value, random.choose(&VALUES)),
     }
 }
@@ -123,7 +124,7 @@ fn ends() -> (Assembly, [u32; 4]) {
     (begin, [at_once, by_way, computed, looked_at])
 }
 
-/// Commands in a few blocks, of which each may be the last.
+/// Commands in a few blocks, of which each may be the last, or lead back.
 fn program(seed: u64) -> Code {
     let random = &mut Random::new(seed);
     let (mut program, ends) = ends();
@@ -140,7 +141,12 @@ fn program(seed: u64) -> Code {
         // What nobody has stored is zero.
         return program.imm(Op::Lw, A2, DRIVER, COMMAND_ISSUE.cast_signed()).ret().code();
     }
+    program = program.li(S1, 1 + random.below(3));
+    let mut again = program.pc();
     for _ in 0..=random.below(3) {
+        if random.one_in(3) {
+            again = program.pc();
+        }
         if random.one_in(2) {
             program = between(random, program);
         }
@@ -152,6 +158,11 @@ fn program(seed: u64) -> Code {
             let to = program.pc() + 8;
             program = program.branch(Op::Beq, random.choose(&VALUES), random.choose(&VALUES), to);
             program = if random.one_in(4) { program.ret() } else { program.jal(Reg::ZERO, end) };
+        }
+        if random.one_in(3) {
+            // Once more from there on, up to three times in all.
+            let over = program.pc() + 12;
+            program = program.imm(Op::Addi, S1, S1, -1).branch(Op::Bge, Reg::ZERO, S1, over).jal(Reg::ZERO, again);
         }
     }
     let program = if random.one_in(4) { program.ret() } else { program.jal(Reg::ZERO, end) };
@@ -173,7 +184,10 @@ fn run(executor: &Executor, way: Way, codes: [&Code; 2], seed: u64) -> Vec<(Exit
     for index in [0, 1, 1, 0] {
         let mut device = Recorder::default();
         let task = Task { limits, ..task(OWN, codes[index], translations[index].as_ref()) };
-        let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut device);
+        let mut exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut device);
+        if exit == Exit::Parked {
+            exit = executor.resume(&mut guest.slot, &mut guest.frame, &task, &mut device);
+        }
         all.push((exit, device.issued, guest.memory()));
     }
     all

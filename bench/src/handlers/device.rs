@@ -23,12 +23,11 @@ impl<'d> Page<'d> {
     }
 
     /// Moves nothing when either side is not there in full.
-    #[inline]
+    #[inline(always)]
     fn copy(&mut self, view: &View<'_>, nic: u32, host: u64, length: u32) {
-        let target = host.checked_sub(HOST_BASE).and_then(|offset| {
-            let offset = usize::try_from(offset).ok()?;
-            self.host.get_mut(offset..offset.checked_add(length as usize)?)
-        });
+        // What is before host memory is far behind it then.
+        let offset = usize::try_from(host.wrapping_sub(HOST_BASE)).unwrap_or(usize::MAX);
+        let target = self.host.get_mut(offset..).and_then(|rest| rest.get_mut(..length as usize));
         if let Some(target) = target {
             // What may not be read is not copied, and that is missed when host memory is compared.
             let _ = view.copy_out(nic, target);

@@ -4,6 +4,11 @@
 
 #include <stdint.h>
 
+/* A function that is part of all that call it, also where several do: what they know is known in it. */
+#define SPIN_INLINE static inline __attribute__((always_inline))
+/* One for what is seldom done. A handler that calls it last leaves it no stack and no registers. */
+#define SPIN_APART static __attribute__((noinline))
+
 #define SPIN_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define SPIN_MAX(a, b) ((a) > (b) ? (a) : (b))
 

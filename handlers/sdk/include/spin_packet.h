@@ -104,6 +104,33 @@ static inline bool spin_parse_udp_at(uint8_t *frame, uint32_t length, spin_packe
     return true;
 }
 
+/* The same of what most datagrams are: no tag, IPv4 without options, not a fragment, of which UDP is all. Its parts are at
+ * places that the compiler knows. False: whether it is a datagram is for spin_parse_udp_at to say. Handlers that leave
+ * that to a function of its own, called last, keep what they mostly do short. */
+static inline bool spin_parse_plain_udp_at(uint8_t *frame, uint32_t length, spin_packet *p) {
+    const uint32_t ip_at = SPIN_ETH_HEADER, udp_at = ip_at + SPIN_IPV4_HEADER, payload_at = udp_at + SPIN_UDP_HEADER;
+    if (length < payload_at) return false;
+    bool ipv4 = (spin_load32(frame + 12) & 0xffffff) == 0x450008; /* EtherType, version and header length */
+    /* Fragment (but for the bit that forbids it) and protocol, with the time to live between them. */
+    bool whole_udp = (spin_load32(frame + ip_at + 6) & 0xff00ff3f) == (uint32_t)SPIN_IPPROTO_UDP << 24;
+    uint32_t total = spin_read_be16(frame + ip_at + 2), udp_len = spin_read_be16(frame + udp_at + 4);
+    /* Of a length that is too small it is far too large. */
+    uint32_t payload_len = udp_len - SPIN_UDP_HEADER;
+    if (!ipv4 || !whole_udp || SPIN_IPV4_HEADER + udp_len != total || payload_len > length - payload_at) return false;
+    *p = (spin_packet){
+        .frame = frame,
+        .frame_len = length,
+        .ip = frame + ip_at,
+        .l4 = frame + udp_at,
+        .l4_len = udp_len,
+        .payload = frame + payload_at,
+        .payload_len = payload_len,
+        .ethertype = SPIN_ETHERTYPE_IPV4,
+        .protocol = SPIN_IPPROTO_UDP,
+    };
+    return true;
+}
+
 /* The same, of the packet that the handler was given: its L1 copy, or its L2 copy to be sent back. The L2 forms look
  * at no more bytes than the L1 copy holds: a context that asked for less in L1 gets "cut short". */
 static inline bool spin_parse_ipv4(const handler_args_t *args, spin_packet *p) {
@@ -120,6 +147,12 @@ static inline bool spin_parse_udp(const handler_args_t *args, spin_packet *p) {
 }
 static inline bool spin_parse_udp_l2(const handler_args_t *args, spin_packet *p) {
     return spin_parse_udp_at((uint8_t *)args->task->l2_pkt_mem, args->task->pkt_mem_size, p);
+}
+static inline bool spin_parse_plain_udp(const handler_args_t *args, spin_packet *p) {
+    return spin_parse_plain_udp_at((uint8_t *)args->task->pkt_mem, args->task->pkt_mem_size, p);
+}
+static inline bool spin_parse_plain_udp_l2(const handler_args_t *args, spin_packet *p) {
+    return spin_parse_plain_udp_at((uint8_t *)args->task->l2_pkt_mem, args->task->pkt_mem_size, p);
 }
 
 #endif

@@ -119,12 +119,12 @@ pub(crate) struct Input<'a> {
     pub(crate) part: Part<'a>,
 }
 
-/// Builds the function of a plan, or of a part of it: of state, sp, a0 and tp, to whether the handler returned. `None` when
+/// Builds the function of a plan, or of a part of it: of state and a0, to whether the handler returned. `None` when
 /// it would be too large; the context is not to be used again then.
 pub(crate) fn function(isa: &dyn TargetIsa, input: Input<'_>, context: &mut FunctionBuilderContext) -> Option<Made> {
     let Input { plan, loops, part, .. } = input;
     let mut signature = ir::Signature::new(isa.default_call_conv());
-    signature.params.extend([AbiParam::new(I64); 4]);
+    signature.params.extend([AbiParam::new(I64); 2]);
     signature.returns.push(AbiParam::new(I64));
     let mut function = ir::Function::with_name_signature(ir::UserFuncName::default(), signature);
     let builder = FunctionBuilder::new(&mut function, context);
@@ -178,8 +178,8 @@ struct Emitter<'a> {
     stores_in_order: bool,
     state: Value,
     base: Value,
-    /// What these registers hold at first, extended with zeroes.
-    given: [(Reg, Value); 3],
+    /// What a0 holds at first, extended with zeroes.
+    argument: Value,
     begins: Begins,
     /// What is known where code is left for the interpreter.
     known_outside: Exits,
@@ -224,8 +224,10 @@ struct Emitter<'a> {
     in_l1: Vec<usize>,
     /// Atomics of the block may be on words of a table.
     has_tables: bool,
+    /// By block, when it was asked for: see [`commands::live_behind`](crate::jit::commands::live_behind).
+    commands_live: Option<Vec<bool>>,
     /// The words of the block's commands need not be stored.
-    ends_with_commands: bool,
+    hides_commands: bool,
     /// The block is the handler's first one, and nothing leads back there: a task begins with it for certain.
     begins_task: bool,
     block_len: usize,
@@ -243,7 +245,7 @@ impl<'a> Emitter<'a> {
         builder.switch_to_block(entry);
         // The body begins here: what is before is the prologue.
         builder.set_srcloc(SourceLoc::new(location(plan.blocks[0].start, false)));
-        let &[state, sp, argument, tp] = builder.block_params(entry) else { unreachable!("four parameters") };
+        let &[state, argument] = builder.block_params(entry) else { unreachable!("two parameters") };
         let base = builder.ins().load(I64, FIXED, state, offset(offset_of!(State, base)));
         let blocks: Vec<ir::Block> = plan.blocks.iter().map(|_| builder.create_block()).collect();
         let dispatch = |builder: &mut FunctionBuilder<'_>| {
@@ -282,7 +284,7 @@ impl<'a> Emitter<'a> {
             stores_in_order,
             state,
             base,
-            given: [(Reg::SP, sp), (Reg::A0, argument), (Reg::TP, tp)],
+            argument,
             begins: Begins::default(),
             known_outside,
             registers,
@@ -310,7 +312,8 @@ impl<'a> Emitter<'a> {
             polls: vec![false; plan.blocks.len()],
             in_l1: Vec::new(),
             has_tables: false,
-            ends_with_commands: false,
+            commands_live: None,
+            hides_commands: false,
             begins_task: false,
             block_len: 0,
             current: None,
@@ -354,7 +357,7 @@ impl<'a> Emitter<'a> {
         }
         self.count_block(block);
         self.in_l1.clear();
-        self.ends_with_commands = self.ends_with_commands(block);
+        self.hides_commands = self.hides_commands(id);
         self.has_tables = self.home() && block.body.iter().any(|(_, decoded)| decoded.inst.op.format() == Format::Amo);
         let Some(beyond_l1) = self.amos_beyond_l1() else {
             self.body(block);

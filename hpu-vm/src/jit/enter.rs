@@ -11,8 +11,8 @@ use crate::hart::Hart;
 use crate::inst::Reg;
 use crate::vector::vtype::VILL;
 
-/// Takes registers extended with zeroes.
-type Code = unsafe extern "C" fn(*mut State, u64, u64, u64) -> i64;
+/// Takes a0 extended with zeroes.
+type Code = unsafe extern "C" fn(*mut State, u64) -> i64;
 
 /// What the code returns when the handler did, and never in all other cases: see [`State::exit`].
 pub(crate) const RETURNED: i64 = 0;
@@ -137,15 +137,16 @@ impl Entry {
         self.aside.as_ref().map_or(ptr::null(), |aside| aside.code as *const c_void)
     }
 
-    /// Executes it, up to the end of the task or to where it leaves off; says whether the handler returned. Takes what sp, a0
-    /// and tp hold.
+    /// Executes it, up to the end of the task or to where it leaves off; says whether the handler returned. Takes what a0
+    /// holds.
     ///
     /// # Safety
-    /// Its translation lives, `state` is attached to a live space, and attended to ([`crate::trap`]); it has what is [aside](Entry::aside).
+    /// Its translation lives, `state` is attached to a live space, and attended to ([`crate::trap`]); it has what sp and tp hold and what is
+    /// [aside](Entry::aside).
     #[inline]
-    pub(crate) unsafe fn returns(&self, state: *mut State, sp: u32, argument: u32, tp: u32) -> bool {
+    pub(crate) unsafe fn returns(&self, state: *mut State, argument: u32) -> bool {
         // SAFETY: as the caller says.
-        unsafe { (self.code)(state, sp.into(), argument.into(), tp.into()) == RETURNED }
+        unsafe { (self.code)(state, argument.into()) == RETURNED }
     }
 
     /// Makes the hart that the code has left at an exit be as if it had begun the task.

@@ -4,6 +4,7 @@
 //! interpreter and the task ends there. In the order of the work:
 //! * [`plan`]: which instructions are reached, calls inlined.
 //! * [`facts`], [`most`], [`accesses`]: constants, addresses of devices, liveness; how large values are; accesses that share a check.
+//! * [`commands`]: where nobody reads what was stored of a command.
 //! * [`polls`]: loops that wait.
 //! * [`vectors`]: vector types and lengths.
 //! * [`emit`]: Cranelift's intermediate representation.
@@ -17,6 +18,7 @@ mod accesses;
 mod bounds;
 mod cache;
 mod code_memory;
+mod commands;
 mod emit;
 mod enter;
 mod facts;

@@ -99,6 +99,7 @@ impl Executor {
         let device = ptr::from_mut(device);
         let state = slot.state();
         (state.device, state.calls) = (device.cast(), Bridge::<D>::CALLS);
+        (state.sp, state.tp) = (task.sp, task.tp);
         state.may_park = u32::from(task.may_park);
         state.time_limit = task.limits.nanoseconds();
         if task.limits.instructions.is_none() {
@@ -308,7 +309,7 @@ impl BoundParts<'_> {
         // SAFETY: as the caller says.
         unsafe {
             watch.start(state);
-            let returned = entry.returns(state, task.sp, task.argument, task.tp);
+            let returned = entry.returns(state, task.argument);
             if !returned {
                 (*state).ended = left_early::<D>(state, task, entry);
             }
@@ -383,7 +384,7 @@ unsafe fn execute<D: Device>(state: *mut State, task: &Task<'_>, entry: Option<&
     // SAFETY: as the caller says.
     unsafe {
         match entry {
-            Some(entry) if entry.returns(state, task.sp, task.argument, task.tp) => Exit::Returned,
+            Some(entry) if entry.returns(state, task.argument) => Exit::Returned,
             Some(entry) => left_early::<D>(state, task, entry),
             None => go_on_interpreting::<D>(state, task),
         }

@@ -87,6 +87,10 @@ pub struct State {
     pub hart: Hart,
     /// Host address of guest address 0.
     pub base: *mut u8,
+    /// What sp holds when a task begins.
+    pub sp: u32,
+    /// What tp holds then.
+    pub tp: u32,
     /// A [`Left`], of the last task whose handler did not return.
     pub exit: u32,
     /// [`Cause::code`] of the fault.
@@ -163,6 +167,8 @@ impl State {
         Self {
             hart: Hart::new(id),
             base: ptr::null_mut(),
+            sp: 0,
+            tp: 0,
             exit: Left::Returned as u32,
             cause: 0,
             fault_pc: 0,

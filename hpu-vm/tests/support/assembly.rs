@@ -14,6 +14,7 @@ pub const T0: Reg = Reg::new(5);
 pub const T1: Reg = Reg::new(6);
 pub const T2: Reg = Reg::new(7);
 pub const S0: Reg = Reg::new(8);
+pub const S1: Reg = Reg::new(9);
 
 /// How a program comes by an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,26 +1,19 @@
 //! Commands: handlers store type and words just before they issue one, so what is issued is mostly known by the values that they
 //! stored. The host is called with those then, and need not wait until the words have left the store buffer. Most handlers end with
-//! that: then nobody else could read the words, and they are not stored at all.
+//! that, or store all words anew for the next one: then nobody else could read the words, and they are not stored at all.
 
 use std::mem::offset_of;
 
 use cranelift_codegen::ir::types::I32;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use spin_abi::map::{DRIVER_BASE, RETURN_ADDRESS};
-use spin_abi::regs::{COMMAND_ISSUE, COMMAND_WORD_COUNT, INFO_DMA, INFO_SEND};
+use spin_abi::regs::{COMMAND_WORD_COUNT, INFO_DMA, INFO_SEND};
 
 use super::Emitter;
-use crate::device::CommandRegisters;
 use crate::inst::{Format, Inst, Op};
-use crate::jit::accesses::size;
+use crate::jit::commands::{self, Parts, WORDS, issues, may_read, register};
 use crate::jit::facts::Known;
-use crate::jit::plan::{Block, End, Plan};
+use crate::jit::plan::{Block, BlockId};
 use crate::jit::state::Calls;
-
-/// Blocks that are looked at for what is behind one.
-const MOST_BLOCKS: usize = 4;
-/// Words that say what a send or a copy is.
-const WORDS: usize = 5;
 
 /// What was stored to the command registers since the block began.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,84 +53,71 @@ impl Stored {
     }
 }
 
-/// Whether a block ends the handler with commands whose words nobody could read but who issues them: all of each is stored in the block,
-/// and from the first store on nothing is left to the interpreter.
-fn ends_with_commands(plan: &Plan, block: &Block, known: &Known) -> bool {
-    if !returns(plan, block) {
-        return false;
-    }
-    let (mut known, mut stored, mut info, mut begun) = (known.clone(), 0_u32, None, false);
+/// Whether the words of a block's commands need not be stored for what the block itself does: all of each is stored in it, and from the
+/// first store on to the command's issue nothing is left to the interpreter; or, if a command has words of the one before, to the
+/// block's end.
+fn hides_commands(block: &Block, known: &Known) -> bool {
+    hides(block, known, true) || hides(block, known, false)
+}
+
+fn hides(block: &Block, known: &Known, apart: bool) -> bool {
+    let (mut known, mut stored, mut info, mut begun, mut any) = (known.clone(), Parts::default(), None, false, false);
     for (index, (_, decoded)) in block.body.iter().enumerate() {
         let inst = &decoded.inst;
-        let register = register(inst, &known);
-        match register {
-            Some(at) if inst.op == Op::Sw && at / 4 < WORDS => stored |= 1 << (at / 4),
-            Some(at) if inst.op == Op::Sw && at / 4 == COMMAND_WORD_COUNT => info = known.constant(inst.rs2),
-            Some(_) => return false,
+        let offset = register(inst, &known);
+        match offset.map(|offset| Parts::part(offset).filter(|_| inst.op == Op::Sw)) {
+            Some(Some(part)) => {
+                stored.add(part);
+                info = if part == WORDS { known.constant(inst.rs2) } else { info };
+                begun = true;
+            }
+            Some(None) => return false,
             None if issues(inst, &known) => {
-                let whole = stored + 1 == 1 << WORDS && matches!(info, Some(INFO_SEND | INFO_DMA));
-                if !whole {
+                if !stored.are_all() || !matches!(info, Some(INFO_SEND | INFO_DMA)) {
                     return false;
                 }
+                any = true;
+                if apart {
+                    (stored, info, begun) = (Parts::default(), None, false);
+                }
             }
-            None if begun && !computes(inst) => return false,
+            None if begun && !computes(inst) || any && may_read(inst, &known, false) => return false,
             None => {}
         }
-        begun |= register.is_some();
         if begun && block.restored(index).is_some() {
             return false;
         }
         known.step_in(block, index);
     }
-    begun
+    any && !(apart && begun)
 }
 
-/// Whether the handler returns behind a block, at once or by way of blocks that have no more than returns have in common.
-fn returns<'p>(plan: &'p Plan, mut block: &'p Block) -> bool {
-    for _ in 0..MOST_BLOCKS {
-        let target = match &block.end {
-            End::Goto(target) => target,
-            end => return *end == End::Fetch(RETURN_ADDRESS),
-        };
-        if target.pc == RETURN_ADDRESS {
-            return true;
-        }
-        let next = target.block.map(|id| &plan.blocks[id]);
-        let Some(next) = next.filter(|next| next.body.iter().all(|(_, decoded)| computes(&decoded.inst))) else {
-            return false;
-        };
-        block = next;
-    }
-    false
-}
-
-/// Offset in the [`CommandRegisters`] of the one that is accessed, if it is known to be one.
-pub(super) fn register(inst: &Inst, known: &Known) -> Option<usize> {
-    CommandRegisters::offset(known.address(inst)?, size(inst)?)
-}
-
-/// Whether an instruction issues a command, for certain.
-pub(super) fn issues(inst: &Inst, known: &Known) -> bool {
-    inst.op == Op::Lw && known.address(inst) == Some(DRIVER_BASE + COMMAND_ISSUE)
-}
-
-/// Whether an instruction does no more than compute, or return.
+/// Whether an instruction does no more than compute, or go elsewhere.
 const fn computes(inst: &Inst) -> bool {
-    matches!(inst.op.format(), Format::R | Format::I | Format::Shift | Format::U | Format::J | Format::JumpRegister)
+    matches!(
+        inst.op.format(),
+        Format::R | Format::I | Format::Shift | Format::U | Format::J | Format::JumpRegister | Format::Branch
+    )
 }
 
 impl Emitter<'_> {
     /// Whether the words of commands in a block, at whose start `self.known` is known, need not be stored.
-    pub(super) fn ends_with_commands(&self, block: &Block) -> bool {
+    pub(super) fn hides_commands(&mut self, id: BlockId) -> bool {
         let is_told = self.any_device || self.retired.is_some() || self.registers.in_state();
-        !is_told && ends_with_commands(self.plan, block, &self.known)
+        let block = &self.plan.blocks[id];
+        if is_told || !hides_commands(block, &self.known) {
+            return false;
+        }
+        let live =
+            self.commands_live.get_or_insert_with(|| commands::live_behind(self.plan, self.facts, self.any_device));
+        !live[id]
     }
 
     /// The handle of the command that is issued.
     pub(super) fn issue(&mut self) -> Value {
         let result = match self.registers.stored().command() {
             Some((field, words)) => self.device_call(field, &words),
-            None if self.ends_with_commands => unreachable!("such a block has all words of each command"),
+            None if self.hides_commands => unreachable!("such a block has all words of each command"),
             None => self.device_call(offset_of!(Calls, issue), &[]),
         };
         self.builder.ins().ireduce(I32, result)

@@ -112,7 +112,7 @@ impl Emitter<'_> {
 
     /// The result of the function at `field` of [`Calls`], and whether it says to leave.
     fn device_result(&mut self, field: usize, arguments: &[Value]) -> (Value, Value) {
-        self.begins.command |= !self.ends_with_commands;
+        self.begins.command |= !self.hides_commands;
         self.retreat = None;
         if self.registers.in_state() {
             let pc = self.constant(self.pc);
@@ -255,19 +255,25 @@ impl Emitter<'_> {
         }
     }
 
+    /// What a register holds at first, extended with zeroes.
+    fn load_given(&mut self, at: usize) -> Value {
+        let value = self.load_fixed(I32, at);
+        self.builder.ins().uextend(I64, value)
+    }
+
     /// Registers at the handler's first instruction.
     fn begin(&mut self) {
         self.registers.begin_block();
         for reg in Regs::ALL.iter() {
-            let given = self.given.iter().find(|(given, _)| *given == reg).map(|(_, value)| *value);
-            let value = given.unwrap_or_else(|| {
-                let value = match reg {
-                    Reg::RA => RETURN_ADDRESS,
-                    Reg::GP => self.code.global_pointer(),
-                    _ => 0,
-                };
-                self.builder.ins().iconst(I64, i64::from(value))
-            });
+            let value = match reg {
+                Reg::A0 => self.argument,
+                // Many handlers use neither, and only ways out that are seldom taken ask for them.
+                Reg::SP => self.load_given(offset_of!(State, sp)),
+                Reg::TP => self.load_given(offset_of!(State, tp)),
+                Reg::RA => self.builder.ins().iconst(I64, i64::from(RETURN_ADDRESS)),
+                Reg::GP => self.builder.ins().iconst(I64, i64::from(self.code.global_pointer())),
+                _ => self.builder.ins().iconst(I64, 0),
+            };
             self.registers.define(&mut self.builder, reg, value);
         }
         self.begin_state(self.begins);

@@ -12,10 +12,11 @@ use cranelift_codegen::ir::{self, InstBuilder, Value};
 use spin_abi::map::{DRIVER_BASE, HANDLER_ARGS, PAGE, TASK_BLOCK};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
-use super::{Emitter, FIXED, GUEST, command, offset};
+use super::{Emitter, FIXED, GUEST, offset};
 use crate::device::{self, is_device};
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::accesses::{Place, may_be_device, size};
+use crate::jit::commands;
 use crate::jit::state::State;
 
 /// How far an immediate reaches.
@@ -52,7 +53,7 @@ impl Emitter<'_> {
                 self.set_wide(inst.rd, value);
             }
             Access::Device => {
-                let value = if command::issues(inst, &self.known) {
+                let value = if commands::issues(inst, &self.known) {
                     self.issue()
                 } else {
                     let address = self.guest_address(inst);
@@ -81,10 +82,10 @@ impl Emitter<'_> {
     }
 
     pub(super) fn store(&mut self, inst: &Inst) {
-        if let Some(at) = command::register(inst, &self.known) {
+        if let Some(at) = commands::register(inst, &self.known) {
             let value = self.get(inst.rs2);
             self.registers.stored().note(at / 4, value, self.known.constant(inst.rs2));
-            if self.ends_with_commands {
+            if self.hides_commands {
                 return;
             }
         }
@@ -107,7 +108,7 @@ impl Emitter<'_> {
     fn access(&mut self, inst: &Inst) -> Access {
         let width = size(inst).unwrap_or(4);
         if let Some(address) = self.known.address(inst) {
-            if let Some(at) = command::register(inst, &self.known) {
+            if let Some(at) = commands::register(inst, &self.known) {
                 self.begins.command = true;
                 return Access::Memory(Host(self.state, offset(offset_of!(State, hart.command) + at)));
             }

@@ -75,7 +75,7 @@ impl Emitter<'_> {
         let signature = self.builder.import_signature(signature);
         let number = self.builder.ins().uextend(I64, number);
         let function = self.load_state(I64, offset_of!(State, aside));
-        let call = self.builder.ins().call_indirect(signature, function, &[self.state, number, number, number]);
+        let call = self.builder.ins().call_indirect(signature, function, &[self.state, number]);
         let result = self.builder.inst_results(call)[0];
         // No task is here any more that could be sent to where faults leave.
         self.builder.set_srcloc(SourceLoc::new(RETURNED));
@@ -85,8 +85,7 @@ impl Emitter<'_> {
 
     /// Where this function begins, which is the other one's: at the block with the number that it was given.
     pub(super) fn begin_aside(&mut self) {
-        let [_, (_, number), _] = self.given;
-        let number = self.builder.ins().ireduce(I32, number);
+        let number = self.builder.ins().ireduce(I32, self.argument);
         let mut switch = Switch::new();
         for id in (0..self.plan.blocks.len()).filter(|&id| self.plan.blocks[id].apart && self.part.has(id)) {
             switch.set_entry(id as u128, self.blocks[id]);
