@@ -110,13 +110,15 @@ static inline bool spin_parse_udp_at(uint8_t *frame, uint32_t length, spin_packe
 static inline bool spin_parse_plain_udp_at(uint8_t *frame, uint32_t length, spin_packet *p) {
     const uint32_t ip_at = SPIN_ETH_HEADER, udp_at = ip_at + SPIN_IPV4_HEADER, payload_at = udp_at + SPIN_UDP_HEADER;
     if (length < payload_at) return false;
-    bool ipv4 = (spin_load32(frame + 12) & 0xffffff) == 0x450008; /* EtherType, version and header length */
-    /* Fragment (but for the bit that forbids it) and protocol, with the time to live between them. */
-    bool whole_udp = (spin_load32(frame + ip_at + 6) & 0xff00ff3f) == (uint32_t)SPIN_IPPROTO_UDP << 24;
+    /* What differs from what it should be: EtherType, version and header length; fragment (but for the bit that forbids it)
+     * and protocol, with the time to live between them; the lengths. */
     uint32_t total = spin_read_be16(frame + ip_at + 2), udp_len = spin_read_be16(frame + udp_at + 4);
+    uint32_t kind = (spin_load32(frame + 12) & 0xffffff) ^ 0x450008;
+    uint32_t whole_udp = (spin_load32(frame + ip_at + 6) & 0xff00ff3f) ^ (uint32_t)SPIN_IPPROTO_UDP << 24;
+    uint32_t all = total ^ (SPIN_IPV4_HEADER + udp_len);
     /* Of a length that is too small it is far too large. */
     uint32_t payload_len = udp_len - SPIN_UDP_HEADER;
-    if (!ipv4 || !whole_udp || SPIN_IPV4_HEADER + udp_len != total || payload_len > length - payload_at) return false;
+    if ((kind | whole_udp | all) != 0 || payload_len > length - payload_at) return false;
     *p = (spin_packet){
         .frame = frame,
         .frame_len = length,

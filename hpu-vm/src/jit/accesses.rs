@@ -58,8 +58,16 @@ pub(crate) struct AmoSpan {
 
 impl Accesses {
     /// Looks at a block, at whose start `known` is known and the registers `live` have their values; `any_device` as in
-    /// [`may_be_device`]. `roots` is what is known of roots there, and becomes what is at its end.
-    pub(crate) fn new(block: &Block, known: &Known, live: Regs, any_device: bool, roots: &mut Roots) -> Self {
+    /// [`may_be_device`]. An instruction may load a pointer that is `described`: by its index, and how far it points from its base
+    /// register. `roots` is what is known of roots there, and becomes what is at its end.
+    pub(crate) fn new(
+        block: &Block,
+        known: &Known,
+        live: Regs,
+        any_device: bool,
+        described: Option<(usize, i32)>,
+        roots: &mut Roots,
+    ) -> Self {
         let mut known = known.clone();
         let start = roots.places;
         let mut seen: HashMap<Root, Vec<Seen>> = HashMap::new();
@@ -78,7 +86,12 @@ impl Accesses {
                     seen.entry(place.root).or_default().push(Seen { index, start, size });
                 }
             }
+            let pointer = described.filter(|(at, _)| *at == index);
+            let pointer = pointer.map(|(_, away)| roots.moved(inst.rs1, away.cast_unsigned()));
             roots.step(inst, &known);
+            if let Some(pointer) = pointer.filter(|_| inst.rd != Reg::ZERO) {
+                roots.places[writes(inst).index()] = pointer;
+            }
             known.step_in(block, index);
         }
         let amos = amo_spans(block, &start, live, &seen);
@@ -315,7 +328,7 @@ mod tests {
             let ways = (0..id).filter(|&from| plan.successors(from).any(|to| to == id));
             let mut roots = Roots::at_start(id, ways.map(|from| ends[from].as_ref()));
             let live = facts.live_within(&plan, id)[0];
-            let accesses = Accesses::new(block, &known, live, false, &mut roots);
+            let accesses = Accesses::new(block, &known, live, false, None, &mut roots);
             checked.extend(accesses.amos().iter().map(|span| (span.reg, span.len)));
             ends[id] = Some(roots);
         }

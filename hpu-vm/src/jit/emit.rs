@@ -230,6 +230,8 @@ struct Emitter<'a> {
     hides_commands: bool,
     /// The block is the handler's first one, and nothing leads back there: a task begins with it for certain.
     begins_task: bool,
+    /// Index of the instruction that loads a pointer which is at a known distance from what it is loaded from.
+    task_pointer: Option<usize>,
     block_len: usize,
     /// The instruction, its index in its block, its address.
     current: Option<(u32, Decoded)>,
@@ -315,6 +317,7 @@ impl<'a> Emitter<'a> {
             commands_live: None,
             hides_commands: false,
             begins_task: false,
+            task_pointer: None,
             block_len: 0,
             current: None,
             index: 0,
@@ -343,7 +346,9 @@ impl<'a> Emitter<'a> {
         self.vectors.begin_block(id);
         self.live = self.facts.live_within(plan, id);
         let mut roots = Roots::at_start(id, self.ways[id].iter().map(|&from| self.roots[from].as_ref()));
-        self.accesses = Accesses::new(block, &self.known, self.live[0], self.any_device, &mut roots);
+        self.task_pointer = self.task_pointer(block);
+        let described = self.task_pointer.map(|index| (index, memory::TASK_POINTER));
+        self.accesses = Accesses::new(block, &self.known, self.live[0], self.any_device, described, &mut roots);
         self.roots[id] = Some(roots).filter(|_| self.plan.blocks.len() <= MAX_SSA_BLOCKS);
         self.retreat = self.common_retreat(id);
         self.index = 0;

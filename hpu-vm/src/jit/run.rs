@@ -23,8 +23,11 @@ use crate::memory::{Begun, Offering, PacketWindows, SpaceError, keep_in_l1};
 use crate::trap::{self, Attending, TrapError, Watch, Watchdog};
 use crate::view::View;
 
-/// What a device call returns when the task is ended.
-const ENDED: i64 = -1;
+/// What a device call returns when the task is ended: a negative number, since no address of a process is one.
+pub(crate) fn ended(state: *mut State) -> i64 {
+    !(state.addr() as i64)
+}
+
 /// What a store to a device returns when the task is to be parked, and makes it anew when it goes on.
 pub(crate) const PENDING: i64 = -2;
 
@@ -663,7 +666,7 @@ impl State {
             Err(Trap::Fault(cause)) => self.set_fault(cause, self.hart.pc, address),
             Err(Trap::Report(value)) => self.set_fault(Cause::Reported, self.hart.pc, value),
         }
-        ENDED
+        ended(self)
     }
 }
 

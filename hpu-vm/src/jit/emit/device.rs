@@ -59,7 +59,7 @@ impl Emitter<'_> {
         let (pc, live) = (self.pc, self.live[self.index]);
         self.unlikely(left, |emitter| {
             let over = emitter.builder.ins().icmp_imm_s(IntCC::NotEqual, result, PENDING);
-            emitter.unlikely(over, Self::end_here);
+            emitter.unlikely(over, |emitter| emitter.end_here(result));
             emitter.wait(pc, live);
         });
     }
@@ -98,15 +98,16 @@ impl Emitter<'_> {
     /// Calls the function at `field` of [`Calls`], and leaves if it says so.
     pub(super) fn device_call(&mut self, field: usize, arguments: &[Value]) -> Value {
         let (result, left) = self.device_result(field, arguments);
-        self.unlikely(left, Self::end_here);
+        self.unlikely(left, |emitter| emitter.end_here(result));
         result
     }
 
-    /// Ends the block: the host has ended the task, and does not know where.
-    fn end_here(&mut self) {
+    /// Ends the block: the host has ended the task, and does not know where. It said so by the [complement](crate::jit::run::ended) of the state's
+    /// address: most handlers have a command last, and need not keep that beyond it.
+    fn end_here(&mut self, result: Value) {
         let ended = self.ended.way(&mut self.builder);
-        let pc = self.constant(self.pc);
-        self.store_state(pc, offset_of!(State, fault_pc));
+        let (state, pc) = (self.builder.ins().bnot(result), self.constant(self.pc));
+        self.builder.ins().store(TRUSTED, pc, state, offset(offset_of!(State, fault_pc)));
         self.builder.ins().jump(ended, &[]);
     }
 

@@ -17,7 +17,11 @@ use crate::device::{self, is_device};
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::accesses::{Place, may_be_device, size};
 use crate::jit::commands;
+use crate::jit::plan::Block;
 use crate::jit::state::State;
+
+/// From a task's arguments to its registers, in the [block](crate::jit::TaskBlock) that describes it.
+pub(super) const TASK_POINTER: i32 = HANDLER_ARGS as i32 - TASK_BLOCK as i32;
 
 /// How far an immediate reaches.
 const MOST_AWAY: i32 = 1 << 11;
@@ -38,13 +42,15 @@ pub(super) enum Access {
 
 impl Emitter<'_> {
     pub(super) fn load(&mut self, inst: &Inst) {
-        if self.loads_task_pointer(inst) {
+        if self.task_pointer == Some(self.index) {
             if self.exact() {
                 // For the accesses too that are near this one.
                 self.check_span(inst);
             }
+            // What is reached by the pointer is reached by that of the arguments.
             let argument = self.get(Reg::A0);
-            let value = self.builder.ins().iadd_imm_s(argument, i64::from(HANDLER_ARGS) - i64::from(TASK_BLOCK));
+            self.host(self.accesses.place(self.index), Reg::A0);
+            let value = self.builder.ins().iadd_imm_s(argument, i64::from(TASK_POINTER));
             return self.set(inst.rd, value);
         }
         match self.access(inst) {
@@ -66,11 +72,11 @@ impl Emitter<'_> {
         }
     }
 
-    /// Whether an instruction loads the pointer from a task's arguments to its registers, as it was when the task began.
-    fn loads_task_pointer(&self, inst: &Inst) -> bool {
-        let loads = inst.op == Op::Lw && inst.rs1 == Reg::A0 && inst.imm == 0;
-        if !loads || !self.options.described || !self.begins_task {
-            return false;
+    /// The index of the instruction of a block that loads the pointer from a task's arguments to its registers, as it was when the task
+    /// began.
+    pub(super) fn task_pointer(&self, block: &Block) -> Option<usize> {
+        if !self.options.described || !self.begins_task {
+            return None;
         }
         // Other loads may be of devices, which may copy something there.
         let keeps = |inst: &Inst| match inst.op.format() {
@@ -78,7 +84,9 @@ impl Emitter<'_> {
             Format::Load => inst.rs1 == Reg::A0 && inst.rd != Reg::A0,
             _ => false,
         };
-        self.plan.blocks[0].body[..self.index].iter().all(|(_, before)| keeps(&before.inst))
+        let loads = |inst: &Inst| inst.op == Op::Lw && inst.rs1 == Reg::A0 && inst.imm == 0;
+        let index = block.body.iter().position(|(_, decoded)| loads(&decoded.inst))?;
+        block.body[..index].iter().all(|(_, before)| keeps(&before.inst)).then_some(index)
     }
 
     pub(super) fn store(&mut self, inst: &Inst) {
@@ -157,12 +165,17 @@ impl Emitter<'_> {
         if let Some(host) = place.and_then(|place| self.near(place, inst.imm)) {
             return host;
         }
-        let address = self.registers.get_wide(&mut self.builder, self.state, inst.rs1);
+        Host(self.host(place, inst.rs1), inst.imm)
+    }
+
+    /// The host address of what a register points to: a place that others may be near to.
+    fn host(&mut self, place: Option<Place>, reg: Reg) -> Value {
+        let address = self.registers.get_wide(&mut self.builder, self.state, reg);
         let host = self.builder.ins().iadd(self.base, address);
         if let Some(place) = place {
             self.registers.add_host(place, host);
         }
-        Host(host, inst.imm)
+        host
     }
 
     /// The host address of what is `imm` bytes from a place, by that of another of its root: as far away as an immediate could
