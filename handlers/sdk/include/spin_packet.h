@@ -116,9 +116,11 @@ static inline bool spin_parse_plain_udp_at(uint8_t *frame, uint32_t length, spin
     uint32_t kind = (spin_load32(frame + 12) & 0xffffff) ^ 0x450008;
     uint32_t whole_udp = (spin_load32(frame + ip_at + 6) & 0xff00ff3f) ^ (uint32_t)SPIN_IPPROTO_UDP << 24;
     uint32_t all = total ^ (SPIN_IPV4_HEADER + udp_len);
+    uint32_t differs = kind | whole_udp | all;
+    __asm__("" : "+r"(differs)); /* one branch: compilers would make one of each, and headers be read piece by piece */
     /* Of a length that is too small it is far too large. */
     uint32_t payload_len = udp_len - SPIN_UDP_HEADER;
-    if ((kind | whole_udp | all) != 0 || payload_len > length - payload_at) return false;
+    if (differs != 0 || payload_len > length - payload_at) return false;
     *p = (spin_packet){
         .frame = frame,
         .frame_len = length,

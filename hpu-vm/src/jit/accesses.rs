@@ -32,6 +32,17 @@ pub(crate) struct Span {
     pub(crate) len: u32,
 }
 
+/// A load of a pointer of which is known where it points.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Described {
+    /// Index of the instruction.
+    pub(crate) index: usize,
+    /// From what its base register holds to there.
+    pub(crate) away: i32,
+    /// Bytes from there on that are checked along with it: what else of them is accessed takes no check.
+    pub(crate) len: u32,
+}
+
 /// The accesses of a block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Accesses {
@@ -58,14 +69,13 @@ pub(crate) struct AmoSpan {
 
 impl Accesses {
     /// Looks at a block, at whose start `known` is known and the registers `live` have their values; `any_device` as in
-    /// [`may_be_device`]. An instruction may load a pointer that is `described`: by its index, and how far it points from its base
-    /// register. `roots` is what is known of roots there, and becomes what is at its end.
+    /// [`may_be_device`]. `roots` is what is known of roots there, and becomes what is at its end.
     pub(crate) fn new(
         block: &Block,
         known: &Known,
         live: Regs,
         any_device: bool,
-        described: Option<(usize, i32)>,
+        described: Option<Described>,
         roots: &mut Roots,
     ) -> Self {
         let mut known = known.clone();
@@ -86,11 +96,16 @@ impl Accesses {
                     seen.entry(place.root).or_default().push(Seen { index, start, size });
                 }
             }
-            let pointer = described.filter(|(at, _)| *at == index);
-            let pointer = pointer.map(|(_, away)| roots.moved(inst.rs1, away.cast_unsigned()));
+            let described = described.filter(|described| described.index == index);
+            let pointer = described.map(|Described { away, len, .. }| {
+                let place = roots.moved(inst.rs1, away.cast_unsigned());
+                let whole = Seen { index, start: place.distance.cast_signed(), size: len };
+                seen.entry(place.root).or_default().push(whole);
+                place
+            });
             roots.step(inst, &known);
             if let Some(pointer) = pointer.filter(|_| inst.rd != Reg::ZERO) {
-                roots.places[writes(inst).index()] = pointer;
+                roots.places[inst.rd.index()] = pointer;
             }
             known.step_in(block, index);
         }

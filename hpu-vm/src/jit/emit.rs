@@ -29,12 +29,13 @@ use cranelift_codegen::ir::{self, AbiParam, InstBuilder, MemFlagsData, SourceLoc
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use spin_abi::fault::Cause;
+use spin_abi::map::TASK_BLOCK;
 
 use crate::code::Code;
 use crate::csr::Csr;
 use crate::decode::Decoded;
 use crate::inst::{Format, Inst, Op, Reg};
-use crate::jit::accesses::{self, Accesses, Roots};
+use crate::jit::accesses::{self, Accesses, Described, Roots};
 use crate::jit::enter::{self, Begins, Exits};
 use crate::jit::facts::{Facts, Known, Regs};
 use crate::jit::options::{Atomics, Options};
@@ -347,7 +348,7 @@ impl<'a> Emitter<'a> {
         self.live = self.facts.live_within(plan, id);
         let mut roots = Roots::at_start(id, self.ways[id].iter().map(|&from| self.roots[from].as_ref()));
         self.task_pointer = self.task_pointer(block);
-        let described = self.task_pointer.map(|index| (index, memory::TASK_POINTER));
+        let described = self.task_pointer.map(|index| Described { index, away: memory::TASK_POINTER, len: TASK_BLOCK });
         self.accesses = Accesses::new(block, &self.known, self.live[0], self.any_device, described, &mut roots);
         self.roots[id] = Some(roots).filter(|_| self.plan.blocks.len() <= MAX_SSA_BLOCKS);
         self.retreat = self.common_retreat(id);

@@ -141,8 +141,8 @@ impl Entry {
     /// holds.
     ///
     /// # Safety
-    /// Its translation lives, `state` is attached to a live space, and attended to ([`crate::trap`]); it has what sp and tp hold and what is
-    /// [aside](Entry::aside).
+    /// Its translation lives, `state` is attached to a live space, and attended to ([`crate::trap`]); it has what sp and tp hold, and
+    /// what is [aside](Entry::aside).
     #[inline]
     pub(crate) unsafe fn returns(&self, state: *mut State, argument: u32) -> bool {
         // SAFETY: as the caller says.

@@ -23,7 +23,8 @@ use crate::memory::{Begun, Offering, PacketWindows, SpaceError, keep_in_l1};
 use crate::trap::{self, Attending, TrapError, Watch, Watchdog};
 use crate::view::View;
 
-/// What a device call returns when the task is ended: a negative number, since no address of a process is one.
+/// What a device call returns when the task is ended: the complement of the state's address, which is negative, since no address of a
+/// process is.
 pub(crate) fn ended(state: *mut State) -> i64 {
     !(state.addr() as i64)
 }

@@ -57,7 +57,8 @@ impl Stored {
 /// first store on to the command's issue nothing is left to the interpreter; or, if a command has words of the one before, to the
 /// block's end.
 fn hides_commands(block: &Block, known: &Known) -> bool {
-    hides(block, known, true) || hides(block, known, false)
+    let stores = block.body.iter().filter(|(_, decoded)| decoded.inst.op == Op::Sw).count();
+    stores > WORDS && (hides(block, known, true) || hides(block, known, false))
 }
 
 fn hides(block: &Block, known: &Known, apart: bool) -> bool {

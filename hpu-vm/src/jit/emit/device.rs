@@ -102,8 +102,8 @@ impl Emitter<'_> {
         result
     }
 
-    /// Ends the block: the host has ended the task, and does not know where. It said so by the [complement](crate::jit::run::ended) of the state's
-    /// address: most handlers have a command last, and need not keep that beyond it.
+    /// Ends the block: the host has ended the task, and does not know where. It said so by the state's address in a
+    /// [way](crate::jit::run::ended): most handlers have a command last, and need not keep that beyond it.
     fn end_here(&mut self, result: Value) {
         let ended = self.ended.way(&mut self.builder);
         let (state, pc) = (self.builder.ins().bnot(result), self.constant(self.pc));
