@@ -3,6 +3,8 @@
 
 NIC ?= veth
 CARGO ?= cargo
+# Scripts look for what was built there, wherever cargo is told to build otherwise.
+export CARGO_TARGET_DIR := $(CURDIR)/target
 # How programs are built: release, or dev, with what tests build as well.
 PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
