@@ -68,7 +68,7 @@ lint: deps-build ## formatting, clippy, dependency licences
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) fmt --manifest-path handlers/rust/Cargo.toml --check
-	$(CARGO) clippy --manifest-path handlers/rust/Cargo.toml --target-dir $${CARGO_TARGET_DIR:-target}/spin-handler --locked -- -D warnings
+	$(CARGO) clippy --manifest-path handlers/rust/Cargo.toml --target-dir $(CARGO_TARGET_DIR)/spin-handler --locked -- -D warnings
 	.ci/deny
 
 bench: bench-engine bench-handlers bench-watchdog bench-installs bench-pspin ## all figures

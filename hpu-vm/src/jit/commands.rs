@@ -48,10 +48,10 @@ pub(crate) fn issues(inst: &Inst, known: &Known) -> bool {
     inst.op == Op::Lw && known.address(inst) == Some(DRIVER_BASE + COMMAND_ISSUE)
 }
 
-/// Whether an instruction that accesses no register of commands for certain may read one.
-pub(crate) fn may_read(inst: &Inst, known: &Known, any_device: bool) -> bool {
+/// Whether an instruction that accesses no register of commands for certain may read one, where not any address may be a device's.
+pub(crate) fn may_read(inst: &Inst, known: &Known) -> bool {
     let is_device = known.address(inst).is_some_and(is_device);
-    is_device || may_be_device(inst, known, any_device) || inst.op == Op::Ecall
+    is_device || may_be_device(inst, known, false) || inst.op == Op::Ecall
 }
 
 /// What a block does with the parts of a command that registers hold when it begins.
@@ -64,7 +64,7 @@ enum Use {
 }
 
 impl Use {
-    fn of(block: &Block, known: &Known, any_device: bool) -> Self {
+    fn of(block: &Block, known: &Known) -> Self {
         let moves = |inst: &Inst| size(inst).is_some() || inst.op == Op::Ecall;
         if !block.body.iter().any(|(_, decoded)| moves(&decoded.inst)) {
             return Self::Neither;
@@ -75,7 +75,7 @@ impl Use {
             let to = register(inst, &known).filter(|_| inst.op == Op::Sw);
             match to {
                 Some(offset) => Parts::part(offset).into_iter().for_each(|part| stored.add(part)),
-                None if may_read(inst, &known, any_device) => return Self::Reads,
+                None if may_read(inst, &known) => return Self::Reads,
                 None => {}
             }
             if stored.are_all() {
@@ -87,11 +87,11 @@ impl Use {
     }
 }
 
-/// By block: whether something may read, when that has been executed, what the command registers held before. Who goes on elsewhere, the
-/// interpreter too, does what the plan does.
-pub(crate) fn live_behind(plan: &Plan, facts: &Facts, any_device: bool) -> Vec<bool> {
+/// By block: whether something may read, when that has been executed, what the command registers held before, in terms of [`may_read`].
+/// Who goes on elsewhere, the interpreter too, does what the plan does.
+pub(crate) fn live_behind(plan: &Plan, facts: &Facts) -> Vec<bool> {
     let uses: Vec<Use> = (0..plan.blocks.len())
-        .map(|id| facts.known(id).map_or(Use::Neither, |known| Use::of(&plan.blocks[id], known, any_device)))
+        .map(|id| facts.known(id).map_or(Use::Neither, |known| Use::of(&plan.blocks[id], known)))
         .collect();
     let mut behind = vec![false; uses.len()];
     loop {

@@ -82,7 +82,7 @@ fn hides(block: &Block, known: &Known, apart: bool) -> bool {
                     (stored, info, begun) = (Parts::default(), None, false);
                 }
             }
-            None if begun && !computes(inst) || any && may_read(inst, &known, false) => return false,
+            None if begun && !computes(inst) || any && may_read(inst, &known) => return false,
             None => {}
         }
         if begun && block.restored(index).is_some() {
@@ -109,8 +109,7 @@ impl Emitter<'_> {
         if is_told || !hides_commands(block, &self.known) {
             return false;
         }
-        let live =
-            self.commands_live.get_or_insert_with(|| commands::live_behind(self.plan, self.facts, self.any_device));
+        let live = self.commands_live.get_or_insert_with(|| commands::live_behind(self.plan, self.facts));
         !live[id]
     }
 
