@@ -1,11 +1,11 @@
 //! Pipeline mode: what the thread that receives and a thread that runs handlers hand to each other.
 //!
 //! ```text
-//! receiver --arrivals--> cluster thread     matched frames
+//! receiver --arrivals--> cluster thread     frames, and what they were found to be
 //!          --fresh-----> (its Queue)        empty frames, for copies
-//!          <--back------ (its Queue)        each of them again: to recycle, to send, or for the kernel
+//!          <--back------ (its Queue)        each of them again, and what is to be done with it
 //! ```
-//! That is a [`spin_sync::Lane`] each, with as much credit as there is room for frames.
+//! Frames go by a [`spin_sync::Lane`], with as much credit as there is room for; what is known of them is in [`spin_sync::Notes`].
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -15,74 +15,154 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use spin_nic::steering::Everything;
 use spin_nic::{Bell, Frame, NicError, Queue, Steering};
+use spin_sync::{Noted, Notes, notes};
 
-use crate::inbound::Arrival;
+use crate::inbound::Found;
 
 /// Empty frames that a cluster thread has at hand: for some batches of handlers that send copies.
 const FRESH: usize = 256;
 
-/// A frame that is done with.
-#[derive(Debug)]
+/// What is to be done with a frame that comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Back {
-    /// To be filled anew.
-    Spent(Frame),
-    /// To be sent.
-    Outgoing(Frame),
-    /// For the kernel's stack.
-    Passing(Frame),
+    /// It is to be filled anew.
+    Spent,
+    /// It is to be sent.
+    Outgoing,
+    /// It is for the kernel's stack.
+    Passing,
 }
 
 /// The receiver's end.
-pub type Lane = spin_sync::Lane<Arrival, Frame, Back>;
+#[derive(Debug)]
+pub struct Lane {
+    frames: spin_sync::Lane<Frame, Frame, Frame>,
+    found: Notes<Found>,
+    back: Noted<Back>,
+    /// Those that just came back.
+    returned: Vec<Frame>,
+}
 
 /// The arrivals' end on the cluster's thread.
 #[derive(Debug)]
-pub struct Arrivals(spin_sync::Arrivals<Arrival>);
+pub struct Arrivals {
+    frames: spin_sync::Arrivals<Frame>,
+    found: Noted<Found>,
+}
 
 /// The NIC as a cluster's thread sees it: frames to send, and where all go in the end.
 pub struct LaneQueue {
-    frames: spin_sync::Returns<Frame, Back>,
+    frames: spin_sync::Returns<Frame, Frame>,
+    back: Notes<Back>,
     max_frame: usize,
 }
 
-/// A lane for `frames` frames: the receiver's end, whose bell is given, and both of the cluster thread's.
+/// A lane for `size` frames: the receiver's end, whose bell is given, and both of the cluster thread's.
 ///
 /// # Errors
 /// When the kernel gives no eventfd.
-pub fn lane(frames: usize, max_frame: usize, receiver: Arc<Bell>) -> Result<(Lane, Arrivals, LaneQueue), NicError> {
-    let (lane, arrivals, frames) = spin_sync::lane(frames, FRESH, receiver)?;
-    Ok((lane, Arrivals(arrivals), LaneQueue { frames, max_frame }))
+pub fn lane(size: usize, max_frame: usize, receiver: Arc<Bell>) -> Result<(Lane, Arrivals, LaneQueue), NicError> {
+    let (lane, arrivals, frames) = spin_sync::lane(size, FRESH, receiver)?;
+    let ((found, to_find), (back, to_heed)) = (notes(size), notes(size));
+    let lane = Lane { frames: lane, found, back: to_heed, returned: Vec::with_capacity(size) };
+    Ok((lane, Arrivals { frames: arrivals, found: to_find }, LaneQueue { frames, back, max_frame }))
+}
+
+impl Lane {
+    /// How many more frames may be staged.
+    #[must_use]
+    pub fn credit(&self) -> usize {
+        self.frames.credit()
+    }
+
+    /// How many frames are staged, or on the cluster's thread without being blank.
+    #[must_use]
+    pub fn out(&self) -> usize {
+        self.frames.out() + self.frames.staged.len()
+    }
+
+    /// Has a frame handed over with others.
+    #[inline]
+    pub fn stage(&mut self, frame: Frame, found: Found) {
+        self.frames.staged.push(frame);
+        self.found.staged.push(found);
+    }
+
+    /// Takes those back that are staged.
+    pub fn unstage(&mut self) -> impl Iterator<Item = (Frame, Found)> + '_ {
+        self.frames.staged.drain(..).zip(self.found.staged.drain(..))
+    }
+
+    /// Hands over what is staged, as far as there is credit, and blank frames.
+    pub fn hand_over(&mut self, blank: impl FnMut() -> Option<Frame>) {
+        self.found.write(self.frames.ready());
+        self.frames.hand_over(blank);
+    }
+
+    /// Takes what came back. Returns how many frames.
+    pub fn take_back(&mut self, mut each: impl FnMut(Frame, Back)) -> usize {
+        let Self { frames, back, returned, .. } = self;
+        let count = frames.take_back(|frame| returned.push(frame));
+        let mut returned = returned.drain(..);
+        back.read(count, |&back| returned.next().into_iter().for_each(|frame| each(frame, back)));
+        count
+    }
+
+    /// Whether anything came back.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.frames.has_news()
+    }
 }
 
 impl Arrivals {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.frames.len()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.frames.is_empty()
     }
 
-    /// Takes the next `count`, which there are.
+    /// Takes the next `count`, which there are: their frames, then what they were found to be.
     #[inline]
-    pub fn take(&mut self, count: usize, each: impl FnMut(Arrival)) {
-        self.0.take(count, each);
+    pub fn take(&mut self, count: usize, frame: impl FnMut(Frame), found: impl FnMut(&Found)) {
+        let count = self.frames.take(count, frame);
+        self.found.read(count, found);
+    }
+
+    /// Takes all.
+    #[must_use]
+    pub fn take_all(&mut self) -> Vec<(Frame, Found)> {
+        let (mut frames, mut all) = (Vec::new(), Vec::new());
+        self.take(self.len(), |frame| frames.push(frame), |&found| all.push(found));
+        frames.into_iter().zip(all).collect()
     }
 
     /// Whether none will come any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.0.is_over()
+        self.frames.is_over()
     }
 
     /// What rings when there are more.
     #[must_use]
     pub const fn bell(&self) -> &Arc<Bell> {
-        self.0.bell()
+        self.frames.bell()
+    }
+}
+
+impl LaneQueue {
+    /// Has frames go back, for what.
+    fn stage(&mut self, batch: &mut Vec<Frame>, back: Back) -> usize {
+        let count = batch.len();
+        self.back.staged.extend(std::iter::repeat_n(back, count));
+        self.frames.staged.append(batch);
+        count
     }
 }
 
@@ -97,9 +177,7 @@ impl Queue for LaneQueue {
     }
 
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
-        let count = batch.len();
-        self.frames.staged.extend(batch.drain(..).map(Back::Outgoing));
-        count
+        self.stage(batch, Back::Outgoing)
     }
 
     fn max_frame(&self) -> usize {
@@ -111,16 +189,20 @@ impl Queue for LaneQueue {
     }
 
     fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
-        let count = batch.len();
-        self.frames.staged.extend(batch.drain(..).map(Back::Passing));
-        count
+        self.stage(batch, Back::Passing)
     }
 
     fn recycle(&mut self, frame: Frame) {
-        self.frames.staged.push(Back::Spent(frame));
+        self.back.staged.push(Back::Spent);
+        self.frames.staged.push(frame);
+    }
+
+    fn recycle_all(&mut self, batch: &mut Vec<Frame>) {
+        self.stage(batch, Back::Spent);
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
+        self.back.write(self.frames.staged.len());
         self.frames.give_back();
         if self.frames.has_no_blank() {
             // Whoever asks again at once wants the receiver to have had its turn.

@@ -21,7 +21,7 @@ const AHEAD: usize = 8;
 const SOON: usize = 4;
 
 /// What a frame was found to be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Found {
     /// Its context; [`Slot::NOBODY`]: it has none.
     pub owner: Slot,
@@ -62,15 +62,6 @@ pub struct Arrival {
     pub key: MessageKey,
     /// It is its message's last.
     pub end_of_message: bool,
-}
-
-impl Arrival {
-    /// The frame, and what it was found to be.
-    #[inline]
-    fn split(self) -> (Frame, Found) {
-        let Self { frame, slot, key, end_of_message } = self;
-        (frame, Found { owner: slot, end_of_message, key, ..Found::default() })
-    }
 }
 
 /// Where frames go: compiled rules, and the contexts they lead to.
@@ -197,15 +188,11 @@ impl Inbound {
             found.resize(count, Found::default());
         }
         let mut places = found[..count].iter_mut().rev();
-        arrivals.take(count, |arrival| {
-            let (frame, found) = arrival.split();
-            // Another core has looked at it.
-            frame.prefetch();
-            frames.push(frame);
-            if let Some(place) = places.next() {
-                *place = found;
-            }
-        });
+        arrivals.take(
+            count,
+            |frame| frames.push(frame),
+            |found| places.next().into_iter().for_each(|place| *place = *found),
+        );
         frames.reverse();
         count
     }
@@ -252,9 +239,9 @@ impl Inbound {
     }
 
     /// Puts `more` frames behind those that are here, and returns those of both that are `gone`.
-    pub fn weed(&mut self, more: Vec<Arrival>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
+    pub fn weed(&mut self, more: Vec<(Frame, Found)>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
         let here = self.frames.drain(..).zip(self.found.drain(..)).rev().collect::<Vec<_>>();
-        let all = here.into_iter().chain(more.into_iter().map(Arrival::split));
+        let all = here.into_iter().chain(more);
         let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|(_, found)| found.slot().is_some_and(&gone));
         (self.frames, self.found) = kept.into_iter().rev().unzip();
         taken.into_iter().map(|(frame, _)| frame).collect()
@@ -319,7 +306,7 @@ mod tests {
     use spin_matcher::{Headers, KeySpec, MessageKey, Table, TableEntry};
     use spin_nic::{Queue, Rotation};
 
-    use super::{Arrival, Inbound, Routes};
+    use super::{Found, Inbound, Routes};
     use crate::context::Slot;
     use crate::counts::Counts;
 
@@ -422,9 +409,8 @@ mod tests {
         inbound.find(&routes);
         let mut more = Vec::new();
         Rotation::new(&frames(&[2, 1]), 60, 0).expect("short frames").receive(&mut more, 2);
-        let key = MessageKey::default();
         let more = more.into_iter().zip([3, 7]);
-        let more = more.map(|(frame, slot)| Arrival { frame, slot: Slot(slot), key, end_of_message: false }).collect();
+        let more = more.map(|(frame, slot)| (frame, Found { owner: Slot(slot), ..Found::default() })).collect();
         let gone = inbound.weed(more, |slot| slot == Slot(7));
         assert_eq!(gone.iter().map(|frame| frame[14]).collect::<Vec<_>>(), [1, 1]);
         let left = std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[14], found.slot())));

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use spin_abi::counters::Counter;
-use spin_matcher::MessageKey;
 use spin_nic::{Bell, Frame, NicError, Queue};
 
 use crate::counts::Counts;
 use crate::handover::{Arrivals, Back, Lane, LaneQueue, lane};
-use crate::inbound::{Arrival, BATCH, Found, Inbound, Routes};
+use crate::inbound::{BATCH, Found, Inbound, Routes};
 use crate::pipeline::TRANSMIT_BACKLOG;
 use crate::statistics::Statistics;
 
@@ -23,6 +22,7 @@ pub struct Receiver {
     lanes: Vec<Lane>,
     bell: Arc<Bell>,
     inbound: Inbound,
+    spent: Vec<Frame>,
     transmit: Vec<Frame>,
     passing: Vec<Frame>,
     counts: Counts,
@@ -49,6 +49,7 @@ impl Receiver {
             lanes,
             bell,
             inbound: Inbound::default(),
+            spent: Vec::with_capacity(LANE * threads),
             transmit: Vec::with_capacity(LANE * threads),
             passing: Vec::with_capacity(BATCH),
             counts: Counts::default(),
@@ -76,18 +77,16 @@ impl Receiver {
     }
 
     fn take_back(&mut self) -> usize {
-        let Self { nic, lanes, transmit, passing, .. } = self;
+        let Self { nic, lanes, spent, transmit, passing, .. } = self;
         let mut returned = 0;
         for lane in lanes {
-            lane.take_back(|back| {
-                returned += 1;
-                match back {
-                    Back::Spent(frame) => nic.recycle(frame),
-                    Back::Outgoing(frame) => transmit.push(frame),
-                    Back::Passing(frame) => passing.push(frame),
-                }
+            returned += lane.take_back(|frame, back| match back {
+                Back::Spent => spent.push(frame),
+                Back::Outgoing => transmit.push(frame),
+                Back::Passing => passing.push(frame),
             });
         }
+        nic.recycle_all(spent);
         returned
     }
 
@@ -99,14 +98,14 @@ impl Receiver {
             return 0;
         }
         let arrived = self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts);
-        while let Some((frame, found)) = self.inbound.take() {
-            let &Found { end_of_message, key, .. } = found;
-            let Some(slot) = found.slot() else {
-                self.counts.add(Counter::DropUnmatched, 1);
-                self.nic.recycle(frame);
+        let Self { nic, lanes, inbound, counts, .. } = self;
+        while let Some((frame, found)) = inbound.take() {
+            if found.slot().is_none() {
+                counts.add(Counter::DropUnmatched, 1);
+                nic.recycle(frame);
                 continue;
-            };
-            self.stage(Arrival { frame, slot, key, end_of_message });
+            }
+            lane_of(lanes, found).stage(frame, *found);
         }
         arrived
     }
@@ -115,22 +114,19 @@ impl Receiver {
     /// [`Queue::steering`].
     pub fn follow(&mut self, routes: Routes) {
         self.routes = routes;
-        let staged: Vec<_> = self.lanes.iter_mut().flat_map(|lane| lane.staged.drain(..)).collect();
-        for Arrival { frame, mut key, .. } in staged {
-            match self.routes.find(&frame, &mut key) {
-                Some((slot, end_of_message)) => self.stage(Arrival { frame, slot, key, end_of_message }),
+        let staged: Vec<_> = self.lanes.iter_mut().flat_map(Lane::unstage).collect();
+        for (frame, mut found) in staged {
+            match self.routes.find(&frame, &mut found.key) {
+                Some((owner, end_of_message)) => {
+                    (found.owner, found.end_of_message) = (owner, end_of_message);
+                    lane_of(&mut self.lanes, &found).stage(frame, found);
+                }
                 None => {
                     self.counts.add(Counter::DropRemoved, 1);
                     self.nic.recycle(frame);
                 }
             }
         }
-    }
-
-    /// Has a frame handed over to the thread of its message.
-    fn stage(&mut self, arrival: Arrival) {
-        let lane = home(&arrival.key, self.lanes.len());
-        self.lanes[lane].staged.push(arrival);
     }
 
     /// Takes nothing from the NIC any more.
@@ -141,7 +137,7 @@ impl Receiver {
     /// Frames that are on lanes, or that have not left.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        let out: usize = self.lanes.iter().map(|lane| lane.out() + lane.staged.len()).sum();
+        let out: usize = self.lanes.iter().map(Lane::out).sum();
         out + self.transmit.len() + self.nic.pending()
     }
 
@@ -181,7 +177,9 @@ impl Receiver {
     }
 }
 
-/// The lane of a message. By other bits of the hash than the home cluster among those of a thread.
-fn home(key: &MessageKey, lanes: usize) -> usize {
-    ((key.hash() >> 16) as usize * lanes) >> 16
+/// The lane to the thread of a message: by other bits of the hash than the home cluster among those of a thread.
+#[inline]
+fn lane_of<'l>(lanes: &'l mut [Lane], found: &Found) -> &'l mut Lane {
+    let lane = ((found.key.hash() >> 16) as usize * lanes.len()) >> 16;
+    &mut lanes[lane]
 }

@@ -103,10 +103,15 @@ impl<A, F, B> Lane<A, F, B> {
         std::mem::replace(&mut self.credit, self.size).abs_diff(self.size)
     }
 
+    /// How many of those that are staged there is credit for.
+    #[must_use]
+    pub fn ready(&self) -> usize {
+        self.staged.len().min(self.credit)
+    }
+
     /// Hands over what is staged, as far as there is credit, and blanks.
     pub fn hand_over(&mut self, mut blank: impl FnMut() -> Option<F>) {
-        let before = self.credit;
-        let count = self.staged.len().min(self.credit);
+        let (before, count) = (self.credit, self.ready());
         if let Ok(given) = give(&mut self.out, self.staged.drain(..count)) {
             self.credit -= given;
         }
@@ -124,10 +129,12 @@ impl<A, F, B> Lane<A, F, B> {
         }
     }
 
-    /// Takes what came back.
-    pub fn take_back(&mut self, each: impl FnMut(B)) {
+    /// Takes what came back. Returns how many.
+    pub fn take_back(&mut self, each: impl FnMut(B)) -> usize {
         let slots = self.back.slots();
-        self.credit += take(&mut self.back, slots, each);
+        let count = take(&mut self.back, slots, each);
+        self.credit += count;
+        count
     }
 
     /// Whether anything came back.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use crate::{Bell, Standing, lane, mailbox};
+use crate::{Bell, Standing, lane, mailbox, notes};
 
 /// As loom's authors advise for what would take long: bugs need few preemptions.
 fn bounded() -> loom::model::Builder {
@@ -128,6 +128,47 @@ fn all_that_is_lent_comes_back_and_no_ring_is_ever_full() {
         lane.take_back(|_| ());
         // Of three, one is for the blank that is missing.
         assert_eq!((lane.out(), lane.credit()), (0, 2), "all credit is there again");
+    });
+}
+
+#[test]
+fn what_was_handed_over_has_its_note() {
+    bounded().check(|| {
+        let (mut lane, mut arrivals, mut returns) = lane::<u32, u32, u32>(2, 0, Bell::new().unwrap()).unwrap();
+        let ((mut out, mut noted), (mut back, mut heeded)) = (notes::<u32>(2), notes::<u32>(2));
+        let borrower = thread::spawn(move || {
+            let mut taken = 0;
+            while taken < 3 {
+                let first = taken;
+                taken += arrivals.take(arrivals.len(), |arrival| returns.staged.push(arrival));
+                let mut next = first;
+                noted.read(taken - first, |&note| {
+                    assert_eq!(note, 10 + next as u32, "in order");
+                    next += 1;
+                    back.staged.push(note + 10);
+                });
+                back.write(taken - first);
+                returns.give_back();
+                thread::yield_now();
+            }
+        });
+        let (mut staged, mut home) = (0, 0);
+        while home < 3 {
+            while staged < 3 && lane.credit() > 0 {
+                lane.staged.push(staged);
+                out.staged.push(10 + staged);
+                staged += 1;
+            }
+            out.write(lane.ready());
+            lane.hand_over(|| None);
+            let mut came = Vec::new();
+            let count = lane.take_back(|back| came.push(back + 20));
+            let mut came = came.into_iter();
+            heeded.read(count, |&note| assert_eq!(Some(note), came.next()));
+            home += count;
+            thread::yield_now();
+        }
+        borrower.join().unwrap();
     });
 }
 

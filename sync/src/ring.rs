@@ -1,12 +1,12 @@
 //! Rings with one writer and one reader: rtrb's, which is checked by its authors, or for loom a queue behind a lock.
 
 #[cfg(not(loom))]
-pub use on_rtrb::{give, take};
+pub use on_rtrb::{give, read, take, write};
 #[cfg(not(loom))]
 pub use rtrb::{Consumer, Producer, RingBuffer};
 
 #[cfg(loom)]
-pub use modelled::{Consumer, Producer, RingBuffer, give, take};
+pub use modelled::{Consumer, Producer, RingBuffer, give, read, take, write};
 
 #[cfg(not(loom))]
 mod on_rtrb {
@@ -26,6 +26,20 @@ mod on_rtrb {
         let Ok(chunk) = ring.read_chunk(count) else { return 0 };
         chunk.into_iter().for_each(each);
         count
+    }
+
+    /// Copies all `items` in; or none, and says so, if there is no room.
+    pub fn write<T: Copy>(ring: &mut Producer<T>, items: &[T]) -> bool {
+        ring.push_entire_slice(items).is_ok()
+    }
+
+    /// Shows the first `count` and takes them out; or none, and says so, if there are fewer.
+    pub fn read<T: Copy>(ring: &mut Consumer<T>, count: usize, each: impl FnMut(&T)) -> bool {
+        let Ok(chunk) = ring.read_chunk(count) else { return false };
+        let (first, rest) = chunk.as_slices();
+        first.iter().chain(rest).for_each(each);
+        chunk.commit_all();
+        true
     }
 }
 
@@ -109,5 +123,13 @@ mod modelled {
         };
         taken.into_iter().for_each(each);
         count
+    }
+
+    pub fn write<T: Copy>(ring: &mut Producer<T>, items: &[T]) -> bool {
+        give(ring, items.iter().copied()).is_ok()
+    }
+
+    pub fn read<T: Copy>(ring: &mut Consumer<T>, count: usize, mut each: impl FnMut(&T)) -> bool {
+        take(ring, count, |item| each(&item)) == count
     }
 }

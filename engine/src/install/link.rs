@@ -15,6 +15,7 @@ use crate::config::Limits;
 use crate::context::{Context, HostMemory, LINES_PRINTED, Share, Slot, Texts};
 use crate::counts::Counts;
 use crate::descriptor::{Descriptor, News};
+use crate::handover::Arrivals;
 use crate::inbound::Routes;
 use crate::pipeline::{Engine, context};
 
@@ -248,10 +249,7 @@ impl Engine {
 
     /// Drops arrivals that were matched and not queued.
     fn drop_arrivals(&mut self, slot: Slot) {
-        let mut handed = Vec::new();
-        if let Some(arrivals) = &mut self.arrivals {
-            arrivals.take(arrivals.len(), |arrival| handed.push(arrival));
-        }
+        let handed = self.arrivals.as_mut().map(Arrivals::take_all).unwrap_or_default();
         let gone = self.inbound.weed(handed, |of| of == slot);
         let waiting = self.waiting.take_if(|arrival| arrival.slot == slot);
         for frame in waiting.map(|arrival| arrival.frame).into_iter().chain(gone) {
