@@ -3,7 +3,7 @@
 //! Starting a task is a plain store. The timer ticks every [`TICK`] while there are tasks, stops by itself after a tick at which
 //! nobody's are attended to, and is set again by who attends next. A tick that sees a task for the first time notes the time; one
 //! that sees it `limit` later ends it. So a task ends between its limit and a tick later. One that is seen twice in a loop that
-//! waits is asked to let others go on; the second look comes [`SOON`].
+//! waits is asked to let others go on; the second look comes [`SOON`]. One that may take no more than a tick is asked at the first look.
 //!
 //! That a thread is kept from running, by others or by the host of a virtual machine, is not its task's doing. Its ticks are late
 //! then: each counts for no more than twice the time after which it was to come.
@@ -234,6 +234,10 @@ impl Watch {
             self.begin();
             let waits = running.as_ref().is_some_and(|running| running.waits_at(context.pc()));
             let left = running.as_ref().map_or(TICK, limit_of);
+            if let Some(running) = running.filter(|_| left <= TICK) {
+                // The next look ends it, so it is asked now, whether or not it waits here.
+                running.want_yield();
+            }
             return self.tick_in(if waits { SOON } else { left.clamp(SOON, TICK) });
         }
         let Some(running) = running else { return self.set.store(false, Relaxed) };

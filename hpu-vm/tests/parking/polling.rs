@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hpu_vm::jit::{Executor, Limits, Options, Task};
 use hpu_vm::memory::Region;
-use hpu_vm::{Code, Exit, NoDevice, Op, Reg, RegionKind};
+use hpu_vm::{Checks, Code, Exit, NoDevice, Op, Reg, RegionKind};
 use spin_abi::fault::Cause;
 use spin_abi::map::DRIVER_BASE;
 use spin_abi::regs::COMMAND_WAIT;
@@ -153,6 +153,25 @@ fn without_any_limit_who_polls_is_left_at_once() {
 fn the_time_limit_of_who_polls_is_for_all_its_turns() {
     // Who is gone on with looks once, which takes tens of nanoseconds at least.
     parks_until_ended(&polls(Assembly::new().li(A2, OWN.data)).ret(), true, u32::MAX);
+}
+
+/// Who may take less than from one look of the clock to the next is left all the same, not ended: mostly, since this thread may be kept
+/// from running just when it would leave.
+#[test]
+fn who_polls_is_left_whatever_its_limit() {
+    let code = polls(Assembly::new().li(A2, OWN.data)).ret().code();
+    let executor = Executor::new().expect("a timer");
+    for checks in [Checks::Page, Checks::Exact] {
+        let translation = translate(&code, &[], Options { checks, ..Options::default() });
+        for (translation, time) in [(None, 100), (None, 500), (Some(&translation), 20), (Some(&translation), 500)] {
+            let limits = Limits { time: Some(time), instructions: None };
+            let task = Task { limits, may_park: true, ..task(OWN, &code, translation) };
+            let mut guest = Guest::new(OWN, &code, 0);
+            let exits = (0..20).map(|_| executor.run(&mut guest.slot, &mut [], &task, &mut NoDevice));
+            let parks = exits.filter(|&exit| exit == Exit::Parked).count();
+            assert!(parks > 10, "{checks:?}, translated {}, {time} us: {parks} of 20", translation.is_some());
+        }
+    }
 }
 
 #[test]
