@@ -11,7 +11,7 @@ use spin_abi::map::{DRIVER_BASE, PACKET_WINDOW};
 use spin_abi::regs::{COMMAND_ISSUE, INFO_DMA, INFO_SEND, TASK_END, TASK_FIRST};
 
 use super::enter::Entry;
-use super::slot::{Slot, TaskBlock, Wide};
+use super::slot::{Slot, TaskBlock, copy_at_once};
 use super::state::{Calls, Left, State};
 use super::translation::Translation;
 use crate::code::Code;
@@ -124,7 +124,7 @@ impl Executor {
         // SAFETY: the windows live as long as the slot, which is borrowed until the end of this function.
         let offering = unsafe { windows.as_ref() }.map(Offering::to);
         let offering = offering.as_ref();
-        let parts = BoundParts { watch, slot, state, block, task, entry, simple, offering, wide: Wide::new(), whole };
+        let parts = BoundParts { watch, slot, state, block, task, entry, simple, offering, whole };
         run(&mut Bound { parts, device, lent: PhantomData })
     }
 
@@ -156,7 +156,7 @@ struct BoundParts<'b> {
     slot: *mut Slot,
     /// The slot's, attached to its space and attended to.
     state: *mut State,
-    /// The slot's; null when there is none.
+    /// The slot's; null where there is more to see to when it is written.
     block: *mut TaskBlock,
     task: &'b Task<'b>,
     entry: Option<&'b Entry>,
@@ -164,7 +164,6 @@ struct BoundParts<'b> {
     simple: Option<&'b Entry>,
     /// The slot's windows for packets, if there are some.
     offering: Option<&'b Offering<'b>>,
-    wide: Wide,
     /// The hart has to hold all registers when a task begins.
     whole: bool,
 }
@@ -173,8 +172,14 @@ impl<D: Device> Bound<'_, D> {
     /// Describes the next task to it: see [`Slot::describe`].
     #[inline]
     pub fn describe<const N: usize>(&mut self, block: &TaskBlock, other: [(u32, u32); N]) {
-        // SAFETY: the place is the slot's own, which is borrowed; no task runs.
-        unsafe { block.write(self.parts.block, self.parts.wide, other) };
+        // SAFETY: the place is the slot's own, which is borrowed, and one that is copied to at once; no task runs.
+        unsafe {
+            if self.parts.block.is_null() {
+                describe_otherwise(self.parts.slot, block, other);
+            } else {
+                block.write(self.parts.block, copy_at_once, other);
+            }
+        }
     }
 
     /// How many bytes of a packet are likely to be copied: see [`PacketWindows::copied`].
@@ -231,8 +236,10 @@ impl<D: Device> Bound<'_, D> {
         // SAFETY: the state is the slot's own, which is borrowed, attached to its space, with device and calls of type `D`
         // and a view that only this uses. The translated code is what `State::lookup` knows.
         unsafe {
+            // A flag that a tick raises from here on is for this task.
+            parts.watch.announce(parts.state);
             match parts.simple {
-                Some(entry) if (*parts.state).hart.is_clean() => {
+                Some(entry) if (*parts.state).is_fresh() => {
                     if parts.run_simple::<D>(packet, entry) {
                         return true;
                     }
@@ -289,7 +296,7 @@ impl BoundParts<'_> {
     /// [`State::ended`] is how it ended.
     ///
     /// # Safety
-    /// As [`Self::run_any`]; `entry` is what `simple` says, and the hart is clean.
+    /// As [`Self::run_any`]; `entry` is what `simple` says, the task is announced, and the state fresh.
     #[inline(always)]
     unsafe fn run_simple<D: Device>(&self, packet: Option<&mut [u8]>, entry: &Entry) -> bool {
         // SAFETY: as the caller says.
@@ -309,10 +316,9 @@ impl BoundParts<'_> {
     /// As [`Self::run_simple`], and the state's view is that of its space.
     #[inline(always)]
     unsafe fn run_translated<D: Device>(&self, entry: &Entry) -> bool {
-        let Self { watch, state, task, .. } = *self;
+        let Self { state, task, .. } = *self;
         // SAFETY: as the caller says.
         unsafe {
-            watch.start(state);
             let returned = entry.returns(state, task.argument);
             if !returned {
                 (*state).ended = left_early::<D>(state, task, entry);
@@ -364,6 +370,16 @@ impl BoundParts<'_> {
             }
         })
     }
+}
+
+/// Describes a task where that is not done at once.
+///
+/// # Safety
+/// The slot is borrowed. No task runs.
+#[cold]
+unsafe fn describe_otherwise<const N: usize>(slot: *mut Slot, block: &TaskBlock, other: [(u32, u32); N]) {
+    // SAFETY: as the caller says.
+    unsafe { &mut *slot }.describe(block, other);
 }
 
 /// The packets to come have another length. Has what it needs as it is: a row's parts are in registers.

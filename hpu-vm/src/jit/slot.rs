@@ -1,7 +1,6 @@
 //! Memory and registers of an HPU slot.
 #![allow(unsafe_code, reason = "writes the task's description where it is mapped")]
 
-use std::hint;
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -41,39 +40,26 @@ impl TaskBlock {
         }
     }
 
-    /// Writes the block to `place`, unless that is null, with other values for some of its registers (offset, value).
+    /// Writes the block to `place`, with other values for some of its registers (offset, value).
     ///
     /// # Safety
-    /// The place is writable for a whole block, and nobody else uses it.
-    #[inline]
-    pub(super) unsafe fn write<const N: usize>(&self, place: *mut Self, wide: Wide, other: [(u32, u32); N]) {
-        if place.is_null() {
-            return;
-        }
+    /// The place is writable for a whole block, and nobody else uses it; [`at_once`] says what `copy` asks for.
+    #[inline(always)]
+    pub(super) unsafe fn write<const N: usize>(
+        &self,
+        place: *mut Self,
+        copy: unsafe fn(&Self, *mut Self),
+        other: [(u32, u32); N],
+    ) {
         // SAFETY: as the caller says; registers are words of the block.
         unsafe {
-            self.copy_to(place, wide);
+            copy(self, place);
             for (register, value) in other {
                 if let Some(index) = Self::index(register) {
                     (&raw mut (*place).words[index]).write_unaligned(value);
                 }
             }
         }
-    }
-
-    /// # Safety
-    /// As [`Self::write`].
-    #[inline(always)]
-    unsafe fn copy_to(&self, place: *mut Self, wide: Wide) {
-        if wide.0 {
-            // SAFETY: as the caller says.
-            return unsafe { wide.copy(self, place) };
-        }
-        if cfg!(target_arch = "x86_64") {
-            hint::cold_path();
-        }
-        // SAFETY: as the caller says.
-        unsafe { place.write_unaligned(self.clone()) };
     }
 
     #[inline(always)]
@@ -83,54 +69,62 @@ impl TaskBlock {
     }
 }
 
-/// Whether the processor copies 32 bytes at a time: a short task has many stores, of which processors do one or two in a cycle.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wide(bool);
+/// Whether the processor does what [`copy_at_once`] takes.
+pub(super) fn at_once() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    return std::arch::is_x86_feature_detected!("avx");
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    true
+}
 
-impl Wide {
-    pub(super) fn new() -> Self {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        return Self(std::arch::is_x86_feature_detected!("avx"));
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        Self(false)
+/// Copies a block, 32 bytes at a time where processors do: a short task has many stores, of which they do one or two in a cycle. What
+/// handlers read first, `handler_args_t`, is stored by itself: some processors are slow to load from the upper half of 32 bytes that were
+/// stored just before.
+///
+/// # Safety
+/// [`at_once`] is true; `to` is writable for a block.
+#[inline(always)]
+pub(super) unsafe fn copy_at_once(from: &TaskBlock, to: *mut TaskBlock) {
+    const { assert!(size_of::<TaskBlock>() == 96, "a block is two pieces of 32 bytes and two of 16") };
+    // SAFETY: as the caller says. The upper halves are left as code without AVX expects them.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe {
+        std::arch::asm!(
+            "vmovups ymm0, [{from}]",
+            "vmovups ymm1, [{from} + 32]",
+            "vmovups xmm2, [{from} + 64]",
+            "vmovups xmm3, [{from} + 80]",
+            "vmovups [{to}], ymm0",
+            "vmovups [{to} + 32], ymm1",
+            "vmovups [{to} + 64], xmm2",
+            "vmovups [{to} + 80], xmm3",
+            "vzeroupper",
+            from = in(reg) from,
+            to = in(reg) to,
+            out("xmm0") _,
+            out("xmm1") _,
+            out("xmm2") _,
+            out("xmm3") _,
+            // `vzeroupper` takes the upper halves of all, which are in use where all of it is compiled for AVX.
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _,
+            out("xmm10") _, out("xmm11") _, out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+            options(nostack, preserves_flags),
+        );
     }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: as the caller says.
+    unsafe {
+        copy(from, to);
+    }
+}
 
-    /// Copies a block. What handlers read first, `handler_args_t`, is stored by itself: some processors are slow to load from the upper
-    /// half of 32 bytes that were stored just before.
-    ///
-    /// # Safety
-    /// This is true; `from` is readable and `to` writable for a block.
-    #[inline(always)]
-    unsafe fn copy(self, from: *const TaskBlock, to: *mut TaskBlock) {
-        const { assert!(size_of::<TaskBlock>() == 96, "a block is two pieces of 32 bytes and two of 16") };
-        // SAFETY: as the caller says. The upper halves are left as code without AVX expects them.
-        #[cfg(target_arch = "x86_64")]
-        unsafe {
-            std::arch::asm!(
-                "vmovups ymm0, [{from}]",
-                "vmovups ymm1, [{from} + 32]",
-                "vmovups xmm2, [{from} + 64]",
-                "vmovups xmm3, [{from} + 80]",
-                "vmovups [{to}], ymm0",
-                "vmovups [{to} + 32], ymm1",
-                "vmovups [{to} + 64], xmm2",
-                "vmovups [{to} + 80], xmm3",
-                "vzeroupper",
-                from = in(reg) from,
-                to = in(reg) to,
-                out("xmm0") _,
-                out("xmm1") _,
-                out("xmm2") _,
-                out("xmm3") _,
-                // `vzeroupper` takes the upper halves of all, which are in use where all of it is compiled for AVX.
-                out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _,
-                out("xmm10") _, out("xmm11") _, out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
-                options(nostack, preserves_flags),
-            );
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (from, to);
-    }
+/// Copies a block.
+///
+/// # Safety
+/// `to` is writable for a block.
+unsafe fn copy(from: &TaskBlock, to: *mut TaskBlock) {
+    // SAFETY: as the caller says.
+    unsafe { to.write_unaligned(from.clone()) };
 }
 
 /// Memory and registers of an HPU slot for the tasks of one context.
@@ -199,9 +193,11 @@ impl Slot {
     /// written, in smaller pieces, just before.
     #[inline]
     pub fn describe<const N: usize>(&mut self, block: &TaskBlock, other: [(u32, u32); N]) {
-        // SAFETY: the place was found to be writable memory of the space for a whole block; only the slot's own thread
-        // and its tasks use the stack.
-        unsafe { block.write(self.block, Wide::new(), other) };
+        if !self.block.is_null() {
+            // SAFETY: the place was found to be writable memory of the space for a whole block; only the slot's own thread
+            // and its tasks use the stack.
+            unsafe { block.write(self.block, copy, other) };
+        }
     }
 
     /// Has a packet, or as much of it as tasks are shown, in the window in L1 before one looks at it there.
@@ -211,10 +207,10 @@ impl Slot {
         }
     }
 
-    /// Host address of the task's description; null when it has no place.
+    /// Host address of the task's description, if [`copy_at_once`] may write it; else null.
     #[inline]
-    pub(super) const fn block(&self) -> *mut TaskBlock {
-        self.block
+    pub(super) fn block(&self) -> *mut TaskBlock {
+        if at_once() { self.block } else { ptr::null_mut() }
     }
 
     /// The packet's windows, if there are some.

@@ -47,12 +47,8 @@ impl Wanted {
     }
 
     /// Nothing is wanted of the task that begins.
-    #[inline]
     pub fn clear(&self) {
-        // Seldom there is anything, and it is cheaper to look.
-        if self.0.load(Relaxed) != 0 {
-            self.0.store(0, Relaxed);
-        }
+        self.0.store(0, Relaxed);
     }
 
     /// The task is to end at the next chance.
@@ -192,6 +188,12 @@ impl State {
             time_left: u64::MAX,
             ended: Exit::Returned,
         }
+    }
+
+    /// Whether a task of translated code can begin, of which nothing is wanted. One branch: it is asked for each task.
+    #[inline(always)]
+    pub(crate) fn is_fresh(&self) -> bool {
+        u64::from(!self.hart.is_clean()) | self.wanted.0.load(Relaxed) == 0
     }
 
     /// Notes that the task is ended by a fault.

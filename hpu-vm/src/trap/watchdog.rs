@@ -178,16 +178,25 @@ impl Watch {
     ///
     /// # Safety
     /// `state` is attended to by an [`Attending`](super::Attending) that lives, whether or not another was made since.
-    #[inline]
     pub(crate) unsafe fn start(&self, state: *mut State) {
+        // SAFETY: the caller says that it is attended to: it is valid.
+        unsafe {
+            self.announce(state);
+            (*state).wanted.clear();
+        }
+        compiler_fence(SeqCst);
+    }
+
+    /// The same, but for what may still be wanted of the task before: that is for the caller to see to.
+    ///
+    /// # Safety
+    /// As [`Watch::start`].
+    #[inline(always)]
+    pub(crate) unsafe fn announce(&self, state: *mut State) {
         // Another may be attended to meanwhile: who is lent a row of tasks can begin one of another slot.
         self.running.store(state, Relaxed);
-        // SAFETY: the caller says that it is attended to: it is valid.
-        let state = unsafe { &*state };
         self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Relaxed);
         // A tick that raises a flag for the task before comes before this.
-        compiler_fence(SeqCst);
-        state.wanted.clear();
         compiler_fence(SeqCst);
     }
 
