@@ -8,10 +8,15 @@ use std::collections::HashMap;
 use crate::device::is_device;
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::facts::{Known, Regs, writes};
-use crate::jit::plan::{Block, BlockId};
+use crate::jit::plan::{Block, BlockId, Plan};
 
 /// Largest distance over which accesses share a check: a page.
 const REACH: i64 = 4096;
+/// How far before what a block accesses of something its check may begin, for the blocks behind it: an object's first bytes are mostly
+/// there if later ones are. What comes after those that are accessed may not be: that is what handlers compare lengths for.
+const BEFORE: i64 = 64;
+/// So many blocks on.
+const AHEAD: u32 = 3;
 
 /// A value nothing is known of.
 pub(crate) type Root = u64;
@@ -69,7 +74,8 @@ pub(crate) struct AmoSpan {
 
 impl Accesses {
     /// Looks at a block, at whose start `known` is known and the registers `live` have their values; `any_device` as in
-    /// [`may_be_device`]. `roots` is what is known of roots there, and becomes what is at its end.
+    /// [`may_be_device`]. `roots` is what is known of roots there, and becomes what is at its end. `behind` tells what blocks behind it
+    /// access, by what is known there.
     pub(crate) fn new(
         block: &Block,
         known: &Known,
@@ -77,6 +83,7 @@ impl Accesses {
         any_device: bool,
         described: Option<Described>,
         roots: &mut Roots,
+        behind: impl FnOnce(&Roots) -> Firsts,
     ) -> Self {
         let mut known = known.clone();
         let start = roots.places;
@@ -111,9 +118,10 @@ impl Accesses {
         }
         let amos = amo_spans(block, &start, live, &seen);
         let mut spans: HashMap<usize, Span> = alone.into_iter().collect();
+        let firsts = if seen.is_empty() { Firsts::default() } else { behind(roots) };
         for (root, accesses) in &seen {
-            let checked = roots.checked.get(root).copied();
-            roots.checked.extend(add_spans(&mut spans, accesses, checked).map(|checked| (*root, checked)));
+            let (checked, first) = (roots.checked.get(root).copied(), firsts.0.get(root).copied());
+            roots.checked.extend(add_spans(&mut spans, accesses, checked, first).map(|checked| (*root, checked)));
         }
         roots.prune();
         Self { spans, places, amos }
@@ -167,9 +175,47 @@ fn amo_spans(block: &Block, start: &[Place; 32], live: Regs, seen: &HashMap<Root
 /// Bytes around a root, by their distance from it: from the first to behind the last.
 type Bytes = (i64, i64);
 
+/// By root: how far from it the first byte is that blocks behind one access.
+#[derive(Debug, Default)]
+pub(crate) struct Firsts(HashMap<Root, i64>);
+
+impl Firsts {
+    /// Of the blocks behind a block, at whose end `roots` is known, on all ways that do not lead back.
+    pub(crate) fn behind(plan: &Plan, id: BlockId, roots: &Roots) -> Self {
+        let mut firsts = Self::default();
+        firsts.look(plan, id, roots, AHEAD);
+        firsts
+    }
+
+    fn look(&mut self, plan: &Plan, id: BlockId, roots: &Roots, ahead: u32) {
+        let nothing = Known::default();
+        for next in plan.successors(id).filter(|&next| next > id) {
+            let mut roots = Roots { places: roots.places, checked: HashMap::new(), newest: roots.newest };
+            for (_, decoded) in &plan.blocks[next].body {
+                let inst = &decoded.inst;
+                if size(inst).is_some() {
+                    let Place { root, distance } = roots.moved(inst.rs1, inst.imm.cast_unsigned());
+                    let (first, from) = (self.0.entry(root).or_insert(i64::MAX), i64::from(distance.cast_signed()));
+                    *first = from.min(*first);
+                }
+                roots.step(inst, &nothing);
+            }
+            if ahead > 1 {
+                self.look(plan, next, &roots, ahead - 1);
+            }
+        }
+    }
+}
+
 /// Adds spans of accesses of one root, in the order of the block, each as far as [`REACH`] allows. Takes and returns the bytes
-/// that are checked already.
-fn add_spans(spans: &mut HashMap<usize, Span>, accesses: &[Seen], mut checked: Option<Bytes>) -> Option<Bytes> {
+/// that are checked already; `first` is the first one that is accessed behind the block.
+fn add_spans(
+    spans: &mut HashMap<usize, Span>,
+    accesses: &[Seen],
+    mut checked: Option<Bytes>,
+    first: Option<i64>,
+) -> Option<Bytes> {
+    let behind = first.filter(|&first| first >= 0);
     let bytes = |access: &Seen| (i64::from(access.start), i64::from(access.start) + i64::from(access.size));
     let join = |(low, high): Bytes, (from, to): Bytes| (low.min(from), high.max(to));
     let mut rest = accesses;
@@ -188,6 +234,10 @@ fn add_spans(spans: &mut HashMap<usize, Span>, accesses: &[Seen], mut checked: O
                 break;
             }
             (all, count) = ((low, high), count + 1);
+        }
+        if let Some(first) = behind.filter(|&first| (all.0 - BEFORE..all.0).contains(&first) && all.1 - first <= REACH)
+        {
+            all.0 = first;
         }
         let from = i32::try_from(all.0 - i64::from(first.start)).unwrap_or(0);
         let len = u32::try_from(all.1 - all.0).unwrap_or(0);
@@ -312,7 +362,7 @@ impl Roots {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Accesses, Roots};
+    use super::{Accesses, Firsts, Roots, Span};
     use crate::code::Code;
     use crate::inst::{Inst, Op, Reg};
     use crate::jit::facts::{Facts, Regs};
@@ -320,11 +370,29 @@ mod tests {
 
     const ENTRY: u32 = 0x1d00_0000;
 
+    /// What is accessed, block by block.
+    fn accesses(program: &[Inst]) -> Vec<Accesses> {
+        let mut plan = Plan::new(&Code::of(ENTRY, program), ENTRY, &BTreeSet::new());
+        let facts = Facts::new(&mut plan, Regs(0), 0);
+        let mut ends: Vec<Option<Roots>> = vec![None; plan.blocks.len()];
+        let mut all = Vec::new();
+        for (id, block) in plan.blocks.iter().enumerate() {
+            let known = facts.known(id).cloned().unwrap_or_default();
+            let ways = (0..id).filter(|&from| plan.successors(from).any(|to| to == id));
+            let mut roots = Roots::at_start(id, ways.map(|from| ends[from].as_ref()));
+            let live = facts.live_within(&plan, id)[0];
+            let behind = |roots: &Roots| Firsts::behind(&plan, id, roots);
+            all.push(Accesses::new(block, &known, live, false, None, &mut roots, behind));
+            ends[id] = Some(roots);
+        }
+        all
+    }
+
     /// What a register was that nobody reads any more is not told to the blocks that follow.
     #[test]
     fn what_amos_are_checked_by_is_a_register_that_is_read() {
         let [dead, copy, near, value] = [5, 6, 8, 7].map(Reg::new);
-        let program = [
+        let accesses = accesses(&[
             Inst::new(Op::Lw).rd(dead).rs1(Reg::A0),
             Inst::new(Op::Addi).rd(copy).rs1(dead),
             Inst::new(Op::Bne).rs1(value).rs2(Reg::A0).imm(8),
@@ -333,20 +401,30 @@ mod tests {
             Inst::new(Op::Addi).rd(near).rs1(copy).imm(4),
             Inst::new(Op::AmoaddW).rs1(near).rs2(value),
             Inst::new(Op::Jalr).rs1(Reg::RA),
-        ];
-        let mut plan = Plan::new(&Code::of(ENTRY, &program), ENTRY, &BTreeSet::new());
-        let facts = Facts::new(&mut plan, Regs(0), 0);
-        let mut ends: Vec<Option<Roots>> = vec![None; plan.blocks.len()];
-        let mut checked = Vec::new();
-        for (id, block) in plan.blocks.iter().enumerate() {
-            let known = facts.known(id).cloned().unwrap_or_default();
-            let ways = (0..id).filter(|&from| plan.successors(from).any(|to| to == id));
-            let mut roots = Roots::at_start(id, ways.map(|from| ends[from].as_ref()));
-            let live = facts.live_within(&plan, id)[0];
-            let accesses = Accesses::new(block, &known, live, false, None, &mut roots);
-            checked.extend(accesses.amos().iter().map(|span| (span.reg, span.len)));
-            ends[id] = Some(roots);
-        }
+        ]);
+        let checked: Vec<_> = accesses.iter().flat_map(Accesses::amos).map(|span| (span.reg, span.len)).collect();
         assert_eq!(checked, [(copy, 8)]);
+    }
+
+    /// The check of the first access, when one that may follow is `behind` it.
+    fn first_span(behind: i32) -> Option<Span> {
+        let [pointer, value] = [5, 6].map(Reg::new);
+        let accesses = accesses(&[
+            Inst::new(Op::Lw).rd(pointer).rs1(Reg::A0),
+            Inst::new(Op::Lw).rd(value).rs1(pointer).imm(100),
+            Inst::new(Op::Beq).rs1(value).rs2(Reg::ZERO).imm(8),
+            Inst::new(Op::Lw).rd(value).rs1(pointer).imm(behind),
+            Inst::new(Op::Jalr).rs1(Reg::RA),
+        ]);
+        accesses[0].span(1)
+    }
+
+    #[test]
+    fn a_check_begins_with_what_may_follow_a_little_before() {
+        let alone = Some(Span { from: 0, len: 4 });
+        assert_eq!(first_span(100), alone);
+        assert_eq!(first_span(40), Some(Span { from: -60, len: 64 }));
+        // What is further on or further away may not be there.
+        assert_eq!((first_span(104), first_span(32), first_span(-4)), (alone, alone, alone));
     }
 }

@@ -4,14 +4,17 @@ use spin_abi::map::{L1_ALIAS, PAGE};
 
 use crate::memory::{Layout, Words};
 
+/// What most accesses are long: they are compared with what is in the table as it is.
+pub(crate) const WORD: u32 = 4;
 /// Pages of guest memory.
 const PAGES: usize = 1 << 20;
 
-/// For each page in whose first byte a range is, where that range ends; 0 for others, also where a range begins within the
-/// page: the interpreter finds out then. So bytes lie in one range if they end no later than their first byte's page says.
+/// For each page in whose first byte a range is, the first address from which on that range does not have [`WORD`] bytes; 0 for others, also
+/// where a range begins within the page: the interpreter finds out then. So that many bytes lie in one range if they begin before what their
+/// first byte's page says, and more or fewer if they would with that many fewer or more.
 #[derive(Debug)]
 pub(crate) struct Bounds {
-    ends: Words,
+    beyond: Words,
     alias: (u32, u32),
 }
 
@@ -19,7 +22,7 @@ impl Bounds {
     /// Bounds of `ranges` (base and length), those in the own L1 in the layout's alias window too.
     pub(crate) fn new(layout: &Layout, ranges: impl Iterator<Item = (u32, u32)>) -> Self {
         let alias = (layout.places().l1_base(), layout.places().l1_size());
-        let mut bounds = Self { ends: Words::new(PAGES), alias };
+        let mut bounds = Self { beyond: Words::new(PAGES), alias };
         for (base, len) in ranges.filter(|(_, len)| *len > 0) {
             bounds.resize(base, len, len);
         }
@@ -48,21 +51,22 @@ impl Bounds {
     /// From the page at `page` on, `len` bytes lie in one range.
     #[inline]
     fn set_page(&mut self, page: u32, len: u32) {
-        self.set_end(page, len);
+        self.set_beyond(page, len);
         let (l1, size) = self.alias;
         let at = page.wrapping_sub(l1);
         if at < size {
-            self.set_end(L1_ALIAS + at, len);
+            self.set_beyond(L1_ALIAS + at, len);
         }
     }
 
     #[inline]
-    fn set_end(&mut self, page: u32, len: u32) {
-        self.ends[(page / PAGE) as usize] = if len > 0 { page.saturating_add(len) } else { 0 };
+    fn set_beyond(&mut self, page: u32, len: u32) {
+        self.beyond[(page / PAGE) as usize] =
+            if len > 0 { page.saturating_add(len).saturating_sub(WORD - 1) } else { 0 };
     }
 
     /// For translated code: an entry for each page.
     pub(crate) fn as_ptr(&self) -> *const u32 {
-        self.ends.as_ptr()
+        self.beyond.as_ptr()
     }
 }

@@ -16,6 +16,7 @@ use super::{Emitter, FIXED, GUEST, offset};
 use crate::device::{self, is_device};
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::accesses::{Place, may_be_device, size};
+use crate::jit::bounds::WORD;
 use crate::jit::commands;
 use crate::jit::plan::Block;
 use crate::jit::state::State;
@@ -230,11 +231,15 @@ impl Emitter<'_> {
         let entry = self.builder.ins().ishl_imm_u(page, 2);
         let entry = self.builder.ins().iadd(bounds, entry);
         // Not `uload32`: that is never taken out of a loop, nor one for two.
-        let bound = self.builder.ins().load(I32, FIXED, entry, 0);
-        let bound = self.builder.ins().uextend(I64, bound);
-        // In 64 bits nothing wraps.
-        let end = self.builder.ins().iadd_imm_s(low, i64::from(len));
-        self.builder.ins().icmp(IntCC::UnsignedGreaterThan, end, bound)
+        let beyond = self.builder.ins().load(I32, FIXED, entry, 0);
+        if len == WORD {
+            let low = self.builder.ins().ireduce(I32, low);
+            return self.builder.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, low, beyond);
+        }
+        let beyond = self.builder.ins().uextend(I64, beyond);
+        // In 64 bits nothing wraps but the first few addresses, at which there is nothing: what they come to is refused.
+        let low = self.builder.ins().iadd_imm_s(low, i64::from(len) - i64::from(WORD));
+        self.builder.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, low, beyond)
     }
 
     /// What an instruction loads from memory, extended with zeroes to 64 bits.
