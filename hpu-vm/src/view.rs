@@ -12,7 +12,7 @@ use arrayvec::ArrayVec;
 use spin_abi::map::{DRIVER_BASE, L1_ALIAS, PACKET_WINDOW, PAGE};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
-use crate::memory::{Access, Level, PacketWindows, Window};
+use crate::memory::{Access, Level, Near, PacketWindows, Window};
 
 /// Most ranges of a view: an image's segments (at most 16), packet in L1 and L2, four scratchpads, handler memory,
 /// stack, task registers, and some to spare.
@@ -338,7 +338,9 @@ pub struct View<'m> {
     ranges: ArrayVec<Range<'m>, MAX_RANGES>,
     /// Range the last access was in: the next one is there most often.
     last: Cell<usize>,
-    /// That of the packet in L2, if there is one.
+    /// Memory that was copied from last.
+    near: Near,
+    /// The range of the packet in L2, if there is one.
     l2_packet: Option<usize>,
     places: Places,
     checks: Checks,
@@ -405,6 +407,7 @@ impl<'m> View<'m> {
     /// Sets the length of the first range of a kind that is part of a space, up to the one it was mapped with.
     #[inline]
     pub(crate) fn set_len(&mut self, kind: RegionKind, len: u32) -> Option<()> {
+        self.near.forget();
         self.ranges.iter_mut().find(|range| range.kind == kind)?.memory.set_len(len)
     }
 
@@ -460,22 +463,21 @@ impl<'m> View<'m> {
     #[must_use = "a refused copy moves nothing"]
     #[inline(always)]
     pub fn copy_out(&self, address: u32, to: &mut [u8]) -> Option<()> {
-        let len = u32::try_from(to.len()).ok()?;
-        let place = self.places.place(address, len);
         // Of most copies, this is all.
-        if let Some(Range { base, memory: Memory::Shared(window), .. }) = self.ranges.get(self.last.get())
-            && len > 0
-            && window.copy_out(place.wrapping_sub(*base), to).is_some()
-        {
-            return Some(());
-        }
-        self.find_and_copy_out(address, to)
+        if self.near.copy_out(address, to) { Some(()) } else { self.find_and_copy_out(address, to) }
     }
 
     #[inline(never)]
     fn find_and_copy_out(&self, address: u32, to: &mut [u8]) -> Option<()> {
         let (index, offset) = self.find(address, u32::try_from(to.len()).ok()?)?;
-        self.ranges[index].memory.copy_out(offset, to)
+        let Range { base, memory, .. } = &self.ranges[index];
+        // What stands for other addresses is to be looked for each time.
+        if let Memory::Shared(window) = memory
+            && base >> 24 != ALIASES
+        {
+            self.near.remember(*base, window);
+        }
+        memory.copy_out(offset, to)
     }
 
     /// Has `look` see `len` bytes at `address` where they arrived, if they are some of a packet of which its window has no copy. Does not

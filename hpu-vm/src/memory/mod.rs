@@ -2,6 +2,7 @@
 //!
 //! * [`region`]: bytes that can be mapped in several places.
 //! * [`window`]: a part of a region, accessed safely while others write it.
+//! * [`near`]: the one that was copied from last.
 //! * [`packet`]: the packet in L1 and L2, copied only for those who look at it.
 //! * [`layout`]: 4 GiB of reserved addresses with regions mapped into them, and what an access outside of them means.
 //! * [`space`]: a layout and the [`View`](crate::View) of the same memory.
@@ -12,6 +13,7 @@
 
 mod budget;
 pub(crate) mod layout;
+mod near;
 pub(crate) mod packet;
 mod region;
 mod space;
@@ -19,6 +21,7 @@ mod window;
 mod words;
 
 pub use layout::{GUARD_ABOVE, GUARD_BELOW, Layout};
+pub(crate) use near::Near;
 pub use packet::{Begun, PacketWindows};
 pub(crate) use packet::{Level, Offering, keep_in_l1};
 pub use region::Region;

@@ -108,6 +108,35 @@ fn lengths_change_within_what_is_mapped() {
 }
 
 #[test]
+fn what_was_copied_from_last_is_as_long_as_it_is_now() {
+    let mut space = space();
+    space.set_l1_alias(L1, 0x4_0000).expect("an alias");
+    space.map(DATA, 0x1000, &region(1), 0, 100, Access::Write).expect("mapped");
+    space.map(RegionKind::Scratchpad, L1, &region(1), 0, PAGE, Access::Write).expect("mapped");
+    space.copy_in(0x1000 + 90, b"at the end").expect("writable");
+    space.copy_in(L1_ALIAS + 8, b"elsewhere").expect("writable");
+    let copied = |space: &mut Space, address, len| {
+        let mut bytes = vec![0; len];
+        space.view().copy_out(address, &mut bytes).map(|()| bytes)
+    };
+    for _ in 0..2 {
+        for address in [L1 + 8, L1_ALIAS + 8] {
+            assert_eq!(copied(&mut space, 0x1000 + 90, 10).as_deref(), Some(&b"at the end"[..]));
+            assert_eq!(copied(&mut space, 0x1000 + 91, 10), None, "it runs over the end");
+            assert_eq!(copied(&mut space, 0x1000 - 1, 2), None, "and this over the beginning");
+            assert_eq!((copied(&mut space, 0x1000 + 99, 0), copied(&mut space, 0x1000 + 100, 0)), (Some(vec![]), None));
+            assert_eq!(copied(&mut space, address, 9).as_deref(), Some(&b"elsewhere"[..]));
+        }
+    }
+    assert_eq!(copied(&mut space, 0x1000 + 90, 9).as_deref(), Some(&b"at the en"[..]));
+    space.set_len(DATA, 99).expect("shorter");
+    assert_eq!(copied(&mut space, 0x1000 + 90, 10), None);
+    assert_eq!(copied(&mut space, 0x1000 + 90, 9).as_deref(), Some(&b"at the en"[..]));
+    space.set_len(DATA, 100).expect("as long as it was");
+    assert_eq!(copied(&mut space, 0x1000 + 90, 10).as_deref(), Some(&b"at the end"[..]));
+}
+
+#[test]
 fn the_alias_shows_what_is_mapped_before_and_after() {
     let mut space = space();
     space.map(RegionKind::Stack, L1, &region(1), 0, PAGE, Access::Write).expect("mapped");

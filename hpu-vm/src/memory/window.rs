@@ -118,6 +118,11 @@ impl Window {
         if self.access == Access::Write { self.at(offset, len, checks) } else { None }
     }
 
+    /// Its first byte, if it has one.
+    pub(super) fn first(&self) -> Option<*mut u8> {
+        self.at(0, 1, Checks::Exact)
+    }
+
     /// Loads `N` bytes; 2 or 4 as a whole when they are aligned.
     #[inline(always)]
     pub(crate) fn load<const N: usize>(&self, offset: u32, checks: Checks) -> Option<[u8; N]> {

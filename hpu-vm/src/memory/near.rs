@@ -1,0 +1,69 @@
+//! The window that was copied from last, so that the next copy, which is mostly from there too, need not look for it.
+#![allow(unsafe_code, reason = "follows the pointer to a window's bytes, which it keeps mapped")]
+
+use std::cell::Cell;
+use std::fmt;
+use std::ptr;
+
+use super::Window;
+use super::window::load;
+
+/// A window at hand, by the guest address of its first byte; at first none.
+pub struct Near {
+    base: Cell<u32>,
+    len: Cell<u32>,
+    /// Its first byte. Means nothing while `len` is 0.
+    bytes: Cell<*mut u8>,
+    /// Keeps `len` bytes from there mapped: the window as it was, or nothing while `len` is 0.
+    window: Cell<Option<Window>>,
+}
+
+// SAFETY: its pointer leads to bytes of its own window, which is Send and accessed as a window's are.
+unsafe impl Send for Near {}
+
+impl fmt::Debug for Near {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Near").field("base", &self.base).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Default for Near {
+    fn default() -> Self {
+        Self { base: Cell::new(0), len: Cell::new(0), bytes: Cell::new(ptr::null_mut()), window: Cell::new(None) }
+    }
+}
+
+impl Near {
+    /// Has a window at hand from here on, whose first byte is at `base`. It has to be [forgotten](Near::forget) when its length changes.
+    #[cold]
+    pub(crate) fn remember(&self, base: u32, window: &Window) {
+        self.forget();
+        if let Some(bytes) = window.first() {
+            self.window.set(Some(window.clone()));
+            self.bytes.set(bytes);
+            self.base.set(base);
+            self.len.set(window.len());
+        }
+    }
+
+    /// Has none at hand.
+    #[inline]
+    pub(crate) fn forget(&self) {
+        if self.len.replace(0) != 0 {
+            self.window.set(None);
+        }
+    }
+
+    /// Fills `to`, if all of it is in the window at hand, and not empty; else says that it did not.
+    #[inline(always)]
+    pub(crate) fn copy_out(&self, address: u32, to: &mut [u8]) -> bool {
+        let offset = address.wrapping_sub(self.base.get()) as usize;
+        // No slice is so long that the sum wraps.
+        let is_there = !to.is_empty() && offset + to.len() <= self.len.get() as usize;
+        if is_there {
+            // SAFETY: these are bytes of the window that is kept, from its first one on.
+            unsafe { load(self.bytes.get().add(offset), to) };
+        }
+        is_there
+    }
+}
