@@ -8,6 +8,7 @@ use serde::Serialize;
 use spin_abi::control::{Engine as Kind, Placement};
 
 use super::case::{BREAKDOWN, CASES, Case, PINGPONG, UNLOADED};
+use super::distance::round_trip;
 use super::idle::{MODES, PAUSES};
 use super::lab::{Failure, Setting};
 use super::latency::Unloaded;
@@ -54,6 +55,8 @@ const fn single(row: Row) -> OfClusters {
 pub struct Throughput {
     packets: u64,
     cases: Vec<(Setting, [Vec<f64>; WAYS.len()])>,
+    /// Between two cores, before each round of a pipeline.
+    distances: Vec<f64>,
 }
 
 impl Throughput {
@@ -64,7 +67,7 @@ impl Throughput {
     pub fn new(images: &Path, kind: Kind, packets: u64, filter: Option<&str>) -> Result<Self, Failure> {
         let chosen = CASES.iter().filter(|case| filter.is_none_or(|part| case.to_string().contains(part)));
         let setting = |case: &Case| Ok::<_, Failure>((Setting::new(*case, images, kind)?, WAYS.map(|_| Vec::new())));
-        Ok(Self { packets, cases: chosen.map(setting).collect::<Result<_, _>>()? })
+        Ok(Self { packets, cases: chosen.map(setting).collect::<Result<_, _>>()?, distances: Vec::new() })
     }
 }
 
@@ -73,7 +76,10 @@ impl Measured for Throughput {
         for (setting, times) in &mut self.cases {
             for ((way, clusters), times) in WAYS.into_iter().zip(times) {
                 let round = match way {
-                    PIPELINE => setting.pipeline(self.packets),
+                    PIPELINE => {
+                        self.distances.push(round_trip());
+                        setting.pipeline(self.packets)
+                    }
                     ONE_THREAD => setting.one_thread(clusters, self.packets),
                     _ => setting.round(clusters, self.packets),
                 };
@@ -96,6 +102,15 @@ impl Measured for Throughput {
                 let _ = writeln!(table, "{case:<18}{way:<18}{clusters:>10}{median:>12.1}{min:>12.1}{max:>12.1}");
                 rows.push(OfClusters { row, clusters });
             }
+        }
+        if !self.distances.is_empty() {
+            let row = Row::of("cores", "round-trip", "ns", self.distances);
+            let Row { median, min, .. } = row;
+            let _ = writeln!(
+                table,
+                "there and back between two cores: {median:.0} ns, {min:.0} at the least; a pipeline takes longer with it"
+            );
+            rows.push(single(row));
         }
         (table, rows)
     }

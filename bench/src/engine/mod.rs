@@ -7,11 +7,12 @@
 //! * [`stages`]: what each stage of a turn costs.
 //! * [`shares`]: what tenants get of a thread that they share.
 //! * [`overflow`]: a thread with packets and one without.
-//! * [`clock`]: what reading the clock costs.
+//! * [`clock`], [`distance`]: what reading the clock costs, and from one core to another.
 //! * [`measured`]: all of these in rounds, their tables and rows.
 
 pub mod case;
 pub mod clock;
+pub mod distance;
 pub mod idle;
 pub mod lab;
 pub mod latency;

@@ -1,0 +1,54 @@
+//! How far the cores of two threads are from each other: what they hand over costs by that. The host of a virtual machine may move them
+//! together or apart from one moment to the next.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long it is tried.
+const TIME: Duration = Duration::from_millis(2);
+/// Between two looks at the clock.
+const TRIPS: u32 = 64;
+/// Said once there are no more.
+const OVER: u32 = u32::MAX;
+
+/// Nanoseconds that a word takes from one thread to another and back.
+#[must_use]
+pub fn round_trip() -> f64 {
+    let word = AtomicU32::new(0);
+    let until = |known: u32| loop {
+        match word.load(Acquire) {
+            said if said == known => spin_loop(),
+            said => return said,
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut said = 0;
+            loop {
+                said = until(said);
+                if said == OVER {
+                    return;
+                }
+                said += 1;
+                word.store(said, Release);
+            }
+        });
+        let mut said = 0;
+        let mut trip = || {
+            word.store(said + 1, Release);
+            said = until(said + 1);
+        };
+        // The other one has to begin.
+        trip();
+        let (start, mut trips) = (Instant::now(), 0);
+        while start.elapsed() < TIME {
+            (0..TRIPS).for_each(|_| trip());
+            trips += TRIPS;
+        }
+        let spent = start.elapsed();
+        word.store(OVER, Release);
+        spent.as_secs_f64() * 1e9 / f64::from(trips)
+    })
+}
