@@ -191,7 +191,7 @@ impl Inbound {
         arrivals.take(
             count,
             |frame| frames.push(frame),
-            |found| places.next().into_iter().for_each(|place| *place = *found),
+            |found| places.next().into_iter().for_each(|place| *place = found),
         );
         frames.reverse();
         count

@@ -105,7 +105,7 @@ impl Receiver {
                 nic.recycle(frame);
                 continue;
             }
-            lane_of(lanes, found).stage(frame, *found);
+            lane_of(lanes, found).stage(frame, found);
         }
         arrived
     }
@@ -115,11 +115,12 @@ impl Receiver {
     pub fn follow(&mut self, routes: Routes) {
         self.routes = routes;
         let staged: Vec<_> = self.lanes.iter_mut().flat_map(Lane::unstage).collect();
-        for (frame, mut found) in staged {
+        let mut found = Found::default();
+        for frame in staged {
             match self.routes.find(&frame, &mut found.key) {
                 Some((owner, end_of_message)) => {
                     (found.owner, found.end_of_message) = (owner, end_of_message);
-                    lane_of(&mut self.lanes, &found).stage(frame, found);
+                    lane_of(&mut self.lanes, &found).stage(frame, &found);
                 }
                 None => {
                     self.counts.add(Counter::DropRemoved, 1);

@@ -54,6 +54,28 @@ impl MessageKey {
         begin_alike && (self.length() <= 16 || (c ^ w) | (d ^ x) | (e ^ y) == 0)
     }
 
+    /// Its first 16 bytes, and how many it has; and what is behind them, which is nothing in shorter ones.
+    #[must_use]
+    #[inline]
+    pub const fn split(&self) -> (([u64; 2], u8), Option<[u64; 4]>) {
+        let [a, b, rest @ ..] = self.words;
+        let length = self.length();
+        #[allow(clippy::cast_possible_truncation, reason = "it is one byte")]
+        let first = ([a, b], length as u8);
+        (first, if length > 16 { Some(rest) } else { None })
+    }
+
+    /// The key of such parts.
+    #[must_use]
+    #[inline]
+    pub const fn join(([a, b], length): ([u64; 2], u8), rest: Option<[u64; 4]>) -> Self {
+        let [c, d, e, f] = match rest {
+            Some(rest) => rest,
+            None => [0, 0, 0, (length as u64) << 56],
+        };
+        Self { words: [a, b, c, d, e, f] }
+    }
+
     const fn length(&self) -> usize {
         (self.words[WORDS - 1] >> 56) as usize
     }
@@ -537,6 +559,16 @@ mod tests {
                 other[changed] ^= 0x80;
                 assert!(!whole.is(&key(&spec, &other)), "byte {changed} of {length}");
             }
+        }
+    }
+
+    #[test]
+    fn keys_are_joined_as_they_were_split() {
+        for length in 1..=44_u8 {
+            let bytes: Vec<u8> = (1..=length).map(|byte| byte ^ 0x5a).collect();
+            let whole = key(&format!("frame[0:{length}]"), &bytes);
+            let (first, rest) = whole.split();
+            assert_eq!((MessageKey::join(first, rest), rest.is_some()), (whole, whole.to_vec().len() > 16));
         }
     }
 
