@@ -407,8 +407,9 @@ impl<'m> View<'m> {
     /// Sets the length of the first range of a kind that is part of a space, up to the one it was mapped with.
     #[inline]
     pub(crate) fn set_len(&mut self, kind: RegionKind, len: u32) -> Option<()> {
-        self.near.forget();
-        self.ranges.iter_mut().find(|range| range.kind == kind)?.memory.set_len(len)
+        let range = self.ranges.iter_mut().find(|range| range.kind == kind)?;
+        self.near.forget(range.base);
+        range.memory.set_len(len)
     }
 
     pub(crate) const fn places(&self) -> Places {
@@ -475,7 +476,7 @@ impl<'m> View<'m> {
         if let Memory::Shared(window) = memory
             && base >> 24 != ALIASES
         {
-            self.near.remember(*base, window);
+            self.near.note(*base, window);
         }
         memory.copy_out(offset, to)
     }

@@ -16,6 +16,8 @@ pub struct Near {
     bytes: Cell<*mut u8>,
     /// Keeps `len` bytes from there mapped: the window as it was, or nothing while `len` is 0.
     window: Cell<Option<Window>>,
+    /// The one that was copied from last without being at hand, in the same terms.
+    asked: Cell<u32>,
 }
 
 // SAFETY: its pointer leads to bytes of its own window, which is Send and accessed as a window's are.
@@ -29,29 +31,46 @@ impl fmt::Debug for Near {
 
 impl Default for Near {
     fn default() -> Self {
-        Self { base: Cell::new(0), len: Cell::new(0), bytes: Cell::new(ptr::null_mut()), window: Cell::new(None) }
+        Self {
+            base: Cell::new(0),
+            len: Cell::new(0),
+            bytes: Cell::new(ptr::null_mut()),
+            window: Cell::new(None),
+            asked: Cell::new(0),
+        }
     }
 }
 
 impl Near {
-    /// Has a window at hand from here on, whose first byte is at `base`. It has to be [forgotten](Near::forget) when its length changes.
-    #[cold]
-    pub(crate) fn remember(&self, base: u32, window: &Window) {
-        self.forget();
-        if let Some(bytes) = window.first() {
-            self.window.set(Some(window.clone()));
-            self.bytes.set(bytes);
-            self.base.set(base);
-            self.len.set(window.len());
+    /// Notes that a window whose first byte is at `base` was copied from without being at hand. It is from the second time in a row on: who
+    /// copies from several by turns has none at hand, since to take one costs more than to look for it.
+    pub(crate) fn note(&self, base: u32, window: &Window) {
+        if self.asked.replace(base) == base && !self.has(base) {
+            self.drop_it();
+            if let Some(bytes) = window.first() {
+                self.window.set(Some(window.clone()));
+                self.bytes.set(bytes);
+                self.base.set(base);
+                self.len.set(window.len());
+            }
         }
     }
 
-    /// Has none at hand.
+    fn has(&self, base: u32) -> bool {
+        self.len.get() > 0 && self.base.get() == base
+    }
+
+    /// The window at `base` is not what it was.
     #[inline]
-    pub(crate) fn forget(&self) {
-        if self.len.replace(0) != 0 {
-            self.window.set(None);
+    pub(crate) fn forget(&self, base: u32) {
+        if self.has(base) {
+            self.drop_it();
         }
+    }
+
+    fn drop_it(&self) {
+        self.len.set(0);
+        self.window.set(None);
     }
 
     /// Fills `to`, if all of it is in the window at hand, and not empty; else says that it did not.

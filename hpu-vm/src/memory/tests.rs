@@ -128,10 +128,15 @@ fn what_was_copied_from_last_is_as_long_as_it_is_now() {
             assert_eq!(copied(&mut space, address, 9).as_deref(), Some(&b"elsewhere"[..]));
         }
     }
-    assert_eq!(copied(&mut space, 0x1000 + 90, 9).as_deref(), Some(&b"at the en"[..]));
+    let not_all = |space: &mut Space| {
+        for _ in 0..3 {
+            assert_eq!(copied(space, 0x1000 + 90, 9).as_deref(), Some(&b"at the en"[..]));
+        }
+    };
+    not_all(&mut space);
     space.set_len(DATA, 99).expect("shorter");
     assert_eq!(copied(&mut space, 0x1000 + 90, 10), None);
-    assert_eq!(copied(&mut space, 0x1000 + 90, 9).as_deref(), Some(&b"at the en"[..]));
+    not_all(&mut space);
     space.set_len(DATA, 100).expect("as long as it was");
     assert_eq!(copied(&mut space, 0x1000 + 90, 10).as_deref(), Some(&b"at the end"[..]));
 }
