@@ -283,6 +283,11 @@ const TASK: u32 = DRIVER_BASE + TASK_FIRST;
 const TASK_LEN: u32 = TASK_END - TASK_FIRST;
 const _: () = assert!(TASK >> 24 == ALIASES && (TASK + TASK_LEN) >> 24 == ALIASES);
 
+/// Whether some of `len` addresses from `base` on may stand for others, and are to be looked for each time.
+const fn stand_for_others(base: u32, len: u32) -> bool {
+    base >> 24 <= ALIASES && base.saturating_add(len) >> 24 >= ALIASES
+}
+
 impl Places {
     pub(crate) const fn set_l1(&mut self, base: u32, size: u32) {
         self.l1 = (base, size);
@@ -472,9 +477,8 @@ impl<'m> View<'m> {
     fn find_and_copy_out(&self, address: u32, to: &mut [u8]) -> Option<()> {
         let (index, offset) = self.find(address, u32::try_from(to.len()).ok()?)?;
         let Range { base, memory, .. } = &self.ranges[index];
-        // What stands for other addresses is to be looked for each time.
         if let Memory::Shared(window) = memory
-            && base >> 24 != ALIASES
+            && !stand_for_others(*base, window.len())
         {
             self.near.note(*base, window);
         }
