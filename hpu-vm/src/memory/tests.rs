@@ -1,5 +1,5 @@
 use super::layout::Refused;
-use super::{Access, Begun, GUARD_BELOW, Region, Space, SpaceError};
+use super::{Access, Begun, GUARD_BELOW, Region, Space, SpaceError, Window};
 use crate::code::Code;
 use crate::device::NoDevice;
 use crate::hart::Hart;
@@ -139,6 +139,28 @@ fn what_was_copied_from_last_is_as_long_as_it_is_now() {
     not_all(&mut space);
     space.set_len(DATA, 100).expect("as long as it was");
     assert_eq!(copied(&mut space, 0x1000 + 90, 10).as_deref(), Some(&b"at the end"[..]));
+}
+
+/// Copies from memory that lies where other memory's alias does, too.
+#[test]
+fn what_stands_for_other_addresses_does_so_for_each_copy() {
+    let shared = |kind, base: u32, byte| {
+        let region = Region::around(base, &[byte; 2 * PAGE as usize]).expect("memory");
+        let window = Window::new(&region, 0, 2 * PAGE, Access::Write).expect("all of it");
+        Range { kind, base, memory: Memory::Shared(window) }
+    };
+    let mut view = View::new();
+    view.push(shared(RegionKind::Data, L1_ALIAS - PAGE, 1)).expect("room");
+    view.push(shared(RegionKind::Scratchpad, 0x1000_0000, 2)).expect("room");
+    view.set_l1_alias(0x1000_0000, 2 * PAGE);
+    let copied = |address| {
+        let mut bytes = [0; 2];
+        view.copy_out(address, &mut bytes).map(|()| bytes)
+    };
+    for _ in 0..3 {
+        assert_eq!(copied(L1_ALIAS - 2), Some([1; 2]));
+    }
+    assert_eq!(copied(L1_ALIAS + 2), Some([2; 2]));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 use super::{MAX_RANGES, Memory, Range, RegionKind, View, ViewError};
-use crate::memory::{Access, Region, Window};
 use proptest::prelude::*;
-use spin_abi::map::{L1_ALIAS, PAGE};
+use spin_abi::map::L1_ALIAS;
 
 fn read_only(base: u32, bytes: &[u8]) -> Range<'_> {
     Range { kind: RegionKind::Code, base, memory: Memory::ReadOnly(bytes) }
@@ -178,22 +177,4 @@ proptest! {
             }
         }
     }
-}
-
-/// Copies from memory that lies where other memory's alias does, too.
-#[test]
-fn what_stands_for_other_addresses_does_so_for_each_copy() {
-    let shared = |kind, base: u32, byte| {
-        let region = Region::around(base, &[byte; 2 * PAGE as usize]).expect("memory");
-        let window = Window::new(&region, 0, 2 * PAGE, Access::Write).expect("all of it");
-        Range { kind, base, memory: Memory::Shared(window) }
-    };
-    let mut view = View::new();
-    view.push(shared(RegionKind::Data, L1_ALIAS - PAGE, 1)).expect("room");
-    view.push(shared(RegionKind::Scratchpad, 0x1000_0000, 2)).expect("room");
-    view.set_l1_alias(0x1000_0000, 2 * PAGE);
-    for _ in 0..3 {
-        assert_eq!(read(&view, L1_ALIAS - 2, 2), Some(vec![1; 2]));
-    }
-    assert_eq!(read(&view, L1_ALIAS + 2, 2), Some(vec![2; 2]));
 }
