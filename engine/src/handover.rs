@@ -83,12 +83,6 @@ pub fn lane(size: usize, max_frame: usize, receiver: Arc<Bell>) -> Result<(Lane,
     Ok((lane, Arrivals { frames: arrivals, found: to_find, rest: to_join }, LaneQueue { frames, back, max_frame }))
 }
 
-impl Brief {
-    const fn is_long(&self) -> bool {
-        self.length > 16
-    }
-}
-
 impl Lane {
     /// How many more frames may be staged.
     #[must_use]
@@ -125,7 +119,7 @@ impl Lane {
     pub fn hand_over(&mut self, blank: impl FnMut() -> Option<Frame>) {
         let ready = self.frames.ready();
         if !self.rest.staged.is_empty() {
-            let long = self.found.staged[..ready].iter().filter(|brief| brief.is_long()).count();
+            let long = self.found.staged[..ready].iter().filter(|brief| MessageKey::goes_on(brief.length)).count();
             self.rest.write(long);
         }
         self.found.write(ready);
@@ -168,7 +162,7 @@ impl Arrivals {
         let rest = &mut self.rest;
         self.found.read(count, |brief| {
             let mut behind = None;
-            if brief.is_long() {
+            if MessageKey::goes_on(brief.length) {
                 rest.read(1, |&rest| behind = Some(rest));
             }
             let &Brief { owner, end_of_message, length, key } = brief;

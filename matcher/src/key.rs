@@ -62,7 +62,14 @@ impl MessageKey {
         let length = self.length();
         #[allow(clippy::cast_possible_truncation, reason = "it is one byte")]
         let first = ([a, b], length as u8);
-        (first, if length > 16 { Some(rest) } else { None })
+        (first, if Self::goes_on(first.1) { Some(rest) } else { None })
+    }
+
+    /// Whether a key of such a length has something behind its [first](MessageKey::split) bytes.
+    #[must_use]
+    #[inline]
+    pub const fn goes_on(length: u8) -> bool {
+        length > 16
     }
 
     /// The key of such parts.

@@ -1,5 +1,5 @@
-//! What is to be known of the things that a [`Lane`](crate::Lane) hands over, on its own: copied many at a time, which takes a tenth of the
-//! time that moving it with them does, one by one.
+//! What is to be known of the things that a [`Lane`](crate::Lane) hands over, on its own: so it is copied many at a time, and not moved with
+//! them, one by one.
 
 use crate::ring::{Consumer, Producer, RingBuffer, read, write};
 

@@ -120,8 +120,8 @@ impl Accesses {
         let mut spans: HashMap<usize, Span> = alone.into_iter().collect();
         let firsts = if seen.is_empty() { Firsts::default() } else { behind(roots) };
         for (root, accesses) in &seen {
-            let (checked, first) = (roots.checked.get(root).copied(), firsts.0.get(root).copied());
-            roots.checked.extend(add_spans(&mut spans, accesses, checked, first).map(|checked| (*root, checked)));
+            let (checked, behind) = (roots.checked.get(root).copied(), firsts.0.get(root).copied());
+            roots.checked.extend(add_spans(&mut spans, accesses, checked, behind).map(|checked| (*root, checked)));
         }
         roots.prune();
         Self { spans, places, amos }
@@ -208,14 +208,13 @@ impl Firsts {
 }
 
 /// Adds spans of accesses of one root, in the order of the block, each as far as [`REACH`] allows. Takes and returns the bytes
-/// that are checked already; `first` is the first one that is accessed behind the block.
+/// that are checked already; `behind` is the first one that is accessed behind the block.
 fn add_spans(
     spans: &mut HashMap<usize, Span>,
     accesses: &[Seen],
     mut checked: Option<Bytes>,
-    first: Option<i64>,
+    behind: Option<i64>,
 ) -> Option<Bytes> {
-    let behind = first.filter(|&first| first >= 0);
     let bytes = |access: &Seen| (i64::from(access.start), i64::from(access.start) + i64::from(access.size));
     let join = |(low, high): Bytes, (from, to): Bytes| (low.min(from), high.max(to));
     let mut rest = accesses;
@@ -235,9 +234,12 @@ fn add_spans(
             }
             (all, count) = ((low, high), count + 1);
         }
-        if let Some(first) = behind.filter(|&first| (all.0 - BEFORE..all.0).contains(&first) && all.1 - first <= REACH)
+        if let Some(at) = behind
+            && at >= 0
+            && (all.0 - BEFORE..all.0).contains(&at)
+            && all.1 - at <= REACH
         {
-            all.0 = first;
+            all.0 = at;
         }
         let from = i32::try_from(all.0 - i64::from(first.start)).unwrap_or(0);
         let len = u32::try_from(all.1 - all.0).unwrap_or(0);
