@@ -98,11 +98,10 @@ impl Runner for Jit {
         let _ = view.copy_in(MACHINE.scratchpad_base(0), parts.scratchpad);
     }
 
-    fn publish_packets(&mut self, packets: Range<usize>) {
-        let parts = self.memory.parts();
+    fn place(&mut self, work: &Work, packets: Range<usize>) {
         let bytes = packets.start * self.stride..packets.end * self.stride;
         let address = PACKETS_BASE + u32::try_from(bytes.start).expect("less than 4 GiB");
-        self.slot.view().copy_in(address, &parts.packets[bytes]).expect("the packets' place");
+        self.slot.view().copy_in(address, &work.packets[bytes]).expect("the packets' place");
     }
 
     fn collect(&mut self) {

@@ -49,8 +49,7 @@ pub fn round(work: &Work, runner: &mut dyn Runner, expected: &mut Expected) -> R
     for (number, commands) in expected.commands.iter().enumerate() {
         let first = number * BATCH % PACKETS;
         let packets = first..first + BATCH;
-        runner.memory().place(work, packets.clone());
-        runner.publish_packets(packets.clone());
+        runner.place(work, packets.clone());
         runner.log().clear();
         let start = Instant::now();
         runner.run(packets).map_err(Failure::Ended)?;

@@ -2,6 +2,7 @@
 
 use super::command::{Bases, Log};
 use super::memory::Memory;
+use super::work::Work;
 use std::ops::Range;
 
 /// A way to run one handler on the packets of one [`Work`](super::work::Work).
@@ -12,8 +13,11 @@ pub trait Runner {
     /// The handlers are to see the state that [`Runner::memory`] was given.
     fn publish_state(&mut self) {}
 
-    /// The handlers are to see packets that [`Runner::memory`] was given.
-    fn publish_packets(&mut self, _packets: Range<usize>) {}
+    /// Puts packets where the handlers see them, as they came. Each variant writes them once: what is written twice leaves less of the
+    /// second-level cache to the handlers.
+    fn place(&mut self, work: &Work, packets: Range<usize>) {
+        self.memory().place(work, packets);
+    }
 
     /// [`Runner::memory`] is to show what the handlers left.
     fn collect(&mut self) {}

@@ -71,7 +71,7 @@ fn damaged_packets_harm_no_handler() {
         }
         let mut runner = interp(handler, &work);
         runner.memory().reset(&work);
-        runner.memory().place(&work, 0..1024);
+        runner.place(&work, 0..1024);
         runner.run(0..1024).unwrap_or_else(|ended| panic!("{handler:?}: {ended}"));
     }
 }
@@ -85,7 +85,7 @@ fn short_packets_harm_no_handler() {
             work.case.size = size;
             let mut runner = Interp::new(&image, &work).unwrap();
             runner.memory().reset(&work);
-            runner.memory().place(&work, 0..4);
+            runner.place(&work, 0..4);
             runner.run(0..4).unwrap_or_else(|ended| panic!("{handler:?} on {size} bytes: {ended}"));
             assert!(runner.log().commands().is_some_and(<[_]>::is_empty), "{handler:?} answers {size} bytes of 128");
         }
