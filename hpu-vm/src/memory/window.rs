@@ -196,20 +196,12 @@ fn aligned(at: *mut u8) -> Option<*mut u32> {
     word.is_aligned().then_some(word)
 }
 
-/// Size of the next piece of a copy: the largest that is aligned at `address` and fits.
+/// Whether a copy is one access, which is whole. Any other is left to the C library, which copies whatever others write meanwhile, as the
+/// handlers' own code and a DMA engine would (vm-memory does the same for guest memory).
 #[inline(always)]
-const fn piece(address: usize, left: usize) -> usize {
-    match left {
-        8.. if address.is_multiple_of(8) => 8,
-        4.. if address.is_multiple_of(4) => 4,
-        2.. if address.is_multiple_of(2) => 2,
-        _ => 1,
-    }
+const fn is_whole(address: usize, len: usize) -> bool {
+    matches!(len, 1 | 2 | 4 | 8) && address.is_multiple_of(len)
 }
-
-/// Bytes from which on a copy is left to the C library: by pieces it would take several times as long. It copies whatever
-/// others write meanwhile, as the handlers' own code and a DMA engine would (vm-memory does the same for guest memory).
-const LARGE: usize = 17;
 
 /// Bytes of a copy that may be little more than a packet's headers, which are read next: it is made by sixteens. The C library stores as
 /// much as it can at once, and some processors are slow to load from the upper part of what was just stored so.
@@ -265,26 +257,20 @@ unsafe fn copy_16<const AT: usize>(from: *const u8, to: *mut u8) {
 /// # Safety
 /// `to.len()` bytes from `from` are mapped readable, and accessed by atomics, translated code and this only.
 #[inline(always)]
-pub(super) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
-    if to.len() >= LARGE {
+pub(super) unsafe fn load(from: *mut u8, to: &mut [u8]) {
+    if !is_whole(from.addr(), to.len()) {
         // SAFETY: as the caller says; `to` is exclusive, so they do not overlap.
         unsafe { libc::memcpy(to.as_mut_ptr().cast(), from.cast_const().cast(), to.len()) };
         return;
     }
-    while !to.is_empty() {
-        let size = piece(from.addr(), to.len());
-        let (part, rest) = to.split_at_mut(size);
-        // SAFETY: `size <= to.len()`, so the piece is within the caller's range; `piece` checked that it is aligned.
-        unsafe {
-            match size {
-                8 => part.copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
-                4 => part.copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
-                2 => part.copy_from_slice(&AtomicU16::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
-                _ => part.copy_from_slice(&[AtomicU8::from_ptr(from).load(Relaxed)]),
-            }
+    // SAFETY: as the caller says; `is_whole` checked that it is aligned.
+    unsafe {
+        match to {
+            [_] => to.copy_from_slice(&[AtomicU8::from_ptr(from).load(Relaxed)]),
+            [_, _] => to.copy_from_slice(&AtomicU16::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
+            [_, _, _, _] => to.copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
+            _ => to.copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
         }
-        to = rest;
-        from = from.wrapping_add(size);
     }
 }
 
@@ -293,32 +279,27 @@ pub(super) unsafe fn load(mut from: *mut u8, mut to: &mut [u8]) {
 /// # Safety
 /// `from.len()` bytes from `to` are mapped writable, and accessed by atomics, translated code and this only.
 #[inline(always)]
-pub(super) unsafe fn store(mut to: *mut u8, mut from: &[u8]) {
+pub(super) unsafe fn store(to: *mut u8, from: &[u8]) {
     if HEADERS.contains(&from.len()) {
         // SAFETY: as the caller says; nobody has the window's bytes as a slice, so they do not overlap.
         return unsafe { copy_headers(from.as_ptr(), to, from.len()) };
     }
-    if from.len() >= LARGE {
+    if !is_whole(to.addr(), from.len()) {
         // SAFETY: as before.
         unsafe { libc::memcpy(to.cast(), from.as_ptr().cast(), from.len()) };
         return;
     }
-    while !from.is_empty() {
-        let size = piece(to.addr(), from.len());
-        let (part, rest) = from.split_at(size);
-        // SAFETY: `size <= from.len()`, so the piece is within the caller's range; `piece` checked that it is aligned.
-        unsafe {
-            match *part {
-                [a, b, c, d, e, f, g, h] => {
-                    AtomicU64::from_ptr(to.cast()).store(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), Relaxed);
-                }
-                [a, b, c, d] => AtomicU32::from_ptr(to.cast()).store(u32::from_ne_bytes([a, b, c, d]), Relaxed),
-                [a, b] => AtomicU16::from_ptr(to.cast()).store(u16::from_ne_bytes([a, b]), Relaxed),
-                _ => AtomicU8::from_ptr(to).store(part[0], Relaxed),
+    // SAFETY: as the caller says; `is_whole` checked that it is aligned.
+    unsafe {
+        match *from {
+            [a] => AtomicU8::from_ptr(to).store(a, Relaxed),
+            [a, b] => AtomicU16::from_ptr(to.cast()).store(u16::from_ne_bytes([a, b]), Relaxed),
+            [a, b, c, d] => AtomicU32::from_ptr(to.cast()).store(u32::from_ne_bytes([a, b, c, d]), Relaxed),
+            [a, b, c, d, e, f, g, h] => {
+                AtomicU64::from_ptr(to.cast()).store(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), Relaxed);
             }
+            _ => {}
         }
-        from = rest;
-        to = to.wrapping_add(size);
     }
 }
 
