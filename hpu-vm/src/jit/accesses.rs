@@ -345,7 +345,7 @@ impl Roots {
         }
     }
 
-    fn forget(&mut self, reg: Reg) {
+    pub(crate) fn forget(&mut self, reg: Reg) {
         self.newest += 1;
         self.places[reg.index()] = Place { root: self.newest, distance: 0 };
     }

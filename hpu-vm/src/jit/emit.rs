@@ -8,6 +8,7 @@
 
 mod alu;
 mod atomic;
+mod choice;
 mod command;
 mod counters;
 mod device;
@@ -40,10 +41,11 @@ use crate::jit::enter::{self, Begins, Exits};
 use crate::jit::facts::{Facts, Known, Regs};
 use crate::jit::options::{Atomics, Options};
 use crate::jit::part::Part;
-use crate::jit::plan::{self, BlockId, Plan};
+use crate::jit::plan::{BlockId, Plan};
 use crate::jit::state::{Left, State};
 use crate::jit::vectors;
 use crate::view::Checks;
+use choice::Choice;
 use registers::Registers;
 use vector::Vectors;
 
@@ -134,7 +136,9 @@ pub(crate) fn function(isa: &dyn TargetIsa, input: Input<'_>, context: &mut Func
     loops.iter().for_each(|blocks| emitter.polls[*blocks.start()] = true);
     emitter.entry();
     for id in (0..plan.blocks.len()).filter(|&id| part.has(id)) {
-        emitter.block(id);
+        if !emitter.is_chosen(id) {
+            emitter.block(id);
+        }
         emitter.seal_behind(id);
         if emitter.is_too_large() {
             return None;
@@ -217,6 +221,8 @@ struct Emitter<'a> {
     retreats: Vec<Option<ir::Block>>,
     /// The blocks that lead to each; the first comes from elsewhere too, and has none.
     ways: Vec<Vec<BlockId>>,
+    /// What their branches choose, by block.
+    choices: Vec<Option<Choice>>,
     /// How many ways to each were not emitted yet.
     ways_left: Vec<usize>,
     /// Blocks at which tasks that wait may be parked.
@@ -266,6 +272,8 @@ impl<'a> Emitter<'a> {
         let counting = options.counting || reads_counters(plan);
         let retired = counting.then(|| builder.declare_var(I64));
         let ways = ways(plan);
+        let choices =
+            if counting || options.observe { vec![None; plan.blocks.len()] } else { choice::choices(plan, &ways) };
         let mut ways_left: Vec<_> =
             ways.iter().map(|ways| ways.iter().filter(|&&from| part.has(from)).count()).collect();
         // The last ones: the way in, and those of computed jumps, from their dispatch.
@@ -311,6 +319,7 @@ impl<'a> Emitter<'a> {
             retreat: None,
             retreats: vec![None; plan.blocks.len()],
             ways,
+            choices,
             ways_left,
             polls: vec![false; plan.blocks.len()],
             in_l1: Vec::new(),
@@ -368,7 +377,7 @@ impl<'a> Emitter<'a> {
         self.hides_commands = self.hides_commands(id);
         self.has_tables = self.home() && block.body.iter().any(|(_, decoded)| decoded.inst.op.format() == Format::Amo);
         let Some(beyond_l1) = self.amos_beyond_l1() else {
-            self.body(block);
+            self.body(id);
             self.retreats[id] = self.retreat;
             return;
         };
@@ -380,13 +389,13 @@ impl<'a> Emitter<'a> {
         let retreat = self.retreat;
         self.in_l1 = self.accesses.amos().iter().flat_map(|span| span.indices.clone()).collect();
         self.builder.switch_to_block(known);
-        self.body(block);
+        self.body(id);
         self.in_l1.clear();
         (self.known, self.registers, self.retreat) = (facts, cached, retreat);
         self.vectors.go_back(setting);
         self.builder.switch_to_block(unknown);
         let first = self.builder.func.dfg.num_blocks();
-        self.body(block);
+        self.body(id);
         let added = first..self.builder.func.dfg.num_blocks();
         added.map(ir::Block::new).for_each(|block| self.builder.set_cold_block(block));
     }
@@ -408,7 +417,8 @@ impl<'a> Emitter<'a> {
     }
 
     /// The instructions of a block and where they lead.
-    fn body(&mut self, block: &plan::Block) {
+    fn body(&mut self, id: BlockId) {
+        let block = &self.plan.blocks[id];
         for (index, (pc, decoded)) in block.body.iter().enumerate() {
             (self.index, self.pc, self.current) = (index, *pc, Some((*pc, *decoded)));
             self.locate(matches!(decoded.inst.op.format(), Format::Amo));
@@ -427,7 +437,7 @@ impl<'a> Emitter<'a> {
             }
         }
         self.index = block.body.len();
-        self.end(block);
+        self.end(id);
     }
 
     /// Translates an instruction; `false` when none after it is reached.

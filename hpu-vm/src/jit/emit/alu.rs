@@ -57,7 +57,7 @@ impl Emitter<'_> {
         Some(Indexed { base: (self.get(base), wide), index, most, words })
     }
 
-    fn computed(&mut self, inst: &Inst) -> Value {
+    pub(super) fn computed(&mut self, inst: &Inst) -> Value {
         let a = self.get(inst.rs1);
         let b =
             if inst.op.format() == Format::R { self.get(inst.rs2) } else { self.constant(inst.imm.cast_unsigned()) };

@@ -9,11 +9,12 @@ use super::Emitter;
 use crate::decode::Decoded;
 use crate::inst::{Op, Reg};
 use crate::jit::facts::{self, Known, Regs};
-use crate::jit::plan::{Block, End, TableId, Target};
+use crate::jit::plan::{Block, BlockId, End, TableId, Target};
 
 impl Emitter<'_> {
     /// The last instruction's part that is control, and where it leads.
-    pub(super) fn end(&mut self, block: &Block) {
+    pub(super) fn end(&mut self, id: BlockId) {
+        let block = &self.plan.blocks[id];
         let last = block.body.last().map(|(_, decoded)| *decoded);
         match &block.end {
             End::Fetch(pc) => self.fetch(*pc),
@@ -28,6 +29,10 @@ impl Emitter<'_> {
             }
             End::Branch { taken, not } => {
                 let Some(decoded) = last else { unreachable!("a branch is an instruction") };
+                if let Some(choice) = self.choices[id] {
+                    self.publish_results(block);
+                    return self.choose(id, &decoded, choice);
+                }
                 let condition = self.condition(&decoded);
                 self.publish_results(block);
                 self.count_end();
@@ -72,7 +77,7 @@ impl Emitter<'_> {
         self.set(decoded.inst.rd, next);
     }
 
-    fn goto(&mut self, target: &Target) {
+    pub(super) fn goto(&mut self, target: &Target) {
         match target.block {
             Some(id) if self.is_apart(id) => self.hand_over(id),
             Some(id) => {
@@ -88,7 +93,7 @@ impl Emitter<'_> {
         self.interpret(pc, Regs::ALL);
     }
 
-    fn condition(&mut self, decoded: &Decoded) -> Value {
+    pub(super) fn condition(&mut self, decoded: &Decoded) -> Value {
         let (a, b) = (self.get(decoded.inst.rs1), self.get(decoded.inst.rs2));
         let condition = match decoded.inst.op {
             Op::Beq => IntCC::Equal,
