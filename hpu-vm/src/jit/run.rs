@@ -105,7 +105,8 @@ impl Executor {
         (state.device, state.calls) = (device.cast(), Bridge::<D>::CALLS);
         (state.sp, state.tp) = (task.sp, task.tp);
         state.may_park = u32::from(task.may_park);
-        state.time_limit = task.limits.nanoseconds();
+        let limit = task.limits.nanoseconds();
+        state.time_limit = limit;
         if task.limits.instructions.is_none() {
             state.limit = u64::MAX;
         }
@@ -118,6 +119,7 @@ impl Executor {
         // SAFETY: both are of the slot, which is borrowed until the end of this function.
         unsafe { (*state).view = ptr::from_mut((*slot).view()).cast() };
         let watch = self.watchdog.watch();
+        watch.expect(limit, task.may_park && task.translation.is_some_and(Translation::waits));
         // SAFETY: the state is the slot's, which is borrowed until the end of this function. Its code is what `State::lookup` knows;
         // its layout is the slot's too.
         let _attending = unsafe { Attending::new(watch, state) };
@@ -360,7 +362,7 @@ impl BoundParts<'_> {
                 (*state).view = ptr::from_mut(view).cast();
                 watch.start(state);
                 if begun == Begun::Before && (*state).time_limit != u64::MAX {
-                    watch.measure();
+                    watch.measure((*state).time_limit);
                 }
                 let at_once = begun == Begun::Before || task.limits.time.is_none();
                 if at_once && (*state).may_park != 0 {

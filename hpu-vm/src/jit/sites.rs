@@ -90,6 +90,11 @@ impl Sites {
         self.waits.dedup();
     }
 
+    /// Whether there are such.
+    pub(crate) const fn wait(&self) -> bool {
+        !self.waits.is_empty()
+    }
+
     /// The code lies at `base`.
     pub(crate) const fn place(&mut self, base: usize) {
         self.base = base;

@@ -62,6 +62,7 @@ pub struct Translation {
     options: Options,
     size: Size,
     needs_registers: bool,
+    waits: bool,
 }
 
 /// How large a translation is.
@@ -103,9 +104,10 @@ impl Translation {
             places.push((entry, compiler.append(source, &planned, options, &mut code, &mut sites)?));
         }
         size.bytes = code.len();
+        let waits = sites.wait();
         let memory = CodeMemory::new(&code, sites)?;
         let entries = places.into_iter().map(|(entry, placed)| (entry, Entry::new(&memory, placed))).collect();
-        Ok(Self { _memory: memory, entries, options, size, needs_registers })
+        Ok(Self { _memory: memory, entries, options, size, needs_registers, waits })
     }
 
     /// The code Cranelift makes of the handler at `entry`, in words, for the machine `triple` names: for those
@@ -131,6 +133,12 @@ impl Translation {
     #[inline]
     pub(crate) fn entry(&self, entry: u32) -> Option<&Entry> {
         self.entries.iter().find(|(guest, _)| *guest == entry).map(|(_, host)| host)
+    }
+
+    /// Whether there are loops that wait.
+    #[inline]
+    pub(crate) const fn waits(&self) -> bool {
+        self.waits
     }
 
     /// Whether the hart has to hold all registers when a task begins.

@@ -11,6 +11,7 @@
 
 mod context;
 mod fault;
+mod monitor;
 mod watchdog;
 
 use std::ptr;
@@ -63,11 +64,15 @@ impl Running {
         }
     }
 
+    /// Whether that was asked already, or is not to be.
+    fn was_asked(&self) -> bool {
+        let state = self.state();
+        state.may_park == 0 || state.wanted.leaves()
+    }
+
     /// Whether the task is in a loop that waits, at host address `pc`, where it may be left and was not asked to.
     fn waits_at(&self, pc: usize) -> bool {
-        let state = self.state();
-        let may_be_asked = state.may_park != 0 && !state.wanted.leaves();
-        may_be_asked && self.site(pc).is_some_and(|site| site.waits)
+        !self.was_asked() && self.site(pc).is_some_and(|site| site.waits)
     }
 
     /// Nanoseconds that the task may take.

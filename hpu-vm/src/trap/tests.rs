@@ -7,12 +7,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{DRIVER_BASE, L1_ALIAS, PAGE, STDOUT_BASE};
 use spin_abi::regs::{DOORBELL, DRIVER_SIZE, HANDLER_MEM_ADDR};
 
+use super::monitor::Monitor;
 use super::{Attending, TrapError, Watchdog, install};
 use crate::jit::{Left, Site, State};
 use crate::memory::{Access, Begun, Region, Space};
@@ -255,31 +257,83 @@ fn watched<R>(watchdog: &Watchdog, state: &mut State, body: impl FnOnce() -> R) 
     body()
 }
 
+/// With a monitor, if this process may have one, and without.
+fn watchdogs() -> impl Iterator<Item = Watchdog> {
+    let monitors = Monitor::get().is_some();
+    if !monitors {
+        eprintln!("no real-time priority (needs root or CAP_SYS_NICE): only watchdogs without the monitor are tested");
+    }
+    let make = |monitor| Watchdog::with(monitor).expect("a watchdog");
+    [Monitor::get(), None].into_iter().skip(usize::from(!monitors)).map(make)
+}
+
 #[test]
 fn a_body_that_does_not_end_is_ended() {
-    let (watchdog, body) = (Watchdog::new().expect("a watchdog"), Body::new(SPIN, false));
-    for _ in 0..3 {
-        let mut state = State::new(0);
-        assert_eq!(watched(&watchdog, &mut state, || body.call(null_mut(), 0)), u32::MAX);
-        assert_eq!((state.exit, state.fault()), (Left::Faulted as u32, expected(Cause::Watchdog, 0)));
+    for watchdog in watchdogs() {
+        let body = Body::new(SPIN, false);
+        for _ in 0..3 {
+            let mut state = State::new(0);
+            assert_eq!(watched(&watchdog, &mut state, || body.call(null_mut(), 0)), u32::MAX);
+            assert_eq!((state.exit, state.fault()), (Left::Faulted as u32, expected(Cause::Watchdog, 0)));
+        }
     }
 }
 
 #[test]
 fn what_is_called_is_asked_to_end() {
-    let watchdog = Watchdog::new().expect("a watchdog");
-    let mut state = State::new(0);
-    let wanted = &raw const state.wanted;
-    watched(&watchdog, &mut state, || {
-        // SAFETY: the state lives until after the call; the flag is atomic.
-        while !unsafe { &*wanted }.ends() {
-            std::hint::spin_loop();
+    for watchdog in watchdogs() {
+        let mut state = State::new(0);
+        let wanted = &raw const state.wanted;
+        watched(&watchdog, &mut state, || {
+            // SAFETY: the state lives until after the call; the flag is atomic.
+            while !unsafe { &*wanted }.ends() {
+                std::hint::spin_loop();
+            }
+        });
+        assert_eq!(state.exit, Left::Returned as u32);
+        // The next task is not the one that was too long.
+        watched(&watchdog, &mut state, || ());
+        assert!(!state.wanted.ends());
+    }
+}
+
+#[test]
+fn who_has_short_tasks_is_not_interrupted() {
+    let Some(monitor) = Monitor::get() else {
+        return eprintln!("skipped: no real-time priority (needs root or CAP_SYS_NICE)");
+    };
+    let tasks_for_a_while = || {
+        let watchdog = Watchdog::with(Some(monitor)).expect("a watchdog");
+        let (begun, mut state) = (Instant::now(), State::new(0));
+        while begun.elapsed() < Duration::from_millis(20) {
+            watched(&watchdog, &mut state, || ());
         }
-    });
-    assert_eq!(state.exit, Left::Returned as u32);
-    // The next task is not the one that was too long.
-    watched(&watchdog, &mut state, || ());
-    assert!(!state.wanted.ends());
+        watchdog.watch().was_interrupted()
+    };
+    // A task during which the thread is kept from running is not short.
+    assert!((0..100).any(|_| !tasks_for_a_while()), "each time there was a tick");
+}
+
+#[test]
+fn the_monitor_sleeps_and_is_woken() {
+    if std::env::var_os(CHILD).is_none() {
+        assert!(in_child("trap::tests::the_monitor_sleeps_and_is_woken").success());
+        return;
+    }
+    let Some(monitor) = Monitor::get() else {
+        return eprintln!("skipped: no real-time priority (needs root or CAP_SYS_NICE)");
+    };
+    let (watchdog, body) = (Watchdog::with(Some(monitor)).expect("a watchdog"), Body::new(SPIN, false));
+    for _ in 0..2 {
+        let mut state = State::new(0);
+        assert_eq!(watched(&watchdog, &mut state, || body.call(null_mut(), 0)), u32::MAX);
+        assert!(watchdog.watch().is_looked_at());
+        let begun = Instant::now();
+        while watchdog.watch().is_looked_at() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the monitor has looked at nothing for a minute");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }
 
 #[test]
@@ -334,7 +388,7 @@ fn a_timer_that_cannot_be_had_is_an_error() {
 fn send() {
     // SAFETY: the handler that is installed touches no memory of its own.
     assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGSEGV) }, 0);
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(50));
 }
 
 #[test]

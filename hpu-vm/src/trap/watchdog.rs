@@ -1,43 +1,53 @@
-//! The clock of running tasks: a timer per thread that looks at its task from time to time.
+//! The clock of running tasks: looks at them from time to time, on their thread.
 //!
-//! Starting a task is a plain store. The timer ticks every [`TICK`] while there are tasks, stops by itself after a tick at which
-//! nobody's are attended to, and is set again by who attends next. A tick that sees a task for the first time notes the time; one
-//! that sees it `limit` later ends it. So a task ends between its limit and a tick later. One that is seen twice in a loop that
-//! waits is asked to let others go on; the second look comes [`SOON`]. One that may take no more than a tick is asked at the first look.
+//! Starting a task is a plain store. The [`monitor`](super::monitor) signals a thread that is at the same task as [`Watch::again`] before;
+//! from then on a timer ticks, until it finds another task. Without a monitor the timer ticks every [`TICK`] while there are tasks, stops by
+//! itself after a tick at which nobody's are attended to, and is set again by who attends next. A look at a task for the first time
+//! notes the time; one that sees it `limit` later ends it. So a task ends between its limit and a tick later. One that is seen twice in a
+//! loop that waits is asked to let others go on; the second look comes [`SOON`]. One that may take no more than a tick is asked at the first
+//! look that interrupts it: who may be left is asked before it is ended.
 //!
 //! That a thread is kept from running, by others or by the host of a virtual machine, is not its task's doing. Its ticks are late
-//! then: each counts for no more than twice the time after which it was to come.
+//! then: each counts for no more than twice the time after which it was to come; and what the monitor tells counts by the thread's own time.
 
-use std::ptr::null_mut;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, compiler_fence};
 
 use libc::{c_int, c_void, siginfo_t, timer_t};
 use spin_abi::fault::Cause;
 
 use super::context::Context;
+use super::monitor::Monitor;
 use super::{Running, TrapError, errno, handle, keeping_errno};
 use crate::jit::State;
 
 /// Nanoseconds between two looks: as long as tasks still end within a millisecond after their limit. In a virtual machine that was
 /// measured a tick takes 25 us, 3 of them for the signal.
-const TICK: i64 = 900_000;
+pub(super) const TICK: i64 = 900_000;
 /// Nanoseconds to the next look at a task that waits, or is about to be ended, or could not be.
 const SOON: i64 = 50_000;
 /// Nanoseconds to the next look after one that ended a task, or asked one that waits to leave, at the most: the next may be alike.
 const RESPITE: i64 = 200_000;
 
-/// A thread's timer and what it knows of the thread's tasks. Written by the thread and by its signal handler.
+/// A thread's timer and what it knows of the thread's tasks. Written by the thread and by its signal handler, but for what is said to be the
+/// monitor's.
 pub(crate) struct Watch {
     /// The state of the thread's tasks, also between two of them; null when there are none.
-    running: AtomicPtr<State>,
+    pub(super) running: AtomicPtr<State>,
+    /// Counts tasks.
+    pub(super) sequence: AtomicU64,
+    /// The monitor looks at this thread, or the timer will tick. The monitor may say that it does not.
+    pub(super) looked_at: AtomicBool,
+    /// Nanoseconds after which a task is to be looked at that was noted.
+    pub(super) again: AtomicU64,
     timer: AtomicPtr<c_void>,
     /// `timer` is one (its id may be null).
     exists: AtomicBool,
-    /// The timer will tick.
-    set: AtomicBool,
-    /// Counts tasks.
-    sequence: AtomicU64,
     /// The sequence number that the last tick saw.
     seen: AtomicU64,
     /// What that task had taken then, in nanoseconds.
@@ -46,44 +56,58 @@ pub(crate) struct Watch {
     looked: AtomicU64,
     /// Nanoseconds from a tick to the next one.
     wait: AtomicU64,
+    /// The last tick ended a task, or asked for that, and the next task is alike, most likely: so the next tick comes soon, whatever it sees.
+    ended: AtomicBool,
+    monitor: Option<&'static Monitor>,
+    pub(super) noted: Noted,
+}
+
+/// The task that the monitor has noted, in a cache line of its own. The monitor's.
+#[repr(align(64))]
+pub(super) struct Noted {
+    pub(super) sequence: AtomicU64,
+    /// How long its thread had run then, in nanoseconds.
+    ran: AtomicU64,
+}
+
+impl Noted {
+    pub(super) fn set(&self, sequence: u64, ran: u64) {
+        self.ran.store(ran, Relaxed);
+        self.sequence.store(sequence, Release);
+    }
 }
 
 thread_local! {
-    // Constant at first and never dropped: an access neither allocates nor registers anything.
-    static WATCH: Watch = const {
-        Watch {
-            running: AtomicPtr::new(null_mut()),
-            timer: AtomicPtr::new(null_mut()),
-            exists: AtomicBool::new(false),
-            set: AtomicBool::new(false),
-            sequence: AtomicU64::new(0),
-            seen: AtomicU64::new(0),
-            taken: AtomicU64::new(0),
-            looked: AtomicU64::new(0),
-            wait: AtomicU64::new(0),
-        }
-    };
+    // Constant at first and never dropped: an access neither allocates nor registers anything. The watchdog's, as long as there is one.
+    static WATCH: Cell<*const Watch> = const { Cell::new(null()) };
+}
+
+/// The thread's, if it has a watchdog.
+fn here<R>(look: impl FnOnce(&Watch) -> R) -> Option<R> {
+    // SAFETY: the watchdog keeps it, and takes the pointer back before it is dropped; that is on this thread, which is here.
+    unsafe { WATCH.get().as_ref() }.map(look)
 }
 
 /// The watchdog of the thread that made it.
-#[derive(Debug)]
 pub(crate) struct Watchdog {
-    /// The thread's own, which this cannot leave: it lives as long as the thread.
-    watch: *const Watch,
+    watch: Arc<Watch>,
+    /// It is the thread's own, which this cannot leave.
+    _stays: PhantomData<*const ()>,
 }
 
 /// What is left of `limit` to the thread's task, in nanoseconds. What it took before its first look is not known, nor asked
 /// for: it is less than a tick.
 pub(crate) fn time_left(limit: u64) -> u64 {
-    WATCH.with(|watch| {
+    here(|watch| {
         let seen = watch.seen.load(Relaxed) == watch.sequence.load(Relaxed);
         if limit == u64::MAX || !seen { limit } else { limit.saturating_sub(watch.taken()) }
     })
+    .unwrap_or(limit)
 }
 
 /// What the thread runs.
 pub(super) fn running() -> *mut State {
-    WATCH.with(|watch| watch.running.load(Relaxed))
+    here(|watch| watch.running.load(Relaxed)).unwrap_or_default()
 }
 
 /// The watchdogs' real-time signal.
@@ -101,34 +125,48 @@ impl Watchdog {
     /// # Errors
     /// See [`TrapError`]: a thread has one at a time.
     pub(crate) fn new() -> Result<Self, TrapError> {
+        Self::with(Monitor::get())
+    }
+
+    /// The same, with or without the monitor.
+    pub(super) fn with(monitor: Option<&'static Monitor>) -> Result<Self, TrapError> {
         super::install()?;
-        WATCH.with(|watch| {
-            if watch.exists.load(Relaxed) {
-                return Err(TrapError::Watched);
-            }
-            watch.timer.store(create_timer()?, Relaxed);
-            watch.exists.store(true, Relaxed);
-            Ok(Self { watch })
-        })
+        if !WATCH.get().is_null() {
+            return Err(TrapError::Watched);
+        }
+        let watch = Arc::new(Watch::new(create_timer()?, monitor));
+        WATCH.set(Arc::as_ptr(&watch));
+        if let Some(monitor) = monitor {
+            monitor.add(&watch);
+        }
+        Ok(Self { watch, _stays: PhantomData })
     }
 
     /// The thread's.
     #[inline]
-    pub(crate) const fn watch(&self) -> &Watch {
-        // SAFETY: a thread-local that is never dropped, of the thread that this was made on and cannot leave.
-        unsafe { &*self.watch }
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.watch
+    }
+}
+
+impl fmt::Debug for Watchdog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watchdog").finish_non_exhaustive()
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        let watch = self.watch();
+        if let Some(monitor) = self.watch.monitor {
+            monitor.remove(&self.watch);
+        }
         // A tick that comes from here on finds no timer to set.
-        watch.exists.store(false, Relaxed);
+        self.watch.exists.store(false, Relaxed);
         compiler_fence(SeqCst);
-        watch.set.store(false, Relaxed);
-        // SAFETY: the timer was created by `new` and is deleted once.
-        unsafe { libc::timer_delete(watch.timer.load(Relaxed)) };
+        // SAFETY: the timer was created by `with` and is deleted once.
+        unsafe { libc::timer_delete(self.watch.timer.load(Relaxed)) };
+        WATCH.set(null());
+        compiler_fence(SeqCst);
     }
 }
 
@@ -148,14 +186,44 @@ fn create_timer() -> Result<timer_t, TrapError> {
 }
 
 /// Time on the clock that the timers use, in nanoseconds.
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+/// Time on a clock, in nanoseconds; 0 when there is no such clock.
+pub(super) fn clock(id: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel fills the structure; this clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    // SAFETY: the kernel fills the structure, or leaves it alone.
+    unsafe { libc::clock_gettime(id, &raw mut now) };
     now.tv_sec.unsigned_abs().wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec.unsigned_abs())
 }
 
 impl Watch {
+    fn new(timer: timer_t, monitor: Option<&'static Monitor>) -> Self {
+        Self {
+            running: AtomicPtr::new(null_mut()),
+            sequence: AtomicU64::new(0),
+            looked_at: AtomicBool::new(false),
+            again: AtomicU64::new(TICK.unsigned_abs()),
+            timer: AtomicPtr::new(timer),
+            exists: AtomicBool::new(true),
+            seen: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
+            wait: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            monitor,
+            noted: Noted { sequence: AtomicU64::new(u64::MAX), ran: AtomicU64::new(0) },
+        }
+    }
+
+    /// Tasks that begin may take `limit` nanoseconds, and [may wait](Running::waits_at).
+    #[inline]
+    pub(crate) fn expect(&self, limit: u64, may_wait: bool) {
+        let soon = SOON.unsigned_abs();
+        self.again.store(if may_wait { soon } else { limit.max(soon) }, Relaxed);
+    }
+
     /// The tasks that begin are of `state`, or of nobody if that is null. Returns whose there were before.
     #[inline]
     pub(super) fn attend(&self, state: *mut State) -> *mut State {
@@ -164,12 +232,23 @@ impl Watch {
         before
     }
 
-    /// Sets the timer if it is not, for tasks of `state` that do not have all time. Once they are attended to: a tick that comes
-    /// then goes on by itself.
+    /// Has somebody look at the tasks of `state`, if they do not have all time. Once they are attended to: a tick that comes then goes on by
+    /// itself.
     #[inline]
     pub(super) fn wake_for(&self, state: &State) {
-        if !self.set.load(Relaxed) && state.time_limit != u64::MAX {
-            self.tick_in(TICK);
+        if !self.looked_at.load(Relaxed) && state.time_limit != u64::MAX {
+            self.have_looked_at();
+        }
+    }
+
+    #[cold]
+    fn have_looked_at(&self) {
+        match self.monitor {
+            Some(monitor) => {
+                self.looked_at.store(true, Relaxed);
+                monitor.wake();
+            }
+            None => self.tick_in(TICK),
         }
     }
 
@@ -200,8 +279,10 @@ impl Watch {
         compiler_fence(SeqCst);
     }
 
-    /// Takes the time of the task from here on, rather than from the first look at it: for one that had some before.
-    pub(crate) fn measure(&self) {
+    /// Takes the time of the task from here on, rather than from the first look at it: for one that had some before, and may take `left`
+    /// nanoseconds more.
+    pub(crate) fn measure(&self, left: u64) {
+        self.expect(left, self.again.load(Relaxed) <= SOON.unsigned_abs());
         self.begin();
         // A tick that comes before this does the same.
         self.seen.store(self.sequence.load(Relaxed), Relaxed);
@@ -222,6 +303,18 @@ impl Watch {
         taken
     }
 
+    /// Whether a timer was ever set for this thread.
+    #[cfg(test)]
+    pub(super) fn was_interrupted(&self) -> bool {
+        self.wait.load(Relaxed) != 0
+    }
+
+    /// Whether the monitor looks at this thread, or the timer will tick.
+    #[cfg(test)]
+    pub(super) fn is_looked_at(&self) -> bool {
+        self.looked_at.load(Relaxed)
+    }
+
     /// Sets the timer to tick once.
     #[cold]
     fn tick_in(&self, nanoseconds: i64) {
@@ -232,14 +325,21 @@ impl Watch {
         let once = libc::itimerspec { it_interval: zero, it_value: libc::timespec { tv_nsec: nanoseconds, ..zero } };
         // SAFETY: the timer exists, and is deleted on this thread only.
         let result = unsafe { libc::timer_settime(self.timer.load(Relaxed), 0, &raw const once, null_mut()) };
-        self.set.store(result == 0, Relaxed);
+        if self.monitor.is_none() {
+            self.looked_at.store(result == 0, Relaxed);
+        }
         self.wait.store(nanoseconds.unsigned_abs(), Relaxed);
     }
 
-    fn tick(&self, context: Context) {
+    fn tick(&self, context: Context, timer: bool) {
         let sequence = self.sequence.load(Relaxed);
         let running = Running::here();
-        if sequence != self.seen.swap(sequence, Relaxed) {
+        if sequence != self.seen.load(Relaxed) && (timer || !self.take_noted(sequence)) {
+            if self.monitor.is_some() && !(timer && self.ended.swap(false, Relaxed)) {
+                // What was to be looked at is over; the monitor sees to the rest.
+                return;
+            }
+            self.seen.store(sequence, Relaxed);
             self.begin();
             let waits = running.as_ref().is_some_and(|running| running.waits_at(context.pc()));
             let left = running.as_ref().map_or(TICK, limit_of);
@@ -249,16 +349,34 @@ impl Watch {
             }
             return self.tick_in(if waits { SOON } else { left.clamp(SOON, TICK) });
         }
-        let Some(running) = running else { return self.set.store(false, Relaxed) };
+        let Some(running) = running else {
+            if self.monitor.is_none() {
+                self.looked_at.store(false, Relaxed);
+            }
+            return;
+        };
         let left = limit_of(&running).saturating_sub_unsigned(self.taken());
-        let waits = running.waits_at(context.pc());
+        let (waits, asked) = (running.waits_at(context.pc()), running.was_asked());
         running.want_yield();
-        if left > 0 {
+        if left > 0 || !asked {
             return self.tick_in(left.clamp(SOON, if waits { RESPITE } else { TICK }));
         }
         let ended = end(&running, context);
+        self.ended.store(true, Relaxed);
         // Whatever runs next is not to pay at once, unless it may take no more than that itself.
         self.tick_in(if ended { limit_of(&running).clamp(SOON, RESPITE) } else { SOON });
+    }
+
+    /// Goes on with what the monitor has noted of a task, if it has.
+    fn take_noted(&self, sequence: u64) -> bool {
+        let noted = self.noted.sequence.load(Acquire) == sequence;
+        if noted {
+            self.seen.store(sequence, Relaxed);
+            self.begin();
+            let ran = clock(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(self.noted.ran.load(Relaxed));
+            self.taken.store(ran.min(2 * self.again.load(Relaxed).min(TICK.unsigned_abs())), Relaxed);
+        }
+        noted
     }
 }
 
@@ -283,8 +401,8 @@ fn end(running: &Running, mut context: Context) -> bool {
     }
 }
 
-extern "C" fn on_tick(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel calls this with a valid context.
-    let context = unsafe { Context::new(context) };
-    keeping_errno(|| WATCH.with(|watch| watch.tick(context)));
+extern "C" fn on_tick(_: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel calls this with a valid context and what it knows of the signal.
+    let (context, timer) = unsafe { (Context::new(context), (*info).si_code == libc::SI_TIMER) };
+    keeping_errno(|| _ = here(|watch| watch.tick(context, timer)));
 }
