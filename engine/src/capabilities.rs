@@ -19,6 +19,7 @@ pub fn of(config: &Config, nics: &[Box<dyn Queue>]) -> Capabilities {
     let threads = match config.mode {
         Mode::RunToCompletion => nics.len(),
         Mode::Pipeline => config.cores.len().saturating_sub(1),
+        Mode::Spread => config.cores.len(),
     };
     let kernel = matches!(config.nic, Nic::Interface(_));
     let longest = nics.iter().map(|nic| nic.max_frame() as u64).min().unwrap_or(0);

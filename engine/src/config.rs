@@ -103,6 +103,8 @@ pub enum Mode {
     RunToCompletion,
     /// The first receives and matches; the others run handlers, each those of the messages that are at home there.
     Pipeline,
+    /// The same, and the first runs handlers too: for one queue and handlers that take longer than to receive.
+    Spread,
 }
 
 /// How the XDP program is attached.
@@ -240,7 +242,7 @@ pub enum ConfigError {
         clusters: u32,
     },
     /// A pipeline of one.
-    #[error("{0} cores in pipeline mode: at least 2, one to receive and one to run handlers")]
+    #[error("{0} cores, where one receives for others: at least 2")]
     FewCores(usize),
     /// A NIC that only one thread can serve.
     #[error("{0} cores: only an interface can be served by more than one")]
@@ -375,7 +377,7 @@ fn check_cores(cores: &[usize], mode: Mode, nic: &Nic, machine: &Machine) -> Res
         return Err(ConfigError::SameCore(core));
     }
     let receiving = usize::from(mode == Mode::Pipeline);
-    if receiving > 0 && cores.len() < 2 {
+    if mode != Mode::RunToCompletion && cores.len() < 2 {
         return Err(ConfigError::FewCores(cores.len()));
     }
     if cores.len() - receiving.min(cores.len()) > machine.clusters as usize {
@@ -492,6 +494,10 @@ mod tests {
         assert!(matches!(pipeline("[0]"), Err(ConfigError::FewCores(1))));
         assert_eq!(pipeline("[0, 1, 2, 3, 4]").unwrap().mode, Mode::Pipeline);
         assert!(matches!(pipeline("[0, 1, 2, 3, 4, 5]"), Err(ConfigError::ManyCores { cores: 5, .. })));
+        let spread = |cores: &str| config(&format!("iface = 'a'\nmode = 'spread'\ncores = {cores}"));
+        assert!(matches!(spread("[0]"), Err(ConfigError::FewCores(1))));
+        assert_eq!(spread("[0, 1]").unwrap().mode, Mode::Spread);
+        assert!(matches!(spread("[0, 1, 2, 3, 4]"), Err(ConfigError::ManyCores { cores: 5, .. })));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! spind: opens the NIC, starts the engine's threads, and carries out applications' requests until the end.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,6 +19,7 @@ use crate::fleet::{Changed, Changes, ClusterThread, Fleet};
 use crate::install::{InstallError, Prepared, User};
 use crate::loader::Loader;
 use crate::memory::saturate;
+use crate::pipeline::Engine;
 use crate::privileges;
 use crate::readings::{Reading, Readings};
 use crate::receiver::Receiver;
@@ -229,22 +231,34 @@ impl Daemon {
     }
 }
 
-/// A thread for each part of the NIC, with its share of the clusters; in pipeline mode one for the NIC, and others for the
-/// clusters.
+/// A thread for each part of the NIC, with its share of the clusters; or one for the NIC, and others for the clusters, or all.
 fn start_workers(
     config: &Config,
     common: &Common,
     nics: Vec<Box<dyn Queue>>,
 ) -> Result<(Vec<ClusterThread>, Option<Worker<Receiver>>), DaemonError> {
+    let alone = |feed, clusters, core| Worker::start_engine(common.clone(), feed, clusters, core);
     if config.mode == Threads::RunToCompletion {
         let feeds = nics.into_iter().map(Feed::of_nic).collect::<Result<_, _>>()?;
-        return Ok((start_clusters(config, common, &config.cores, feeds)?, None));
+        return Ok((start_clusters(config, &config.cores, feeds, alone)?, None));
     }
     let nic = nics.into_iter().next().ok_or_else(no_queue)?;
-    let (own, cores) = config.cores.split_first().map_or((None, &[][..]), |(own, cores)| (Some(*own), cores));
-    let (receiver, ends) = Receiver::new(nic, cores.len())?;
-    let feeds = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue)).collect();
-    let clusters = start_clusters(config, common, cores, feeds)?;
+    let (own, others) = config.cores.split_first().map_or((None, &[][..]), |(own, others)| (Some(*own), others));
+    let feeds = |ends: Vec<_>| ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue)).collect();
+    if config.mode == Threads::Spread {
+        let (receiver, ends) = Receiver::running(nic, others.len())?;
+        let (mut receiver, mut receiving) = (Some(receiver), None);
+        let start = |feed, clusters, core| {
+            let Some(receiver) = receiver.take() else { return alone(feed, clusters, core) };
+            let (engine, there) = Worker::start_both(common.clone(), receiver, feed, clusters, core)?;
+            receiving = Some(there);
+            Ok(engine)
+        };
+        let clusters = start_clusters(config, &config.cores, feeds(ends), start)?;
+        return Ok((clusters, receiving));
+    }
+    let (receiver, ends) = Receiver::new(nic, others.len())?;
+    let clusters = start_clusters(config, others, feeds(ends), alone)?;
     let bell = receiver.bell().clone();
     let receiver = Worker::start(common.clone(), "receiver".to_owned(), own, bell, move || Ok(receiver))?;
     Ok((clusters, Some(receiver)))
@@ -254,22 +268,20 @@ fn no_queue() -> DaemonError {
     DaemonError::Thread("there is no queue to receive from".to_owned())
 }
 
+/// Threads for these feeds, each with its share of the clusters, on these cores.
 fn start_clusters(
     config: &Config,
-    common: &Common,
     cores: &[usize],
     mut feeds: Vec<Feed>,
+    mut start: impl FnMut(Feed, Range<u32>, Option<usize>) -> Result<Worker<Engine>, DaemonError>,
 ) -> Result<Vec<ClusterThread>, DaemonError> {
     Feed::connect(&mut feeds);
     let (clusters, threads) = (config.machine.clusters, saturate(feeds.len() as u64));
     let share = |thread: u32| clusters * thread / threads;
     let start = |(thread, feed): (u32, Feed)| {
         let clusters = share(thread)..share(thread + 1);
-        let core = cores.get(thread as usize).copied();
-        Ok(ClusterThread {
-            clusters: clusters.clone(),
-            worker: Worker::start_engine(common.clone(), feed, clusters, core)?,
-        })
+        let worker = start(feed, clusters.clone(), cores.get(thread as usize).copied())?;
+        Ok(ClusterThread { clusters, worker })
     };
     (0..threads).zip(feeds).map(start).collect()
 }
@@ -298,7 +310,7 @@ fn open(config: &Config) -> Result<Nics, NicError> {
                 XdpMode::Generic => Mode::Generic,
             };
             let settings = AfXdpConfig { mode, cores: config.cores.clone(), ..AfXdpConfig::new(interface) };
-            let parts = if config.mode == Threads::Pipeline { 1 } else { config.cores.len() };
+            let parts = if config.mode == Threads::RunToCompletion { config.cores.len() } else { 1 };
             let parts = AfXdp::open_parts(&settings, parts)?;
             (parts.into_iter().map(|part| Box::new(part) as Box<dyn Queue>).collect(), None)
         }

@@ -72,15 +72,13 @@ pub struct LaneQueue {
     max_frame: usize,
 }
 
-/// A lane for `size` frames: the receiver's end, whose bell is given, and both of the cluster thread's.
-///
-/// # Errors
-/// When the kernel gives no eventfd.
-pub fn lane(size: usize, max_frame: usize, receiver: Arc<Bell>) -> Result<(Lane, Arrivals, LaneQueue), NicError> {
-    let (lane, arrivals, frames) = spin_sync::lane(size, FRESH, receiver)?;
+/// A lane for `size` frames: the receiver's end, and both of the cluster thread's, with the bells of these threads.
+#[must_use]
+pub fn lane(size: usize, max_frame: usize, receiver: Arc<Bell>, cluster: Arc<Bell>) -> (Lane, Arrivals, LaneQueue) {
+    let (lane, arrivals, frames) = spin_sync::lane_between(size, FRESH, receiver, cluster);
     let ((found, to_find), (rest, to_join), (back, to_heed)) = (notes(size), notes(size), notes(size));
     let lane = Lane { frames: lane, found, rest, back: to_heed, returned: Vec::with_capacity(size) };
-    Ok((lane, Arrivals { frames: arrivals, found: to_find, rest: to_join }, LaneQueue { frames, back, max_frame }))
+    (lane, Arrivals { frames: arrivals, found: to_find, rest: to_join }, LaneQueue { frames, back, max_frame })
 }
 
 impl Lane {
@@ -297,8 +295,9 @@ mod tests {
     fn frames_arrive_as_what_they_were_found_to_be_and_come_back_for_what_they_are() {
         const SIZE: usize = super::FRESH + 16;
         let parts = |found: &Found| -> (Slot, bool, MessageKey) { (found.owner, found.end_of_message, found.key) };
+        let bell = || Bell::new().expect("an event");
         let (mut nic, _far) = pair(SIZE).expect("frames");
-        let (mut lane, mut arrivals, mut queue) = lane(SIZE, 2048, Bell::new().expect("an event")).expect("a lane");
+        let (mut lane, mut arrivals, mut queue) = lane(SIZE, 2048, bell(), bell());
         let (mut sent, mut returned, mut all) = (Vec::new(), 0, 0);
         while all < 5000 {
             // With what is left of the one before, if there was no credit for it.

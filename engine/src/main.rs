@@ -45,7 +45,7 @@ struct Args {
     /// Cores for the engine's threads, one each, e.g. 2,3: they share the machine's clusters and the interface's queues.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cores: Vec<usize>,
-    /// How these threads share the work: each receives and runs handlers, or the first receives for all others.
+    /// How these threads share the work: each receives and runs handlers, or the first receives for all others, or for all.
     #[arg(long, value_enum)]
     mode: Option<Mode>,
     /// Whose tasks run next when several contexts have some: as many of each, by weight, or by time and weight.

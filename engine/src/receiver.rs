@@ -1,5 +1,5 @@
 //! Pipeline mode's first stage: a thread that receives, matches, and hands frames over to the threads of their messages' home
-//! clusters; and takes them back, to the NIC.
+//! clusters, of which it may be one itself; and takes them back, to the NIC.
 
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ pub struct Receiver {
     nic: Box<dyn Queue>,
     routes: Routes,
     lanes: Vec<Lane>,
+    /// Quarters of a share that the first lane has less than the others.
+    less: usize,
     bell: Arc<Bell>,
     inbound: Inbound,
     spent: Vec<Frame>,
@@ -36,10 +38,33 @@ impl Receiver {
     /// # Errors
     /// When the kernel gives no eventfd.
     pub fn new(nic: Box<dyn Queue>, threads: usize) -> Result<(Self, Vec<(Arrivals, LaneQueue)>), NicError> {
-        let bell = Bell::new()?;
+        let bells = std::iter::repeat_with(Bell::new).take(threads).collect::<Result<_, _>>()?;
+        Ok(Self::of(nic, Bell::new()?, bells, 0))
+    }
+
+    /// Feeds the thread that it is on, and `others` others. Returns also what each of them needs, its own thread first, which has a quarter
+    /// less of the messages: it receives, too.
+    ///
+    /// # Errors
+    /// When the kernel gives no eventfd.
+    pub fn running(nic: Box<dyn Queue>, others: usize) -> Result<(Self, Vec<(Arrivals, LaneQueue)>), NicError> {
+        let own = Bell::new()?;
+        let others = std::iter::repeat_with(Bell::new).take(others);
+        let bells = std::iter::once(Ok(own.clone())).chain(others).collect::<Result<_, _>>()?;
+        Ok(Self::of(nic, own, bells, 1))
+    }
+
+    /// Feeds threads with these bells from a thread with this `bell`.
+    fn of(
+        nic: Box<dyn Queue>,
+        bell: Arc<Bell>,
+        bells: Vec<Arc<Bell>>,
+        less: usize,
+    ) -> (Self, Vec<(Arrivals, LaneQueue)>) {
+        let threads = bells.len();
         let (mut lanes, mut ends) = (Vec::new(), Vec::new());
-        for _ in 0..threads {
-            let (own, arrivals, queue) = lane(LANE, nic.max_frame(), bell.clone())?;
+        for cluster in bells {
+            let (own, arrivals, queue) = lane(LANE, nic.max_frame(), bell.clone(), cluster);
             lanes.push(own);
             ends.push((arrivals, queue));
         }
@@ -47,6 +72,7 @@ impl Receiver {
             nic,
             routes: Routes::default(),
             lanes,
+            less,
             bell,
             inbound: Inbound::default(),
             spent: Vec::with_capacity(LANE * threads),
@@ -55,7 +81,7 @@ impl Receiver {
             counts: Counts::default(),
             closed: false,
         };
-        Ok((receiver, ends))
+        (receiver, ends)
     }
 
     /// One turn: what came back goes to the NIC, what arrived to its lane. Returns how many frames there were of both.
@@ -98,14 +124,14 @@ impl Receiver {
             return 0;
         }
         let arrived = self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts);
-        let Self { nic, lanes, inbound, counts, .. } = self;
+        let Self { nic, lanes, less, inbound, counts, .. } = self;
         while let Some((frame, found)) = inbound.take() {
             if found.slot().is_none() {
                 counts.add(Counter::DropUnmatched, 1);
                 nic.recycle(frame);
                 continue;
             }
-            lane_of(lanes, found).stage(frame, found);
+            lane_of(lanes, *less, found).stage(frame, found);
         }
         arrived
     }
@@ -120,7 +146,7 @@ impl Receiver {
             match self.routes.find(&frame, &mut found.key) {
                 Some((owner, end_of_message)) => {
                     (found.owner, found.end_of_message) = (owner, end_of_message);
-                    lane_of(&mut self.lanes, &found).stage(frame, &found);
+                    lane_of(&mut self.lanes, self.less, &found).stage(frame, &found);
                 }
                 None => {
                     self.counts.add(Counter::DropRemoved, 1);
@@ -178,9 +204,10 @@ impl Receiver {
     }
 }
 
-/// The lane to the thread of a message: by other bits of the hash than the home cluster among those of a thread.
+/// The lane to the thread of a message: by other bits of the hash than the home cluster among those of a thread. All have four quarters
+/// of a share, but for what the first one has `less`.
 #[inline]
-fn lane_of<'l>(lanes: &'l mut [Lane], found: &Found) -> &'l mut Lane {
-    let lane = ((found.key.hash() >> 16) as usize * lanes.len()) >> 16;
-    &mut lanes[lane]
+fn lane_of<'l>(lanes: &'l mut [Lane], less: usize, found: &Found) -> &'l mut Lane {
+    let quarter = ((found.key.hash() >> 16) as usize * (4 * lanes.len() - less)) >> 16;
+    &mut lanes[(quarter + less) / 4]
 }

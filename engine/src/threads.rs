@@ -1,5 +1,5 @@
 //! The engine's threads: each takes the turns of some of the machine's clusters, on a core of its own, with a NIC queue of its
-//! own (run to completion) or fed by one that receives (pipeline). They share no state that packets touch but the rings of
+//! own (run to completion) or fed by one that receives (pipeline), which may run handlers too (spread). They share no state that packets touch but the rings of
 //! [`crate::handover`] and [`crate::peers`]; what the control thread wants of them is done between two turns.
 
 use std::ops::Range;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use spin_abi::control::Schedule;
 use spin_nic::{Bell, NicError, Queue};
-use spin_sync::{Inbox, Mailbox, mailbox};
+use spin_sync::{Inbox, mailbox};
 
 use crate::config::{Idle, Sizes};
 use crate::daemon::DaemonError;
@@ -135,6 +135,57 @@ impl Part for Receiver {
     }
 }
 
+/// A receiver and an engine that it feeds, on one thread.
+pub struct Both {
+    /// Receives, for others too.
+    pub receiver: Receiver,
+    /// Runs handlers.
+    pub engine: Engine,
+}
+
+impl Part for Both {
+    fn turn(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
+        let received = self.receiver.turn()? > 0;
+        Ok(Part::turn(&mut self.engine, clock)? || received)
+    }
+
+    /// What comes of frames that are received here is known when they are back. Its own lane ends with it.
+    fn is_busy(&self) -> bool {
+        self.receiver.is_busy() || self.engine.has_tasks() || self.engine.backlog() > 0
+    }
+
+    fn wind_up(&mut self) {
+        self.engine.wind_up();
+    }
+
+    fn is_needed(&self) -> bool {
+        self.engine.is_needed()
+    }
+
+    /// The engine takes what is on its way to it.
+    fn close(&mut self) {
+        self.receiver.close();
+    }
+
+    fn has_news(&self) -> bool {
+        self.receiver.has_news() || self.engine.has_news()
+    }
+
+    fn is_over(&self) -> bool {
+        self.receiver.is_exhausted() && !self.engine.has_tasks()
+    }
+
+    fn nic(&mut self) -> &mut dyn Queue {
+        self.receiver.nic()
+    }
+
+    fn statistics(&self) -> Statistics {
+        let mut both = self.receiver.statistics();
+        both.merge(&self.engine.statistics());
+        both
+    }
+}
+
 /// What a thread is asked to do with its part.
 type Request<P> = Box<dyn FnOnce(&mut P) + Send>;
 
@@ -159,10 +210,12 @@ pub struct Common {
     pub ended: Arc<OwnedFd>,
 }
 
-/// A running thread.
+/// A running thread, or the part of one.
 pub struct Worker<P> {
-    requests: Mailbox<Request<P>>,
-    thread: JoinHandle<Result<Statistics, NicError>>,
+    /// Takes requests. An ended thread drops them.
+    put: Box<dyn Fn(Request<P>) + Send + Sync>,
+    /// Another worker's, if there is none.
+    thread: Option<JoinHandle<Result<Statistics, NicError>>>,
 }
 
 impl<P: Part + 'static> Worker<P> {
@@ -183,7 +236,7 @@ impl<P: Part + 'static> Worker<P> {
         let life = move || live(&common, core, &asked, &ready, make);
         let thread = thread::Builder::new().name(name).spawn(life).map_err(|error| fail(&error))?;
         match begun.recv() {
-            Ok(Ok(())) => Ok(Self { requests, thread }),
+            Ok(Ok(())) => Ok(Self { put: Box::new(move |request| requests.put(request)), thread: Some(thread) }),
             Ok(Err(error)) => Err(DaemonError::Thread(error)),
             Err(RecvError) => Err(DaemonError::Thread("a thread ended before it began".to_owned())),
         }
@@ -203,24 +256,25 @@ impl<P: Part + 'static> Worker<P> {
             let _ = reply.send(what(part));
         };
         // An ended thread has nobody to take it: the answer's other end is dropped with it.
-        self.requests.put(Box::new(request));
+        (self.put)(Box::new(request));
         Asked(answer)
     }
 
     /// Whether it has ended.
     #[must_use]
     pub fn ended(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
-    /// Waits for its end, which something else brings about.
+    /// Waits for its end, which something else brings about, and has no statistics if that is another worker's to tell.
     ///
     /// # Errors
     /// The NIC's, or that it panicked.
     pub fn join(self) -> Result<Statistics, DaemonError> {
-        match self.thread.join() {
-            Ok(result) => Ok(result?),
-            Err(_) => Err(DaemonError::Thread("a thread of the engine panicked".to_owned())),
+        match self.thread.map(JoinHandle::join) {
+            None => Ok(Statistics::default()),
+            Some(Ok(result)) => Ok(result?),
+            Some(Err(_)) => Err(DaemonError::Thread("a thread of the engine panicked".to_owned())),
         }
     }
 }
@@ -271,6 +325,26 @@ impl Feed {
     }
 }
 
+impl Feed {
+    /// The engine that it feeds, for `clusters`.
+    fn engine(self, common: Common, clusters: Range<u32>) -> Result<Engine, String> {
+        let Self { nic, arrivals, peers, .. } = self;
+        let engine = Engine::new(common.loader, nic, common.sizes, common.schedule, clusters);
+        let mut engine = engine.map_err(|error| error.to_string())?;
+        if let Some(arrivals) = arrivals {
+            engine = engine.fed_by(arrivals);
+        }
+        if let Some(peers) = peers {
+            engine = engine.with_peers(peers);
+        }
+        Ok(engine)
+    }
+}
+
+fn name(clusters: &Range<u32>) -> String {
+    format!("cluster-{}", clusters.start)
+}
+
 impl Worker<Engine> {
     /// Starts a thread that runs the handlers of `clusters`: see [`Worker::start`].
     ///
@@ -282,21 +356,32 @@ impl Worker<Engine> {
         clusters: Range<u32>,
         core: Option<usize>,
     ) -> Result<Self, DaemonError> {
-        let name = format!("cluster-{}", clusters.start);
-        let Feed { bell, nic, arrivals, peers } = feed;
-        let with = common.clone();
-        let make = move || {
-            let engine = Engine::new(with.loader, nic, with.sizes, with.schedule, clusters);
-            let mut engine = engine.map_err(|error| error.to_string())?;
-            if let Some(arrivals) = arrivals {
-                engine = engine.fed_by(arrivals);
-            }
-            if let Some(peers) = peers {
-                engine = engine.with_peers(peers);
-            }
-            Ok(engine)
-        };
-        Self::start(common, name, core, bell, make)
+        let (name, bell, with) = (name(&clusters), feed.bell.clone(), common.clone());
+        Self::start(common, name, core, bell, move || feed.engine(with, clusters))
+    }
+}
+
+impl Worker<Both> {
+    /// Starts a thread that receives, and runs the handlers of `clusters` that `feed` brings packets from there for: see
+    /// [`Worker::start`]. Returns its parts; the first one is what ends.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_both(
+        common: Common,
+        receiver: Receiver,
+        feed: Feed,
+        clusters: Range<u32>,
+        core: Option<usize>,
+    ) -> Result<(Worker<Engine>, Worker<Receiver>), DaemonError> {
+        let (name, bell, with) = (name(&clusters), feed.bell.clone(), common.clone());
+        let make = move || Ok(Both { receiver, engine: feed.engine(with, clusters)? });
+        let Self { put, thread } = Self::start(common, name, core, bell, make)?;
+        let put: Arc<dyn Fn(Request<Both>) + Send + Sync> = put.into();
+        let same = put.clone();
+        let engine = move |request: Request<Engine>| put(Box::new(|both: &mut Both| request(&mut both.engine)));
+        let receiver = move |request: Request<Receiver>| same(Box::new(|both: &mut Both| request(&mut both.receiver)));
+        Ok((Worker { put: Box::new(engine), thread }, Worker { put: Box::new(receiver), thread: None }))
     }
 }
 

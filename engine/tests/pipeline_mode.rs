@@ -231,6 +231,40 @@ fn packets_that_are_on_their_way_when_another_context_is_removed_are_of_their_me
 }
 
 #[test]
+fn who_receives_and_runs_handlers_has_a_quarter_less_of_the_messages() {
+    const PACKETS: u16 = 900;
+    let (near, mut far) = pair(1024).expect("a pair");
+    let (mut receiver, ends) = Receiver::running(Box::new(near), 2).expect("lanes");
+    let (loader, limits) = (Arc::new(Loader::new(Machine::PSPIN, Kind::Interp)), Limits::default());
+    let mut engines: Vec<_> = (0..)
+        .zip(ends)
+        .map(|(cluster, (arrivals, queue))| {
+            let (sizes, schedule) = (Sizes::default(), Schedule::default());
+            let engine = Engine::new(loader.clone(), Box::new(queue), sizes, schedule, cluster..cluster + 1);
+            engine.expect("a timer").fed_by(arrivals)
+        })
+        .collect();
+    let mut rest =
+        Some(Prepared::new(rule("udp dport 1"), &image("udp_pingpong"), 0, &loader, &limits).expect("installs"));
+    for (next, engine) in (1..).zip(&mut engines) {
+        let mut part = rest.take().expect("one for each");
+        rest = (next < 3).then(|| part.split_off(next));
+        engine.link(part, &limits).expect("there is room");
+    }
+    receiver.follow(engines[0].routes());
+    hand_over(&mut far, &mut receiver, (0..PACKETS).map(|flow| udp_from(1000 + flow, 1, &[7; 30])));
+    let taken: Vec<usize> = engines
+        .iter_mut()
+        .map(|engine| std::iter::from_fn(|| Some(engine.turn(|| Duration::ZERO).expect("a lane does not fail"))))
+        .map(|turns| turns.take_while(|&taken| taken > 0).sum())
+        .collect();
+    assert_eq!(taken.iter().sum::<usize>(), usize::from(PACKETS), "{taken:?}");
+    // Of eleven quarters of a share.
+    let share = |quarters: usize| usize::from(PACKETS) * quarters / 11;
+    assert!(taken.iter().zip([3, 4, 4]).all(|(&taken, quarters)| taken.abs_diff(share(quarters)) < 50), "{taken:?}");
+}
+
+#[test]
 fn each_packet_is_answered_once_by_the_thread_that_is_its_home() {
     let mut lab = Lab::new(2048);
     lab.install("udp_pingpong", "udp dport 1");

@@ -32,21 +32,29 @@ struct Live {
 }
 
 impl Live {
-    /// One thread, or one that receives and one that runs handlers.
+    /// One thread, or one that receives and one that runs handlers, or one that does both by turns.
     fn start(mode: Mode) -> Self {
         let (nic, far, steering) = moody_nic(64);
         let common = all_threads(Idle::Spin);
-        let (feed, receiver) = match mode {
-            Mode::RunToCompletion => (Feed::of_nic(nic).expect("a descriptor"), None),
+        let alone = |feed| Worker::start_engine(common.clone(), feed, 0..4, None).expect("a thread");
+        let (worker, receiver) = match mode {
+            Mode::RunToCompletion => (alone(Feed::of_nic(nic).expect("a descriptor")), None),
             Mode::Pipeline => {
                 let (receiver, mut lanes) = Receiver::new(nic, 1).expect("a lane");
                 let (arrivals, queue) = lanes.swap_remove(0);
                 let bell = receiver.bell().clone();
                 let worker = Worker::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
-                (Feed::of_lane(arrivals, queue), Some(worker.expect("a thread")))
+                (alone(Feed::of_lane(arrivals, queue)), Some(worker.expect("a thread")))
+            }
+            Mode::Spread => {
+                let (receiver, mut lanes) = Receiver::running(nic, 0).expect("a lane");
+                let (arrivals, queue) = lanes.swap_remove(0);
+                let feed = Feed::of_lane(arrivals, queue);
+                let both = Worker::start_both(common.clone(), receiver, feed, 0..4, None);
+                let (engine, receiver) = both.expect("a thread");
+                (engine, Some(receiver))
             }
         };
-        let worker = Worker::start_engine(common.clone(), feed, 0..4, None).expect("a thread");
         let workers = vec![ClusterThread { clusters: 0..4, worker }];
         let fleet = Fleet::new(workers, receiver, steering.clone(), Limits::default());
         Self { fleet, common, far, steering }
@@ -96,7 +104,11 @@ fn port_3() -> Matching {
 
 #[test]
 fn contexts_go_on_as_they_were_when_rules_are_refused() {
-    let mut live = Live::start(Mode::Pipeline);
+    [Mode::Pipeline, Mode::Spread].into_iter().for_each(contexts_go_on_as_they_were);
+}
+
+fn contexts_go_on_as_they_were(mode: Mode) {
+    let mut live = Live::start(mode);
     let first = live.fleet.install(live.prepare(rule("udp dport 1"))).expect("room");
     let second = live.fleet.install(live.prepare(rule("udp dport 2"))).expect("room");
     assert!(is_answered(&mut live.far, 1) && is_answered(&mut live.far, 2));
@@ -131,7 +143,7 @@ fn contexts_go_on_as_they_were_when_rules_are_refused() {
 /// The kernel takes 10 ms and more for new rules, which is 10,000 packets and more.
 #[test]
 fn threads_go_on_while_the_nic_takes_its_time() {
-    for mode in [Mode::RunToCompletion, Mode::Pipeline] {
+    for mode in [Mode::RunToCompletion, Mode::Pipeline, Mode::Spread] {
         let mut live = Live::start(mode);
         let first = live.fleet.install(live.prepare(rule("udp dport 1"))).expect("room");
         let (second, steering) = (live.prepare(rule("udp dport 2")), live.steering.clone());

@@ -62,6 +62,13 @@ fn a_thread_receives_and_another_runs_handlers_as_one_machine() {
     are_one_machine(1, &["--mode", "pipeline"], [("receiver", "0"), ("cluster-0", "1")]);
 }
 
+#[test]
+fn a_thread_receives_for_two_that_run_handlers_as_one_machine() {
+    for idle in ["spin", "sleep"] {
+        are_one_machine(1, &["--mode", "spread", "--idle", idle], [("cluster-0", "0"), ("cluster-2", "1")]);
+    }
+}
+
 /// Two threads of these names on these cores process each of many datagrams once, in order, and forget the context when it goes.
 fn are_one_machine(queues: u32, how: &[&str], threads: [(&str, &str); 2]) {
     if !rustix::process::geteuid().is_root() {

@@ -12,6 +12,7 @@ use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
+use spin_engine::handover::{Arrivals, LaneQueue};
 use spin_engine::install::Prepared;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
@@ -106,27 +107,29 @@ impl Setting {
 }
 
 impl Setting {
-    /// One thread receives, another runs the handlers of one cluster: a round of `packets`, after one that is not counted.
-    /// Nanoseconds per packet.
+    /// One thread receives, another runs the handlers of one cluster, or both `run` those of one: a round of `packets`, after one
+    /// that is not counted. Nanoseconds per packet.
     ///
     /// # Errors
     /// As [`Setting::round`].
-    pub fn pipeline(&self, packets: u64) -> Result<f64, Failure> {
-        let (mut receiver, mut ends) = Receiver::new(Box::new(self.rotation()?), 1)?;
-        let (arrivals, queue) = ends.remove(0);
-        let part = self.prepare(1)?.remove(0);
-        let (tell, told) = channel();
-        let handlers = move || {
-            let engine = Engine::new(self.loader.clone(), Box::new(queue), SIZES, Schedule::default(), 0..1)?;
+    pub fn pipeline(&self, runs: bool, packets: u64) -> Result<f64, Failure> {
+        let nic = Box::new(self.rotation()?);
+        let (mut receiver, mut ends) = if runs { Receiver::running(nic, 1) } else { Receiver::new(nic, 1) }?;
+        let mut parts = self.prepare(1 + u32::from(runs))?;
+        let fed = |(arrivals, queue): (Arrivals, LaneQueue), part, cluster| {
+            let clusters = cluster..cluster + 1;
+            let engine = Engine::new(self.loader.clone(), Box::new(queue), SIZES, Schedule::default(), clusters)?;
             let mut engine = engine.fed_by(arrivals);
             engine.install(part, &Limits::default())?;
-            tell.send(engine.routes())?;
-            let (start, mut packets) = (Instant::now(), 0);
-            while !engine.is_over() || engine.has_tasks() {
-                packets += engine.turn(|| start.elapsed())? as u64;
-            }
-            Lab { case: self.case, engine, packets }.verify()?;
-            Ok::<_, Failure>(())
+            Ok::<_, Failure>(Lab { case: self.case, engine, packets: 0 })
+        };
+        let mut own = runs.then(|| fed(ends.remove(0), parts.remove(0), 0)).transpose()?;
+        let (end, part) = (ends.remove(0), parts.remove(0));
+        let (tell, told) = channel();
+        let handlers = move || {
+            let lab = fed(end, part, u32::from(runs))?;
+            tell.send(lab.engine.routes())?;
+            lab.finish(Instant::now())
         };
         thread::scope(|scope| {
             let handlers = scope.spawn(handlers);
@@ -136,6 +139,7 @@ impl Setting {
                     let (start, before) = (Instant::now(), receiver.received());
                     while receiver.received() - before < packets {
                         receiver.turn()?;
+                        own.as_mut().map_or(Ok(0), |own| own.turn(start))?;
                     }
                     Ok::<_, Failure>(start.elapsed().as_nanos() as f64 / (receiver.received() - before) as f64)
                 };
@@ -144,6 +148,7 @@ impl Setting {
             };
             let spent = feed();
             drop(receiver);
+            own.map_or(Ok(()), |own| own.finish(Instant::now()))?;
             handlers.join().unwrap_or_else(|_| Err("a thread panicked".into()))?;
             spent
         })
@@ -233,6 +238,14 @@ impl Lab {
         let taken = self.engine.turn(|| start.elapsed())?;
         self.packets += taken as u64;
         Ok(taken)
+    }
+
+    /// Turns until nothing comes any more; then as [`Lab::verify`].
+    fn finish(mut self, start: Instant) -> Result<(), Failure> {
+        while !self.engine.is_over() || self.engine.has_tasks() {
+            self.turn(start)?;
+        }
+        Ok(self.verify()?)
     }
 
     /// Whether every packet was processed by what the case has for it, and none was lost; else which counter says otherwise.

@@ -17,10 +17,12 @@ use super::shares::{Arena, Contest, Greed, Shares};
 use super::stages::{OTHER, STAGES};
 use crate::report::Row;
 
-/// Ways to have two threads or one: name, clusters. In a pipeline one thread receives for the cluster of the other; else each
-/// cluster has a thread, or all that PsPIN has are one thread's, as they are unless spind is told otherwise.
-const WAYS: [(&str, u32); 4] = [("run-to-completion", 1), ("run-to-completion", 2), (PIPELINE, 1), (ONE_THREAD, 4)];
+/// Ways to have two threads or one: name, clusters. In a pipeline one thread receives for the cluster of the other, or, spread, for its own
+/// too; else each cluster has a thread, or all that PsPIN has are one thread's, as they are unless spind is told otherwise.
+const WAYS: [(&str, u32); 5] =
+    [("run-to-completion", 1), ("run-to-completion", 2), (PIPELINE, 1), (SPREAD, 2), (ONE_THREAD, 4)];
 const PIPELINE: &str = "pipeline";
+const SPREAD: &str = "spread";
 const ONE_THREAD: &str = "one-thread";
 /// HER to completion of an empty handler on an idle accelerator, in nanoseconds, for each of the [`UNLOADED`] cases: PsPIN
 /// paper, simulated at 1 GHz.
@@ -78,8 +80,9 @@ impl Measured for Throughput {
                 let round = match way {
                     PIPELINE => {
                         self.distances.push(round_trip());
-                        setting.pipeline(self.packets)
+                        setting.pipeline(false, self.packets)
                     }
+                    SPREAD => setting.pipeline(true, self.packets),
                     ONE_THREAD => setting.one_thread(clusters, self.packets),
                     _ => setting.round(clusters, self.packets),
                 };
