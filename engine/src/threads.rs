@@ -1,6 +1,6 @@
 //! The engine's threads: each takes the turns of some of the machine's clusters, on a core of its own, with a NIC queue of its
-//! own (run to completion) or fed by one that receives (pipeline), which may run handlers too (spread). They share no state that packets touch but the rings of
-//! [`crate::handover`] and [`crate::peers`]; what the control thread wants of them is done between two turns.
+//! own (run to completion) or fed by one that receives (pipeline), which may run handlers too (spread). They share no state that packets
+//! touch but the rings of [`crate::handover`] and [`crate::peers`]; what the control thread wants of them is done between two turns.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -323,9 +323,7 @@ impl Feed {
             feeds.iter_mut().zip(Peers::of(&bells)).for_each(|(feed, peers)| feed.peers = Some(peers));
         }
     }
-}
 
-impl Feed {
     /// The engine that it feeds, for `clusters`.
     fn engine(self, common: Common, clusters: Range<u32>) -> Result<Engine, String> {
         let Self { nic, arrivals, peers, .. } = self;

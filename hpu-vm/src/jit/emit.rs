@@ -248,7 +248,7 @@ struct Emitter<'a> {
 
 impl<'a> Emitter<'a> {
     fn new(mut builder: FunctionBuilder<'a>, input: Input<'a>, stores_in_order: bool) -> Self {
-        let Input { code, plan, facts, options, part, .. } = input;
+        let Input { code, plan, facts, options, loops, part } = input;
         let entry = builder.create_block();
         builder.append_block_params_for_function_params(entry);
         builder.switch_to_block(entry);
@@ -272,8 +272,11 @@ impl<'a> Emitter<'a> {
         let counting = options.counting || reads_counters(plan);
         let retired = counting.then(|| builder.declare_var(I64));
         let ways = ways(plan);
-        let choices =
-            if counting || options.observe { vec![None; plan.blocks.len()] } else { choice::choices(plan, &ways) };
+        let choices = if counting || options.observe {
+            vec![None; plan.blocks.len()]
+        } else {
+            choice::choices(plan, &ways, loops)
+        };
         let mut ways_left: Vec<_> =
             ways.iter().map(|ways| ways.iter().filter(|&&from| part.has(from)).count()).collect();
         // The last ones: the way in, and those of computed jumps, from their dispatch.

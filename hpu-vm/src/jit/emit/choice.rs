@@ -4,6 +4,8 @@
 //! not, and a branch on that is mispredicted: so it is a conditional move of the host. Not where instructions are counted, or looked
 //! at one by one.
 
+use std::ops::RangeInclusive;
+
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::Emitter;
@@ -23,13 +25,15 @@ pub(super) struct Choice {
     if_taken: bool,
 }
 
-/// By block, what its branch chooses; `ways` are the blocks that lead to each.
-pub(super) fn choices(plan: &Plan, ways: &[Vec<BlockId>]) -> Vec<Option<Choice>> {
-    let mut in_tables = vec![false; plan.blocks.len()];
-    plan.tables.iter().flatten().filter_map(|target| target.block).for_each(|id| in_tables[id] = true);
+/// By block, what its branch chooses; `ways` are the blocks that lead to each, and `loops` those that wait.
+pub(super) fn choices(plan: &Plan, ways: &[Vec<BlockId>], loops: &[RangeInclusive<BlockId>]) -> Vec<Option<Choice>> {
+    // Computed jumps lead there, or tasks are parked there.
+    let mut of_use = vec![false; plan.blocks.len()];
+    let in_tables = plan.tables.iter().flatten().filter_map(|target| target.block);
+    in_tables.chain(loops.iter().map(|blocks| *blocks.start())).for_each(|id| of_use[id] = true);
     let choice = |from: BlockId, skipped: &Target, then: &Target, if_taken: bool| {
         let (id, then) = (skipped.block?, then.block.map(|_| *then)?);
-        let only = ways[id] == [from] && id != from && !in_tables[id] && leads_to(&plan.blocks[id], then);
+        let only = ways[id] == [from] && id != from && !of_use[id] && leads_to(&plan.blocks[id], then);
         only.then_some(Choice { skipped: id, then, if_taken })
     };
     let choices = plan.blocks.iter().enumerate().map(|(from, block)| match &block.end {
