@@ -132,11 +132,7 @@ impl Monitor {
         let mut busy = false;
         let mut next = now + TICK.unsigned_abs();
         for watched in self.watched().iter_mut() {
-            if watched.due <= now {
-                busy |= watched.look(now);
-            } else {
-                busy = true;
-            }
+            busy |= if watched.due <= now { watched.look(now) } else { watched.noted.is_some() };
             next = next.min(watched.due);
         }
         (busy, next)

@@ -323,6 +323,12 @@ fn the_monitor_sleeps_and_is_woken() {
     let Some(monitor) = Monitor::get() else {
         return eprintln!("skipped: no real-time priority (needs root or CAP_SYS_NICE)");
     };
+    // It looks at another thread at other times.
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let other = std::thread::spawn(move || {
+        let _watchdog = Watchdog::with(Some(monitor)).expect("a watchdog");
+        ended.recv().expect_err("nothing is sent");
+    });
     let (watchdog, body) = (Watchdog::with(Some(monitor)).expect("a watchdog"), Body::new(SPIN, false));
     for _ in 0..2 {
         let mut state = State::new(0);
@@ -334,6 +340,8 @@ fn the_monitor_sleeps_and_is_woken() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+    drop(end);
+    other.join().expect("it ends");
 }
 
 #[test]
