@@ -14,10 +14,7 @@ const MOST_INDEX: u32 = 1 << 20;
 impl Emitter<'_> {
     /// Computes `rd` of an instruction of format R, I, Shift or U.
     pub(super) fn arithmetic(&mut self, inst: &Inst) {
-        let value = match self.known.result(self.pc, inst) {
-            Some(value) => self.constant(value),
-            None => self.computed(inst),
-        };
+        let value = self.result(self.pc, inst);
         let (shifted, indexed) =
             if self.has_tables { (self.shift_of(inst), self.index_of(inst)) } else { (None, None) };
         self.set(inst.rd, value);
@@ -57,7 +54,15 @@ impl Emitter<'_> {
         Some(Indexed { base: (self.get(base), wide), index, most, words })
     }
 
-    pub(super) fn computed(&mut self, inst: &Inst) -> Value {
+    /// What an instruction of such a format at `pc` computes.
+    pub(super) fn result(&mut self, pc: u32, inst: &Inst) -> Value {
+        match self.known.result(pc, inst) {
+            Some(value) => self.constant(value),
+            None => self.computed(inst),
+        }
+    }
+
+    fn computed(&mut self, inst: &Inst) -> Value {
         let a = self.get(inst.rs1);
         let b =
             if inst.op.format() == Format::R { self.get(inst.rs2) } else { self.constant(inst.imm.cast_unsigned()) };

@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::InstBuilder;
 
 use super::Emitter;
 use crate::decode::Decoded;
@@ -21,7 +21,7 @@ pub(super) struct Choice {
     pub(super) skipped: BlockId,
     /// Where both ways go on.
     then: Target,
-    /// It is skipped unless the branch is taken.
+    /// The branch leads there when it is taken.
     if_taken: bool,
 }
 
@@ -70,13 +70,10 @@ impl Emitter<'_> {
     pub(super) fn choose(&mut self, id: BlockId, branch: &Decoded, choice: Choice) {
         let condition = self.condition(branch);
         let (pc, Decoded { inst, .. }) = self.plan.blocks[choice.skipped].body[0];
-        let new = match self.known.result(pc, &inst) {
-            Some(value) => self.constant(value),
-            None => self.computed(&inst),
-        };
         let rd = facts::writes(&inst);
-        let old = self.get(rd);
-        let value = self.chosen(condition, choice.if_taken, new, old);
+        let (new, old) = (self.result(pc, &inst), self.get(rd));
+        let (taken, not) = if choice.if_taken { (new, old) } else { (old, new) };
+        let value = self.builder.ins().select(condition, taken, not);
         self.set(rd, value);
         self.known.forget(rd);
         (self.roots[choice.skipped], self.retreats[choice.skipped]) = (self.roots[id].clone(), self.retreat);
@@ -85,10 +82,5 @@ impl Emitter<'_> {
         }
         self.publish(self.live[self.plan.blocks[id].body.len()]);
         self.goto(&choice.then);
-    }
-
-    fn chosen(&mut self, condition: Value, if_taken: bool, new: Value, old: Value) -> Value {
-        let (taken, not) = if if_taken { (new, old) } else { (old, new) };
-        self.builder.ins().select(condition, taken, not)
     }
 }
