@@ -75,7 +75,7 @@ pub struct LaneQueue {
 /// A lane for `size` frames: the receiver's end, and both of the cluster thread's, with the bells of these threads.
 #[must_use]
 pub fn lane(size: usize, max_frame: usize, receiver: Arc<Bell>, cluster: Arc<Bell>) -> (Lane, Arrivals, LaneQueue) {
-    let (lane, arrivals, frames) = spin_sync::lane_between(size, FRESH, receiver, cluster);
+    let (lane, arrivals, frames) = spin_sync::lane(size, FRESH, receiver, cluster);
     let ((found, to_find), (rest, to_join), (back, to_heed)) = (notes(size), notes(size), notes(size));
     let lane = Lane { frames: lane, found, rest, back: to_heed, returned: Vec::with_capacity(size) };
     (lane, Arrivals { frames: arrivals, found: to_find, rest: to_join }, LaneQueue { frames, back, max_frame })

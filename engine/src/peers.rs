@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use spin_sync::{Arrivals, Bell, Lane, Returns, Standing, lane_between};
+use spin_sync::{Arrivals, Bell, Lane, Returns, Standing, lane};
 
 use crate::commands::Deferred;
 use crate::mpq::Task;
@@ -96,7 +96,7 @@ impl Peers {
         let mut all: Vec<Self> = bells.iter().map(|_| Self::alone(bells.len())).collect();
         for from in 0..all.len() {
             for to in (0..all.len()).filter(|&to| to != from) {
-                let (lane, loans, repaid) = lane_between(LOANS, 0, bells[from].clone(), bells[to].clone());
+                let (lane, loans, repaid) = lane(LOANS, 0, bells[from].clone(), bells[to].clone());
                 let [lender, borrower] = [from, to].map(|thread| all[thread].standing.clone());
                 all[from].borrowers.push(Borrower { standing: borrower, lane });
                 all[to].lenders.push(Lender { standing: lender, loans, repaid });

@@ -10,7 +10,6 @@
 use std::sync::Arc;
 
 use crate::bell::Bell;
-use crate::event::NoEvent;
 use crate::ring::{Consumer, Producer, RingBuffer, give, take};
 
 /// The lender's end: lends `A`s and blank `F`s, and gets `B`s back.
@@ -51,17 +50,9 @@ pub struct Returns<F, B> {
 /// The ends of one lane: the lender's, and both of the borrower's.
 pub type Ends<A, F, B> = (Lane<A, F, B>, Arrivals<A>, Returns<F, B>);
 
-/// A lane for `size` things, `blanks` of them blank at most, which are fewer, with the lender's bell and one of the borrower's own.
-///
-/// # Errors
-/// When the kernel gives no eventfd.
-pub fn lane<A, F, B>(size: usize, blanks: usize, lender: Arc<Bell>) -> Result<Ends<A, F, B>, NoEvent> {
-    Ok(lane_between(size, blanks, lender, Bell::new()?))
-}
-
-/// The same, with the bells of both.
+/// A lane for `size` things, `blanks` of them blank at most, which are fewer, with the bells of lender and borrower.
 #[must_use]
-pub fn lane_between<A, F, B>(size: usize, blanks: usize, lender: Arc<Bell>, bell: Arc<Bell>) -> Ends<A, F, B> {
+pub fn lane<A, F, B>(size: usize, blanks: usize, lender: Arc<Bell>, bell: Arc<Bell>) -> Ends<A, F, B> {
     let (out, ring) = RingBuffer::new(size);
     let (fresh_in, fresh_out) = RingBuffer::new(blanks);
     let (back_in, back_out) = RingBuffer::new(size);
@@ -227,7 +218,7 @@ mod tests {
     #[test]
     fn arrivals_without_end_leave_blanks_their_part() {
         let bell = Bell::new().expect("an event");
-        let (mut lender, mut arrivals, mut returns) = lane::<u8, u8, u8>(16, 4, bell).expect("an event");
+        let (mut lender, mut arrivals, mut returns) = lane::<u8, u8, u8>(16, 4, bell, Bell::new().expect("an event"));
         let mut used = 0;
         for _ in 0..100 {
             lender.take_back(drop);

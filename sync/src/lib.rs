@@ -20,7 +20,7 @@ mod standing;
 
 pub use bell::Bell;
 pub use event::{NoEvent, Waiter};
-pub use lane::{Arrivals, Ends, Lane, Returns, lane, lane_between};
+pub use lane::{Arrivals, Ends, Lane, Returns, lane};
 pub use mailbox::{Inbox, Mailbox, mailbox};
 pub use notes::{Noted, Notes, notes};
 pub use standing::Standing;

@@ -70,7 +70,7 @@ fn all_that_is_lent_comes_back_and_no_ring_is_ever_full() {
     const ALL: u32 = 3;
     bounded().check(|| {
         let own = Bell::new().unwrap();
-        let (mut lane, mut arrivals, mut returns) = lane::<u32, u32, u32>(3, 1, own.clone()).unwrap();
+        let (mut lane, mut arrivals, mut returns) = lane::<u32, u32, u32>(3, 1, own.clone(), Bell::new().unwrap());
         let borrower = thread::spawn(move || {
             let mut done = 0;
             while done < ALL {
@@ -134,7 +134,8 @@ fn all_that_is_lent_comes_back_and_no_ring_is_ever_full() {
 #[test]
 fn what_was_handed_over_has_its_note() {
     bounded().check(|| {
-        let (mut lane, mut arrivals, mut returns) = lane::<u32, u32, u32>(2, 0, Bell::new().unwrap()).unwrap();
+        let (mut lane, mut arrivals, mut returns) =
+            lane::<u32, u32, u32>(2, 0, Bell::new().unwrap(), Bell::new().unwrap());
         let ((mut out, mut noted), (mut back, mut heeded)) = (notes::<u32>(2), notes::<u32>(2));
         let borrower = thread::spawn(move || {
             let mut taken = 0;
@@ -175,7 +176,8 @@ fn what_was_handed_over_has_its_note() {
 #[test]
 fn who_waits_for_others_to_lend_no_more_has_seen_the_last_of_it() {
     bounded().check(|| {
-        let (mut lane, mut arrivals, _returns) = lane::<u32, u32, u32>(2, 0, Bell::new().unwrap()).unwrap();
+        let (mut lane, mut arrivals, _returns) =
+            lane::<u32, u32, u32>(2, 0, Bell::new().unwrap(), Bell::new().unwrap());
         let standing = Arc::new(Standing::default());
         let lender = {
             let standing = standing.clone();
