@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use hpu_vm::jit::Executor;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spin_abi::control::{Reply, Request};
 use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
@@ -104,6 +105,9 @@ impl Daemon {
         let capabilities = capabilities::of(config, &nics);
         let nic = capabilities.nic.clone();
         tracing::info!("serving {nic}");
+        if !Executor::start_monitor() {
+            tracing::info!("no real-time priority (CAP_SYS_NICE): timers look for handlers that run too long");
+        }
         // Threads started from here on have no other privileges.
         privileges::drop_unneeded().map_err(DaemonError::Privileges)?;
         let common = Common {

@@ -269,6 +269,25 @@ fn what_it_does_not_need_it_gives_up() {
 }
 
 #[test]
+fn who_looks_for_long_handlers_has_priority_and_nothing_else() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: real-time priority needs root");
+        return;
+    }
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let of_task =
+        |task: std::io::Result<fs::DirEntry>, file: &str| fs::read_to_string(task.unwrap().path().join(file)).unwrap();
+    let tasks = || fs::read_dir(format!("/proc/{}/task", spind.pid())).expect("spind runs");
+    let monitor = tasks().position(|task| of_task(task, "comm").trim() == "spin-monitor").expect("a monitor");
+    let task = |file| of_task(tasks().nth(monitor).expect("it stays"), file);
+    // Fields of proc_pid_stat(5) behind the name: the 41st of all is the policy.
+    let stat = task("stat");
+    let policy = stat.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(41 - 3));
+    assert_eq!(policy, Some("1"), "SCHED_FIFO");
+    assert!(task("status").lines().any(|line| line == "CapPrm:\t0000000000000000"));
+}
+
+#[test]
 fn without_privileges_an_interface_is_refused_and_the_capabilities_named() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: becoming an unprivileged user needs root");

@@ -89,6 +89,13 @@ impl Executor {
         Ok(Self { watchdog: Watchdog::new()? })
     }
 
+    /// Starts the thread that looks for tasks that run too long, on whatever thread; says whether there is one. The first executor of the
+    /// process does that too, so this is for who gives up `CAP_SYS_NICE` before: without it, each thread has a timer for that.
+    #[must_use]
+    pub fn start_monitor() -> bool {
+        trap::has_monitor()
+    }
+
     /// Has `run` run tasks like `task` in `slot`, with `device`: one, or many in a row.
     #[inline]
     pub fn bind<D: Device, R>(

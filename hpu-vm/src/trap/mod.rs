@@ -26,6 +26,11 @@ pub(crate) use watchdog::{Watch, Watchdog, time_left};
 use crate::jit::{Left, Site, State};
 use crate::memory::Layout;
 
+/// Whether there is a monitor, which is started if there was none.
+pub(crate) fn has_monitor() -> bool {
+    monitor::Monitor::get().is_some()
+}
+
 /// The task that a thread executes.
 struct Running {
     state: *mut State,

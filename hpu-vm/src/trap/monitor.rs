@@ -12,6 +12,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use rustix::process::getpid;
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use super::watchdog::{TICK, Watch, clock, now, signal};
@@ -43,14 +44,15 @@ struct Watched {
 }
 
 impl Monitor {
-    /// The process's; `None` where it may not have real-time priority.
+    /// The process's; `None` where it may not have real-time priority, when it is asked for first. The thread keeps the priority, and none of
+    /// the capabilities that the caller has.
     pub(super) fn get() -> Option<&'static Self> {
         static MONITOR: OnceLock<Option<Monitor>> = OnceLock::new();
         MONITOR
             .get_or_init(|| {
                 let (tell, told) = mpsc::sync_channel(0);
                 let start = move || {
-                    let id = take_priority().then(rustix::thread::gettid);
+                    let id = (take_priority() && drop_capabilities()).then(rustix::thread::gettid);
                     // Who asked waits.
                     let _ = tell.send(id);
                     if id.is_some()
@@ -99,8 +101,10 @@ impl Monitor {
     /// Runs where the process may, but on no core that belongs to a thread that it looks at; on any if all do.
     fn keep_off(&self) {
         let Ok(all) = sched_getaffinity(Some(getpid())) else { return };
+        // Until it is told: who comes later knows more.
+        let watched = self.watched();
         let mut free = all;
-        self.watched().iter().filter_map(|watched| watched.core).for_each(|core| free.unset(core));
+        watched.iter().filter_map(|watched| watched.core).for_each(|core| free.unset(core));
         // It does its work on any core.
         let _ = sched_setaffinity(Some(self.id), if free.count() == 0 { &all } else { &free });
     }
@@ -168,6 +172,12 @@ impl Watched {
 fn signal_thread(thread: Pid) -> bool {
     // SAFETY: a system call that takes no pointers.
     unsafe { libc::syscall(libc::SYS_tgkill, getpid().as_raw_pid(), thread.as_raw_pid(), signal()) == 0 }
+}
+
+/// Takes all capabilities from this thread.
+fn drop_capabilities() -> bool {
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).is_ok()
 }
 
 /// Gives this thread the least real-time priority there is: before all that have none.

@@ -284,6 +284,10 @@ impl Watch {
     pub(crate) fn measure(&self, left: u64) {
         self.expect(left, self.again.load(Relaxed) <= SOON.unsigned_abs());
         self.begin();
+        if self.monitor.is_some() {
+            // That of the timer is of some other task.
+            self.wait.store(TICK.unsigned_abs(), Relaxed);
+        }
         // A tick that comes before this does the same.
         self.seen.store(self.sequence.load(Relaxed), Relaxed);
     }
