@@ -2,10 +2,11 @@
 #![allow(unsafe_code, reason = "enters translated code, which calls back with pointers")]
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::task::Poll;
 
-use spin_abi::command::{Command, Source, Status};
+use spin_abi::command::{Command, Direction, Source, Status};
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{DRIVER_BASE, PACKET_WINDOW};
 use spin_abi::regs::{COMMAND_ISSUE, INFO_DMA, INFO_SEND, TASK_END, TASK_FIRST};
@@ -109,7 +110,7 @@ impl Executor {
         let windows = slot.packet_windows().map_or(ptr::null::<PacketWindows>(), ptr::from_ref);
         let device = ptr::from_mut(device);
         let state = slot.state();
-        (state.device, state.calls) = (device.cast(), Bridge::<D>::CALLS);
+        (state.device, state.calls) = (device.cast(), MaybeUninit::new(Bridge::<D>::CALLS));
         (state.sp, state.tp) = (task.sp, task.tp);
         state.may_park = u32::from(task.may_park);
         let limit = task.limits.nanoseconds();
@@ -545,12 +546,13 @@ impl<D: Device> Device for Charged<'_, D> {
 struct Bridge<D>(PhantomData<D>);
 
 impl<D: Device> Bridge<D> {
-    const CALLS: &'static Calls = &Calls {
+    const CALLS: Calls = Calls {
         load: Self::load,
         issue: Self::issue,
         send: Self::issue_known::<INFO_SEND>,
         send_plain: Self::send_plain,
         dma: Self::issue_known::<INFO_DMA>,
+        dma_to_host: Self::dma_to_host,
         store: Self::store,
         ecall: Self::ecall,
         vector: Self::vector,
@@ -615,6 +617,15 @@ impl<D: Device> Bridge<D> {
         // SAFETY: as the caller says.
         let parts = unsafe { Parts::<D>::of(state) };
         parts.issue(Ok(Command::Send { destination: 0, fid: 0, source: Source::Nic(address), length }))
+    }
+
+    /// # Safety
+    /// As [`Bridge::load`].
+    unsafe extern "C" fn dma_to_host(state: *mut State, low: u32, high: u32, nic: u32, length: u32) -> i64 {
+        // SAFETY: as the caller says.
+        let parts = unsafe { Parts::<D>::of(state) };
+        let host = u64::from(high) << 32 | u64::from(low);
+        parts.issue(Ok(Command::Dma { host, nic, length, direction: Direction::ToHost, event: false }))
     }
 
     /// # Safety

@@ -1,6 +1,7 @@
 //! What translated code and the code around it share: one [`State`] per HPU slot.
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -122,8 +123,8 @@ pub struct State {
     pub lookup: fn(usize) -> Option<Site>,
     /// The device.
     pub device: *mut c_void,
-    /// What translated code calls.
-    pub calls: *const Calls,
+    /// What translated code calls: there once a task was bound to run.
+    pub calls: MaybeUninit<Calls>,
     /// The function for what the handler seldom does, if it has one.
     pub aside: *const c_void,
     /// Not zero: the watchdog may set `yield_wanted`.
@@ -150,6 +151,8 @@ pub struct Calls {
     pub send_plain: unsafe extern "C" fn(*mut State, u32, u32) -> i64,
     /// Issues a copy of which the host is not told: as `send`.
     pub dma: unsafe extern "C" fn(*mut State, u32, u32, u32, u32, u32) -> i64,
+    /// The same to host memory: without the word that says so.
+    pub dma_to_host: unsafe extern "C" fn(*mut State, u32, u32, u32, u32) -> i64,
     /// An `ecall`, with a0 to a7 in the hart: 0.
     pub ecall: unsafe extern "C" fn(*mut State) -> i64,
     /// A vector instruction, with what it reads in the hart: its encoding to 0.
@@ -182,7 +185,7 @@ impl State {
             layout: ptr::null(),
             lookup: |_| None,
             device: ptr::null_mut(),
-            calls: ptr::null(),
+            calls: MaybeUninit::uninit(),
             aside: ptr::null(),
             may_park: 0,
             time_left: u64::MAX,

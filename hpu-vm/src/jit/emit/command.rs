@@ -19,22 +19,17 @@ use crate::jit::state::Calls;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stored {
     words: [Option<Value>; WORDS],
-    /// Those that are zero for certain, a bit each.
-    zeroes: u32,
+    /// What is known of them.
+    known: [Option<u32>; WORDS],
     info: Option<u32>,
 }
-
-/// All that a raw send of NIC memory has but an address and a length: neither destination nor queue pair, nor an address of the host.
-const PLAIN: u32 = 0b01011;
 
 impl Stored {
     /// Notes a store of `value`, which may be known, to register `index`, in the order of
     /// [`CommandRegisters`](crate::device::CommandRegisters).
     pub(super) const fn note(&mut self, index: usize, value: Value, known: Option<u32>) {
         if index < WORDS {
-            self.words[index] = Some(value);
-            let zero = matches!(known, Some(0)) as u32;
-            self.zeroes = self.zeroes & !(1 << index) | zero << index;
+            (self.words[index], self.known[index]) = (Some(value), known);
         } else if index == COMMAND_WORD_COUNT {
             self.info = known;
         }
@@ -44,10 +39,14 @@ impl Stored {
     fn command(&self) -> Option<(usize, Vec<Value>)> {
         let [Some(first), Some(second), Some(third), Some(fourth), Some(fifth)] = self.words else { return None };
         let all = vec![first, second, third, fourth, fifth];
-        match self.info? {
-            INFO_SEND if self.zeroes & PLAIN == PLAIN => Some((offset_of!(Calls, send_plain), vec![third, fifth])),
-            INFO_SEND => Some((offset_of!(Calls, send), all)),
-            INFO_DMA => Some((offset_of!(Calls, dma), all)),
+        match (self.info?, self.known) {
+            // A raw send of NIC memory: neither destination nor queue pair, nor an address of the host.
+            (INFO_SEND, [Some(0), Some(0), _, Some(0), _]) => Some((offset_of!(Calls, send_plain), vec![third, fifth])),
+            (INFO_SEND, _) => Some((offset_of!(Calls, send), all)),
+            (INFO_DMA, [.., Some(direction)]) if direction & 1 == 1 => {
+                Some((offset_of!(Calls, dma_to_host), vec![first, second, third, fourth]))
+            }
+            (INFO_DMA, _) => Some((offset_of!(Calls, dma), all)),
             _ => None,
         }
     }

@@ -135,8 +135,7 @@ impl Emitter<'_> {
             self.builder.import_signature(signature)
         });
         // Not taken out of loops: there most calls are rare.
-        let calls = self.load_state(I64, offset_of!(State, calls));
-        let function = self.builder.ins().load(I64, TRUSTED, calls, offset(field));
+        let function = self.load_state(I64, offset_of!(State, calls) + field);
         let mut all = vec![self.state];
         all.extend_from_slice(arguments);
         let call = self.builder.ins().call_indirect(signature, function, &all);
