@@ -70,7 +70,14 @@ fn command(random: &mut Random, mut program: Assembly) -> Assembly {
         }
         // A raw send has zeroes there.
         let zero = matches!(word, 0 | 1 | 3) && plain && !random.one_in(12);
-        let value = if zero { Reg::ZERO } else { random.choose(&VALUES) };
+        // Which way a copy goes is known, most often.
+        let direction = word == 4 && random.one_in(2);
+        program = if direction { program.li(T0, random.below(4)) } else { program };
+        let value = match direction {
+            true => T0,
+            false if zero => Reg::ZERO,
+            false => random.choose(&VALUES),
+        };
         program = program.store(Op::Sw, value, DRIVER, (COMMAND_WORDS + 4 * word).cast_signed());
         if random.one_in(12) {
             program = between(random, program);
