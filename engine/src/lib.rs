@@ -31,7 +31,8 @@
 //! * [`idle`]: when a thread that finds nothing to do goes to sleep.
 //! * [`fleet`]: all threads as one: contexts come and go on all of them.
 //! * `overflow`: payload tasks on other threads' clusters; [`peers`]: how they get there and back.
-//! * [`receiver`], [`handover`]: pipeline mode, where one thread receives and others run handlers.
+//! * [`receiver`], [`handover`]: pipeline mode, where one thread receives and others run handlers; `fanout`: how many packets it takes at a
+//!   time that is one of those.
 //! * `readings`: counters, for all who ask.
 //! * [`replay`]: a capture through the loopback NIC.
 //! * [`daemon`]: spind from start to end.
@@ -49,6 +50,7 @@ pub mod descriptor;
 pub mod driver;
 pub mod ecn;
 pub mod entries;
+mod fanout;
 pub mod fleet;
 pub mod handed;
 pub mod handover;

@@ -21,6 +21,7 @@ use crate::context::{Context, Slot};
 use crate::counts::Counts;
 use crate::descriptor::News;
 use crate::ecn;
+use crate::fanout::Fanout;
 use crate::handover::Arrivals;
 use crate::inbound::{Arrival, BATCH, Found, Inbound, Routes};
 use crate::ip_view;
@@ -163,6 +164,7 @@ pub struct Engine {
     pub(crate) taken_in: u64,
     pub(crate) executor: Rc<Executor>,
     pub(crate) translator: Translator,
+    pub(crate) fanout: Fanout,
     pub(crate) outbound: Outbound,
     /// Frames for the kernel.
     passing: Vec<Frame>,
@@ -233,6 +235,7 @@ impl Engine {
             taken_in: 0,
             executor: executor()?,
             translator: Translator::new(loader),
+            fanout: Fanout::default(),
             outbound: Outbound::with_capacity(
                 TRANSMIT_BACKLOG + BATCH * 4,
                 sizes.hers as usize + BATCH,
@@ -293,6 +296,7 @@ impl Engine {
         if self.retired > 0 {
             self.end_drained();
         }
+        self.fanout.end(&*self.nic, taken);
         self.end_loans(taken);
         self.send()?;
         if self.news.take() {
@@ -325,7 +329,7 @@ impl Engine {
             // Kept back: since then rules may have changed, and others' arrivals joined them.
             self.inbound.seek(&self.messages, &self.mpqs);
         }
-        let room = self.mpqs.room().min(self.wanted());
+        let room = self.mpqs.room().min(self.wanted()).min(self.fanout.begin(&*self.nic));
         if room == 0 || self.waiting.is_some() || self.outbound.transmit.len() >= TRANSMIT_BACKLOG {
             self.counts.add(Counter::HerStalls, 1);
             return 0;

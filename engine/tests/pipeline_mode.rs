@@ -18,7 +18,7 @@ use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
 use spin_engine::statistics::Statistics;
-use spin_engine::threads::Part;
+use spin_engine::threads::{Both, Part};
 use spin_nic::Queue;
 use spin_nic::memory::{MemoryQueue, pair};
 
@@ -262,6 +262,35 @@ fn who_receives_and_runs_handlers_has_a_quarter_less_of_the_messages() {
     // Of eleven quarters of a share.
     let share = |quarters: usize| usize::from(PACKETS) * quarters / 11;
     assert!(taken.iter().zip([3, 4, 4]).all(|(&taken, quarters)| taken.abs_diff(share(quarters)) < 50), "{taken:?}");
+}
+
+#[test]
+fn who_receives_and_runs_handlers_has_frames_for_all_copies() {
+    const PACKETS: u16 = 600;
+    let (near, mut far) = pair(1 << 14).expect("a pair");
+    let (receiver, mut ends) = Receiver::running(Box::new(near), 0).expect("a lane");
+    let (loader, limits) = (Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)), Limits::default());
+    let (arrivals, queue) = ends.remove(0);
+    let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..4);
+    let mut both = Both { receiver, engine: engine.expect("a timer").fed_by(arrivals) };
+    let (mut expected, mut sent, deadline) = (0, 0, Instant::now() + PATIENCE);
+    // Each of another context, whose handler is not known to send so many.
+    for (port, copies) in [(1, 2_u8), (2, 9), (3, 100)] {
+        let prepared = Prepared::new(rule(&format!("udp dport {port}")), &image("copies"), 0, &loader, &limits);
+        both.engine.link(prepared.expect("installs"), &limits).expect("there is room");
+        both.receiver.follow(both.engine.routes());
+        (0..PACKETS).for_each(|flow| arrive(&mut far, &udp_from(1000 + flow, port, &[copies; 30])));
+        expected += u32::from(PACKETS) * u32::from(copies);
+        let mut batch = Vec::new();
+        while sent < expected {
+            assert!(Instant::now() < deadline, "{sent} of {expected}: {:?}", both.statistics().counts);
+            both.turn(&|| Duration::ZERO).expect("memory does not fail");
+            sent += u32::try_from(far.receive(&mut batch, usize::MAX)).expect("few");
+            far.recycle_all(&mut batch);
+            far.flush().expect("memory does not fail");
+        }
+    }
+    assert_eq!(both.statistics().counts.get(Counter::CommandErrors), 0);
 }
 
 #[test]

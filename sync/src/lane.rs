@@ -25,6 +25,9 @@ pub struct Lane<A, F, B> {
     /// What the lane has room for; and of blanks.
     size: usize,
     blanks: usize,
+    /// Blanks that are missing, from which on they are handed over: many at a time, but to the lender's own thread, which gets none while
+    /// it uses them.
+    missing: usize,
     bell: Arc<Bell>,
 }
 
@@ -64,6 +67,7 @@ pub fn lane<A, F, B>(size: usize, blanks: usize, lender: Arc<Bell>, bell: Arc<Be
         credit: size,
         size,
         blanks,
+        missing: if Arc::ptr_eq(&lender, &bell) { 1 } else { blanks.div_ceil(2) },
         bell: bell.clone(),
     };
     let returns = Returns { fresh: fresh_out, back: back_in, staged: Vec::with_capacity(size), bell: lender, size };
@@ -106,8 +110,7 @@ impl<A, F, B> Lane<A, F, B> {
         if let Ok(given) = give(&mut self.out, self.staged.drain(..count)) {
             self.credit -= given;
         }
-        // Many of them at a time.
-        if self.fresh.slots() >= self.blanks.div_ceil(2) {
+        if self.fresh.slots() >= self.missing {
             while self.credit > 0 && self.fresh.slots() > 0 {
                 let Some(frame) = blank() else { break };
                 // There is room, see above.
@@ -173,10 +176,10 @@ impl<F, B> Returns<F, B> {
         self.fresh.pop().ok()
     }
 
-    /// Whether there is no blank.
+    /// How many blanks there are.
     #[must_use]
-    pub fn has_no_blank(&self) -> bool {
-        self.fresh.is_empty()
+    pub fn blanks(&self) -> usize {
+        self.fresh.slots()
     }
 
     /// Gives back what is staged, if there is something.

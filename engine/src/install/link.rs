@@ -15,6 +15,7 @@ use crate::config::Limits;
 use crate::context::{Context, HostMemory, LINES_PRINTED, Share, Slot, Texts};
 use crate::counts::Counts;
 use crate::descriptor::{Descriptor, News};
+use crate::fanout::Fanout;
 use crate::handover::Arrivals;
 use crate::inbound::Routes;
 use crate::pipeline::{Engine, context};
@@ -77,6 +78,7 @@ impl Engine {
         let context = Context { predecessor, ..link(prepared, entry, self.clusters.start, &self.news) };
         self.contexts[slot.0 as usize] = Some(context);
         self.share_buffer();
+        self.fanout = Fanout::default();
         Ok(id)
     }
 
