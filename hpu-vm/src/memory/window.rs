@@ -259,12 +259,23 @@ unsafe fn copy_16<const AT: usize>(from: *const u8, to: *mut u8) {
 /// `to.len()` bytes from `from` are mapped readable, and accessed by atomics, translated code and this only.
 #[inline(always)]
 pub(super) unsafe fn load(from: *mut u8, to: &mut [u8]) {
-    if !is_whole(from.addr(), to.len()) {
-        // SAFETY: as the caller says; `to` is exclusive, so they do not overlap.
-        unsafe { libc::memcpy(to.as_mut_ptr().cast(), from.cast_const().cast(), to.len()) };
-        return;
+    // SAFETY: as the caller says; `to` is exclusive, so they do not overlap.
+    unsafe {
+        if is_whole(from.addr(), to.len()) {
+            load_whole(from, to);
+        } else {
+            libc::memcpy(to.as_mut_ptr().cast(), from.cast_const().cast(), to.len());
+        }
     }
-    // SAFETY: as the caller says; `is_whole` checked that it is aligned.
+}
+
+/// The same by one access. On its own: what copies most often copies more, and is short without it.
+///
+/// # Safety
+/// As [`load`], and [`is_whole`].
+#[inline(never)]
+unsafe fn load_whole(from: *mut u8, to: &mut [u8]) {
+    // SAFETY: as the caller says.
     unsafe {
         match to {
             [_] => to.copy_from_slice(&[AtomicU8::from_ptr(from).load(Relaxed)]),
