@@ -355,7 +355,7 @@ impl<'t> Commands<'t> {
             }
             self.charge(charge::ATTEMPT);
             self.outbound.leave(self.nic);
-            if self.nic.flush().is_err() || self.nic.at_hand().is_some() {
+            if self.nic.flush().is_err() {
                 break;
             }
         }

@@ -1,6 +1,5 @@
 //! spind: opens the NIC, starts the engine's threads, and carries out applications' requests until the end.
 
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,11 +15,11 @@ use spin_nic::{NicError, Queue};
 
 use crate::capabilities;
 use crate::config::{Config, Mode as Threads, Nic, StaticContext, XdpMode};
-use crate::fleet::{Changed, Changes, ClusterThread, Fleet};
+use crate::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use crate::install::{InstallError, Prepared, User};
+use crate::lanes::Ends;
 use crate::loader::Loader;
 use crate::memory::saturate;
-use crate::pipeline::Engine;
 use crate::privileges;
 use crate::readings::{Reading, Readings};
 use crate::receiver::Receiver;
@@ -121,9 +120,9 @@ impl Daemon {
             ended: server.waker(),
         };
         let steering = nics.first().ok_or_else(no_queue)?.steering();
-        let (workers, receiver) = start_workers(config, &common, nics)?;
+        let (workers, receiving) = start_workers(config, &common, nics)?;
         let ends = matches!(config.nic, Nic::Pcap { .. });
-        let fleet = Fleet::new(workers, receiver, steering, config.limits);
+        let fleet = Fleet::new(workers, receiving, steering, config.limits);
         let mut daemon = Self { fleet, far, server, readings: Readings::default(), ends, nic, common };
         let installed = daemon.fleet.change(Changes { installs: contexts, ..Changes::default() }).installed;
         for (installed, context) in installed.into_iter().zip(&config.contexts) {
@@ -235,37 +234,30 @@ impl Daemon {
     }
 }
 
-/// A thread for each part of the NIC, with its share of the clusters; or one for the NIC, and others for the clusters, or all.
+/// A thread for each part of the NIC, with its share of the clusters; or threads for the clusters, of which the first one or another one has the
+/// NIC.
 fn start_workers(
     config: &Config,
     common: &Common,
     nics: Vec<Box<dyn Queue>>,
-) -> Result<(Vec<ClusterThread>, Option<Worker<Receiver>>), DaemonError> {
-    let alone = |feed, clusters, core| Worker::start_engine(common.clone(), feed, clusters, core);
+) -> Result<(Vec<ClusterThread>, Receiving), DaemonError> {
     if config.mode == Threads::RunToCompletion {
         let feeds = nics.into_iter().map(Feed::of_nic).collect::<Result<_, _>>()?;
-        return Ok((start_clusters(config, &config.cores, feeds, alone)?, None));
+        return Ok((start_clusters(config, common, &config.cores, feeds)?, Receiving::Each));
     }
     let nic = nics.into_iter().next().ok_or_else(no_queue)?;
     let (own, others) = config.cores.split_first().map_or((None, &[][..]), |(own, others)| (Some(*own), others));
-    let feeds = |ends: Vec<_>| ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue)).collect();
+    let fed = |ends: Ends| ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue));
     if config.mode == Threads::Spread {
-        let (receiver, ends) = Receiver::running(nic, others.len())?;
-        let (mut receiver, mut receiving) = (Some(receiver), None);
-        let start = |feed, clusters, core| {
-            let Some(receiver) = receiver.take() else { return alone(feed, clusters, core) };
-            let (engine, there) = Worker::start_both(common.clone(), receiver, feed, clusters, core)?;
-            receiving = Some(there);
-            Ok(engine)
-        };
-        let clusters = start_clusters(config, &config.cores, feeds(ends), start)?;
-        return Ok((clusters, receiving));
+        let (first, ends) = Feed::spreading(nic, others.len())?;
+        let feeds = std::iter::once(first).chain(fed(ends)).collect();
+        return Ok((start_clusters(config, common, &config.cores, feeds)?, Receiving::First));
     }
     let (receiver, ends) = Receiver::new(nic, others.len())?;
-    let clusters = start_clusters(config, others, feeds(ends), alone)?;
+    let clusters = start_clusters(config, common, others, fed(ends).collect())?;
     let bell = receiver.bell().clone();
     let receiver = Worker::start(common.clone(), "receiver".to_owned(), own, bell, move || Ok(receiver))?;
-    Ok((clusters, Some(receiver)))
+    Ok((clusters, Receiving::Apart(receiver)))
 }
 
 fn no_queue() -> DaemonError {
@@ -275,16 +267,17 @@ fn no_queue() -> DaemonError {
 /// Threads for these feeds, each with its share of the clusters, on these cores.
 fn start_clusters(
     config: &Config,
+    common: &Common,
     cores: &[usize],
     mut feeds: Vec<Feed>,
-    mut start: impl FnMut(Feed, Range<u32>, Option<usize>) -> Result<Worker<Engine>, DaemonError>,
 ) -> Result<Vec<ClusterThread>, DaemonError> {
     Feed::connect(&mut feeds);
     let (clusters, threads) = (config.machine.clusters, saturate(feeds.len() as u64));
     let share = |thread: u32| clusters * thread / threads;
     let start = |(thread, feed): (u32, Feed)| {
         let clusters = share(thread)..share(thread + 1);
-        let worker = start(feed, clusters.clone(), cores.get(thread as usize).copied())?;
+        let core = cores.get(thread as usize).copied();
+        let worker = Worker::start_engine(common.clone(), feed, clusters.clone(), core)?;
         Ok(ClusterThread { clusters, worker })
     };
     (0..threads).zip(feeds).map(start).collect()

@@ -27,12 +27,21 @@ pub struct ClusterThread {
     pub worker: Worker<Engine>,
 }
 
+/// Who receives packets.
+pub enum Receiving {
+    /// Each thread that runs handlers its own.
+    Each,
+    /// The first of them, for all.
+    First,
+    /// A thread of its own.
+    Apart(Worker<Receiver>),
+}
+
 /// All threads.
 pub struct Fleet {
     /// At least one, in the order of their clusters.
     pub workers: Vec<ClusterThread>,
-    /// Who receives for all of them, in pipeline mode.
-    pub receiver: Option<Worker<Receiver>>,
+    receiving: Receiving,
     steering: Arc<dyn Steering>,
     limits: Limits,
     places: RefCell<Places>,
@@ -90,16 +99,10 @@ impl Places {
 }
 
 impl Fleet {
-    /// Threads that run handlers, and one that receives for them or not; and what steers frames to them. Nobody else installs
-    /// contexts on them.
+    /// Threads that run handlers, who receives for them, and what steers frames to them. Nobody else installs contexts on them.
     #[must_use]
-    pub fn new(
-        workers: Vec<ClusterThread>,
-        receiver: Option<Worker<Receiver>>,
-        steering: Arc<dyn Steering>,
-        limits: Limits,
-    ) -> Self {
-        Self { workers, receiver, steering, limits, places: RefCell::default() }
+    pub fn new(workers: Vec<ClusterThread>, receiving: Receiving, steering: Arc<dyn Steering>, limits: Limits) -> Self {
+        Self { workers, receiving, steering, limits, places: RefCell::default() }
     }
 
     /// Installs a context: links it in on every thread, then has the NIC hand over its frames. Returns its id.
@@ -230,7 +233,7 @@ impl Fleet {
         rules: Vec<(u32, Matching)>,
         changed: bool,
     ) -> (Vec<Result<(), InstallError>>, Result<(), InstallError>) {
-        let (count, led) = (removals.len(), self.receiver.is_some());
+        let (count, led) = (removals.len(), self.is_led());
         let asked = self.first(move |engine| {
             let allowed: Vec<_> = removals.iter().map(|&(id, user)| engine.may_remove(id, user)).collect();
             let leaving = removals.iter().zip(&allowed).filter(|(_, allowed)| allowed.is_ok());
@@ -256,8 +259,29 @@ impl Fleet {
 
     /// Has the receiver lead frames along these routes, if there is one.
     fn follow(&self, routes: Routes) -> Result<(), InstallError> {
-        let Some(receiver) = &self.receiver else { return Ok(()) };
-        receiver.ask(move |receiver| receiver.follow(routes)).ok_or(InstallError::Stopped)
+        match &self.receiving {
+            Receiving::Each => Ok(()),
+            Receiving::First => self.first(move |engine| {
+                engine.lead(routes);
+                Ok(())
+            }),
+            Receiving::Apart(receiver) => {
+                receiver.ask(move |receiver| receiver.follow(routes)).ok_or(InstallError::Stopped)
+            }
+        }
+    }
+
+    /// The thread that does nothing but receive, if there is one.
+    pub const fn receiver(&self) -> Option<&Worker<Receiver>> {
+        match &self.receiving {
+            Receiving::Apart(receiver) => Some(receiver),
+            Receiving::Each | Receiving::First => None,
+        }
+    }
+
+    /// Whether one thread receives for others.
+    const fn is_led(&self) -> bool {
+        !matches!(self.receiving, Receiving::Each)
     }
 
     /// The NIC refused the rules of contexts that were linked in, or that take other packets than `before`. Others are gone all
@@ -276,7 +300,7 @@ impl Fleet {
 
     /// Has the receiver lead frames to all contexts but some, whatever the NIC goes by.
     fn lead(&self, leaving: Vec<u32>) {
-        if self.receiver.is_none() {
+        if !self.is_led() {
             return;
         }
         if let Ok(routes) = self.first(move |engine| engine.routes_without(&leaving)) {
@@ -334,8 +358,9 @@ impl Fleet {
         }
         // All of them have frames that are to leave, whatever became of the others.
         let workers: Vec<_> = self.workers.into_iter().map(|thread| thread.worker.join()).collect();
+        let receiver = if let Receiving::Apart(receiver) = self.receiving { Some(receiver.join()) } else { None };
         let mut statistics = Statistics::default();
-        for ended in workers.into_iter().chain(self.receiver.map(Worker::join)) {
+        for ended in workers.into_iter().chain(receiver) {
             statistics.merge(&ended?);
         }
         Ok(statistics)
@@ -344,7 +369,7 @@ impl Fleet {
     /// Whether one of the threads has come to its end.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.receiver.as_ref().is_some_and(Worker::ended) || self.workers.iter().any(|thread| thread.worker.ended())
+        self.receiver().is_some_and(Worker::ended) || self.workers.iter().any(|thread| thread.worker.ended())
     }
 }
 

@@ -22,7 +22,7 @@ use crate::context::Slot;
 use crate::inbound::Found;
 
 /// Empty frames that a cluster thread has at hand: for some batches of handlers that send copies.
-pub(crate) const FRESH: usize = 256;
+const FRESH: usize = 256;
 
 /// What is to be done with a frame that comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,19 +70,15 @@ pub struct LaneQueue {
     frames: spin_sync::Returns<Frame, Frame>,
     back: Notes<Back>,
     max_frame: usize,
-    /// The receiver is on the same thread.
-    own: bool,
 }
 
-/// A lane for `size` frames: the receiver's end, and both of the cluster thread's, with the bells of these threads, which may be the same
-/// one.
+/// A lane for `size` frames: the receiver's end, and both of the cluster thread's, with the bells of these threads.
 #[must_use]
 pub fn lane(size: usize, max_frame: usize, receiver: Arc<Bell>, cluster: Arc<Bell>) -> (Lane, Arrivals, LaneQueue) {
-    let own = Arc::ptr_eq(&receiver, &cluster);
     let (lane, arrivals, frames) = spin_sync::lane(size, FRESH, receiver, cluster);
     let ((found, to_find), (rest, to_join), (back, to_heed)) = (notes(size), notes(size), notes(size));
     let lane = Lane { frames: lane, found, rest, back: to_heed, returned: Vec::with_capacity(size) };
-    (lane, Arrivals { frames: arrivals, found: to_find, rest: to_join }, LaneQueue { frames, back, max_frame, own })
+    (lane, Arrivals { frames: arrivals, found: to_find, rest: to_join }, LaneQueue { frames, back, max_frame })
 }
 
 impl Lane {
@@ -214,10 +210,6 @@ impl Queue for LaneQueue {
         self.frames.blank()
     }
 
-    fn at_hand(&self) -> Option<usize> {
-        self.own.then(|| self.frames.blanks())
-    }
-
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
         self.stage(batch, Back::Outgoing)
     }
@@ -246,7 +238,7 @@ impl Queue for LaneQueue {
     fn flush(&mut self) -> Result<(), NicError> {
         self.back.write(self.frames.staged.len());
         self.frames.give_back();
-        if !self.own && self.frames.blanks() == 0 {
+        if self.frames.has_no_blank() {
             // Whoever asks again at once wants the receiver to have had its turn.
             self.frames.ring();
             std::thread::yield_now();

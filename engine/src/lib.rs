@@ -31,8 +31,7 @@
 //! * [`idle`]: when a thread that finds nothing to do goes to sleep.
 //! * [`fleet`]: all threads as one: contexts come and go on all of them.
 //! * `overflow`: payload tasks on other threads' clusters; [`peers`]: how they get there and back.
-//! * [`receiver`], [`handover`]: pipeline mode, where one thread receives and others run handlers; `fanout`: how many packets it takes at a
-//!   time that is one of those.
+//! * [`receiver`], [`lanes`], [`handover`]: pipeline mode, where one thread receives and others run handlers; `spread`: where it does, too.
 //! * `readings`: counters, for all who ask.
 //! * [`replay`]: a capture through the loopback NIC.
 //! * [`daemon`]: spind from start to end.
@@ -50,7 +49,6 @@ pub mod descriptor;
 pub mod driver;
 pub mod ecn;
 pub mod entries;
-mod fanout;
 pub mod fleet;
 pub mod handed;
 pub mod handover;
@@ -59,6 +57,7 @@ pub mod idle;
 pub mod inbound;
 pub mod install;
 pub mod ip_view;
+pub mod lanes;
 pub mod latency;
 pub mod loader;
 pub mod memory;
@@ -77,6 +76,7 @@ pub mod schedule;
 pub mod server;
 mod sharing;
 pub mod socket_file;
+mod spread;
 pub mod stamp;
 pub mod statistics;
 mod straight;

@@ -21,7 +21,6 @@ use crate::context::{Context, Slot};
 use crate::counts::Counts;
 use crate::descriptor::News;
 use crate::ecn;
-use crate::fanout::Fanout;
 use crate::handover::Arrivals;
 use crate::inbound::{Arrival, BATCH, Found, Inbound, Routes};
 use crate::ip_view;
@@ -32,6 +31,7 @@ use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Task};
 use crate::peers::Peers;
 use crate::schedule::Scheduler;
 use crate::sharing::SHARED_BATCH;
+use crate::spread::Spread;
 use crate::stamp::Stamp;
 use crate::statistics::Statistics;
 use crate::straight::Admission;
@@ -127,6 +127,8 @@ pub struct Engine {
     pub(crate) nic: Box<dyn Queue>,
     /// Packets come from another thread, which receives and matches them (pipeline mode).
     pub(crate) arrivals: Option<Arrivals>,
+    /// It receives for other threads too: see [`crate::spread`].
+    pub(crate) spread: Option<Box<Spread>>,
     /// Other threads take tasks over: see [`crate::overflow`].
     pub(crate) peers: Option<Box<Peers>>,
     /// Those that are yet to be queued.
@@ -164,10 +166,9 @@ pub struct Engine {
     pub(crate) taken_in: u64,
     pub(crate) executor: Rc<Executor>,
     pub(crate) translator: Translator,
-    pub(crate) fanout: Fanout,
     pub(crate) outbound: Outbound,
     /// Frames for the kernel.
-    passing: Vec<Frame>,
+    pub(crate) passing: Vec<Frame>,
     pub(crate) counts: Counts,
     pub(crate) latencies: Latencies,
     /// Packet buffers given back since the time of a task was taken.
@@ -211,6 +212,7 @@ impl Engine {
             clusters,
             nic,
             arrivals: None,
+            spread: None,
             peers: None,
             inbound: Inbound::default(),
             closed: false,
@@ -235,7 +237,6 @@ impl Engine {
             taken_in: 0,
             executor: executor()?,
             translator: Translator::new(loader),
-            fanout: Fanout::default(),
             outbound: Outbound::with_capacity(
                 TRANSMIT_BACKLOG + BATCH * 4,
                 sizes.hers as usize + BATCH,
@@ -270,7 +271,9 @@ impl Engine {
     /// When the NIC is of no use any more.
     pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
         self.take_translations();
+        self.take_back_frames();
         let mut taken = self.receive();
+        self.hand_over();
         let returned = self.see_to_loans(&clock);
         if taken > 0 || returned > 0 || self.has_tasks() {
             let arrival = clock();
@@ -296,7 +299,6 @@ impl Engine {
         if self.retired > 0 {
             self.end_drained();
         }
-        self.fanout.end(&*self.nic, taken);
         self.end_loans(taken);
         self.send()?;
         if self.news.take() {
@@ -329,7 +331,7 @@ impl Engine {
             // Kept back: since then rules may have changed, and others' arrivals joined them.
             self.inbound.seek(&self.messages, &self.mpqs);
         }
-        let room = self.mpqs.room().min(self.wanted()).min(self.fanout.begin(&*self.nic));
+        let room = self.mpqs.room().min(self.wanted());
         if room == 0 || self.waiting.is_some() || self.outbound.transmit.len() >= TRANSMIT_BACKLOG {
             self.counts.add(Counter::HerStalls, 1);
             return 0;
@@ -341,6 +343,7 @@ impl Engine {
         let taken = match &mut self.arrivals {
             Some(arrivals) => self.inbound.take_over(arrivals, room.min(BATCH)),
             None if self.closed => 0,
+            None if self.spread.is_some() => self.receive_and_spread(room),
             None => self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts),
         };
         self.inbound.seek(&self.messages, &self.mpqs);
@@ -700,10 +703,17 @@ impl Engine {
         self.outbound.spent.push(frame);
     }
 
-    /// Frames that handlers sent and that have not left: staged here, or in the NIC's transmit ring.
+    /// Frames that handlers sent and that have not left: staged here, or in the NIC's transmit ring; and those that other threads have.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.outbound.transmit.len() + self.nic.pending()
+        let out = self.spread.as_ref().map_or(0, |spread| spread.out());
+        out + self.outbound.transmit.len() + self.nic.pending()
+    }
+
+    /// Frames received so far, for other threads too.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.counts.get(Counter::RxPackets)
     }
 
     /// The statistics block so far.

@@ -117,7 +117,7 @@ fn stats(
         threads.push(ThreadInfo { clusters: (clusters.start, clusters.end - 1), counters });
         add(part);
     }
-    if let Some(part) = fleet.receiver.as_ref().and_then(|receiver| receiver.ask(read)) {
+    if let Some(part) = fleet.receiver().and_then(|receiver| receiver.ask(read)) {
         add(part);
     }
     Stats {

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use spin_abi::control::Schedule;
 use spin_nic::{Bell, NicError, Queue};
-use spin_sync::{Inbox, mailbox};
+use spin_sync::{Inbox, Mailbox, mailbox};
 
 use crate::config::{Idle, Sizes};
 use crate::daemon::DaemonError;
 use crate::handover::{Arrivals, LaneQueue};
 use crate::idle::Rest;
+use crate::lanes::{Ends, Lanes};
 use crate::loader::Loader;
 use crate::peers::Peers;
 use crate::pipeline::Engine;
@@ -68,7 +69,9 @@ pub trait Part {
 
 impl Part for Engine {
     fn turn(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
-        Ok(Self::turn(self, clock)? > 0 || self.has_tasks() || self.has_exchanged())
+        let taken = Self::turn(self, clock)?;
+        let for_others = self.spread.as_ref().is_some_and(|spread| spread.is_busy());
+        Ok(taken > 0 || self.has_tasks() || self.has_exchanged() || for_others)
     }
 
     fn is_busy(&self) -> bool {
@@ -89,11 +92,13 @@ impl Part for Engine {
     }
 
     fn has_news(&self) -> bool {
-        self.has_loans() || self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_empty() || arrivals.is_over())
+        let arrived = self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_empty() || arrivals.is_over());
+        arrived || self.has_loans() || self.spread.as_ref().is_some_and(|spread| spread.is_busy())
     }
 
     fn is_over(&self) -> bool {
-        self.arrivals.as_ref().map_or_else(|| self.nic.exhausted(), Arrivals::is_over)
+        let out = self.spread.as_ref().map_or(0, |spread| spread.out());
+        self.arrivals.as_ref().map_or_else(|| out == 0 && self.nic.exhausted(), Arrivals::is_over)
     }
 
     fn nic(&mut self) -> &mut dyn Queue {
@@ -135,57 +140,6 @@ impl Part for Receiver {
     }
 }
 
-/// A receiver and an engine that it feeds, on one thread.
-pub struct Both {
-    /// Receives, for others too.
-    pub receiver: Receiver,
-    /// Runs handlers.
-    pub engine: Engine,
-}
-
-impl Part for Both {
-    fn turn(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
-        let received = self.receiver.turn()? > 0;
-        Ok(Part::turn(&mut self.engine, clock)? || received)
-    }
-
-    /// What comes of frames that are received here is known when they are back. Its own lane ends with it.
-    fn is_busy(&self) -> bool {
-        self.receiver.is_busy() || self.engine.has_tasks() || self.engine.backlog() > 0
-    }
-
-    fn wind_up(&mut self) {
-        self.engine.wind_up();
-    }
-
-    fn is_needed(&self) -> bool {
-        self.engine.is_needed()
-    }
-
-    /// The engine takes what is on its way to it.
-    fn close(&mut self) {
-        self.receiver.close();
-    }
-
-    fn has_news(&self) -> bool {
-        self.receiver.has_news() || self.engine.has_news()
-    }
-
-    fn is_over(&self) -> bool {
-        self.receiver.is_exhausted() && !self.engine.has_tasks()
-    }
-
-    fn nic(&mut self) -> &mut dyn Queue {
-        self.receiver.nic()
-    }
-
-    fn statistics(&self) -> Statistics {
-        let mut both = self.receiver.statistics();
-        both.merge(&self.engine.statistics());
-        both
-    }
-}
-
 /// What a thread is asked to do with its part.
 type Request<P> = Box<dyn FnOnce(&mut P) + Send>;
 
@@ -210,12 +164,10 @@ pub struct Common {
     pub ended: Arc<OwnedFd>,
 }
 
-/// A running thread, or the part of one.
+/// A running thread.
 pub struct Worker<P> {
-    /// Takes requests. An ended thread drops them.
-    put: Box<dyn Fn(Request<P>) + Send + Sync>,
-    /// Another worker's, if there is none.
-    thread: Option<JoinHandle<Result<Statistics, NicError>>>,
+    requests: Mailbox<Request<P>>,
+    thread: JoinHandle<Result<Statistics, NicError>>,
 }
 
 impl<P: Part + 'static> Worker<P> {
@@ -236,7 +188,7 @@ impl<P: Part + 'static> Worker<P> {
         let life = move || live(&common, core, &asked, &ready, make);
         let thread = thread::Builder::new().name(name).spawn(life).map_err(|error| fail(&error))?;
         match begun.recv() {
-            Ok(Ok(())) => Ok(Self { put: Box::new(move |request| requests.put(request)), thread: Some(thread) }),
+            Ok(Ok(())) => Ok(Self { requests, thread }),
             Ok(Err(error)) => Err(DaemonError::Thread(error)),
             Err(RecvError) => Err(DaemonError::Thread("a thread ended before it began".to_owned())),
         }
@@ -256,25 +208,24 @@ impl<P: Part + 'static> Worker<P> {
             let _ = reply.send(what(part));
         };
         // An ended thread has nobody to take it: the answer's other end is dropped with it.
-        (self.put)(Box::new(request));
+        self.requests.put(Box::new(request));
         Asked(answer)
     }
 
     /// Whether it has ended.
     #[must_use]
     pub fn ended(&self) -> bool {
-        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+        self.thread.is_finished()
     }
 
-    /// Waits for its end, which something else brings about, and has no statistics if that is another worker's to tell.
+    /// Waits for its end, which something else brings about.
     ///
     /// # Errors
     /// The NIC's, or that it panicked.
     pub fn join(self) -> Result<Statistics, DaemonError> {
-        match self.thread.map(JoinHandle::join) {
-            None => Ok(Statistics::default()),
-            Some(Ok(result)) => Ok(result?),
-            Some(Err(_)) => Err(DaemonError::Thread("a thread of the engine panicked".to_owned())),
+        match self.thread.join() {
+            Ok(result) => Ok(result?),
+            Err(_) => Err(DaemonError::Thread("a thread of the engine panicked".to_owned())),
         }
     }
 }
@@ -297,6 +248,8 @@ pub struct Feed {
     nic: Box<dyn Queue>,
     /// From another thread, not from the NIC.
     arrivals: Option<Arrivals>,
+    /// To other threads, for which it receives too.
+    lanes: Option<Lanes>,
     /// Threads that tasks may overflow to.
     peers: Option<Peers>,
 }
@@ -307,13 +260,23 @@ impl Feed {
     /// # Errors
     /// When the kernel gives no eventfd.
     pub fn of_nic(nic: Box<dyn Queue>) -> Result<Self, NicError> {
-        Ok(Self { bell: Bell::new()?, nic, arrivals: None, peers: None })
+        Ok(Self { bell: Bell::new()?, nic, arrivals: None, lanes: None, peers: None })
     }
 
     /// From a [`Receiver`].
     #[must_use]
     pub fn of_lane(arrivals: Arrivals, queue: LaneQueue) -> Self {
-        Self { bell: arrivals.bell().clone(), nic: Box::new(queue), arrivals: Some(arrivals), peers: None }
+        Self { bell: arrivals.bell().clone(), nic: Box::new(queue), arrivals: Some(arrivals), lanes: None, peers: None }
+    }
+
+    /// From a NIC of its own, for `others` too. Returns also what each of these needs.
+    ///
+    /// # Errors
+    /// When the kernel gives no eventfd.
+    pub fn spreading(nic: Box<dyn Queue>, others: usize) -> Result<(Self, Ends), NicError> {
+        let own = Self::of_nic(nic)?;
+        let (lanes, ends) = Lanes::spreading(own.nic.max_frame(), &own.bell, others)?;
+        Ok((Self { lanes: Some(lanes), ..own }, ends))
     }
 
     /// Has the threads of several feeds take tasks over from each other.
@@ -326,11 +289,14 @@ impl Feed {
 
     /// The engine that it feeds, for `clusters`.
     fn engine(self, common: Common, clusters: Range<u32>) -> Result<Engine, String> {
-        let Self { nic, arrivals, peers, .. } = self;
+        let Self { nic, arrivals, lanes, peers, .. } = self;
         let engine = Engine::new(common.loader, nic, common.sizes, common.schedule, clusters);
         let mut engine = engine.map_err(|error| error.to_string())?;
         if let Some(arrivals) = arrivals {
             engine = engine.fed_by(arrivals);
+        }
+        if let Some(lanes) = lanes {
+            engine = engine.spreading(lanes);
         }
         if let Some(peers) = peers {
             engine = engine.with_peers(peers);
@@ -356,30 +322,6 @@ impl Worker<Engine> {
     ) -> Result<Self, DaemonError> {
         let (name, bell, with) = (name(&clusters), feed.bell.clone(), common.clone());
         Self::start(common, name, core, bell, move || feed.engine(with, clusters))
-    }
-}
-
-impl Worker<Both> {
-    /// Starts a thread that receives, and runs the handlers of `clusters` that `feed` brings packets from there for: see
-    /// [`Worker::start`]. Returns its parts; the first one is what ends.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn start_both(
-        common: Common,
-        receiver: Receiver,
-        feed: Feed,
-        clusters: Range<u32>,
-        core: Option<usize>,
-    ) -> Result<(Worker<Engine>, Worker<Receiver>), DaemonError> {
-        let (name, bell, with) = (name(&clusters), feed.bell.clone(), common.clone());
-        let make = move || Ok(Both { receiver, engine: feed.engine(with, clusters)? });
-        let Self { put, thread } = Self::start(common, name, core, bell, make)?;
-        let put: Arc<dyn Fn(Request<Both>) + Send + Sync> = put.into();
-        let same = put.clone();
-        let engine = move |request: Request<Engine>| put(Box::new(|both: &mut Both| request(&mut both.engine)));
-        let receiver = move |request: Request<Receiver>| same(Box::new(|both: &mut Both| request(&mut both.receiver)));
-        Ok((Worker { put: Box::new(engine), thread }, Worker { put: Box::new(receiver), thread: None }))
     }
 }
 

@@ -14,7 +14,7 @@ use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Idle, Limits, Sizes};
 use spin_engine::counts::Counts;
-use spin_engine::fleet::{Changes, ClusterThread, Fleet};
+use spin_engine::fleet::{Changes, ClusterThread, Fleet, Receiving};
 use spin_engine::install::{Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::threads::{Common, Feed, Worker};
@@ -58,7 +58,7 @@ impl Live {
             ClusterThread { clusters, worker }
         };
         let workers = (0..CLUSTERS).map(worker).collect();
-        Self { fleet: Fleet::new(workers, None, Arc::new(Everything), Limits::default()), common }
+        Self { fleet: Fleet::new(workers, Receiving::Each, Arc::new(Everything), Limits::default()), common }
     }
 
     fn prepare(&self, file: &[u8], port: u16) -> Prepared {

@@ -12,15 +12,17 @@ use spin_abi::control::{Engine as Kind, Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
+use spin_engine::handover::{Arrivals, LaneQueue};
 use spin_engine::inbound::Routes;
 use spin_engine::install::Prepared;
+use spin_engine::lanes::{Ends, Lanes};
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
 use spin_engine::statistics::Statistics;
-use spin_engine::threads::{Both, Part};
-use spin_nic::Queue;
+use spin_engine::threads::Part;
 use spin_nic::memory::{MemoryQueue, pair};
+use spin_nic::{Bell, Queue};
 
 /// Threads that run handlers, of two clusters each.
 const THREADS: u32 = 2;
@@ -230,20 +232,26 @@ fn packets_that_are_on_their_way_when_another_context_is_removed_are_of_their_me
     assert_eq!(counts, [u64::from(PACKETS / 2), u64::from(PACKETS / 2) + 10, 10]);
 }
 
+/// An engine that receives for others too, and its far end; those are fed by what is returned besides.
+fn spreading(clusters: u32, others: usize) -> (MemoryQueue, Engine, Ends, Arc<Loader>) {
+    let (near, far) = pair(1 << 14).expect("a pair");
+    let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
+    let (lanes, ends) = Lanes::spreading(near.max_frame(), &Bell::new().expect("an event"), others).expect("lanes");
+    let engine = Engine::new(loader.clone(), Box::new(near), Sizes::default(), Schedule::default(), 0..clusters);
+    (far, engine.expect("a timer").spreading(lanes), ends, loader)
+}
+
 #[test]
 fn who_receives_and_runs_handlers_has_a_quarter_less_of_the_messages() {
     const PACKETS: u16 = 900;
-    let (near, mut far) = pair(1024).expect("a pair");
-    let (mut receiver, ends) = Receiver::running(Box::new(near), 2).expect("lanes");
-    let (loader, limits) = (Arc::new(Loader::new(Machine::PSPIN, Kind::Interp)), Limits::default());
-    let mut engines: Vec<_> = (0..)
-        .zip(ends)
-        .map(|(cluster, (arrivals, queue))| {
-            let (sizes, schedule) = (Sizes::default(), Schedule::default());
-            let engine = Engine::new(loader.clone(), Box::new(queue), sizes, schedule, cluster..cluster + 1);
-            engine.expect("a timer").fed_by(arrivals)
-        })
-        .collect();
+    let (mut far, first, ends, loader) = spreading(1, 2);
+    let limits = Limits::default();
+    let fed = |(cluster, (arrivals, queue)): (u32, (Arrivals, LaneQueue))| {
+        let (sizes, schedule) = (Sizes::default(), Schedule::default());
+        let engine = Engine::new(loader.clone(), Box::new(queue), sizes, schedule, cluster..cluster + 1);
+        engine.expect("a timer").fed_by(arrivals)
+    };
+    let mut engines: Vec<_> = std::iter::once(first).chain((1..).zip(ends).map(fed)).collect();
     let mut rest =
         Some(Prepared::new(rule("udp dport 1"), &image("udp_pingpong"), 0, &loader, &limits).expect("installs"));
     for (next, engine) in (1..).zip(&mut engines) {
@@ -251,15 +259,25 @@ fn who_receives_and_runs_handlers_has_a_quarter_less_of_the_messages() {
         rest = (next < 3).then(|| part.split_off(next));
         engine.link(part, &limits).expect("there is room");
     }
-    receiver.follow(engines[0].routes());
-    hand_over(&mut far, &mut receiver, (0..PACKETS).map(|flow| udp_from(1000 + flow, 1, &[7; 30])));
-    let taken: Vec<usize> = engines
-        .iter_mut()
-        .map(|engine| std::iter::from_fn(|| Some(engine.turn(|| Duration::ZERO).expect("a lane does not fail"))))
-        .map(|turns| turns.take_while(|&taken| taken > 0).sum())
-        .collect();
-    assert_eq!(taken.iter().sum::<usize>(), usize::from(PACKETS), "{taken:?}");
-    // Of eleven quarters of a share.
+    let routes = engines[0].routes();
+    engines[0].lead(routes);
+    (0..PACKETS).for_each(|flow| arrive(&mut far, &udp_from(1000 + flow, 1, &[7; 30])));
+    arrive(&mut far, &udp_from(5, 2, b"for nobody"));
+    let mut taken = [0; 3];
+    while engines[0].received() < 901 || engines[0].is_busy() {
+        for (engine, taken) in engines.iter_mut().zip(&mut taken) {
+            *taken += engine.turn(|| Duration::ZERO).expect("memory does not fail");
+        }
+    }
+    let sum = engines.iter().fold(Statistics::default(), |mut sum, engine| {
+        sum.merge(&engine.statistics());
+        sum
+    });
+    let counts = [Counter::Released, Counter::TxPackets, Counter::DropUnmatched].map(|of| sum.counts.get(of));
+    assert_eq!(counts, [PACKETS.into(), PACKETS.into(), 1]);
+    let mut answers = Vec::new();
+    assert_eq!(far.receive(&mut answers, usize::MAX), usize::from(PACKETS));
+    // Of eleven quarters of a share; and one for nobody.
     let share = |quarters: usize| usize::from(PACKETS) * quarters / 11;
     assert!(taken.iter().zip([3, 4, 4]).all(|(&taken, quarters)| taken.abs_diff(share(quarters)) < 50), "{taken:?}");
 }
@@ -267,30 +285,29 @@ fn who_receives_and_runs_handlers_has_a_quarter_less_of_the_messages() {
 #[test]
 fn who_receives_and_runs_handlers_has_frames_for_all_copies() {
     const PACKETS: u16 = 600;
-    let (near, mut far) = pair(1 << 14).expect("a pair");
-    let (receiver, mut ends) = Receiver::running(Box::new(near), 0).expect("a lane");
-    let (loader, limits) = (Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)), Limits::default());
-    let (arrivals, queue) = ends.remove(0);
-    let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..4);
-    let mut both = Both { receiver, engine: engine.expect("a timer").fed_by(arrivals) };
+    let (mut far, mut engine, _, loader) = spreading(4, 0);
+    let limits = Limits::default();
     let (mut expected, mut sent, deadline) = (0, 0, Instant::now() + PATIENCE);
-    // Each of another context, whose handler is not known to send so many.
+    // Each of another context, of whose handler nothing is known, after a time without packets.
     for (port, copies) in [(1, 2_u8), (2, 9), (3, 100)] {
         let prepared = Prepared::new(rule(&format!("udp dport {port}")), &image("copies"), 0, &loader, &limits);
-        both.engine.link(prepared.expect("installs"), &limits).expect("there is room");
-        both.receiver.follow(both.engine.routes());
+        engine.link(prepared.expect("installs"), &limits).expect("there is room");
+        engine.lead(engine.routes());
+        for _ in 0..100 {
+            assert_eq!(engine.turn(|| Duration::ZERO).expect("memory does not fail"), 0);
+        }
         (0..PACKETS).for_each(|flow| arrive(&mut far, &udp_from(1000 + flow, port, &[copies; 30])));
         expected += u32::from(PACKETS) * u32::from(copies);
         let mut batch = Vec::new();
         while sent < expected {
-            assert!(Instant::now() < deadline, "{sent} of {expected}: {:?}", both.statistics().counts);
-            both.turn(&|| Duration::ZERO).expect("memory does not fail");
+            assert!(Instant::now() < deadline, "{sent} of {expected}: {:?}", engine.statistics().counts);
+            engine.turn(|| Duration::ZERO).expect("memory does not fail");
             sent += u32::try_from(far.receive(&mut batch, usize::MAX)).expect("few");
             far.recycle_all(&mut batch);
             far.flush().expect("memory does not fail");
         }
     }
-    assert_eq!(both.statistics().counts.get(Counter::CommandErrors), 0);
+    assert_eq!(engine.statistics().counts.get(Counter::CommandErrors), 0);
 }
 
 #[test]

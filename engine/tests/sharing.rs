@@ -274,8 +274,10 @@ fn tasks_that_wait_for_each_other_both_end() {
         let (id, _) = lab.install_with("meet", install);
         let sent = lab.exchange(&[meeting(b'a', b'b'), meeting(b'b', b'a')]);
         assert_eq!(sent.len(), 2, "{kind}: {:?}", lab.faults(id));
-        assert_eq!(payload(&sent[0])[0], b'b', "the second one did not wait");
-        assert_eq!(lab.count(id, Counter::Parked), 1);
+        // The second one does not wait, unless the system interrupts it while it polls.
+        let parked = lab.count(id, Counter::Parked);
+        assert!((1..=2).contains(&parked), "{kind}: {parked}");
+        assert!(parked == 2 || payload(&sent[0])[0] == b'b', "the second one did not wait");
     }
 }
 
@@ -367,8 +369,10 @@ fn what_a_task_sends_leaves_before_it_waits() {
         let (id, _) = lab.install_with("send_and_wait", Install { hpus: Some(2), ..rule("udp dport 1") });
         let for_the_send = udp_from(9, 1, &[[9, 9, 1].as_slice(), &[0; 30]].concat());
         assert_eq!((lab.exchange(&[for_the_send]).len(), lab.faults(id)), (1, vec![]), "{kind}");
+        // That one too, if the system interrupted it.
+        let before = lab.count(id, Counter::Parked);
         lab.arrive(&[udp_from(1, 1, &[[1, 2, 0].as_slice(), &[0; 30]].concat())]);
-        while lab.count(id, Counter::Parked) == 0 {
+        while lab.count(id, Counter::Parked) == before {
             lab.turn();
         }
         let mut sent = Vec::new();

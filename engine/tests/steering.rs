@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Moody, image, moody_nic, rule, udp_from};
 use spin_abi::control::Install;
 use spin_engine::config::{Idle, Limits, Mode};
-use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet};
+use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use spin_engine::install::{InstallError, Matching, Prepared, User};
 use spin_engine::receiver::Receiver;
 use spin_engine::threads::{Common, Feed, Worker};
@@ -37,26 +37,22 @@ impl Live {
         let (nic, far, steering) = moody_nic(64);
         let common = all_threads(Idle::Spin);
         let alone = |feed| Worker::start_engine(common.clone(), feed, 0..4, None).expect("a thread");
-        let (worker, receiver) = match mode {
-            Mode::RunToCompletion => (alone(Feed::of_nic(nic).expect("a descriptor")), None),
+        let (worker, receiving) = match mode {
+            Mode::RunToCompletion => (alone(Feed::of_nic(nic).expect("a descriptor")), Receiving::Each),
             Mode::Pipeline => {
                 let (receiver, mut lanes) = Receiver::new(nic, 1).expect("a lane");
                 let (arrivals, queue) = lanes.swap_remove(0);
                 let bell = receiver.bell().clone();
                 let worker = Worker::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
-                (alone(Feed::of_lane(arrivals, queue)), Some(worker.expect("a thread")))
+                (alone(Feed::of_lane(arrivals, queue)), Receiving::Apart(worker.expect("a thread")))
             }
             Mode::Spread => {
-                let (receiver, mut lanes) = Receiver::running(nic, 0).expect("a lane");
-                let (arrivals, queue) = lanes.swap_remove(0);
-                let feed = Feed::of_lane(arrivals, queue);
-                let both = Worker::start_both(common.clone(), receiver, feed, 0..4, None);
-                let (engine, receiver) = both.expect("a thread");
-                (engine, Some(receiver))
+                let (feed, _) = Feed::spreading(nic, 0).expect("a descriptor");
+                (alone(feed), Receiving::First)
             }
         };
         let workers = vec![ClusterThread { clusters: 0..4, worker }];
-        let fleet = Fleet::new(workers, receiver, steering.clone(), Limits::default());
+        let fleet = Fleet::new(workers, receiving, steering.clone(), Limits::default());
         Self { fleet, common, far, steering }
     }
 

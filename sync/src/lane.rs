@@ -25,9 +25,6 @@ pub struct Lane<A, F, B> {
     /// What the lane has room for; and of blanks.
     size: usize,
     blanks: usize,
-    /// Blanks that are missing, from which on they are handed over: many at a time, but to the lender's own thread, which gets none while
-    /// it uses them.
-    missing: usize,
     bell: Arc<Bell>,
 }
 
@@ -67,7 +64,6 @@ pub fn lane<A, F, B>(size: usize, blanks: usize, lender: Arc<Bell>, bell: Arc<Be
         credit: size,
         size,
         blanks,
-        missing: if Arc::ptr_eq(&lender, &bell) { 1 } else { blanks.div_ceil(2) },
         bell: bell.clone(),
     };
     let returns = Returns { fresh: fresh_out, back: back_in, staged: Vec::with_capacity(size), bell: lender, size };
@@ -110,7 +106,8 @@ impl<A, F, B> Lane<A, F, B> {
         if let Ok(given) = give(&mut self.out, self.staged.drain(..count)) {
             self.credit -= given;
         }
-        if self.fresh.slots() >= self.missing {
+        // Many of them at a time.
+        if self.fresh.slots() >= self.blanks.div_ceil(2) {
             while self.credit > 0 && self.fresh.slots() > 0 {
                 let Some(frame) = blank() else { break };
                 // There is room, see above.
@@ -176,10 +173,10 @@ impl<F, B> Returns<F, B> {
         self.fresh.pop().ok()
     }
 
-    /// How many blanks there are.
+    /// Whether there is no blank.
     #[must_use]
-    pub fn blanks(&self) -> usize {
-        self.fresh.slots()
+    pub fn has_no_blank(&self) -> bool {
+        self.fresh.is_empty()
     }
 
     /// Gives back what is staged, if there is something.

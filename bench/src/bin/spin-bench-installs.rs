@@ -22,7 +22,7 @@ use spin_bench::engine::case::{CASES, Case};
 use spin_bench::report::write;
 use spin_engine::config::{Idle, Limits, Sizes};
 use spin_engine::counts::Counts;
-use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet};
+use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::threads::{Common, Feed, Worker};
@@ -252,7 +252,7 @@ impl Live {
             Ok(ClusterThread { clusters, worker })
         };
         let workers = (0..CLUSTERS).map(worker).collect::<Result<_, Failure>>()?;
-        Ok(Self { fleet: Fleet::new(workers, None, Arc::new(Everything), Limits::default()), common })
+        Ok(Self { fleet: Fleet::new(workers, Receiving::Each, Arc::new(Everything), Limits::default()), common })
     }
 
     /// Carries out what so many applications ask for, all at a time that waits.

@@ -13,12 +13,14 @@ use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
 use spin_engine::handover::{Arrivals, LaneQueue};
+use spin_engine::inbound::Routes;
 use spin_engine::install::Prepared;
+use spin_engine::lanes::Lanes;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
 use spin_engine::threads::Part;
-use spin_nic::{Queue, Rotation};
+use spin_nic::{Bell, NicError, Queue, Rotation};
 
 use super::case::Case;
 
@@ -107,48 +109,82 @@ impl Setting {
 }
 
 impl Setting {
-    /// One thread receives, another runs the handlers of one cluster, or both `run` those of one: a round of `packets`, after one
-    /// that is not counted. Nanoseconds per packet.
+    /// One thread receives, another runs the handlers of one cluster: a round of `packets`, after one that is not counted. Nanoseconds per
+    /// packet.
     ///
     /// # Errors
     /// As [`Setting::round`].
-    pub fn pipeline(&self, runs: bool, packets: u64) -> Result<f64, Failure> {
+    pub fn pipeline(&self, packets: u64) -> Result<f64, Failure> {
+        let (mut receiver, mut ends) = Receiver::new(Box::new(self.rotation()?), 1)?;
+        self.feeding(ends.remove(0), self.prepare(1)?.remove(0), 0, |routes| {
+            receiver.follow(routes);
+            let mut round = || {
+                let (start, before) = (Instant::now(), receiver.received());
+                while receiver.received() - before < packets {
+                    receiver.turn()?;
+                }
+                Ok::<_, Failure>(start.elapsed().as_nanos() as f64 / (receiver.received() - before) as f64)
+            };
+            round()?;
+            let spent = round()?;
+            drop(receiver);
+            Ok(spent)
+        })
+    }
+
+    /// The same, where the thread that receives runs the handlers of another cluster.
+    ///
+    /// # Errors
+    /// As [`Setting::round`].
+    pub fn spread(&self, packets: u64) -> Result<f64, Failure> {
         let nic = Box::new(self.rotation()?);
-        let (mut receiver, mut ends) = if runs { Receiver::running(nic, 1) } else { Receiver::new(nic, 1) }?;
-        let mut parts = self.prepare(1 + u32::from(runs))?;
-        let fed = |(arrivals, queue): (Arrivals, LaneQueue), part, cluster| {
+        let (lanes, mut ends) = Lanes::spreading(nic.max_frame(), &Bell::new().map_err(NicError::from)?, 1)?;
+        let mut parts = self.prepare(2)?;
+        let engine = Engine::new(self.loader.clone(), nic, SIZES, Schedule::default(), 0..1)?;
+        let mut lab = Lab { case: self.case, engine: engine.spreading(lanes), packets: 0 };
+        lab.engine.link(parts.remove(0), &Limits::default())?;
+        // The other thread ends with it.
+        self.feeding(ends.remove(0), parts.remove(0), 1, move |routes| {
+            lab.engine.lead(routes);
+            let mut round = || {
+                let (start, before) = (Instant::now(), lab.received());
+                while lab.received() - before < packets {
+                    lab.turn(start)?;
+                }
+                Ok::<_, Failure>(start.elapsed().as_nanos() as f64 / (lab.received() - before) as f64)
+            };
+            round()?;
+            let spent = round()?;
+            lab.engine.close();
+            while lab.engine.is_busy() {
+                lab.turn(Instant::now())?;
+            }
+            lab.verify()?;
+            Ok(spent)
+        })
+    }
+
+    /// What `feed` returns while a thread runs the handlers of a cluster whose packets come by a lane. It is told where to lead them.
+    fn feeding(
+        &self,
+        (arrivals, queue): (Arrivals, LaneQueue),
+        part: Prepared,
+        cluster: u32,
+        feed: impl FnOnce(Routes) -> Result<f64, Failure>,
+    ) -> Result<f64, Failure> {
+        let (tell, told) = channel();
+        let handlers = move || {
             let clusters = cluster..cluster + 1;
             let engine = Engine::new(self.loader.clone(), Box::new(queue), SIZES, Schedule::default(), clusters)?;
             let mut engine = engine.fed_by(arrivals);
-            engine.install(part, &Limits::default())?;
-            Ok::<_, Failure>(Lab { case: self.case, engine, packets: 0 })
-        };
-        let mut own = runs.then(|| fed(ends.remove(0), parts.remove(0), 0)).transpose()?;
-        let (end, part) = (ends.remove(0), parts.remove(0));
-        let (tell, told) = channel();
-        let handlers = move || {
-            let lab = fed(end, part, u32::from(runs))?;
-            tell.send(lab.engine.routes())?;
-            lab.finish(Instant::now())
+            engine.link(part, &Limits::default())?;
+            tell.send(engine.routes())?;
+            Lab { case: self.case, engine, packets: 0 }.finish(Instant::now())
         };
         thread::scope(|scope| {
             let handlers = scope.spawn(handlers);
-            let mut feed = || {
-                receiver.follow(told.recv()?);
-                let mut round = || {
-                    let (start, before) = (Instant::now(), receiver.received());
-                    while receiver.received() - before < packets {
-                        receiver.turn()?;
-                        own.as_mut().map_or(Ok(0), |own| own.turn(start))?;
-                    }
-                    Ok::<_, Failure>(start.elapsed().as_nanos() as f64 / (receiver.received() - before) as f64)
-                };
-                round()?;
-                round()
-            };
-            let spent = feed();
-            drop(receiver);
-            own.map_or(Ok(()), |own| own.finish(Instant::now()))?;
+            // Whose end is the other thread's.
+            let spent = told.recv().map_err(Failure::from).and_then(feed);
             handlers.join().unwrap_or_else(|_| Err("a thread panicked".into()))?;
             spent
         })
@@ -238,6 +274,11 @@ impl Lab {
         let taken = self.engine.turn(|| start.elapsed())?;
         self.packets += taken as u64;
         Ok(taken)
+    }
+
+    /// Frames received, for others too.
+    fn received(&self) -> u64 {
+        self.engine.received()
     }
 
     /// Turns until nothing comes any more; then as [`Lab::verify`].

@@ -80,9 +80,9 @@ impl Measured for Throughput {
                 let round = match way {
                     PIPELINE => {
                         self.distances.push(round_trip());
-                        setting.pipeline(false, self.packets)
+                        setting.pipeline(self.packets)
                     }
-                    SPREAD => setting.pipeline(true, self.packets),
+                    SPREAD => setting.spread(self.packets),
                     ONE_THREAD => setting.one_thread(clusters, self.packets),
                     _ => setting.round(clusters, self.packets),
                 };

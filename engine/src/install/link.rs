@@ -15,7 +15,6 @@ use crate::config::Limits;
 use crate::context::{Context, HostMemory, LINES_PRINTED, Share, Slot, Texts};
 use crate::counts::Counts;
 use crate::descriptor::{Descriptor, News};
-use crate::fanout::Fanout;
 use crate::handover::Arrivals;
 use crate::inbound::Routes;
 use crate::pipeline::{Engine, context};
@@ -78,7 +77,6 @@ impl Engine {
         let context = Context { predecessor, ..link(prepared, entry, self.clusters.start, &self.news) };
         self.contexts[slot.0 as usize] = Some(context);
         self.share_buffer();
-        self.fanout = Fanout::default();
         Ok(id)
     }
 
@@ -172,7 +170,7 @@ impl Engine {
     /// Frames go where `routes` lead from here on: those too that this thread has matched and not queued.
     fn follow(&mut self, routes: Routes) {
         self.routes = routes;
-        if self.arrivals.is_none() {
+        if self.arrivals.is_none() && self.spread.is_none() {
             self.inbound.find(&self.routes);
         }
     }

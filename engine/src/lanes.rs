@@ -1,0 +1,106 @@
+//! The lanes from a thread that receives to the threads that run handlers.
+
+use std::sync::Arc;
+
+use spin_nic::{Bell, Frame, NicError};
+
+use crate::handover::{Arrivals, Back, Lane, LaneQueue, lane};
+use crate::inbound::Found;
+
+/// Frames on each lane at a time: enough for batches on their way in both directions, few enough to stay in the caches.
+pub(crate) const LANE: usize = 1024;
+/// Quarters of a share of the messages that each thread has,
+const SHARE: usize = 4;
+/// and one that receives for others too.
+const OWN_SHARE: usize = 3;
+
+/// Lanes to some threads.
+#[derive(Debug)]
+pub struct Lanes {
+    lanes: Vec<Lane>,
+    /// Quarters of a share that the receiving thread has of the messages.
+    own: usize,
+}
+
+/// What each of these threads needs.
+pub type Ends = Vec<(Arrivals, LaneQueue)>;
+
+impl Lanes {
+    /// To `threads` threads, which have all messages, from the one with this `bell`. No frame is longer than `max_frame`.
+    ///
+    /// # Errors
+    /// When the kernel gives no eventfd.
+    pub fn new(max_frame: usize, bell: &Arc<Bell>, threads: usize) -> Result<(Self, Ends), NicError> {
+        let (mut lanes, mut ends) = (Vec::new(), Vec::new());
+        for _ in 0..threads {
+            let (own, arrivals, queue) = lane(LANE, max_frame, bell.clone(), Bell::new()?);
+            lanes.push(own);
+            ends.push((arrivals, queue));
+        }
+        Ok((Self { lanes, own: 0 }, ends))
+    }
+
+    /// The same, to `others` than a thread that runs handlers too, and has a quarter less of the messages: it receives.
+    ///
+    /// # Errors
+    /// As [`Lanes::new`].
+    pub fn spreading(max_frame: usize, bell: &Arc<Bell>, others: usize) -> Result<(Self, Ends), NicError> {
+        let (lanes, ends) = Self::new(max_frame, bell, others)?;
+        Ok((Self { own: OWN_SHARE, ..lanes }, ends))
+    }
+
+    /// The lane to the thread of a message; `None`: that is the one that receives. By other bits of the hash than the home cluster among
+    /// those of a thread.
+    #[inline]
+    pub fn lane_of(&mut self, found: &Found) -> Option<&mut Lane> {
+        let quarters = SHARE * self.lanes.len() + self.own;
+        let quarter = ((found.key.hash() >> 16) as usize * quarters) >> 16;
+        let others = quarter.checked_sub(self.own)?;
+        self.lanes.get_mut(others / SHARE)
+    }
+
+    /// How many frames each lane could take.
+    #[must_use]
+    pub fn credit(&self) -> usize {
+        self.lanes.iter().map(Lane::credit).min().unwrap_or(usize::MAX)
+    }
+
+    /// Takes what came back. Returns how many frames.
+    pub fn take_back(&mut self, mut each: impl FnMut(Frame, Back)) -> usize {
+        self.lanes.iter_mut().map(|lane| lane.take_back(&mut each)).sum()
+    }
+
+    /// Hands over what is staged, and blank frames.
+    pub fn hand_over(&mut self, mut blank: impl FnMut() -> Option<Frame>) {
+        self.lanes.iter_mut().for_each(|lane| lane.hand_over(&mut blank));
+    }
+
+    /// Takes those back that are staged.
+    pub fn unstage(&mut self) -> impl Iterator<Item = Frame> + '_ {
+        self.lanes.iter_mut().flat_map(Lane::unstage)
+    }
+
+    /// How many frames are on the way, or on the other threads without being blank.
+    #[must_use]
+    pub fn out(&self) -> usize {
+        self.lanes.iter().map(Lane::out).sum()
+    }
+
+    /// Whether anything came back.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.lanes.iter().any(Lane::has_news)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+}
