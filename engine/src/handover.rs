@@ -21,9 +21,6 @@ use spin_sync::{Noted, Notes, notes};
 use crate::context::Slot;
 use crate::inbound::Found;
 
-/// Empty frames that a cluster thread has at hand: for some batches of handlers that send copies.
-const FRESH: usize = 256;
-
 /// What is to be done with a frame that comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Back {
@@ -72,10 +69,16 @@ pub struct LaneQueue {
     max_frame: usize,
 }
 
-/// A lane for `size` frames: the receiver's end, and both of the cluster thread's, with the bells of these threads.
+/// A lane for `size` frames, `fresh` of them empty: the receiver's end, and both of the cluster thread's, with the bells of these threads.
 #[must_use]
-pub fn lane(size: usize, max_frame: usize, receiver: Arc<Bell>, cluster: Arc<Bell>) -> (Lane, Arrivals, LaneQueue) {
-    let (lane, arrivals, frames) = spin_sync::lane(size, FRESH, receiver, cluster);
+pub fn lane(
+    size: usize,
+    fresh: usize,
+    max_frame: usize,
+    receiver: Arc<Bell>,
+    cluster: Arc<Bell>,
+) -> (Lane, Arrivals, LaneQueue) {
+    let (lane, arrivals, frames) = spin_sync::lane(size, fresh, receiver, cluster);
     let ((found, to_find), (rest, to_join), (back, to_heed)) = (notes(size), notes(size), notes(size));
     let lane = Lane { frames: lane, found, rest, back: to_heed, returned: Vec::with_capacity(size) };
     (lane, Arrivals { frames: arrivals, found: to_find, rest: to_join }, LaneQueue { frames, back, max_frame })
@@ -293,11 +296,12 @@ mod tests {
 
     #[test]
     fn frames_arrive_as_what_they_were_found_to_be_and_come_back_for_what_they_are() {
-        const SIZE: usize = super::FRESH + 16;
+        const FRESH: usize = 256;
+        const SIZE: usize = FRESH + 16;
         let parts = |found: &Found| -> (Slot, bool, MessageKey) { (found.owner, found.end_of_message, found.key) };
         let bell = || Bell::new().expect("an event");
         let (mut nic, _far) = pair(SIZE).expect("frames");
-        let (mut lane, mut arrivals, mut queue) = lane(SIZE, 2048, bell(), bell());
+        let (mut lane, mut arrivals, mut queue) = lane(SIZE, FRESH, 2048, bell(), bell());
         let (mut sent, mut returned, mut all) = (Vec::new(), 0, 0);
         while all < 5000 {
             // With what is left of the one before, if there was no credit for it.

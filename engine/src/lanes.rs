@@ -9,6 +9,10 @@ use crate::inbound::Found;
 
 /// Frames on each lane at a time: enough for batches on their way in both directions, few enough to stay in the caches.
 pub(crate) const LANE: usize = 1024;
+/// Empty ones among them: for some batches of handlers that send copies.
+const FRESH: usize = 256;
+/// Where none come while the receiving thread runs tasks of its own.
+const FRESH_SPREAD: usize = 512;
 /// Quarters of a share of the messages that each thread has,
 const SHARE: usize = 4;
 /// and one that receives for others too.
@@ -31,13 +35,7 @@ impl Lanes {
     /// # Errors
     /// When the kernel gives no eventfd.
     pub fn new(max_frame: usize, bell: &Arc<Bell>, threads: usize) -> Result<(Self, Ends), NicError> {
-        let (mut lanes, mut ends) = (Vec::new(), Vec::new());
-        for _ in 0..threads {
-            let (own, arrivals, queue) = lane(LANE, max_frame, bell.clone(), Bell::new()?);
-            lanes.push(own);
-            ends.push((arrivals, queue));
-        }
-        Ok((Self { lanes, own: 0 }, ends))
+        Self::with(FRESH, max_frame, bell, threads)
     }
 
     /// The same, to `others` than a thread that runs handlers too, and has a quarter less of the messages: it receives.
@@ -45,18 +43,38 @@ impl Lanes {
     /// # Errors
     /// As [`Lanes::new`].
     pub fn spreading(max_frame: usize, bell: &Arc<Bell>, others: usize) -> Result<(Self, Ends), NicError> {
-        let (lanes, ends) = Self::new(max_frame, bell, others)?;
+        let (lanes, ends) = Self::with(FRESH_SPREAD, max_frame, bell, others)?;
         Ok((Self { own: OWN_SHARE, ..lanes }, ends))
+    }
+
+    fn with(fresh: usize, max_frame: usize, bell: &Arc<Bell>, threads: usize) -> Result<(Self, Ends), NicError> {
+        let (mut lanes, mut ends) = (Vec::new(), Vec::new());
+        for _ in 0..threads {
+            let (own, arrivals, queue) = lane(LANE, fresh, max_frame, bell.clone(), Bell::new()?);
+            lanes.push(own);
+            ends.push((arrivals, queue));
+        }
+        Ok((Self { lanes, own: 0 }, ends))
     }
 
     /// The lane to the thread of a message; `None`: that is the one that receives. By other bits of the hash than the home cluster among
     /// those of a thread.
     #[inline]
     pub fn lane_of(&mut self, found: &Found) -> Option<&mut Lane> {
-        let quarters = SHARE * self.lanes.len() + self.own;
-        let quarter = ((found.key.hash() >> 16) as usize * quarters) >> 16;
+        let quarter = ((found.key.hash() >> 16) as usize * self.quarters()) >> 16;
         let others = quarter.checked_sub(self.own)?;
         self.lanes.get_mut(others / SHARE)
+    }
+
+    /// Of how many frames about `own` are the receiving thread's own, if it has some.
+    #[must_use]
+    pub fn all_for(&self, own: usize) -> usize {
+        own * self.quarters() / self.own.max(1)
+    }
+
+    /// Quarters that there are.
+    const fn quarters(&self) -> usize {
+        SHARE * self.lanes.len() + self.own
     }
 
     /// How many frames each lane could take.

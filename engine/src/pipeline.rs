@@ -367,10 +367,6 @@ impl Engine {
     /// How many frames are worth taking: few more than there is work for, since what contexts could not hold would be lost, where
     /// the NIC can keep it. But as many as possible while one of several contexts may run out of it.
     fn wanted(&self) -> usize {
-        if self.spread.is_some() {
-            // Others' are among them, who are not to wait for what there is to do here.
-            return BATCH;
-        }
         let most = if self.is_shared() { SHARED_BATCH } else { BATCH };
         if self.lean {
             return most;
@@ -711,7 +707,12 @@ impl Engine {
     #[must_use]
     pub fn backlog(&self) -> usize {
         let out = self.spread.as_ref().map_or(0, |spread| spread.out());
-        out + self.outbound.transmit.len() + self.nic.pending()
+        out + self.unsent()
+    }
+
+    /// Those that have not left.
+    pub(crate) fn unsent(&self) -> usize {
+        self.outbound.transmit.len() + self.nic.pending()
     }
 
     /// Frames received so far, for other threads too.

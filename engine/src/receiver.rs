@@ -130,7 +130,12 @@ impl Receiver {
     /// Frames that are on lanes, or that have not left.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.lanes.out() + self.transmit.len() + self.nic.pending()
+        self.lanes.out() + self.unsent()
+    }
+
+    /// Frames that have not left.
+    pub(crate) fn unsent(&self) -> usize {
+        self.transmit.len() + self.nic.pending()
     }
 
     /// Frames received so far.

@@ -62,10 +62,11 @@ impl Engine {
         spread.busy = returned > 0;
     }
 
-    /// Takes at most `room` frames from the NIC, of which all may be its own, and hands others' over. Returns how many are its own.
-    pub(crate) fn receive_and_spread(&mut self, room: usize) -> usize {
-        let Self { spread: Some(spread), nic, inbound, counts, .. } = self else { return 0 };
-        let room = room.min(spread.lanes.credit()).min(BATCH);
+    /// Takes frames from the NIC, so many that about `wanted` of them are its own, of which there is room for as many as there are HERs;
+    /// and hands others' over. Returns how many are its own.
+    pub(crate) fn receive_and_spread(&mut self, wanted: usize) -> usize {
+        let Self { spread: Some(spread), nic, inbound, counts, mpqs, .. } = self else { return 0 };
+        let room = spread.lanes.all_for(wanted).min(mpqs.room()).min(spread.lanes.credit()).min(BATCH);
         if room == 0 {
             counts.add(Counter::HerStalls, 1);
             return 0;

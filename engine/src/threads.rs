@@ -27,6 +27,8 @@ use crate::statistics::Statistics;
 
 /// Longest sleep: how late a stop that comes just before it can be noticed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// The same while frames that were sent have not left: some drivers go on with them only when they are asked to.
+const SENDING: Duration = Duration::from_millis(1);
 /// How late a thread that was not told to go notices that it is.
 const NOTICE: Duration = Duration::from_millis(1);
 /// How long frames that handlers sent may take to leave after the last one was received.
@@ -50,6 +52,9 @@ pub trait Part {
     fn is_needed(&self) -> bool {
         false
     }
+
+    /// Whether frames that were sent have not left.
+    fn is_sending(&self) -> bool;
 
     /// Takes no more frames from the NIC.
     fn close(&mut self);
@@ -87,6 +92,10 @@ impl Part for Engine {
         self.stop_lending();
     }
 
+    fn is_sending(&self) -> bool {
+        self.unsent() > 0
+    }
+
     fn close(&mut self) {
         self.closed = true;
     }
@@ -117,6 +126,10 @@ impl Part for Receiver {
 
     fn is_busy(&self) -> bool {
         self.backlog() > 0
+    }
+
+    fn is_sending(&self) -> bool {
+        self.unsent() > 0
     }
 
     fn close(&mut self) {
@@ -388,7 +401,8 @@ fn run<P: Part>(part: &mut P, common: &Common, asked: &Inbox<Request<P>>) -> Res
             return Ok(());
         }
         if rest.wanted(clock) {
-            asked.sleep(|bell| if part.has_news() { Ok(()) } else { part.nic().wait(Some(bell), LONGEST_SLEEP) })?;
+            let longest = if part.is_sending() { SENDING } else { LONGEST_SLEEP };
+            asked.sleep(|bell| if part.has_news() { Ok(()) } else { part.nic().wait(Some(bell), longest) })?;
             rest.over();
         }
     }

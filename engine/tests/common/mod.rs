@@ -3,7 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ struct Nic {
     passed: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// Takes all rules, but not always and not always at once.
+/// Takes all rules, but not always and not always at once; and sends all frames, sooner or later.
 #[derive(Default)]
 pub struct Moody {
     /// New rules are refused.
@@ -57,6 +57,10 @@ pub struct Moody {
     pub asked: AtomicUsize,
     /// New rules wait for it.
     pub hold: Mutex<()>,
+    /// Frames that were sent and do not leave.
+    pub stuck: AtomicUsize,
+    /// How long who waited last would have waited, in microseconds.
+    pub patience: AtomicU64,
 }
 
 impl Steering for Moody {
@@ -103,7 +107,7 @@ impl Queue for Nic {
     }
 
     fn pending(&self) -> usize {
-        self.queue.pending()
+        self.queue.pending() + self.steering.stuck.load(Relaxed)
     }
 
     fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
@@ -120,6 +124,7 @@ impl Queue for Nic {
     }
 
     fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError> {
+        self.steering.patience.store(timeout.as_micros() as u64, Relaxed);
         self.queue.wait(wake, timeout)
     }
 

@@ -111,11 +111,11 @@ fn contexts_are_replaced_while_their_tasks_are_elsewhere() {
 #[test]
 fn what_was_given_up_elsewhere_is_not_run_again() {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
-    let id = two.install("meet", Install { hpus: Some(2), ..rule("udp dport 1") });
+    let ids = [1, 2].map(|port| two.install("meet", Install { hpus: Some(2), ..rule(&format!("udp dport {port}")) }));
     two.turn(1);
-    // They do not wait: each is its own partner. But one does that is elsewhere.
-    let packets = |who: u8, waits_for: u8, flows: Range<u16>| {
-        flows.map(move |flow| udp_from(flow, 1, &[[who, waits_for].as_slice(), &[0; 30]].concat()))
+    // Those of the first context do not wait: each is its own partner. But one does that is elsewhere.
+    let packets = |port: u16, waits_for: u8, flows: Range<u16>| {
+        flows.map(move |flow| udp_from(flow, port, &[[1, waits_for].as_slice(), &[0; 30]].concat()))
     };
     two.arrive(0, &packets(1, 1, 0..500).collect::<Vec<_>>());
     for _ in 0..100 {
@@ -126,7 +126,7 @@ fn what_was_given_up_elsewhere_is_not_run_again() {
     }
     let (mut arrived, mut turns) = (500, 0);
     // A task that the system interrupts while it polls waits too, for others of its thread: then fewer run elsewhere.
-    while two.total(Counter::Parked)[1] == 0 && turns < 1000 {
+    while two.count(1, ids[1], Counter::Parked) == 0 && turns < 1000 {
         if turns % 100 == 0 {
             let first = 1000 + turns;
             let waiting = packets(2, 99, first..first + 3);
@@ -136,14 +136,14 @@ fn what_was_given_up_elsewhere_is_not_run_again() {
         (0..2).for_each(|at| drop(two.turn(at)));
         turns += 1;
     }
-    assert!(two.total(Counter::Parked)[1] > 0, "one waits elsewhere");
-    two.engines[1].remove(id, ROOT).expect("installed");
+    assert!(two.count(1, ids[1], Counter::Parked) > 0, "one waits elsewhere");
+    two.engines[1].remove(ids[1], ROOT).expect("installed");
     (0..50).for_each(|at| drop(two.turn(at % 2)));
     let lost = two.sum(Counter::DropKilled);
     assert!(lost > 0 && two.sum(Counter::MessagesKilled) == lost, "its message is given up");
     let (runs, ended) = (two.sum(Counter::PayloadRuns), two.sum(Counter::Released) + lost);
     assert!((ended..=arrived).contains(&runs), "{ended} ended and {arrived} arrived, but {runs} ran");
-    two.engines[0].remove(id, ROOT).expect("installed");
+    two.engines[0].remove(ids[1], ROOT).expect("installed");
     two.settle();
     two.verify_sums();
 }

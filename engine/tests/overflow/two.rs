@@ -108,8 +108,13 @@ impl Two {
 
     /// Payload handlers of a context that an engine has run.
     pub fn runs(&self, at: usize, id: u32) -> u64 {
+        self.count(at, id, Counter::PayloadRuns)
+    }
+
+    /// What an engine has counted of a context.
+    pub fn count(&self, at: usize, id: u32, counter: Counter) -> u64 {
         let info = self.engines[at].context_infos().into_iter().find(|info| info.context == id).expect("installed");
-        let name = Counter::PayloadRuns.name();
+        let name = counter.name();
         info.counters.into_iter().find(|(other, _)| other == name).map_or(0, |(_, value)| value)
     }
 

@@ -1,0 +1,45 @@
+//! A thread that has nothing to do sleeps for long when all that it sent has left: else somebody has to ask the NIC to go on.
+
+mod common;
+#[path = "common/threads.rs"]
+mod threads;
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::moody_nic;
+use spin_engine::config::Idle;
+use spin_engine::receiver::Receiver;
+use spin_engine::threads::{Common, Feed, Part, Worker};
+use threads::all_threads;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn who_sent_what_has_not_left_sleeps_for_short() {
+    sleeps_for_short(|common, nic| {
+        Worker::start_engine(common, Feed::of_nic(nic).expect("a descriptor"), 0..1, None).expect("a thread")
+    });
+    sleeps_for_short(|common, nic| {
+        let (receiver, _) = Receiver::new(nic, 0).expect("an event");
+        let bell = receiver.bell().clone();
+        Worker::start(common, "receiver".into(), None, bell, || Ok(receiver)).expect("a thread")
+    });
+}
+
+fn sleeps_for_short<P: Part + 'static>(start: impl FnOnce(Common, Box<dyn spin_nic::Queue>) -> Worker<P>) {
+    let (nic, _far, mood) = moody_nic(8);
+    let common = all_threads(Idle::Sleep);
+    let worker = start(common.clone(), nic);
+    for (stuck, patience) in [(0, 100_000), (3, 1000), (0, 100_000)] {
+        mood.stuck.store(stuck, Relaxed);
+        let deadline = Instant::now() + PATIENCE;
+        while mood.patience.load(Relaxed) != patience {
+            assert!(Instant::now() < deadline, "{stuck} are stuck, it waits {} us", mood.patience.load(Relaxed));
+            thread::yield_now();
+        }
+    }
+    common.stop.store(true, Relaxed);
+    worker.join().expect("it did not end by itself");
+}
