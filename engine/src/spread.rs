@@ -36,8 +36,8 @@ impl Engine {
     pub fn spreading(mut self, lanes: Lanes) -> Self {
         // All that others have may come back in one turn.
         let most = LANE * lanes.len();
-        self.outbound.transmit.reserve(most);
-        self.outbound.spent.reserve(most);
+        self.outbound.transmit.reserve(self.outbound.transmit.capacity() + most);
+        self.outbound.spent.reserve(self.outbound.spent.capacity() + most);
         self.spread = Some(Box::new(Spread { lanes, routes: Routes::default(), busy: false }));
         self
     }
