@@ -53,7 +53,7 @@ fn settle(engine: &mut Engine, far: &mut MemoryQueue, start: Instant) -> Result<
             sent.push(frame.to_vec());
             far.recycle(frame);
         }
-        if arrived == 0 && left == 0 && !engine.has_tasks() && engine.backlog() == 0 {
+        if arrived == 0 && left == 0 && !engine.has_tasks() {
             return Ok(sent);
         }
     }

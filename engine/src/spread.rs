@@ -36,8 +36,9 @@ impl Engine {
     pub fn spreading(mut self, lanes: Lanes) -> Self {
         // All that others have may come back in one turn.
         let most = LANE * lanes.len();
-        self.outbound.transmit.reserve(self.outbound.transmit.capacity() + most);
-        self.outbound.spent.reserve(self.outbound.spent.capacity() + most);
+        for list in [&mut self.outbound.transmit, &mut self.outbound.spent, &mut self.passing] {
+            list.reserve(list.capacity() + most);
+        }
         self.spread = Some(Box::new(Spread { lanes, routes: Routes::default(), busy: false }));
         self
     }
@@ -50,16 +51,20 @@ impl Engine {
         }
     }
 
-    /// Takes frames back that others are done with.
+    /// Takes frames back that others are done with. They go to the NIC at once: it may have none left to be [handed
+    /// over](Engine::hand_over).
     #[inline]
     pub(crate) fn take_back_frames(&mut self) {
-        let Self { spread: Some(spread), outbound, passing, .. } = self else { return };
+        let Self { spread: Some(spread), outbound, passing, nic, .. } = self else { return };
         let returned = spread.lanes.take_back(|frame, back| match back {
             Back::Spent => outbound.spent.push(frame),
             Back::Outgoing => outbound.transmit.push(frame),
             Back::Passing => passing.push(frame),
         });
         spread.busy = returned > 0;
+        if spread.busy {
+            outbound.leave(&mut **nic);
+        }
     }
 
     /// Takes frames from the NIC, so many that about `wanted` of them are its own, of which there is room for as many as there are HERs;
