@@ -263,7 +263,7 @@ pub(super) unsafe fn load(from: *mut u8, to: &mut [u8]) {
     unsafe {
         if is_whole(from.addr(), to.len()) {
             load_whole(from, to);
-        } else {
+        } else if !to.is_empty() {
             libc::memcpy(to.as_mut_ptr().cast(), from.cast_const().cast(), to.len());
         }
     }
@@ -297,8 +297,10 @@ pub(super) unsafe fn store(to: *mut u8, from: &[u8]) {
         return unsafe { copy_headers(from.as_ptr(), to, from.len()) };
     }
     if !is_whole(to.addr(), from.len()) {
-        // SAFETY: as before.
-        unsafe { libc::memcpy(to.cast(), from.as_ptr().cast(), from.len()) };
+        if !from.is_empty() {
+            // SAFETY: as before.
+            unsafe { libc::memcpy(to.cast(), from.as_ptr().cast(), from.len()) };
+        }
         return;
     }
     // SAFETY: as the caller says; `is_whole` checked that it is aligned.
