@@ -8,7 +8,7 @@ use crate::handover::{Arrivals, Back, Lane, LaneQueue, lane};
 use crate::inbound::Found;
 
 /// Frames on each lane at a time: enough for batches on their way in both directions, few enough to stay in the caches.
-pub(crate) const LANE: usize = 1024;
+const LANE: usize = 1024;
 /// Empty ones among them: for some batches of handlers that send copies.
 const FRESH: usize = 256;
 /// Where none come while the receiving thread runs tasks of its own.
@@ -57,10 +57,11 @@ impl Lanes {
         Ok((Self { lanes, own: 0 }, ends))
     }
 
-    /// The lane to the thread of a message; `None`: that is the one that receives. By other bits of the hash than the home cluster among
-    /// those of a thread.
+    /// The lane to the thread of a frame's message; `None`: that is the one that receives, or the frame is nobody's. By other bits of the hash
+    /// than the home cluster among those of a thread.
     #[inline]
     pub fn lane_of(&mut self, found: &Found) -> Option<&mut Lane> {
+        found.slot()?;
         let quarter = ((found.key.hash() >> 16) as usize * self.quarters()) >> 16;
         let others = quarter.checked_sub(self.own)?;
         self.lanes.get_mut(others / SHARE)
@@ -83,8 +84,13 @@ impl Lanes {
         self.lanes.iter().map(Lane::credit).min().unwrap_or(usize::MAX)
     }
 
-    /// Takes what came back. Returns how many frames.
-    pub fn take_back(&mut self, mut each: impl FnMut(Frame, Back)) -> usize {
+    /// Takes what came back: spent frames, outgoing ones, and those that pass. Returns how many.
+    pub fn take_back(&mut self, [spent, outgoing, passing]: [&mut Vec<Frame>; 3]) -> usize {
+        let mut each = |frame, back| match back {
+            Back::Spent => spent.push(frame),
+            Back::Outgoing => outgoing.push(frame),
+            Back::Passing => passing.push(frame),
+        };
         self.lanes.iter_mut().map(|lane| lane.take_back(&mut each)).sum()
     }
 
@@ -110,15 +116,9 @@ impl Lanes {
         self.lanes.iter().any(Lane::has_news)
     }
 
-    /// How many there are.
+    /// How many frames may come back at once.
     #[must_use]
-    pub const fn len(&self) -> usize {
-        self.lanes.len()
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.lanes.is_empty()
+    pub const fn size(&self) -> usize {
+        LANE * self.lanes.len()
     }
 }

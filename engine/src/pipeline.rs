@@ -706,8 +706,7 @@ impl Engine {
     /// Frames that handlers sent and that have not left: staged here, or in the NIC's transmit ring; and those that other threads have.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        let out = self.spread.as_ref().map_or(0, |spread| spread.out());
-        out + self.unsent()
+        self.out_on_lanes() + self.unsent()
     }
 
     /// Those that have not left.

@@ -8,9 +8,8 @@ use spin_nic::{Bell, Frame, NicError, Queue};
 
 use crate::context::Slot;
 use crate::counts::Counts;
-use crate::handover::Back;
 use crate::inbound::{BATCH, Found, Inbound, Routes};
-use crate::lanes::{Ends, LANE, Lanes};
+use crate::lanes::{Ends, Lanes};
 use crate::pipeline::TRANSMIT_BACKLOG;
 use crate::statistics::Statistics;
 
@@ -37,14 +36,15 @@ impl Receiver {
     pub fn new(nic: Box<dyn Queue>, threads: usize) -> Result<(Self, Ends), NicError> {
         let bell = Bell::new()?;
         let (lanes, ends) = Lanes::new(nic.max_frame(), &bell, threads)?;
+        let most = lanes.size();
         let receiver = Self {
             nic,
             routes: Routes::default(),
             lanes,
             bell,
             inbound: Inbound::default(),
-            spent: Vec::with_capacity(LANE * threads),
-            transmit: Vec::with_capacity(LANE * threads),
+            spent: Vec::with_capacity(most),
+            transmit: Vec::with_capacity(most),
             passing: Vec::with_capacity(BATCH),
             counts: Counts::default(),
             closed: false,
@@ -70,11 +70,7 @@ impl Receiver {
 
     fn take_back(&mut self) -> usize {
         let Self { nic, lanes, spent, transmit, passing, .. } = self;
-        let returned = lanes.take_back(|frame, back| match back {
-            Back::Spent => spent.push(frame),
-            Back::Outgoing => transmit.push(frame),
-            Back::Passing => passing.push(frame),
-        });
+        let returned = lanes.take_back([spent, transmit, passing]);
         nic.recycle_all(spent);
         returned
     }
@@ -92,7 +88,7 @@ impl Receiver {
         let arrived = self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts);
         let Self { nic, lanes, inbound, counts, .. } = self;
         while let Some((frame, found)) = inbound.take() {
-            match lanes.lane_of(found).filter(|_| found.slot().is_some()) {
+            match lanes.lane_of(found) {
                 Some(lane) => lane.stage(frame, found),
                 None => {
                     counts.add(Counter::DropUnmatched, 1);
@@ -112,7 +108,7 @@ impl Receiver {
         for frame in staged {
             let owner = self.routes.find(&frame, &mut found.key);
             (found.owner, found.end_of_message) = owner.unwrap_or((Slot::NOBODY, false));
-            match self.lanes.lane_of(&found).filter(|_| owner.is_some()) {
+            match self.lanes.lane_of(&found) {
                 Some(lane) => lane.stage(frame, &found),
                 None => {
                     self.counts.add(Counter::DropRemoved, 1);

@@ -3,9 +3,8 @@
 
 use spin_abi::counters::Counter;
 
-use crate::handover::Back;
 use crate::inbound::{BATCH, Routes};
-use crate::lanes::{LANE, Lanes};
+use crate::lanes::Lanes;
 use crate::pipeline::Engine;
 
 /// What an engine has that receives for others.
@@ -18,24 +17,12 @@ pub(crate) struct Spread {
     busy: bool,
 }
 
-impl Spread {
-    /// Frames that others have.
-    pub(crate) fn out(&self) -> usize {
-        self.lanes.out()
-    }
-
-    /// Whether there is something to do, or was in the last turn.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.busy || self.lanes.has_news()
-    }
-}
-
 impl Engine {
     /// Has it receive for the threads that these lanes lead to, too.
     #[must_use]
     pub fn spreading(mut self, lanes: Lanes) -> Self {
         // All that others have may come back in one turn.
-        let most = LANE * lanes.len();
+        let most = lanes.size();
         for list in [&mut self.outbound.transmit, &mut self.outbound.spent, &mut self.passing] {
             list.reserve(list.capacity() + most);
         }
@@ -56,12 +43,7 @@ impl Engine {
     #[inline]
     pub(crate) fn take_back_frames(&mut self) {
         let Self { spread: Some(spread), outbound, passing, nic, .. } = self else { return };
-        let returned = spread.lanes.take_back(|frame, back| match back {
-            Back::Spent => outbound.spent.push(frame),
-            Back::Outgoing => outbound.transmit.push(frame),
-            Back::Passing => passing.push(frame),
-        });
-        spread.busy = returned > 0;
+        spread.busy = spread.lanes.take_back([&mut outbound.spent, &mut outbound.transmit, passing]) > 0;
         if spread.busy {
             outbound.leave(&mut **nic);
         }
@@ -81,13 +63,23 @@ impl Engine {
         }
         spread.busy = true;
         while let Some((frame, found)) = inbound.take() {
-            match spread.lanes.lane_of(found).filter(|_| found.slot().is_some()) {
+            match spread.lanes.lane_of(found) {
                 Some(lane) => lane.stage(frame, found),
                 None => inbound.put_aside(frame),
             }
         }
         inbound.put_back();
         inbound.len()
+    }
+
+    /// Frames that others have.
+    pub(crate) fn out_on_lanes(&self) -> usize {
+        self.spread.as_ref().map_or(0, |spread| spread.lanes.out())
+    }
+
+    /// Whether there is something to do for others, or was in the last turn.
+    pub(crate) fn is_busy_for_others(&self) -> bool {
+        self.spread.as_ref().is_some_and(|spread| spread.busy || spread.lanes.has_news())
     }
 
     /// Hands over what others are to have, before anything is run here.

@@ -75,8 +75,7 @@ pub trait Part {
 impl Part for Engine {
     fn turn(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
         let taken = Self::turn(self, clock)?;
-        let for_others = self.spread.as_ref().is_some_and(|spread| spread.is_busy());
-        Ok(taken > 0 || self.has_tasks() || self.has_exchanged() || for_others)
+        Ok(taken > 0 || self.has_tasks() || self.has_exchanged() || self.is_busy_for_others())
     }
 
     fn is_busy(&self) -> bool {
@@ -102,12 +101,11 @@ impl Part for Engine {
 
     fn has_news(&self) -> bool {
         let arrived = self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_empty() || arrivals.is_over());
-        arrived || self.has_loans() || self.spread.as_ref().is_some_and(|spread| spread.is_busy())
+        arrived || self.has_loans() || self.is_busy_for_others()
     }
 
     fn is_over(&self) -> bool {
-        let out = self.spread.as_ref().map_or(0, |spread| spread.out());
-        self.arrivals.as_ref().map_or_else(|| out == 0 && self.nic.exhausted(), Arrivals::is_over)
+        self.arrivals.as_ref().map_or_else(|| self.out_on_lanes() == 0 && self.nic.exhausted(), Arrivals::is_over)
     }
 
     fn nic(&mut self) -> &mut dyn Queue {
@@ -318,10 +316,6 @@ impl Feed {
     }
 }
 
-fn name(clusters: &Range<u32>) -> String {
-    format!("cluster-{}", clusters.start)
-}
-
 impl Worker<Engine> {
     /// Starts a thread that runs the handlers of `clusters`: see [`Worker::start`].
     ///
@@ -333,7 +327,7 @@ impl Worker<Engine> {
         clusters: Range<u32>,
         core: Option<usize>,
     ) -> Result<Self, DaemonError> {
-        let (name, bell, with) = (name(&clusters), feed.bell.clone(), common.clone());
+        let (name, bell, with) = (format!("cluster-{}", clusters.start), feed.bell.clone(), common.clone());
         Self::start(common, name, core, bell, move || feed.engine(with, clusters))
     }
 }

@@ -116,19 +116,13 @@ impl Setting {
     /// As [`Setting::round`].
     pub fn pipeline(&self, packets: u64) -> Result<f64, Failure> {
         let (mut receiver, mut ends) = Receiver::new(Box::new(self.rotation()?), 1)?;
-        self.feeding(ends.remove(0), self.prepare(1)?.remove(0), 0, |routes| {
+        // The other thread ends with it.
+        self.feeding(ends.remove(0), self.prepare(1)?.remove(0), 0, move |routes| {
             receiver.follow(routes);
-            let mut round = || {
-                let (start, before) = (Instant::now(), receiver.received());
-                while receiver.received() - before < packets {
-                    receiver.turn()?;
-                }
-                Ok::<_, Failure>(start.elapsed().as_nanos() as f64 / (receiver.received() - before) as f64)
-            };
-            round()?;
-            let spent = round()?;
-            drop(receiver);
-            Ok(spent)
+            second_round(packets, |_| {
+                receiver.turn()?;
+                Ok(receiver.received())
+            })
         })
     }
 
@@ -146,15 +140,10 @@ impl Setting {
         // The other thread ends with it.
         self.feeding(ends.remove(0), parts.remove(0), 1, move |routes| {
             lab.engine.lead(routes);
-            let mut round = || {
-                let (start, before) = (Instant::now(), lab.received());
-                while lab.received() - before < packets {
-                    lab.turn(start)?;
-                }
-                Ok::<_, Failure>(start.elapsed().as_nanos() as f64 / (lab.received() - before) as f64)
-            };
-            round()?;
-            let spent = round()?;
+            let spent = second_round(packets, |start| {
+                lab.turn(start)?;
+                Ok(lab.engine.received())
+            })?;
             lab.engine.close();
             while lab.engine.is_busy() {
                 lab.turn(Instant::now())?;
@@ -222,6 +211,21 @@ impl Setting {
     }
 }
 
+/// Nanoseconds per packet of the second of two rounds of `packets`, made of turns of somebody whose clock begins with the round, and who tells
+/// how many he has received so far.
+fn second_round(packets: u64, mut turn: impl FnMut(Instant) -> Result<u64, Failure>) -> Result<f64, Failure> {
+    let mut received = 0;
+    let mut round = || {
+        let (start, before) = (Instant::now(), received);
+        while received - before < packets {
+            received = turn(start)?;
+        }
+        Ok(start.elapsed().as_nanos() as f64 / (received - before) as f64)
+    };
+    round()?;
+    round()
+}
+
 /// What went through an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed {
@@ -274,11 +278,6 @@ impl Lab {
         let taken = self.engine.turn(|| start.elapsed())?;
         self.packets += taken as u64;
         Ok(taken)
-    }
-
-    /// Frames received, for others too.
-    fn received(&self) -> u64 {
-        self.engine.received()
     }
 
     /// Turns until nothing comes any more; then as [`Lab::verify`].

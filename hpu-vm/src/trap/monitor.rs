@@ -12,8 +12,8 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use rustix::process::getpid;
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CapabilitySet, CapabilitySets, CpuSet, Pid};
+use rustix::thread::{sched_getaffinity, sched_setaffinity, set_capabilities};
 
 use super::watchdog::{TICK, Watch, clock, now, signal};
 
