@@ -3,9 +3,11 @@
 //! It notes which task each thread is at; only who is at the same one at the next look is signalled, and its [watch](Watch) goes on
 //! from there with a timer of its own. An interrupt of such a timer takes a thread 25 us in a virtual machine that was measured, so that
 //! ticks took 3 % of all time. The monitor has to come though all cores are busy: it has real-time priority. Where that
-//! is not allowed there is none, and each thread is looked at by its own timer.
+//! is not allowed there is none, and each thread is looked at by its own timer. Where it has a core for itself it looks more often at who
+//! had a task that was too long: the next may be alike, and if not, whoever has it is not to be interrupted for that.
 
 use std::ptr;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, Thread};
@@ -15,14 +17,19 @@ use rustix::process::getpid;
 use rustix::thread::{CapabilitySet, CapabilitySets, CpuSet, Pid};
 use rustix::thread::{sched_getaffinity, sched_setaffinity, set_capabilities};
 
-use super::watchdog::{TICK, Watch, clock, now, signal};
+use super::watchdog::{RESPITE, TICK, Watch, clock, now, signal};
 
 /// Looks in a row at which nobody has a task, after which the monitor sleeps until somebody has: a second.
 const QUIET: u32 = 1_000_000_000 / TICK.unsigned_abs() as u32;
+/// Looks at a thread, from one at which its task was too long, that come [`RESPITE`] after each other: with a task that takes no time for
+/// each one that is ended, others have some milliseconds.
+const KEEN: u32 = 32;
 
 /// The monitor, for threads whose tasks it looks at.
 pub(super) struct Monitor {
     watched: Mutex<Vec<Watched>>,
+    /// There is a core on which none of them runs.
+    apart: AtomicBool,
     id: Pid,
     thread: Thread,
 }
@@ -41,6 +48,8 @@ struct Watched {
     noted: Option<u64>,
     /// The task it was at when it was last looked at.
     seen: u64,
+    /// How many more looks come soon.
+    keen: u32,
 }
 
 impl Monitor {
@@ -63,7 +72,7 @@ impl Monitor {
                 };
                 let thread = thread::Builder::new().name("spin-monitor".to_owned()).spawn(start).ok()?;
                 let id = told.recv().ok()??;
-                Some(Self { watched: Mutex::default(), id, thread: thread.thread().clone() })
+                Some(Self { watched: Mutex::default(), apart: AtomicBool::new(false), id, thread: thread.thread().clone() })
             })
             .as_ref()
     }
@@ -79,7 +88,7 @@ impl Monitor {
         unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
         let thread = rustix::thread::gettid();
         let watch = Arc::clone(watch);
-        self.watched().push(Watched { watch, thread, clock, core, due: 0, noted: None, seen: 0 });
+        self.watched().push(Watched { watch, thread, clock, core, due: 0, noted: None, seen: 0, keen: 0 });
         self.keep_off();
     }
 
@@ -87,6 +96,11 @@ impl Monitor {
     pub(super) fn remove(&self, watch: &Arc<Watch>) {
         self.watched().retain(|other| !Arc::ptr_eq(&other.watch, watch));
         self.keep_off();
+    }
+
+    /// Whether it looks soon at who had a task that was too long, and interrupts nobody with that.
+    pub(super) fn looks_soon(&self) -> bool {
+        self.apart.load(Relaxed)
     }
 
     /// Somebody has a task whom it may not be looking at.
@@ -105,6 +119,8 @@ impl Monitor {
         let watched = self.watched();
         let mut free = all;
         watched.iter().filter_map(|watched| watched.core).for_each(|core| free.unset(core));
+        let anywhere = watched.iter().filter(|watched| watched.core.is_none()).count();
+        self.apart.store(free.count() as usize > anywhere, Relaxed);
         // It does its work on any core.
         let _ = sched_setaffinity(Some(self.id), if free.count() == 0 { &all } else { &free });
     }
@@ -132,11 +148,11 @@ impl Monitor {
 
     /// Looks at whom it is time to look at. Whether anybody has had a task since the last time, and when to look next.
     fn look(&self) -> (bool, u64) {
-        let now = now();
+        let (now, apart) = (now(), self.looks_soon());
         let mut busy = false;
         let mut next = now + TICK.unsigned_abs();
         for watched in self.watched().iter_mut() {
-            busy |= if watched.due <= now { watched.look(now) } else { watched.noted.is_some() };
+            busy |= if watched.due <= now { watched.look(now, apart) } else { watched.noted.is_some() };
             next = next.min(watched.due);
         }
         (busy, next)
@@ -144,19 +160,24 @@ impl Monitor {
 }
 
 impl Watched {
-    /// Whether the thread has had a task since the last time.
-    fn look(&mut self, now: u64) -> bool {
+    /// Whether the thread has had a task since the last time. Who is looked at from `apart` is not kept from anything.
+    fn look(&mut self, now: u64, apart: bool) -> bool {
         let watch = &self.watch;
         let (sequence, again) = (watch.sequence.load(Relaxed), watch.again.load(Relaxed));
         let attends = !watch.running.load(Relaxed).is_null();
         let goes_on = attends && sequence == watch.noted.sequence.load(Relaxed);
         let tick = TICK.unsigned_abs();
-        self.due = now + tick;
+        self.keen = if apart { self.keen.saturating_sub(1) } else { 0 };
+        let pace = if self.keen > 0 { RESPITE.unsigned_abs() } else { tick };
+        self.due = now + pace;
         match self.noted.take() {
             // Once for a task: its own timer looks at it from then on.
-            Some(noted) if goes_on => self.noted = (!signal_thread(self.thread)).then_some(noted),
+            Some(noted) if goes_on => {
+                self.noted = (!signal_thread(self.thread)).then_some(noted);
+                self.keen = KEEN;
+            }
             // What it is at now was not there a moment ago.
-            Some(noted) if again < tick => self.due = (noted + tick).max(now + 1),
+            Some(noted) if again < pace => self.due = (noted + pace).max(now + 1),
             _ if attends && !goes_on => {
                 watch.noted.set(sequence, clock(self.clock));
                 self.noted = Some(now);

@@ -315,6 +315,25 @@ fn who_has_short_tasks_is_not_interrupted() {
 }
 
 #[test]
+fn who_comes_after_a_task_that_was_ended_is_interrupted_only_without_a_core_for_the_monitor() {
+    const NAME: &str = "who_comes_after_a_task_that_was_ended_is_interrupted_only_without_a_core_for_the_monitor";
+    // Alone, so that there is such a core.
+    if std::env::var_os(CHILD).is_none() {
+        assert!(in_child(&format!("trap::tests::{NAME}")).success());
+        return;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    for watchdog in watchdogs() {
+        let (monitored, mut state) = (watchdog.watch().is_monitored(), State::new(0));
+        let body = Body::new(SPIN, false);
+        for _ in 0..3 {
+            watched(&watchdog, &mut state, || body.call(null_mut(), 0));
+            assert_eq!(watchdog.watch().will_tick(), !(monitored && cores > 1), "monitored: {monitored}");
+        }
+    }
+}
+
+#[test]
 fn the_monitor_sleeps_and_is_woken() {
     if std::env::var_os(CHILD).is_none() {
         assert!(in_child("trap::tests::the_monitor_sleeps_and_is_woken").success());

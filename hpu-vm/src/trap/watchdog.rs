@@ -31,8 +31,9 @@ use crate::jit::State;
 pub(super) const TICK: i64 = 900_000;
 /// Nanoseconds to the next look at a task that waits, or is about to be ended, or could not be.
 const SOON: i64 = 50_000;
-/// Nanoseconds to the next look after one that ended a task, or asked one that waits to leave, at the most: the next may be alike.
-const RESPITE: i64 = 200_000;
+/// Nanoseconds to the next look after one that ended a task, or asked one that waits to leave, at the most: the next may be alike. After
+/// one that ended a task it is the monitor's, if it has a core for itself.
+pub(super) const RESPITE: i64 = 200_000;
 
 /// A thread's timer and what it knows of the thread's tasks. Written by the thread and by its signal handler, but for what is said to be the
 /// monitor's.
@@ -313,6 +314,23 @@ impl Watch {
         self.wait.load(Relaxed) != 0
     }
 
+    /// Whether there is a monitor.
+    #[cfg(test)]
+    pub(super) const fn is_monitored(&self) -> bool {
+        self.monitor.is_some()
+    }
+
+    /// Whether the timer is set.
+    #[cfg(test)]
+    pub(super) fn will_tick(&self) -> bool {
+        // SAFETY: all zeroes is an `itimerspec`; the timer exists, and is deleted on this thread only.
+        unsafe {
+            let mut left: libc::itimerspec = std::mem::zeroed();
+            assert_eq!(libc::timer_gettime(self.timer.load(Relaxed), &raw mut left), 0);
+            left.it_value.tv_sec != 0 || left.it_value.tv_nsec != 0
+        }
+    }
+
     /// Whether the monitor looks at this thread, or the timer will tick.
     #[cfg(test)]
     pub(super) fn is_looked_at(&self) -> bool {
@@ -366,6 +384,9 @@ impl Watch {
             return self.tick_in(left.clamp(SOON, if waits { RESPITE } else { TICK }));
         }
         let ended = end(&running, context);
+        if ended && self.monitor.is_some_and(Monitor::looks_soon) {
+            return;
+        }
         self.ended.store(true, Relaxed);
         // Whatever runs next is not to pay at once, unless it may take no more than that itself.
         self.tick_in(if ended { limit_of(&running).clamp(SOON, RESPITE) } else { SOON });
