@@ -293,9 +293,13 @@ impl Fleet {
             before.into_iter().rev().for_each(|(id, rules)| drop(engine.set_rules(id, User(0), rules)));
         });
         let linked: Vec<u32> = installed.iter().rev().flatten().copied().collect();
-        self.lead([&linked, gone].concat());
-        self.undo_links(linked);
+        let yielding = linked.clone();
+        self.all(move |engine| {
+            // Where it was refused, it has no place.
+            yielding.iter().for_each(|&id| drop(engine.give_way(id)));
+        });
         self.lead(gone.to_vec());
+        self.undo_links(linked);
     }
 
     /// Has the receiver lead frames to all contexts but some, whatever the NIC goes by.

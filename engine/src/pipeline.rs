@@ -154,7 +154,9 @@ pub struct Engine {
     pub(crate) parked: Vec<Parked>,
     /// Contexts whose messages may time out.
     pub(crate) timeouts: u32,
-    /// Contexts that go with their last message.
+    /// Contexts that are here, whether or not frames are led to them.
+    pub(crate) linked: u32,
+    /// Those of them that go with their last message.
     pub(crate) retired: u32,
     /// Batches are taken [cluster by cluster](Engine::group): see [`Engine::share_buffer`](crate::install).
     pub(crate) in_groups: bool,
@@ -231,6 +233,7 @@ impl Engine {
             hers: sizes.hers,
             parked: Vec::new(),
             timeouts: 0,
+            linked: 0,
             retired: 0,
             in_groups: false,
             batches: 0,
@@ -376,7 +379,7 @@ impl Engine {
 
     /// Whether several contexts share the thread's time.
     pub(crate) fn is_shared(&self) -> bool {
-        self.routes.slots.len() > 1 || self.retired > 0
+        self.linked > 1
     }
 
     /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
@@ -513,10 +516,14 @@ impl Engine {
 
     /// The context whose message an arrival is: one that was replaced, if the message began there and has not ended.
     fn begun_by(&self, arrival: &Arrival) -> Slot {
-        let predecessor = |slot: Slot| self.contexts[slot.0 as usize].as_ref().and_then(|context| context.predecessor);
-        let mut replaced = std::iter::successors(predecessor(arrival.slot), |&slot| predecessor(slot));
         let goes_on = |&old: &Slot| self.messages.queue_of(old, &arrival.key).is_some_and(|mpq| self.mpqs.goes_on(mpq));
-        replaced.find(goes_on).unwrap_or(arrival.slot)
+        self.replaced_by(arrival.slot).find(goes_on).unwrap_or(arrival.slot)
+    }
+
+    /// The contexts that one replaces, and those that these do, the latest first.
+    pub(crate) fn replaced_by(&self, slot: Slot) -> impl Iterator<Item = Slot> + '_ {
+        let predecessor = |slot: Slot| self.contexts[slot.0 as usize].as_ref().and_then(|context| context.predecessor);
+        std::iter::successors(predecessor(slot), move |&slot| predecessor(slot))
     }
 
     /// Gives up a message, with what is still to come of it.

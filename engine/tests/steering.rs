@@ -22,6 +22,8 @@ use threads::all_threads;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const USER: User = User(0);
+/// Packets on their way at a time.
+const FEW: u16 = 32;
 
 /// Threads that pingpong, and the far end of their NIC.
 struct Live {
@@ -134,6 +136,40 @@ fn contexts_go_on_as_they_were(mode: Mode) {
     let new = live.fleet.install(replacing(&live)).expect("no more reason to refuse it");
     assert!(new > second && is_answered(&mut live.far, 1));
     live.end();
+}
+
+#[test]
+fn no_packet_is_lost_to_a_context_that_could_not_take_another_one_s_place() {
+    for mode in [Mode::RunToCompletion, Mode::Pipeline, Mode::Spread] {
+        let Live { fleet, common, mut far, steering } = Live::start(mode);
+        let replacement = |install| {
+            Prepared::new(install, &image("udp_pingpong"), 0, &common.loader, &Limits::default())
+                .expect("a fine context")
+        };
+        let first = fleet.install(replacement(rule("udp dport 1"))).expect("room");
+        let refused = (0..20).map(|_| replacement(Install { replaces: Some(first), ..rule("udp dport 1") }));
+        let refused: Vec<_> = refused.collect();
+        steering.refuses.store(true, Relaxed);
+        let changing = thread::spawn(move || {
+            refused.into_iter().for_each(|prepared| assert!(fleet.install(prepared).is_err()));
+            fleet
+        });
+        let (mut out, mut replies, deadline) = (0, Vec::new(), Instant::now() + PATIENCE);
+        while !changing.is_finished() || out > 0 {
+            assert!(Instant::now() < deadline, "{mode:?}: {out} packets are not answered");
+            if out < FEW && !changing.is_finished() {
+                let mut frame = far.allocate().expect("the pair has more");
+                frame.fill(&udp_from(1000 + out, 1, &[7; 30])).expect("short");
+                far.send(&mut vec![frame]);
+                out += 1;
+            }
+            far.flush().expect("memory does not fail");
+            out -= u16::try_from(far.receive(&mut replies, FEW.into())).expect("few");
+            replies.drain(..).for_each(|reply| far.recycle(reply));
+        }
+        steering.refuses.store(false, Relaxed);
+        Live { fleet: changing.join().expect("all are refused"), common, far, steering }.end();
+    }
 }
 
 /// The kernel takes 10 ms and more for new rules, which is 10,000 packets and more.

@@ -76,6 +76,7 @@ impl Engine {
         self.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
         let context = Context { predecessor, ..link(prepared, entry, self.clusters.start, &self.news) };
         self.contexts[slot.0 as usize] = Some(context);
+        self.linked += 1;
         self.share_buffer();
         Ok(id)
     }
@@ -83,7 +84,7 @@ impl Engine {
     /// What is to change when a context is linked in, if it may be.
     fn plan_link(&self, prepared: &Prepared, limits: &Limits) -> Result<Planned, InstallError> {
         // Those that were replaced and are not gone yet count too.
-        if self.contexts.iter().flatten().count() >= limits.contexts {
+        if self.linked as usize >= limits.contexts {
             return Err(InstallError::Full(limits.contexts));
         }
         let id = prepared.place.map_or(self.next_id + 1, |place| place.id);
@@ -110,33 +111,66 @@ impl Engine {
     /// [`InstallError::NoSuchContext`].
     pub fn retire_replaced(&mut self, id: u32) -> Result<(), InstallError> {
         let slot = self.find(id, User(0))?;
-        let predecessor = context(&mut self.contexts, slot).predecessor;
-        if let Some(old) = predecessor {
-            let to_come = self.arrivals.as_ref().map_or(0, |arrivals| arrivals.len()) + self.kept_back();
-            let old = context(&mut self.contexts, old);
-            old.retired = true;
-            old.matched_until = self.taken_in + to_come as u64;
-            self.timeouts += u32::from(old.message_timeout.is_none());
-            old.message_timeout = Some(old.message_timeout.map_or(REPLACED, |timeout| timeout.min(REPLACED)));
-            self.retired += 1;
+        if let Some(old) = context(&mut self.contexts, slot).predecessor {
+            self.retire(old);
         }
         Ok(())
     }
 
-    /// Takes a context out again that the NIC does not know, and puts the one in its place that it was to replace.
+    /// Lets a context go with its last message, to which no frames are led any more.
+    fn retire(&mut self, slot: Slot) {
+        let to_come = self.arrivals.as_ref().map_or(0, |arrivals| arrivals.len()) + self.kept_back();
+        let context = context(&mut self.contexts, slot);
+        context.retired = true;
+        context.matched_until = self.taken_in + to_come as u64;
+        self.timeouts += u32::from(context.message_timeout.is_none());
+        context.message_timeout = Some(context.message_timeout.map_or(REPLACED, |timeout| timeout.min(REPLACED)));
+        self.retired += 1;
+    }
+
+    /// Frames of a context that was linked in, and that the NIC does not know, go to the one again that it was to replace, if there
+    /// is one.
+    ///
+    /// # Errors
+    /// [`InstallError::NoSuchContext`].
+    pub fn give_way(&mut self, id: u32) -> Result<(), InstallError> {
+        let slot = self.find(id, User(0))?;
+        let replaced = self.to_be_replaced(slot);
+        let place = self.routes.slots.iter().position(|&other| other == slot);
+        if let Some(place) = place {
+            self.routes.slots.splice(place..=place, replaced);
+        }
+        let slots = self.routes.slots.clone();
+        self.follow(Routes { table: Table::new(&self.entries())?, slots });
+        Ok(())
+    }
+
+    /// The context that a new one is to replace, which is still there.
+    fn to_be_replaced(&self, new: Slot) -> Option<Slot> {
+        let stays = |slot: &Slot| self.contexts[slot.0 as usize].as_ref().is_some_and(|context| !context.retired);
+        self.replaced_by(new).find(stays)
+    }
+
+    /// Takes a context out again that the NIC does not know: at once, or with the messages that were begun by it in the place of another
+    /// one, since that one's packets are not to be lost.
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`].
     pub fn undo_link(&mut self, id: u32) -> Result<(), InstallError> {
-        let slot = self.find(id, User(0))?;
-        let predecessor = context(&mut self.contexts, slot).predecessor;
-        let place = self.routes.slots.iter().position(|&other| other == slot);
-        drop_aside(self.unlink(id, User(0))?);
-        if let (Some(old), Some(place)) = (predecessor, place) {
-            self.routes.slots.insert(place, old);
-            let slots = self.routes.slots.clone();
-            self.follow(Routes { table: Table::new(&self.entries())?, slots });
-            self.share_buffer();
+        // It may have done so before.
+        let _ = self.give_way(id);
+        let has_id = |context: &Option<Context>| context.as_ref().is_some_and(|context| context.id == id);
+        let index = self.contexts.iter().position(has_id).ok_or(InstallError::NoSuchContext(id))?;
+        let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
+        match self.to_be_replaced(slot) {
+            Some(old) => {
+                // Now that one replaces it, and those that it was to replace too and that go already.
+                let last = self.replaced_by(slot).take_while(|&gone| gone != old).last().unwrap_or(slot);
+                let older = context(&mut self.contexts, old).predecessor.replace(slot);
+                context(&mut self.contexts, last).predecessor = older;
+                self.retire(slot);
+            }
+            None => drop_aside(self.clear(slot)),
         }
         Ok(())
     }
@@ -236,6 +270,7 @@ impl Engine {
         let gone = self.contexts[slot.0 as usize].take();
         if let Some(context) = &gone {
             self.counts.merge(&context.counts);
+            self.linked -= 1;
             self.timeouts -= u32::from(context.message_timeout.is_some());
             let replaced = context.predecessor;
             let mut others = self.contexts.iter_mut().flatten();

@@ -72,7 +72,12 @@ impl Monitor {
                 };
                 let thread = thread::Builder::new().name("spin-monitor".to_owned()).spawn(start).ok()?;
                 let id = told.recv().ok()??;
-                Some(Self { watched: Mutex::default(), apart: AtomicBool::new(false), id, thread: thread.thread().clone() })
+                Some(Self {
+                    watched: Mutex::default(),
+                    apart: AtomicBool::new(false),
+                    id,
+                    thread: thread.thread().clone(),
+                })
             })
             .as_ref()
     }
