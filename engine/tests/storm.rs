@@ -1,0 +1,211 @@
+//! Contexts come, go, take each other's places and other packets in random order, on a NIC that refuses some of it, while packets
+//! arrive for all of them: those of the one that stays are all answered, once.
+
+mod common;
+#[path = "common/threads.rs"]
+mod threads;
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Moody, image, moody_nic, payload, rule, udp_from};
+use fastrand::Rng;
+use spin_abi::control::Install;
+use spin_engine::config::{Idle, Limits, Mode, Sizes};
+use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
+use spin_engine::install::{Matching, Prepared, User};
+use spin_engine::receiver::Receiver;
+use spin_engine::threads::{Common, Feed, Worker};
+use spin_nic::Queue;
+use spin_nic::memory::MemoryQueue;
+use threads::all_threads;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const USER: User = User(0);
+/// Of the context that stays.
+const STAYS: u16 = 1;
+/// Of the others.
+const COME_AND_GO: Range<u16> = 2..7;
+/// Changes that are asked for together, at the most, and how often.
+const TOGETHER: u32 = 4;
+const TIMES: u32 = 60;
+/// Messages of each port at a time, which are open for as long as a context is there: queues enough for all that ever were.
+const FLOWS: u16 = 20;
+const QUEUES: u32 = TIMES * TOGETHER * FLOWS as u32;
+/// Packets of the one that stays, on their way at a time.
+const FEW: usize = 8;
+
+/// The threads of a fleet: two that run handlers, or one where each has a NIC of its own.
+fn start(mode: Mode, common: &Common) -> (Fleet, MemoryQueue, Arc<Moody>) {
+    let (nic, far, steering) = moody_nic(512);
+    let (mut feeds, receiving) = match mode {
+        Mode::RunToCompletion => (vec![Feed::of_nic(nic).expect("a descriptor")], Receiving::Each),
+        Mode::Pipeline => {
+            let (receiver, ends) = Receiver::new(nic, 2).expect("lanes");
+            let bell = receiver.bell().clone();
+            let receiver = Worker::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
+            let feeds = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue)).collect();
+            (feeds, Receiving::Apart(receiver.expect("a thread")))
+        }
+        Mode::Spread => {
+            let (first, ends) = Feed::spreading(nic, 1).expect("a descriptor");
+            let others = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue));
+            (std::iter::once(first).chain(others).collect(), Receiving::First)
+        }
+    };
+    Feed::connect(&mut feeds);
+    let each = 4 / feeds.len() as u32;
+    let thread = |(number, feed): (u32, _)| {
+        let clusters = number * each..(number + 1) * each;
+        let worker = Worker::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
+        ClusterThread { clusters, worker }
+    };
+    let workers = (0..).zip(feeds).map(thread).collect();
+    (Fleet::new(workers, receiving, steering.clone(), Limits::default()), far, steering)
+}
+
+/// What is asked of a fleet in random order.
+struct Storm {
+    rng: Rng,
+    common: Common,
+    steering: Arc<Moody>,
+    /// The context that stays.
+    stays: u32,
+    others: Vec<u32>,
+}
+
+impl Storm {
+    fn port(&mut self) -> String {
+        format!("udp dport {}", self.rng.u16(COME_AND_GO))
+    }
+
+    fn other(&mut self) -> Option<u32> {
+        (!self.others.is_empty()).then(|| self.others[self.rng.usize(..self.others.len())])
+    }
+
+    /// One whose messages are a packet each, or never end.
+    fn prepare(&mut self, port: &str, replaces: Option<u32>) -> Prepared {
+        let eom = (port != stays() && self.rng.bool()).then(|| "never".to_owned());
+        let install = Install { replaces, eom, ..rule(port) };
+        Prepared::new(install, &image("udp_pingpong"), 0, &self.common.loader, &Limits::default()).expect("fine")
+    }
+
+    /// Some changes, and, if they replace the one that stays, at which place.
+    fn some(&mut self) -> (Changes, Option<usize>) {
+        let (mut changes, mut successor) = (Changes::default(), None);
+        for _ in 0..self.rng.u32(1..=TOGETHER) {
+            let port = self.port();
+            match (self.rng.u32(..6), self.other()) {
+                (0, _) if successor.is_none() => {
+                    successor = Some(changes.installs.len());
+                    let prepared = self.prepare(&stays(), Some(self.stays));
+                    changes.installs.push(prepared);
+                }
+                (1, Some(id)) => changes.removals.push((id, USER)),
+                (2, Some(id)) => {
+                    let prepared = self.prepare(&port, Some(id));
+                    changes.installs.push(prepared);
+                }
+                (3, Some(id)) => changes.rules.push((id, USER, Matching::parse(&[port], None).expect("fine rules"))),
+                _ => {
+                    let prepared = self.prepare(&port, None);
+                    changes.installs.push(prepared);
+                }
+            }
+        }
+        (changes, successor)
+    }
+
+    fn rage(mut self, fleet: Fleet) -> Fleet {
+        for _ in 0..TIMES {
+            self.steering.refuses.store(self.rng.u32(..3) == 0, Relaxed);
+            let (changes, successor) = self.some();
+            let Changed { installed, .. } = fleet.change(changes);
+            if let Some(Ok(id)) = successor.map(|at| &installed[at]) {
+                self.stays = *id;
+            }
+            let infos = fleet.first(|engine| Ok(engine.context_infos())).expect("it lives");
+            self.others = infos.iter().map(|info| info.context).filter(|&id| id != self.stays).collect();
+            assert!(infos.len() == self.others.len() + 1, "{} is not there", self.stays);
+        }
+        self.steering.refuses.store(false, Relaxed);
+        let removals = self.others.iter().map(|&id| (id, USER)).collect();
+        fleet.change(Changes { removals, ..Changes::default() });
+        fleet
+    }
+}
+
+fn stays() -> String {
+    format!("udp dport {STAYS}")
+}
+
+/// Packets for all contexts, and answers.
+struct Traffic {
+    rng: Rng,
+    far: MemoryQueue,
+    sent: u32,
+    unanswered: HashSet<u32>,
+}
+
+impl Traffic {
+    fn send(&mut self) {
+        let of_others = self.rng.bool();
+        if !of_others && self.unanswered.len() >= FEW {
+            return;
+        }
+        let Some(mut frame) = self.far.allocate() else { return };
+        let port = if of_others { self.rng.u16(COME_AND_GO) } else { STAYS };
+        self.sent += 1;
+        frame.fill(&udp_from(1000 + self.rng.u16(..FLOWS), port, &self.sent.to_be_bytes())).expect("short");
+        self.far.send(&mut vec![frame]);
+        if !of_others {
+            self.unanswered.insert(self.sent);
+        }
+    }
+
+    fn receive(&mut self) {
+        self.far.flush().expect("memory does not fail");
+        let mut replies = Vec::new();
+        self.far.receive(&mut replies, FEW);
+        for reply in replies {
+            if reply[34..36] == STAYS.to_be_bytes() {
+                let number = payload(&reply)[..4].try_into().map(u32::from_be_bytes).expect("four bytes");
+                assert!(self.unanswered.remove(&number), "{number} was answered before");
+            }
+            self.far.recycle(reply);
+        }
+    }
+}
+
+#[test]
+fn packets_of_the_one_that_stays_are_all_answered() {
+    for mode in [Mode::RunToCompletion, Mode::Pipeline, Mode::Spread] {
+        let seed = fastrand::u64(..);
+        eprintln!("{mode:?}, seed {seed}");
+        let common = all_threads(Idle::Spin);
+        let common = Common { sizes: Sizes { queues: QUEUES, ..common.sizes }, ..common };
+        let (fleet, far, steering) = start(mode, &common);
+        let mut storm =
+            Storm { rng: Rng::with_seed(seed), common: common.clone(), steering, stays: 0, others: Vec::new() };
+        let first = storm.prepare(&stays(), None);
+        storm.stays = fleet.install(first).expect("room");
+        let changing = thread::spawn(move || storm.rage(fleet));
+        let mut traffic = Traffic { rng: Rng::with_seed(seed), far, sent: 0, unanswered: HashSet::new() };
+        let deadline = Instant::now() + PATIENCE;
+        while !changing.is_finished() || !traffic.unanswered.is_empty() {
+            assert!(Instant::now() < deadline, "not answered: {:?}", traffic.unanswered);
+            if !changing.is_finished() {
+                traffic.send();
+            }
+            traffic.receive();
+        }
+        let fleet = changing.join().expect("the one that stays is there");
+        common.stop.store(true, Relaxed);
+        let ended = fleet.workers.into_iter().map(|thread| thread.worker.join()).collect::<Result<Vec<_>, _>>();
+        ended.expect("it did not end by itself");
+    }
+}
