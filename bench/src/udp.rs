@@ -221,10 +221,10 @@ mod tests {
     use std::net::{SocketAddr, UdpSocket};
     use std::time::Duration;
 
-    /// A server that does with each datagram what `answer` says, until its socket hears nothing for two seconds.
+    /// A server that does with each datagram what `answer` says, until its socket hears nothing for ten seconds.
     fn server(answer: impl Fn(usize, &UdpSocket, &mut [u8], SocketAddr) + Send + 'static) -> SocketAddr {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let address = socket.local_addr().unwrap();
         std::thread::spawn(move || {
             let mut buffer = [0; 2048];
@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn plan(to: SocketAddr) -> Plan {
-        let timeout = Duration::from_millis(300);
+        let timeout = Duration::from_secs(1);
         Plan { to, count: 20, size: 100, window: 1, timeout, interval: Duration::ZERO, seed: 5 }
     }
 

@@ -202,8 +202,8 @@ mod tests {
         let (mut client, mut theirs) = asking();
         client.answer(b"short".as_slice().into());
         client.go_on(PollFlags::OUT);
-        let mut sent = 0;
-        while client.lives(Instant::now()) {
+        let (mut sent, begun) = (0, Instant::now());
+        while client.lives(begun) {
             theirs.write_all(&[b'x'; 4096]).unwrap();
             sent += 4096;
             client.go_on(PollFlags::IN);

@@ -41,13 +41,13 @@ fn a_device_may_end_a_task_as_the_watchdog_does() {
         for translation in [None, Some(&translation)] {
             let mut guest = Guest::new(OWN, &code, 0);
             // One that went on would be ended too, but not at once.
-            let limits = Limits { time: Some(1_000_000), instructions: None };
+            let limits = Limits { time: Some(60_000_000), instructions: None };
             let task = Task { limits, ..task(OWN, &code, translation) };
             let begin = std::time::Instant::now();
             let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut Impatient);
             let fault = Fault { cause: Cause::Watchdog, pc: CODE + 8, address };
             assert_eq!(exit, Exit::Fault(fault), "translated: {}", translation.is_some());
-            assert!(begin.elapsed().as_millis() < 900, "{address:#x}: {:?}", begin.elapsed());
+            assert!(begin.elapsed().as_secs() < 50, "{address:#x}: {:?}", begin.elapsed());
         }
     }
 }
