@@ -238,6 +238,13 @@ impl Inbound {
         self.frames.len().checked_sub(1).map(|place| &self.found[place])
     }
 
+    /// Whether the next one is a context's, or nobody's.
+    #[must_use]
+    #[inline]
+    pub fn is_next_of(&self, slot: Slot) -> bool {
+        self.next().is_some_and(|found| found.owner == slot || found.owner == Slot::NOBODY)
+    }
+
     /// Puts `more` frames behind those that are here, and returns those of both that are `gone`.
     pub fn weed(&mut self, more: Vec<(Frame, Found)>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
         let here = self.frames.drain(..).zip(self.found.drain(..)).rev().collect::<Vec<_>>();

@@ -173,7 +173,7 @@ impl Engine {
     /// Whether a context comes before all others that have tasks or packets here.
     fn is_turn_of(&self, slot: Slot) -> bool {
         let mut arrived = self.inbound.slots();
-        !self.is_shared() || self.is_next(slot, None) && arrived.all(|other| self.scheduler.is_next(slot.0, [other.0]))
+        !self.is_shared() || self.is_next(slot) && arrived.all(|other| self.scheduler.is_next(slot.0, [other.0]))
     }
 
     /// Runs another thread's task; `None`: its context is not here, or has no HPU. Home is where it waits for one.

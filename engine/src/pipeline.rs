@@ -30,7 +30,7 @@ use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Task};
 use crate::peers::Peers;
 use crate::schedule::Scheduler;
-use crate::sharing::SHARED_BATCH;
+use crate::sharing::{Ranks, shared_batch};
 use crate::spread::Spread;
 use crate::stamp::Stamp;
 use crate::statistics::Statistics;
@@ -158,8 +158,10 @@ pub struct Engine {
     pub(crate) linked: u32,
     /// Those of them that go with their last message.
     pub(crate) retired: u32,
-    /// Batches are taken [cluster by cluster](Engine::group): see [`Engine::share_buffer`](crate::install).
-    pub(crate) in_groups: bool,
+    /// Batches may be taken in another order: see [`Engine::share_buffer`](crate::install).
+    pub(crate) in_any_order: bool,
+    /// The contexts of a batch that several have packets in.
+    pub(crate) ranks: Ranks,
     /// How many were.
     batches: u32,
     /// Numbers taken so far, by all packets that could be their messages' first.
@@ -235,7 +237,8 @@ impl Engine {
             timeouts: 0,
             linked: 0,
             retired: 0,
-            in_groups: false,
+            in_any_order: true,
+            ranks: Ranks::default(),
             batches: 0,
             taken_in: 0,
             executor: executor()?,
@@ -350,7 +353,7 @@ impl Engine {
             None => self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts),
         };
         self.inbound.seek(&self.messages, &self.mpqs);
-        if taken > 1 && self.in_groups {
+        if taken > 1 && self.in_any_order && self.clusters.len() > 1 {
             self.group();
         }
         taken
@@ -370,7 +373,7 @@ impl Engine {
     /// How many frames are worth taking: few more than there is work for, since what contexts could not hold would be lost, where
     /// the NIC can keep it. But as many as possible while one of several contexts may run out of it.
     fn wanted(&self) -> usize {
-        let most = if self.is_shared() { SHARED_BATCH } else { BATCH };
+        let most = if self.is_shared() { shared_batch(self.linked) } else { BATCH };
         if self.lean {
             return most;
         }

@@ -13,10 +13,15 @@ use std::time::Duration;
 
 use spin_abi::control::Schedule;
 
+use crate::context::Slot;
+
 /// Tasks of a context that run in a row at most: the clock is read once for them.
 const QUANTUM: u32 = 16;
 /// Nanoseconds that a row should take at most, going by what the context's tasks took before.
 const SLICE: u64 = 20_000;
+/// By how much tasks of a batch's packets may put a context ahead of others, at weight 1: tasks, or nanoseconds. Packets that have to wait
+/// for their turn cost twice as much as those that run as they arrive.
+const AHEAD: [u64; 2] = [64, 100_000];
 /// A context's greatest weight.
 pub const MOST_WEIGHT: u32 = 1000;
 
@@ -85,6 +90,24 @@ impl Scheduler {
     pub fn is_next(&self, owner: u32, backlogged: impl IntoIterator<Item = u32>) -> bool {
         let due = self.due(owner);
         backlogged.into_iter().all(|other| due <= self.due(other))
+    }
+
+    /// The virtual time of the context that is furthest behind.
+    #[must_use]
+    pub fn least(&self, contexts: impl IntoIterator<Item = u32>) -> u64 {
+        contexts.into_iter().map(|owner| self.due(owner).0).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether a context may run as its packets arrive, where the one that is furthest behind is at this virtual time.
+    #[must_use]
+    pub fn keeps_pace(&self, owner: u32, least: u64) -> bool {
+        let ahead = AHEAD[usize::from(self.wants_time())] * u64::from(MOST_WEIGHT);
+        self.due(owner).0 <= least.saturating_add(ahead)
+    }
+
+    /// Sorts contexts, the one that is furthest behind first.
+    pub fn sort(&self, contexts: &mut [Slot]) {
+        contexts.sort_unstable_by_key(|slot| self.due(slot.0));
     }
 
     /// Who is next of those that have tasks.

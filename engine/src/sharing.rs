@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use crate::context::Slot;
-use crate::inbound::Found;
+use crate::inbound::{BATCH, Found, Inbound};
 use crate::pipeline::{Engine, Moment};
 use crate::schedule::Scheduler;
 use crate::tasks::{Done, runnable};
 
-/// Frames taken from the NIC at once when several contexts have some: fewer than of [one alone](crate::inbound::BATCH), which they would
+/// Frames taken from the NIC at once when few contexts have some: fewer than of [one alone](crate::inbound::BATCH), which they would
 /// wait for.
 pub(crate) const SHARED_BATCH: usize = 64;
+/// Of each of many contexts at least, if all have as many: what they have in a row is run together.
+const EACH: usize = 4;
 /// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
 /// their share of the time, however many packets of others arrive in between.
 const SHARED_TURN: u32 = 32;
@@ -24,13 +26,16 @@ const ROW: u32 = 4;
 const ENOUGH: u32 = 2 * SHARED_TURN;
 /// Of packets of a batch, one in so many is a good part.
 const GOOD_PART: usize = 8;
-/// Tasks below which it costs more than it saves to put others' packets aside.
-const FEW_TASKS: u32 = 8;
 /// Turns from which on a context that others shared the time with before has it to itself: packets come in bursts, and theirs may be
 /// behind its own.
 const COMPANY: u32 = 4;
 /// Tasks that it runs in a turn until then.
 const ALONE: u32 = 16;
+
+/// Frames taken from the NIC at once when so many contexts share the time.
+pub(crate) fn shared_batch(contexts: u32) -> usize {
+    (contexts as usize * EACH).clamp(SHARED_BATCH, BATCH)
+}
 
 /// The time that tasks of a turn take.
 pub(crate) struct Shift<C> {
@@ -70,11 +75,17 @@ impl Engine {
         let ahead = self.run_ahead(now, clock);
         self.admit_batch(now);
         let backlogged = self.mpqs.backlogged();
-        let runs_low = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.mpqs.held(owner) < ENOUGH);
+        let runs_low = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.runs_low(owner));
         // Others' packets are worth its own, unless it is alone.
         let has_room = ahead.expects || ahead.slot.is_some_and(|slot| self.has_room_for_more(slot));
         self.lean = runs_low || ahead.were_many() && has_room;
         ahead.released + if self.has_more(&ahead) { 0 } else { self.run_shared(clock) }
+    }
+
+    /// Whether a context has few tasks queued, of those that it may have.
+    fn runs_low(&self, owner: u32) -> bool {
+        let share = self.contexts[owner as usize].as_ref().map_or(0, |context| context.share.unquestioned);
+        self.mpqs.held(owner) < ENOUGH.min(share / 2)
     }
 
     /// Whether a context loses none of a batch's packets, nor of those behind it, should few of its tasks run meanwhile.
@@ -84,42 +95,72 @@ impl Engine {
         held + 2 * SHARED_BATCH <= share as usize || self.mpqs.room() > self.mostly_free() + 2 * SHARED_BATCH
     }
 
-    /// Runs contexts that have packets in the batch, as long as it is not the turn of one that has not.
+    /// Runs contexts on their packets of the batch as these are, the one that is furthest behind first, unless that would put them too far
+    /// ahead of others.
     fn run_ahead(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> Ahead {
         let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.inbound.len(), expects: false };
-        if self.inbound.is_empty() {
+        let is_open = self.waiting.is_none() && self.retired == 0 && self.in_any_order;
+        if self.inbound.is_empty() || !is_open {
             return all;
         }
-        let (mut sampled, mut shift) = (self.is_sampled(), Shift::new(&self.scheduler, clock));
-        self.overran = false;
-        while let Some((slot, rival)) = self.ahead() {
-            if self.has_more(&all) && !self.is_next(slot, all.slot) {
+        let mut ranks = std::mem::take(&mut self.ranks);
+        ranks.put_in_order(&mut self.inbound, &self.scheduler);
+        let (sampled, shift) = (self.is_sampled(), Shift::new(&self.scheduler, clock));
+        let mut pace = Pace { ranks: &ranks, least: self.least(&ranks), shift, sampled };
+        for &slot in &ranks.slots {
+            all.expects = self.expects_others(slot, ranks.slots.len() > 1);
+            self.run_at_pace(slot, now, clock, &mut pace, &mut all);
+            if all.expects || self.overran || pace.shift.is_over() {
                 break;
             }
-            let before = all.tasks;
-            all.expects = self.expects_others(slot, rival);
-            let most = if all.expects { ALONE } else { SHARED_BATCH as u32 };
-            while self.is_next(slot, rival) && all.tasks < most && !shift.is_over() {
-                let done = self.run_next(slot, now, clock, &mut sampled);
-                self.scheduler.charge(slot.0, done.tasks, shift.lap());
-                all.released += done.released;
-                all.tasks += done.tasks;
-                if done.tasks == 0 || self.overran {
-                    break;
-                }
-            }
-            self.inbound.put_back();
-            all.slot = Some(slot);
-            if all.expects || self.overran || all.tasks - before < FEW_TASKS {
-                break;
-            }
+            while self.inbound.is_next_of(slot) && self.mpqs.room() > 0 && self.admit_next(now) {}
         }
+        all.slot = ranks.slots.iter().copied().min_by_key(|slot| self.scheduler.least([slot.0]));
+        self.ranks = ranks;
         all
     }
 
+    /// Runs a context on its packets, which are the next ones, as long as it keeps pace.
+    fn run_at_pace<C: Fn() -> Duration>(
+        &mut self,
+        slot: Slot,
+        now: Moment,
+        clock: &C,
+        pace: &mut Pace<'_, &C>,
+        all: &mut Ahead,
+    ) {
+        let mut left = if all.expects { ALONE } else { SHARED_BATCH as u32 };
+        self.overran = false;
+        while self.inbound.is_next_of(slot) && left > 0 && !pace.shift.is_over() && self.keeps_pace(slot, pace) {
+            let done = self.run_next(slot, now, clock, &mut pace.sampled);
+            self.scheduler.charge(slot.0, done.tasks, pace.shift.lap());
+            left = left.saturating_sub(done.tasks);
+            all.tasks += done.tasks;
+            all.released += done.released;
+            if done.tasks == 0 || self.overran {
+                break;
+            }
+        }
+    }
+
+    /// Whether a context is not too far ahead of others.
+    fn keeps_pace<C>(&self, slot: Slot, pace: &mut Pace<'_, C>) -> bool {
+        if !self.scheduler.keeps_pace(slot.0, pace.least) {
+            // Others may have gone on since.
+            pace.least = self.least(pace.ranks);
+        }
+        self.scheduler.keeps_pace(slot.0, pace.least)
+    }
+
+    /// Where the context is that is furthest behind, of those that have packets or tasks.
+    fn least(&self, ranks: &Ranks) -> u64 {
+        let queued = runnable(&self.parked, &self.mpqs, &self.contexts);
+        self.scheduler.least(ranks.slots.iter().map(|slot| slot.0).chain(queued))
+    }
+
     /// Whether others shared the time with a context that now is the only one in sight.
-    fn expects_others(&mut self, slot: Slot, rival: Option<Slot>) -> bool {
-        let alone = rival.is_none() && self.mpqs.backlogged().iter().all(|&owner| owner == slot.0);
+    fn expects_others(&mut self, slot: Slot, has_rivals: bool) -> bool {
+        let alone = !has_rivals && self.mpqs.backlogged().iter().all(|&owner| owner == slot.0);
         self.company = if alone { self.company.saturating_sub(1) } else { COMPANY };
         alone && self.company > 0
     }
@@ -138,55 +179,20 @@ impl Engine {
         self.run_some(slot.0, pick.tasks, clock, sampled)
     }
 
-    /// The context that is furthest behind of those of the next packets, and the next one of these.
-    fn ahead(&self) -> Option<(Slot, Option<Slot>)> {
-        if self.waiting.is_some() || self.retired > 0 {
-            return None;
-        }
-        let (mut first, mut second) = (None, None);
-        let before =
-            |slot: Slot, other: Option<Slot>| other.is_none_or(|other| self.scheduler.is_next(slot.0, [other.0]));
-        for slot in self.inbound.slots() {
-            if first == Some(slot) || second == Some(slot) {
-                continue;
-            }
-            if before(slot, first) {
-                (first, second) = (Some(slot), first);
-            } else if before(slot, second) {
-                second = Some(slot);
-            }
-            if second.is_some() && self.routes.slots.len() == 2 {
-                break;
-            }
-        }
-        first.filter(|&slot| !self.has_parked(slot.0)).map(|slot| (slot, second))
+    /// Whether a context comes before all that have tasks.
+    pub(crate) fn is_next(&self, slot: Slot) -> bool {
+        self.scheduler.is_next(slot.0, runnable(&self.parked, &self.mpqs, &self.contexts))
     }
 
-    /// Whether a context comes before all that have tasks, and before a rival.
-    pub(crate) fn is_next(&self, slot: Slot, rival: Option<Slot>) -> bool {
-        let before_rival = rival.is_none_or(|rival| self.scheduler.is_next(slot.0, [rival.0]));
-        before_rival && self.scheduler.is_next(slot.0, runnable(&self.parked, &self.mpqs, &self.contexts))
-    }
-
-    /// Queues the next packet of a context, so that its task is one that can be looked at. Those before it are put aside.
+    /// Queues the next packet, which is a context's, so that its task is one that can be looked at.
     fn queue_next(&mut self, slot: Slot, now: Moment) -> bool {
-        while self.mpqs.room() > 0
-            && self.waiting.is_none()
-            && let Some((frame, &Found { owner, end_of_message, key, .. })) = self.inbound.take()
-        {
-            if owner == slot {
-                self.admit(frame, slot, &key, end_of_message, now);
-                return self.mpqs.held(slot.0) > 0;
-            }
-            self.inbound.put_aside(frame);
-        }
-        false
+        self.mpqs.room() > 0 && self.admit_next(now) && self.mpqs.held(slot.0) > 0
     }
 
     /// Whether it still is the turn of the context that was run ahead, and there may be so many more packets of it that the NIC is to be
     /// asked before others' tasks are run.
     fn has_more(&self, ahead: &Ahead) -> bool {
-        ahead.were_many() && (ahead.expects || ahead.slot.is_some_and(|slot| self.is_next(slot, None)))
+        ahead.were_many() && (ahead.expects || ahead.slot.is_some_and(|slot| self.is_next(slot)))
     }
 
     /// Runs some tasks that contexts have queued, and charges them for theirs. Returns how many packet buffers were given
@@ -217,9 +223,53 @@ impl Engine {
     }
 }
 
+/// The contexts of a batch.
+#[derive(Debug, Default)]
+pub(crate) struct Ranks {
+    /// The one that is furthest behind first.
+    slots: Vec<Slot>,
+    /// By slot, of those that are there: the place there.
+    places: Vec<Option<u32>>,
+}
+
+impl Ranks {
+    /// Puts packets of the same context next to each other, those first whose context is furthest behind.
+    fn put_in_order(&mut self, inbound: &mut Inbound, scheduler: &Scheduler) {
+        let Self { slots, places } = self;
+        slots.clear();
+        for slot in inbound.slots() {
+            let index = slot.0 as usize;
+            if places.len() <= index {
+                places.resize(index + 1, None);
+            }
+            if places[index].replace(0).is_none() {
+                slots.push(slot);
+            }
+        }
+        if slots.len() > 1 {
+            scheduler.sort(slots);
+            // Groups of the greatest numbers are the first ones.
+            (0..).zip(slots.iter().rev()).for_each(|(place, slot)| places[slot.0 as usize] = Some(place));
+            let place = |found: &Found| found.slot().and_then(|slot| places[slot.0 as usize]);
+            inbound.group(slots.len() as u32, |found| place(found).unwrap_or(0));
+        }
+        slots.iter().for_each(|slot| places[slot.0 as usize] = None);
+    }
+}
+
+/// How far contexts may go on their packets of a batch.
+struct Pace<'r, C> {
+    ranks: &'r Ranks,
+    /// Where the one was that was furthest behind, when that was looked at last.
+    least: u64,
+    shift: Shift<C>,
+    /// The time of a task was taken.
+    sampled: bool,
+}
+
 /// What [`Engine::run_ahead`] did.
 struct Ahead {
-    /// The context that was run last.
+    /// The context that is furthest behind of those with packets in the batch.
     slot: Option<Slot>,
     tasks: u32,
     /// Packet buffers given back.

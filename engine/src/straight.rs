@@ -56,8 +56,8 @@ const SHORT: usize = 128;
 
 impl Engine {
     /// Runs the payload handler of a context on its packets of the batch, on so many at the most, and queues those with their messages
-    /// that have to wait for another task; up to one that waits behind another. None is taken when tasks of this context run one at a
-    /// time only. Those of other contexts are put aside until they are [put back](Inbound::put_back).
+    /// that have to wait for another task; up to one that waits behind another, or is another context's. None is taken when tasks of this
+    /// context run one at a time only.
     pub(crate) fn run_straight(&mut self, slot: Slot, most: u32, now: Moment) -> Done {
         let mut done = Done::default();
         let Some(handler) = self.straight(slot) else { return done };
@@ -197,10 +197,10 @@ enum Rest {
 
 /// What came of asking for a packet.
 enum Taken {
-    /// There is none.
+    /// There is none, or it is another context's.
     Nothing,
     Passing(Passing),
-    /// One that is queued with its message, or put aside since it is another context's.
+    /// One that is queued with its message.
     Kept,
     /// One that is queued behind another: if that had its task now, the message's next packets need not wait.
     Behind,
@@ -250,8 +250,8 @@ impl Inlet<'_> {
         let admission = self.admission;
         if owner != admission.slot {
             if owner != Slot::NOBODY {
-                self.inbound.put_aside(frame);
-                return Taken::Kept;
+                self.inbound.untake(frame);
+                return Taken::Nothing;
             }
             self.counts.add(Counter::DropUnmatched, 1);
             return Taken::Foreign(frame);

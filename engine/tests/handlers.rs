@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{Kind, Lab, ROOT, payload, rule, udp, udp_from};
 use spin_abi::command::Direction;
-use spin_abi::control::{Checks, Install, Schedule};
+use spin_abi::control::{Checks, Full, Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::events::{DOORBELL, What};
 use spin_abi::fault::Cause;
@@ -370,7 +370,9 @@ fn when_the_greediest_is_busy_the_next_gives_way(kind: Kind) {
     let mut lab = Lab::with(kind, Machine { clusters: 1, ..Machine::PSPIN }, 256);
     let open = |port: u16| Install { eom: Some("never".into()), ..rule(&format!("udp dport {port}")) };
     for port in 1..=5 {
-        lab.install_with("three_handlers", open(port));
+        // With one that waits, packets are queued in the order in which they arrive.
+        let full = if port == 5 { Full::Wait } else { Full::Drop };
+        lab.install_with("three_handlers", Install { full, ..open(port) });
     }
     lab.install("udp_pingpong", "udp dport 9999");
     for (port, flows) in [(1, 56), (2, 50), (3, 50), (4, 50), (5, 50)] {

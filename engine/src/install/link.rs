@@ -194,7 +194,7 @@ impl Engine {
     /// be in the order of its connection, whatever the key.
     fn share_buffer(&mut self) {
         let unordered = |context: &Context| context.run.full != Full::Wait && !context.run.verdicts;
-        self.in_groups = self.clusters.len() > 1 && self.contexts.iter().flatten().all(unordered);
+        self.in_any_order = self.contexts.iter().flatten().all(unordered);
         let weights = self.installed().map(|context| u64::from(context.run.weight)).sum();
         for context in self.contexts.iter_mut().flatten() {
             context.share = Share::new(self.hers, context.run.weight, weights, context.run.full);
