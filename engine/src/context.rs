@@ -175,6 +175,8 @@ pub struct Context {
     pub counts: Counts,
     /// The context that it replaces, as long as that has open messages.
     pub predecessor: Option<Slot>,
+    /// The context that it gave way to, which it could not replace: frames that were found to be its own are that one's.
+    pub heir: Option<Slot>,
     /// It was replaced, and goes with its last message.
     pub retired: bool,
     /// Once it is: how many frames its engine has taken in when none of those to come is its own any more.

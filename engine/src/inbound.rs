@@ -238,6 +238,11 @@ impl Inbound {
         self.frames.len().checked_sub(1).map(|place| &self.found[place])
     }
 
+    /// Has frames be others' than they were found to be.
+    pub fn readdress(&mut self, owner: impl Fn(Slot) -> Slot) {
+        self.found[..self.frames.len()].iter_mut().for_each(|found| found.owner = owner(found.owner));
+    }
+
     /// Whether the next one is a context's, or nobody's.
     #[must_use]
     #[inline]

@@ -11,8 +11,9 @@ use crate::inbound::Found;
 const LANE: usize = 1024;
 /// Empty ones among them: for some batches of handlers that send copies.
 const FRESH: usize = 256;
-/// Where none come while the receiving thread runs tasks of its own.
+/// Where none come while the receiving thread runs tasks of its own; and of all lanes together, since that thread needs some too.
 const FRESH_SPREAD: usize = 512;
+const FRESH_IN_ALL: usize = 768;
 /// Quarters of a share of the messages that each thread has,
 const SHARE: usize = 4;
 /// and one that receives for others too.
@@ -43,7 +44,8 @@ impl Lanes {
     /// # Errors
     /// As [`Lanes::new`].
     pub fn spreading(max_frame: usize, bell: &Arc<Bell>, others: usize) -> Result<(Self, Ends), NicError> {
-        let (lanes, ends) = Self::with(FRESH_SPREAD, max_frame, bell, others)?;
+        let fresh = FRESH_SPREAD.min(FRESH_IN_ALL / others.max(1));
+        let (lanes, ends) = Self::with(fresh, max_frame, bell, others)?;
         Ok((Self { own: OWN_SHARE, ..lanes }, ends))
     }
 

@@ -158,6 +158,8 @@ pub struct Engine {
     pub(crate) linked: u32,
     /// Those of them that go with their last message.
     pub(crate) retired: u32,
+    /// Those of them that gave way to others: see [`Context::heir`].
+    pub(crate) heirs: u32,
     /// Batches may be taken in another order: see [`Engine::share_buffer`](crate::install).
     pub(crate) in_any_order: bool,
     /// The contexts of a batch that several have packets in.
@@ -237,6 +239,7 @@ impl Engine {
             timeouts: 0,
             linked: 0,
             retired: 0,
+            heirs: 0,
             in_any_order: true,
             ranks: Ranks::default(),
             batches: 0,
@@ -352,6 +355,9 @@ impl Engine {
             None if self.spread.is_some() => self.receive_and_spread(room),
             None => self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts),
         };
+        if self.heirs > 0 {
+            self.hand_down();
+        }
         self.inbound.seek(&self.messages, &self.mpqs);
         if taken > 1 && self.in_any_order && self.clusters.len() > 1 {
             self.group();

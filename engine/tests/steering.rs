@@ -167,7 +167,7 @@ fn no_packet_is_lost_to_a_context_that_could_not_take_another_one_s_place() {
             out -= u16::try_from(far.receive(&mut replies, FEW.into())).expect("few");
             replies.drain(..).for_each(|reply| far.recycle(reply));
         }
-        steering.refuses.store(false, Relaxed);
+        // The last ones are refused too: threads come to their end all the same.
         Live { fleet: changing.join().expect("all are refused"), common, far, steering }.end();
     }
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use common::{Moody, image, moody_nic, payload, rule, udp_from};
 use fastrand::Rng;
 use spin_abi::control::Install;
+use spin_abi::counters::Counter;
 use spin_engine::config::{Idle, Limits, Mode, Sizes};
 use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use spin_engine::install::{Matching, Prepared, User};
@@ -41,7 +42,7 @@ const FEW: usize = 8;
 
 /// The threads of a fleet: two that run handlers, or one where each has a NIC of its own.
 fn start(mode: Mode, common: &Common) -> (Fleet, MemoryQueue, Arc<Moody>) {
-    let (nic, far, steering) = moody_nic(512);
+    let (nic, far, steering) = moody_nic(4096);
     let (mut feeds, receiving) = match mode {
         Mode::RunToCompletion => (vec![Feed::of_nic(nic).expect("a descriptor")], Receiving::Each),
         Mode::Pipeline => {
@@ -207,5 +208,82 @@ fn packets_of_the_one_that_stays_are_all_answered() {
         common.stop.store(true, Relaxed);
         let ended = fleet.workers.into_iter().map(|thread| thread.worker.join()).collect::<Result<Vec<_>, _>>();
         ended.expect("it did not end by itself");
+    }
+}
+
+/// Messages of so many packets, one packet of each on its way at a time.
+struct Streams {
+    far: MemoryQueue,
+    /// By message: packets that were sent, and whether the last one is not answered yet.
+    messages: [(u32, bool); FEW],
+    ended: u64,
+}
+
+impl Streams {
+    const LONG: u32 = 40;
+
+    /// The next packet of each message; of those only that have begun, if they are to end.
+    fn go_on(&mut self, to_an_end: bool) {
+        for (number, (sent, is_out)) in (0..).zip(&mut self.messages) {
+            if *is_out || to_an_end && *sent == 0 {
+                continue;
+            }
+            let Some(mut frame) = self.far.allocate() else { return };
+            let last = *sent + 1 == Self::LONG;
+            frame.fill(&udp_from(1000 + number, STAYS, &[u8::from(last); 30])).expect("short");
+            self.far.send(&mut vec![frame]);
+            self.ended += u64::from(last);
+            (*sent, *is_out) = (if last { 0 } else { *sent + 1 }, true);
+        }
+    }
+
+    fn receive(&mut self) {
+        self.far.flush().expect("memory does not fail");
+        let mut replies = Vec::new();
+        self.far.receive(&mut replies, FEW);
+        for reply in replies {
+            let port = u16::from_be_bytes([reply[34], reply[35]]);
+            self.messages[usize::from(port - 1000)].1 = false;
+            self.far.recycle(reply);
+        }
+    }
+
+    fn are_over(&self) -> bool {
+        self.messages.iter().all(|&message| message == (0, false))
+    }
+}
+
+#[test]
+fn messages_are_whole_though_another_context_was_to_have_their_packets() {
+    for mode in [Mode::RunToCompletion, Mode::Pipeline, Mode::Spread] {
+        let common = all_threads(Idle::Spin);
+        let (fleet, far, steering) = start(mode, &common);
+        let loader = common.loader.clone();
+        let prepare = move |replaces| {
+            let install = Install { eom: Some("payload[0:1] = 1".into()), replaces, ..rule(&stays()) };
+            Prepared::new(install, &image("answer_in_three"), 0, &loader, &Limits::default()).expect("fine")
+        };
+        let first = fleet.install(prepare(None)).expect("room");
+        steering.refuses.store(true, Relaxed);
+        let changing = thread::spawn(move || {
+            (0..100).for_each(|_| assert!(fleet.install(prepare(Some(first))).is_err()));
+            fleet
+        });
+        let mut streams = Streams { far, messages: [(0, false); FEW], ended: 0 };
+        let deadline = Instant::now() + PATIENCE;
+        while !changing.is_finished() || !streams.are_over() {
+            assert!(Instant::now() < deadline, "{mode:?}: not answered: {:?}", streams.messages);
+            streams.go_on(changing.is_finished());
+            streams.receive();
+        }
+        let fleet = changing.join().expect("all are refused");
+        steering.refuses.store(false, Relaxed);
+        common.stop.store(true, Relaxed);
+        let ended = fleet.workers.into_iter().map(|thread| thread.worker.join()).collect::<Result<Vec<_>, _>>();
+        let ended = ended.expect("it did not end by itself");
+        for counter in [Counter::HeaderRuns, Counter::CompletionRuns] {
+            let runs: u64 = ended.iter().map(|statistics| statistics.counts.get(counter)).sum();
+            assert_eq!(runs, streams.ended, "{mode:?}, {}", counter.name());
+        }
     }
 }

@@ -111,7 +111,8 @@ impl Engine {
     /// [`InstallError::NoSuchContext`].
     pub fn retire_replaced(&mut self, id: u32) -> Result<(), InstallError> {
         let slot = self.find(id, User(0))?;
-        if let Some(old) = context(&mut self.contexts, slot).predecessor {
+        // More than one, where they were replaced together.
+        while let Some(old) = self.to_be_replaced(slot) {
             self.retire(old);
         }
         Ok(())
@@ -128,27 +129,45 @@ impl Engine {
         self.retired += 1;
     }
 
-    /// Frames of a context that was linked in, and that the NIC does not know, go to the one again that it was to replace, if there
-    /// is one.
+    /// The latest of the contexts that one replaces, or is to replace, that has not gone.
+    fn to_be_replaced(&self, new: Slot) -> Option<Slot> {
+        let stays = |context: &Context| !context.retired && context.heir.is_none();
+        self.replaced_by(new).find(|slot| self.contexts[slot.0 as usize].as_ref().is_some_and(stays))
+    }
+
+    /// Frames of a context that was linked in, and that the NIC does not know, go to the one again that it was to replace, if there is
+    /// one: those too that are still found to be the new one's, but for what belongs to messages that this has begun.
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`].
     pub fn give_way(&mut self, id: u32) -> Result<(), InstallError> {
         let slot = self.find(id, User(0))?;
         let replaced = self.to_be_replaced(slot);
-        let place = self.routes.slots.iter().position(|&other| other == slot);
-        if let Some(place) = place {
-            self.routes.slots.splice(place..=place, replaced);
+        if let Some(old) = replaced {
+            // Now that one replaces it, and those that it was to replace too and that go already.
+            let last = self.replaced_by(slot).take_while(|&gone| gone != old).last().unwrap_or(slot);
+            let older = context(&mut self.contexts, old).predecessor.replace(slot);
+            context(&mut self.contexts, last).predecessor = older;
+            context(&mut self.contexts, slot).heir = Some(old);
+            self.heirs += 1;
         }
-        let slots = self.routes.slots.clone();
+        let mut slots = self.routes.slots.clone();
+        let place = slots.iter().position(|&other| other == slot);
+        place.into_iter().for_each(|place| drop(slots.splice(place..=place, replaced)));
+        self.routes.slots.clone_from(&slots);
         self.follow(Routes { table: Table::new(&self.entries())?, slots });
+        self.hand_down();
+        self.share_buffer();
         Ok(())
     }
 
-    /// The context that a new one is to replace, which is still there.
-    fn to_be_replaced(&self, new: Slot) -> Option<Slot> {
-        let stays = |slot: &Slot| self.contexts[slot.0 as usize].as_ref().is_some_and(|context| !context.retired);
-        self.replaced_by(new).find(stays)
+    /// Arrivals that were found to be of contexts that gave way are others'.
+    pub(crate) fn hand_down(&mut self) {
+        let Self { inbound, waiting, contexts, .. } = self;
+        let heir = |slot: Slot| contexts.get(slot.0 as usize)?.as_ref()?.heir;
+        let owner = |slot: Slot| std::iter::successors(Some(slot), |&slot| heir(slot)).last().unwrap_or(slot);
+        inbound.readdress(owner);
+        waiting.iter_mut().for_each(|arrival| arrival.slot = owner(arrival.slot));
     }
 
     /// Takes a context out again that the NIC does not know: at once, or with the messages that were begun by it in the place of another
@@ -162,15 +181,10 @@ impl Engine {
         let has_id = |context: &Option<Context>| context.as_ref().is_some_and(|context| context.id == id);
         let index = self.contexts.iter().position(has_id).ok_or(InstallError::NoSuchContext(id))?;
         let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
-        match self.to_be_replaced(slot) {
-            Some(old) => {
-                // Now that one replaces it, and those that it was to replace too and that go already.
-                let last = self.replaced_by(slot).take_while(|&gone| gone != old).last().unwrap_or(slot);
-                let older = context(&mut self.contexts, old).predecessor.replace(slot);
-                context(&mut self.contexts, last).predecessor = older;
-                self.retire(slot);
-            }
-            None => drop_aside(self.clear(slot)),
+        if context(&mut self.contexts, slot).heir.is_some() {
+            self.retire(slot);
+        } else {
+            drop_aside(self.clear(slot));
         }
         Ok(())
     }
@@ -277,6 +291,10 @@ impl Engine {
             if let Some(successor) = others.find(|other| other.predecessor == Some(slot)) {
                 successor.predecessor = replaced;
             }
+            self.heirs -= u32::from(context.heir.is_some());
+            for other in self.contexts.iter_mut().flatten().filter(|other| other.heir == Some(slot)) {
+                other.heir = Some(Slot::NOBODY);
+            }
         }
         self.share_buffer();
         gone.map(Box::new)
@@ -354,6 +372,7 @@ fn link(prepared: Prepared, entry: TableEntry, cluster: u32, news: &News) -> Con
         run: prepared.run,
         counts: Counts::default(),
         predecessor: None,
+        heir: None,
         retired: false,
         matched_until: 0,
         descriptor: Descriptor::new(prepared.descriptor, cluster, patience, news),

@@ -179,7 +179,9 @@ impl Watched {
             // Once for a task: its own timer looks at it from then on.
             Some(noted) if goes_on => {
                 self.noted = (!signal_thread(self.thread)).then_some(noted);
-                self.keen = KEEN;
+                if apart {
+                    (self.keen, self.due) = (KEEN, now + RESPITE.unsigned_abs());
+                }
             }
             // What it is at now was not there a moment ago.
             Some(noted) if again < pace => self.due = (noted + pace).max(now + 1),

@@ -384,10 +384,11 @@ impl Watch {
             return self.tick_in(left.clamp(SOON, if waits { RESPITE } else { TICK }));
         }
         let ended = end(&running, context);
-        if ended && self.monitor.is_some_and(Monitor::looks_soon) {
+        let is_seen_to = ended && self.monitor.is_some_and(Monitor::looks_soon);
+        self.ended.store(!is_seen_to, Relaxed);
+        if is_seen_to {
             return;
         }
-        self.ended.store(true, Relaxed);
         // Whatever runs next is not to pay at once, unless it may take no more than that itself.
         self.tick_in(if ended { limit_of(&running).clamp(SOON, RESPITE) } else { SOON });
     }

@@ -1,0 +1,12 @@
+/* Sends each packet back, and has a handler for each stage. */
+#include <spin.h>
+
+void header_handler(handler_args_t *args) { (void)args; }
+
+void payload_handler(handler_args_t *args) {
+    const task_t *task = args->task;
+    spin_cmd_t handle;
+    spin_send_packet((void *)task->l2_pkt_mem, task->pkt_mem_size, &handle);
+}
+
+void completion_handler(handler_args_t *args) { (void)args; }
