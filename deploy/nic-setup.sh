@@ -94,7 +94,7 @@ nic() {
         esac
     done
     queues=$(ethtool -l "$1" 2>/dev/null | sed -n 's/^Combined:[[:space:]]*//p' | tail -1)
-    echo "$1: ${queues:-an unknown number of} queues, left alone; spind serves queue 0 unless told otherwise"
+    echo "$1: ${queues:-an unknown number of} queues, left alone; spind serves all of them"
 }
 
 case ${1:-} in

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
@@ -89,6 +89,42 @@ fn spinctl_installs_lists_counts_and_removes() {
     let refused = spind.ctl(&["rm", "udp_pingpong"]);
     assert!(!refused.status.success());
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no context \"udp_pingpong\" is installed"));
+}
+
+#[test]
+fn what_takes_a_context_s_place_has_its_name_and_who_follows_its_events_is_told_when_it_goes() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let folder = tempfile::tempdir().unwrap();
+    let [pingpong, loops] = ["udp_pingpong", "endless_loop"].map(|name| image_file(&folder, name));
+    spind.ctl_ok(&["install", &pingpong, "--name", "reply", "--rule", "udp dport 9999"]);
+    for (image, id) in [(&loops, 2), (&pingpong, 3)] {
+        let said = spind.ctl_ok(&["install", "--replace", "reply", image, "--rule", "udp dport 9999"]);
+        assert_eq!(said, format!("installed context {id} in place of {}\n", id - 1));
+    }
+    let follow = |spind: &Spind| {
+        Command::new(binary("spinctl"))
+            .args(["events", "-f", "reply", "--socket"])
+            .arg(spind.socket())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("spinctl runs")
+    };
+    let said = |child: Child| {
+        let output = child.wait_with_output().expect("it ends");
+        (output.status.success(), String::from_utf8(output.stderr).expect("UTF-8"))
+    };
+    let following = follow(&spind);
+    // It may ask for the context when that is gone.
+    std::thread::sleep(Duration::from_millis(500));
+    spind.ctl_ok(&["rm", "reply"]);
+    let (fine, text) = said(following);
+    assert!(fine && text.contains("context 3 is gone") || text.contains("no context \"reply\""), "{text}");
+    spind.ctl_ok(&["install", &pingpong, "--name", "reply", "--rule", "udp dport 9999"]);
+    let following = follow(&spind);
+    std::thread::sleep(Duration::from_millis(500));
+    let _folder = spind.kill();
+    let (fine, text) = said(following);
+    assert!(!fine && text.starts_with("spinctl: "), "{text}");
 }
 
 #[test]

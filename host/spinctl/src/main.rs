@@ -50,9 +50,18 @@ fn run(args: &Args) -> Result<(), Error> {
     match &args.command {
         Command::Install(install) => {
             let image = read(&install.image)?;
-            let replaces = install.replace.as_deref().map(|name| find(&mut spind, name)).transpose()?;
-            let context = spind.install(&Install { replaces, ..request(install) }, &image)?;
-            writeln!(stdout(), "installed context {}", context.id)?;
+            let mut request = request(install);
+            if let Some(wanted) = &install.replace {
+                let id = find(&mut spind, wanted)?;
+                request.replaces = Some(id);
+                if install.name.is_none() {
+                    // Who asks for it by its name does so again.
+                    request.name = name(&mut spind, id)?.unwrap_or(request.name);
+                }
+            }
+            let context = spind.install(&request, &image)?;
+            let place = request.replaces.map(|old| format!(" in place of {old}")).unwrap_or_default();
+            writeln!(stdout(), "installed context {}{place}", context.id)?;
         }
         Command::List { json } => show::contexts(&mut stdout().lock(), &spind.contexts()?, *json)?,
         Command::Stats { json } => show::stats(&mut stdout().lock(), &spind.stats()?, *json)?,
@@ -71,7 +80,7 @@ fn run(args: &Args) -> Result<(), Error> {
         }
         Command::Events { context, follow } => {
             let id = find(&mut spind, context)?;
-            events(&mut spind.events(id)?, *follow)?;
+            events(&mut spind, id, *follow)?;
         }
         Command::Replay { input, output } => {
             let sent = spind.replay(&read(input)?)?;
@@ -81,11 +90,12 @@ fn run(args: &Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// Shows the events that are there, and those that come.
-fn events(events: &mut Events, follow: bool) -> Result<(), Error> {
+/// Shows the events that are there, and those that come as long as the context is there.
+fn events(spind: &mut Client, context: u32, follow: bool) -> Result<(), Error> {
+    let mut events = spind.events(context)?;
     loop {
         let lost = events.lost();
-        for event in &mut *events {
+        for event in &mut events {
             writeln!(stdout(), "{event}")?;
         }
         if events.lost() > lost {
@@ -94,7 +104,21 @@ fn events(events: &mut Events, follow: bool) -> Result<(), Error> {
         if !follow {
             return Ok(());
         }
-        events.wait(Duration::from_secs(60));
+        // What is told last is there before the context is gone.
+        while !events.wait(Duration::from_secs(1)) {
+            if name(spind, context)?.is_none() && !events.wait(Duration::ZERO) {
+                eprintln!("spinctl: context {context} is gone");
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What a context is called, if it is there; nothing where it cannot be known.
+fn name(spind: &mut Client, id: u32) -> Result<Option<String>, Error> {
+    match spind.contexts() {
+        Err(libspin::Error::Refused(_)) => Ok(Some(String::new())),
+        contexts => Ok(contexts?.into_iter().find(|context| context.context == id).map(|context| context.name)),
     }
 }
 
