@@ -74,7 +74,7 @@ impl Cause {
             Self::StoreMisaligned => "misaligned atomic",
             Self::StoreAccess => "store outside its memory",
             Self::UnknownEcall => "unknown ecall",
-            Self::Watchdog => "ran over its time limit",
+            Self::Watchdog => "ran over its time or instruction limit",
             Self::DeviceAccess => "bad device access",
             Self::Reported => "error reported by the handler",
             Self::StackOverflow => "stack overflow",

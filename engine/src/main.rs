@@ -14,11 +14,12 @@ use spin_abi::control::{Compat, Engine, Schedule};
 use spin_engine::config::{Config, File, Idle, Mode, Preset, XdpMode};
 use spin_engine::daemon::Daemon;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// Turn an interface into a NIC with a PsPIN unit: run sPIN handlers on the packets they match, pass the rest to the
 /// kernel.
 #[derive(Debug, Parser)]
-#[command(version, after_help = "Log level: the environment variable SPIND_LOG (error, warn, info, debug, trace).")]
+#[command(version, after_help = "Log level: the environment variable SPIND_LOG (error, warn, info, debug or trace).")]
 struct Args {
     /// Interface to serve with AF_XDP.
     #[arg(long, value_name = "IF")]
@@ -94,7 +95,10 @@ impl Args {
 }
 
 fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_env("SPIND_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let Some(filter) = filter(std::env::var("SPIND_LOG").ok()) else {
+        eprintln!("spind: SPIND_LOG is none of error, warn, info, debug, trace");
+        return ExitCode::FAILURE;
+    };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr)
@@ -110,6 +114,13 @@ fn main() -> ExitCode {
     }
 }
 
+/// What is logged: a level, or, with a `=`, one for each of some modules.
+fn filter(asked: Option<String>) -> Option<EnvFilter> {
+    let asked = asked.unwrap_or_else(|| "info".to_owned());
+    let known = asked.contains('=') || asked.parse::<LevelFilter>().is_ok();
+    EnvFilter::try_new(&asked).ok().filter(|_| known)
+}
+
 fn run(args: Args) -> Result<(), Box<dyn Error>> {
     let config = args.config()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -121,4 +132,18 @@ fn run(args: Args) -> Result<(), Box<dyn Error>> {
     let statistics = Daemon::new(&config, &stop)?.run()?;
     println!("{statistics}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::filter;
+
+    #[test]
+    fn a_level_that_is_none_is_not_taken_for_silence() {
+        let known = |asked: &str| filter(Some(asked.to_owned())).is_some();
+        assert!(
+            filter(None).is_some() && known("debug") && known("WARN") && known("off") && known("spin_engine=trace")
+        );
+        assert!(!known("foo") && !known("inf") && !known("a=b=c"));
+    }
 }

@@ -13,7 +13,11 @@ pub fn pin(core: usize) -> Result<(), String> {
     }
     let mut only = CpuSet::new();
     only.set(core);
-    sched_setaffinity(None, &only).map_err(|errno| format!("cannot run on core {core}: {errno}"))
+    sched_setaffinity(None, &only).map_err(|errno| {
+        let may = sched_getaffinity(None).map(|may| (0..CpuSet::MAX_CPU).filter(|&core| may.is_set(core)).collect());
+        let may: Vec<_> = may.unwrap_or_default();
+        format!("cannot run on core {core}: {errno}; this thread may run on {may:?}")
+    })
 }
 
 /// Drops something on a thread of its own, which may run wherever the process's first thread may: giving memory back can take

@@ -27,7 +27,7 @@ pub enum NicError {
     /// A frame of the interface does not fit a frame of ours.
     #[error(
         "interface {name} has MTU {mtu}, its frames would not fit the {limit} B of a buffer; \
-         ip link set dev {name} mtu {limit}, or ask for generic mode, where longer frames of matched flows are dropped"
+         ip link set dev {name} mtu {limit}, or ask for generic mode (--xdp-mode generic), where longer frames of matched flows are dropped"
     )]
     Mtu {
         /// The interface.

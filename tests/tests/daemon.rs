@@ -145,7 +145,7 @@ fn faults_are_reported_with_cause_place_and_symbol() {
     let stats = spind.ctl_ok(&["stats"]);
     for text in [
         "fault in payload handler: jump outside the code (pc 0x00002000, address 0x00002000) in payload_handler",
-        "fault in payload handler: ran over its time limit (pc 0x1d00",
+        "fault in payload handler: ran over its time or instruction limit (pc 0x1d00",
         "fault in payload handler: store outside its memory (pc 0x1d00",
         " in payload_handler+0x",
         " (illegal.c:",
@@ -360,7 +360,7 @@ fn a_successors_socket_is_left_alone() {
     let second = Command::new(binary("spind"))
         .args(["--nic", "loopback", "--socket"])
         .arg(first.socket())
-        .stderr(std::process::Stdio::null())
+        .stderr(Stdio::null())
         .spawn();
     let mut second = second.unwrap();
     wait_until(|| Client::connect(first.socket()).is_ok());
