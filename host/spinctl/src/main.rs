@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use args::{Args, Command, InstallArgs};
 use clap::Parser;
-use libspin::{Client, Compat, Events, Install, MAX_BLOB};
+use libspin::{Client, Compat, Install, MAX_BLOB};
 
 /// What went wrong, for people.
 #[derive(Debug, thiserror::Error)]
