@@ -1,6 +1,8 @@
 //! A context that takes another one's place.
 
 mod common;
+#[path = "common/streams.rs"]
+mod streams;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -12,20 +14,7 @@ use spin_abi::map::Machine;
 use spin_abi::verdict::Verdict;
 use spin_engine::config::Sizes;
 use spin_engine::install::{InstallError, Prepared, User};
-
-/// Messages end with a 1.
-fn streams(replaces: Option<u32>) -> Install {
-    Install { eom: Some("payload[0:1] = 1".into()), replaces, ..rule("udp dport 1") }
-}
-
-fn packet(flow: u16, last: bool) -> Vec<u8> {
-    udp_from(flow, 1, &[u8::from(last); 30])
-}
-
-/// How many of some packets are answered, one after the other.
-fn answers(lab: &mut Lab, packets: &[Vec<u8>]) -> Vec<usize> {
-    packets.iter().map(|packet| lab.exchange(std::slice::from_ref(packet)).len()).collect()
-}
+use streams::{answers, packet, streams};
 
 fn listed(lab: &Lab) -> Vec<u32> {
     lab.engine.context_infos().iter().map(|info| info.context).collect()

@@ -2,6 +2,8 @@
 //! and nothing stays behind.
 
 mod common;
+#[path = "common/streams.rs"]
+mod streams;
 #[path = "common/threads.rs"]
 mod threads;
 
@@ -22,21 +24,8 @@ use spin_engine::receiver::Receiver;
 use spin_engine::threads::{Feed, Worker};
 use spin_nic::Queue;
 use spin_nic::memory::{MemoryQueue, pair};
+use streams::{answers, packet, streams};
 use threads::all_threads;
-
-/// A context whose messages end with a packet that says so.
-fn streams(replaces: Option<u32>) -> Install {
-    Install { eom: Some("payload[0:1] = 1".into()), replaces, ..rule("udp dport 1") }
-}
-
-fn packet(flow: u16, last: bool) -> Vec<u8> {
-    udp_from(flow, 1, &[u8::from(last); 30])
-}
-
-/// How many answers there are to each packet.
-fn answers(lab: &mut Lab, packets: &[Vec<u8>]) -> Vec<usize> {
-    packets.iter().map(|packet| lab.exchange(std::slice::from_ref(packet)).len()).collect()
-}
 
 /// Links a context in that answers nothing.
 fn link(lab: &mut Lab, replaces: Option<u32>) -> u32 {
