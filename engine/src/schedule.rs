@@ -21,7 +21,7 @@ const QUANTUM: u32 = 16;
 const SLICE: u64 = 20_000;
 /// By how much tasks of a batch's packets may put a context ahead of others, at weight 1: tasks, or nanoseconds. Packets that have to wait
 /// for their turn cost twice as much as those that run as they arrive.
-const AHEAD: [u64; 2] = [64, 100_000];
+const AHEAD: [u64; 2] = [64, 50_000];
 /// A context's greatest weight.
 pub const MOST_WEIGHT: u32 = 1000;
 
