@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use spin_abi::control::Engine as Kind;
 use spin_bench::engine::lab::Failure;
-use spin_bench::engine::measured::{Breakdown, Latency, Measured, Overflow, Pauses, Tenants, Throughput};
+use spin_bench::engine::measured::{Breakdown, Crowds, Latency, Measured, Overflow, Pauses, Tenants, Throughput};
 use spin_bench::report::write;
 
 /// Packets after a pause, in a round.
@@ -61,6 +61,8 @@ enum Part {
     Idle,
     /// What each stage costs.
     Stages,
+    /// Nanoseconds per packet of several contexts.
+    Contexts,
     /// What tenants get of a thread.
     Shares,
     /// One thread's packets on two threads.
@@ -109,6 +111,9 @@ fn chosen(args: &Args) -> Result<Vec<Box<dyn Measured>>, Failure> {
     }
     if wanted(Part::Stages) {
         all.push(Box::new(Breakdown::new(images, *engine, *packets)?));
+    }
+    if wanted(Part::Contexts) {
+        all.push(Box::new(Crowds::new(images, *engine, *packets)?));
     }
     if wanted(Part::Shares) {
         all.push(Box::new(Tenants::new(images, *engine, Duration::from_millis(args.share_ms))?));

@@ -8,6 +8,7 @@ use serde::Serialize;
 use spin_abi::control::{Engine as Kind, Placement};
 
 use super::case::{BREAKDOWN, CASES, Case, PINGPONG, UNLOADED};
+use super::crowd::{CROWDS, Crowd, SCHEDULES};
 use super::distance::round_trip;
 use super::idle::{MODES, PAUSES};
 use super::lab::{Failure, Setting};
@@ -51,6 +52,48 @@ pub struct OfClusters {
 /// Of one cluster.
 const fn single(row: Row) -> OfClusters {
     OfClusters { row, clusters: 1 }
+}
+
+/// Nanoseconds per packet of several contexts on one thread.
+pub struct Crowds {
+    packets: u64,
+    crowd: Crowd,
+    /// By number of contexts and scheduler.
+    rounds: [[Vec<f64>; SCHEDULES.len()]; CROWDS.len()],
+}
+
+impl Crowds {
+    /// In rounds of `packets`.
+    ///
+    /// # Errors
+    /// An image cannot be read.
+    pub fn new(images: &Path, kind: Kind, packets: u64) -> Result<Self, Failure> {
+        Ok(Self { packets, crowd: Crowd::new(images, kind)?, rounds: Default::default() })
+    }
+}
+
+impl Measured for Crowds {
+    fn round(&mut self) -> Result<(), Failure> {
+        for (contexts, rounds) in CROWDS.into_iter().zip(&mut self.rounds) {
+            for ((schedule, _), rounds) in SCHEDULES.into_iter().zip(rounds) {
+                rounds.push(self.crowd.round(schedule, contexts, self.packets)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn sum_up(self: Box<Self>) -> (String, Vec<OfClusters>) {
+        let [first, second] = SCHEDULES.map(|(_, name)| name);
+        let mut table = format!("{:<18}{first:>12}{second:>12}  ns/packet of all contexts together\n", "contexts");
+        let mut rows = Vec::new();
+        for (contexts, rounds) in CROWDS.into_iter().zip(self.rounds) {
+            let of = |((_, name), rounds)| Row::new(format!("empty-of-{contexts}/64"), name, rounds);
+            let figures: Vec<Row> = SCHEDULES.into_iter().zip(rounds).map(of).collect();
+            let _ = writeln!(table, "{contexts:<18}{:>12.1}{:>12.1}", figures[0].median, figures[1].median);
+            rows.extend(figures.into_iter().map(single));
+        }
+        (table, rows)
+    }
 }
 
 /// Nanoseconds per packet of cases, with one cluster and with several.

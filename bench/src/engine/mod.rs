@@ -12,6 +12,7 @@
 
 pub mod case;
 pub mod clock;
+pub mod crowd;
 pub mod distance;
 pub mod idle;
 pub mod lab;
