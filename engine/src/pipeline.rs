@@ -162,6 +162,8 @@ pub struct Engine {
     pub(crate) heirs: u32,
     /// Batches may be taken in another order: see [`Engine::share_buffer`](crate::install).
     pub(crate) in_any_order: bool,
+    /// Some context has others wait for room.
+    pub(crate) waits: bool,
     /// The contexts of a batch that several have packets in.
     pub(crate) ranks: Ranks,
     /// How many were.
@@ -241,6 +243,7 @@ impl Engine {
             retired: 0,
             heirs: 0,
             in_any_order: true,
+            waits: false,
             ranks: Ranks::default(),
             batches: 0,
             taken_in: 0,

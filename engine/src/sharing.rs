@@ -99,8 +99,7 @@ impl Engine {
     /// ahead of others.
     fn run_ahead(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> Ahead {
         let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.inbound.len(), expects: false };
-        let is_open = self.waiting.is_none() && self.retired == 0 && self.in_any_order;
-        if self.inbound.is_empty() || !is_open {
+        if self.inbound.is_empty() || self.waits || self.retired > 0 {
             return all;
         }
         let mut ranks = std::mem::take(&mut self.ranks);

@@ -205,10 +205,11 @@ impl Engine {
 
     /// Shares the packet buffer out between contexts, by weight. Batches are taken as they arrived where that may matter: what is kept
     /// back of a batch for a context that waits may become other contexts' packets, and what a handler leaves to the kernel should
-    /// be in the order of its connection, whatever the key.
+    /// be in the order of its connection, whatever the key; that is one context's.
     fn share_buffer(&mut self) {
-        let unordered = |context: &Context| context.run.full != Full::Wait && !context.run.verdicts;
-        self.in_any_order = self.contexts.iter().flatten().all(unordered);
+        let contexts = || self.contexts.iter().flatten();
+        self.waits = contexts().any(|context| context.run.full == Full::Wait);
+        self.in_any_order = !self.waits && !contexts().any(|context| context.run.verdicts);
         let weights = self.installed().map(|context| u64::from(context.run.weight)).sum();
         for context in self.contexts.iter_mut().flatten() {
             context.share = Share::new(self.hers, context.run.weight, weights, context.run.full);
