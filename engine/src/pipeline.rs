@@ -166,7 +166,7 @@ pub struct Engine {
     pub(crate) waits: bool,
     /// The contexts of a batch that several have packets in.
     pub(crate) ranks: Ranks,
-    /// How many were.
+    /// How many were taken [cluster by cluster](Engine::group).
     batches: u32,
     /// Numbers taken so far, by all packets that could be their messages' first.
     pub(crate) admitted: u64,

@@ -84,15 +84,19 @@ impl Engine {
 
     /// Whether a context has few tasks queued, of those that it may have.
     fn runs_low(&self, owner: u32) -> bool {
-        let share = self.contexts[owner as usize].as_ref().map_or(0, |context| context.share.unquestioned);
-        self.mpqs.held(owner) < ENOUGH.min(share / 2)
+        self.mpqs.held(owner) < ENOUGH.min(self.unquestioned(owner) / 2)
+    }
+
+    /// HERs that a context may hold without more ado.
+    fn unquestioned(&self, owner: u32) -> u32 {
+        self.contexts[owner as usize].as_ref().map_or(0, |context| context.share.unquestioned)
     }
 
     /// Whether a context loses none of a batch's packets, nor of those behind it, should few of its tasks run meanwhile.
     fn has_room_for_more(&self, slot: Slot) -> bool {
-        let share = self.contexts[slot.0 as usize].as_ref().map_or(0, |context| context.share.unquestioned);
         let held = self.mpqs.held(slot.0) as usize;
-        held + 2 * SHARED_BATCH <= share as usize || self.mpqs.room() > self.mostly_free() + 2 * SHARED_BATCH
+        held + 2 * SHARED_BATCH <= self.unquestioned(slot.0) as usize
+            || self.mpqs.room() > self.mostly_free() + 2 * SHARED_BATCH
     }
 
     /// Runs contexts on their packets of the batch as these are, the one that is furthest behind first, unless that would put them too far

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
-use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::Limits;
 use spin_engine::install::Prepared;
@@ -13,7 +12,7 @@ use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_nic::Rotation;
 
-use super::lab::{Failure, SIZES, read};
+use super::lab::{Failure, SIZES, read, runs};
 use super::shares::frame;
 
 /// Bytes of a frame.
@@ -70,8 +69,4 @@ impl Crowd {
         turns()?;
         turns()
     }
-}
-
-fn runs(engine: &Engine) -> u64 {
-    engine.statistics().counts.get(Counter::PayloadRuns)
 }

@@ -38,6 +38,11 @@ pub(super) fn read(images: &Path, name: &str) -> Result<Vec<u8>, Failure> {
     std::fs::read(&path).map_err(|error| format!("{}: {error}; `make bench-engine` builds it", path.display()).into())
 }
 
+/// Payload handlers that an engine has run.
+pub(super) fn runs(engine: &Engine) -> u64 {
+    engine.statistics().counts.get(Counter::PayloadRuns)
+}
+
 /// What all threads of a case's engine have in common.
 pub struct Setting {
     pub(super) case: Case,

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Instant;
 
 use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
-use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::Limits;
 use spin_engine::install::Prepared;
@@ -17,7 +16,7 @@ use spin_engine::pipeline::Engine;
 use spin_engine::threads::Part;
 use spin_nic::{Bell, NicError, Queue, Rotation};
 
-use super::lab::{Failure, SIZES, read};
+use super::lab::{Failure, SIZES, read, runs};
 use super::shares::frame;
 
 /// Bytes of a frame.
@@ -111,10 +110,6 @@ fn send(mut engine: Engine, packets: u64) -> Result<Sent, Failure> {
     }
     let nanoseconds = begun.elapsed().as_nanos() as f64 / taken as f64;
     Ok(Sent { nanoseconds, taken: warm + taken, run: runs(&engine) })
-}
-
-fn runs(engine: &Engine) -> u64 {
-    engine.statistics().counts.get(Counter::PayloadRuns)
 }
 
 fn bell() -> Result<Arc<Bell>, NicError> {

@@ -151,10 +151,11 @@ impl Engine {
             context(&mut self.contexts, slot).heir = Some(old);
             self.heirs += 1;
         }
-        let mut slots = self.routes.slots.clone();
-        let place = slots.iter().position(|&other| other == slot);
-        place.into_iter().for_each(|place| drop(slots.splice(place..=place, replaced)));
-        self.routes.slots.clone_from(&slots);
+        let slots = &mut self.routes.slots;
+        if let Some(place) = slots.iter().position(|&other| other == slot) {
+            slots.splice(place..=place, replaced);
+        }
+        let slots = slots.clone();
         self.follow(Routes { table: Table::new(&self.entries())?, slots });
         self.hand_down();
         self.share_buffer();
