@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
@@ -506,6 +507,15 @@ pub struct FaultInfo {
     /// What else is known of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+impl fmt::Display for FaultInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { fault, handler, symbol, line, note } = self;
+        write!(f, "{handler} handler: {fault} in {symbol}")?;
+        line.iter().try_for_each(|line| write!(f, " ({line})"))?;
+        note.iter().try_for_each(|note| write!(f, ": {note}"))
+    }
 }
 
 /// A place in a handler's source; prints as `file.c:34`.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use hpu_vm::Image;
 use hpu_vm::jit::{self, Options, Translation};
 use spin_abi::control::{Abi, Engine, FaultInfo, Full, RunInfo, SourceLine};
+use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
 use spin_matcher::TableEntry;
 use spin_shm::Region;
@@ -217,7 +218,7 @@ impl Context {
         }
     }
 
-    /// Writes a fault into the context's descriptor. A pc outside the code is in no function: then the handler that went
+    /// Notes a fault, which is counted already. A pc outside the code is in no function: then the handler that went
     /// astray is named.
     pub fn record_fault(&mut self, stage: Stage, fault: Fault, note: Option<String>) {
         let image = &self.image.image;
@@ -226,7 +227,13 @@ impl Context {
         }
         let symbol = self.place(stage, Some(fault.pc));
         let line = image.line(fault.pc).map(|at| SourceLine { file: at.file.to_owned(), line: at.line });
-        self.faults.push_back(FaultInfo { fault, handler: stage.name().to_owned(), symbol, line, note });
+        let info = FaultInfo { fault, handler: stage.name().to_owned(), symbol, line, note };
+        // The first one, the tenth, the hundredth: no handler can fill the log.
+        let faults = self.counts.get(Counter::Faults);
+        if faults.checked_ilog10().is_some_and(|digits| faults == 10_u64.pow(digits)) {
+            tracing::warn!("context {} ({}): fault {faults} in {info}", self.id, self.name);
+        }
+        self.faults.push_back(info);
     }
 
     /// The function that `pc` lies in, as "name+0x10"; that of the stage's handler when it is not known.

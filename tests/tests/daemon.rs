@@ -82,6 +82,8 @@ fn spinctl_installs_lists_counts_and_removes() {
     assert_eq!(spind.ctl_ok(&["rm", "udp_pingpong"]), "removed context 1\n");
     spind.ctl_ok(&["replay", input, output_text]);
     assert_eq!(read_all(&fs::read(&output).unwrap()).unwrap().len(), 0, "replies stop");
+    let refused = spind.ctl(&["replay", input, input]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("it is what is replayed"));
     let huge = folder.path().join("huge");
     fs::File::create(&huge).unwrap().set_len(100 << 20).unwrap();
     let refused = spind.ctl(&["install", huge.to_str().unwrap(), "--rule", "any"]);
@@ -129,7 +131,7 @@ fn what_takes_a_context_s_place_has_its_name_and_who_follows_its_events_is_told_
 
 #[test]
 fn faults_are_reported_with_cause_place_and_symbol() {
-    let spind = Spind::start(&["--nic", "loopback"]);
+    let mut spind = Spind::start(&["--nic", "loopback"]);
     let mut client = Client::connect(spind.socket()).unwrap();
     for (port, handler) in [(1, "wild_jump"), (2, "endless_loop"), (3, "store_outside")] {
         let install = Install { checks: Checks::Exact, ..rule(&format!("udp dport {port}")) };
@@ -152,6 +154,11 @@ fn faults_are_reported_with_cause_place_and_symbol() {
     ] {
         assert!(stats.contains(text), "{text:?} in\n{stats}");
     }
+    // The log has the first fault of a context, and the tenth.
+    client.replay(&capture(&[3; 10].map(|port| udp(port, b"e")))).unwrap();
+    spind.wait_for_log("fault 10 in payload handler: store outside its memory (pc 0x1d00");
+    assert_eq!(spind.logged.matches("fault 1 in payload handler").count(), 4, "{}", spind.logged);
+    assert_eq!(spind.logged.matches("handler: store outside").count(), 2, "{}", spind.logged);
 }
 
 #[test]

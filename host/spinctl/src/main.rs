@@ -6,6 +6,7 @@ mod show;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write, stdout};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,6 +22,8 @@ enum Error {
     File { path: std::path::PathBuf, source: std::io::Error },
     #[error("{}: too long, spind takes at most {MAX_BLOB} bytes", path.display())]
     TooLong { path: std::path::PathBuf },
+    #[error("{}: it is what is replayed; write what was sent to another file", path.display())]
+    SameFile { path: std::path::PathBuf },
     #[error(transparent)]
     Spin(#[from] libspin::Error),
     #[error("no context {0:?} is installed; `spinctl list` shows those that are")]
@@ -83,6 +86,9 @@ fn run(args: &Args) -> Result<(), Error> {
             events(&mut spind, id, *follow)?;
         }
         Command::Replay { input, output } => {
+            if is_same(input, output) {
+                return Err(Error::SameFile { path: output.clone() });
+            }
             let sent = spind.replay(&read(input)?)?;
             fs::write(output, sent).map_err(|source| Error::File { path: output.clone(), source })?;
         }
@@ -137,6 +143,12 @@ fn dump(host: &libspin::Region, offset: u64, length: Option<u64>) -> Result<(), 
         at += len as u64;
     }
     Ok(())
+}
+
+/// Whether two paths lead to one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let [one, other] = [one, other].map(|path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok());
+    one.is_some() && one == other
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {

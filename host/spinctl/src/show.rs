@@ -41,9 +41,7 @@ pub fn stats(out: &mut impl Write, stats: &Stats, json: bool) -> io::Result<()> 
         writeln!(out, "  {}", how(&context.run))?;
         counters(out, &context.counters)?;
         for entry in &context.faults {
-            let line = entry.line.as_ref().map(|line| format!(" ({line})")).unwrap_or_default();
-            let note = entry.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-            writeln!(out, "  fault in {} handler: {} in {}{line}{note}", entry.handler, entry.fault, entry.symbol)?;
+            writeln!(out, "  fault in {entry}")?;
         }
     }
     Ok(())
