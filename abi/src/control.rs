@@ -225,7 +225,7 @@ impl Preamble {
 
 /// What an application asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "request", rename_all = "kebab-case")]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Install an execution context; the image is the blob.
     Install(Install),

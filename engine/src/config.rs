@@ -167,12 +167,22 @@ impl Default for Limits {
 
 /// A context installed at start.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "toml::Table")]
 pub struct StaticContext {
     /// Path of the handler image.
     pub image: PathBuf,
     /// The rest, as an application would ask for it.
-    #[serde(flatten)]
     pub install: Install,
+}
+
+/// `serde(flatten)` would take keys that nobody knows.
+impl TryFrom<toml::Table> for StaticContext {
+    type Error = toml::de::Error;
+
+    fn try_from(mut table: toml::Table) -> Result<Self, Self::Error> {
+        let image = table.remove("image").ok_or_else(|| serde::de::Error::missing_field("image"))?;
+        Ok(Self { image: image.try_into()?, install: table.try_into()? })
+    }
 }
 
 /// Which NIC to serve.
@@ -482,6 +492,13 @@ mod tests {
         assert!(toml::from_str::<File>("ifacce = 'eth0'").is_err());
         assert!(toml::from_str::<File>("[limits]\ncontext = 3").is_err());
         assert!(toml::from_str::<File>("engine = 'steam'").is_err());
+        let context = |keys: &str| toml::from_str::<File>(&format!("[[context]]\n{keys}"));
+        let known = context("image = 'a.elf'\nrules = ['udp']\nwatchdog_us = 7").expect("all of it is known");
+        assert_eq!((known.context[0].image.to_str(), known.context[0].install.watchdog_us), (Some("a.elf"), Some(7)));
+        for (keys, named) in [("image = 'a.elf'\nisolatoin = 'message'", "isolatoin"), ("rules = ['udp']", "image")] {
+            let refused = context(keys).expect_err("nobody knows that").to_string();
+            assert!(refused.contains(named), "{refused}");
+        }
     }
 
     #[test]

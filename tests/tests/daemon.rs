@@ -235,16 +235,17 @@ fn nonsense_on_the_control_socket_harms_nobody() {
     let spind = Spind::start(&["--nic", "loopback"]);
     let mut client = Client::connect(spind.socket()).unwrap();
     client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
-    for json in [r#"{"request":"capabilities","of":[[[]]]}"#, r#"{"request":"capability"}"#, r#""capabilities""#, "[]"]
-    {
-        let mut stream = UnixStream::connect(spind.socket()).unwrap();
+    // What came whole and is not understood is answered; the connection, and what was installed over it, stays.
+    let stream = UnixStream::from(client.as_fd().try_clone_to_owned().unwrap());
+    let set_rules = r#"{"request":"set-rules","context":1,"rules":["udp"],"eomm":"never"}"#;
+    for json in [r#"{"request":"remove","of":[[[]]]}"#, r#"{"request":"capability"}"#, r#""stats""#, "[]", set_rules] {
         let length = u32::try_from(json.len()).unwrap();
-        for _ in 0..2 {
-            let blob = spin_abi::control::Preamble { json: length, blob: 3 }.encode();
-            // spind may have hung up after the first.
-            let _ = stream.write_all(&[&blob, json.as_bytes(), b"???"].concat());
-        }
+        let blob = spin_abi::control::Preamble { json: length, blob: 3 }.encode();
+        (&stream).write_all(&[&blob, json.as_bytes(), b"???"].concat()).unwrap();
+        let reply = channel::receive::<Reply>(&stream).unwrap().expect("a reply").body;
+        assert!(matches!(&reply, Reply::Error { message } if message.contains("not understood")), "{json}: {reply:?}");
     }
+    assert_eq!(answers(&mut client, 9999), 1);
     let preamble = spin_abi::control::Preamble { json: 20, blob: u32::from(u16::MAX) }.encode();
     let mut seed = 1u32;
     for round in 0..300 {

@@ -78,12 +78,15 @@ impl Connection {
     fn converse(&mut self) -> Result<(), wire::ChannelError> {
         self.stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         loop {
-            let message = match wire::receive_within::<Request>(&self.stream, LONGEST_REQUEST) {
+            let message = match wire::receive_from_anybody::<Request>(&self.stream, LONGEST_REQUEST) {
                 Ok(Some(message)) => message,
                 Ok(None) => return Ok(()),
                 Err(error) => {
-                    // After nonsense there is no telling where the next message starts: say why, and hang up.
-                    let _ = wire::send(&self.stream, &Reply::Error { message: error.to_string() }, &[], None);
+                    let said = wire::send(&self.stream, &Reply::Error { message: error.to_string() }, &[], None);
+                    // Such a message was whole. After other nonsense there is no telling where the next one starts: hang up.
+                    if matches!(error, wire::ChannelError::Json(_)) && said.is_ok() {
+                        continue;
+                    }
                     return Err(error);
                 }
             };

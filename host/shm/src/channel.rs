@@ -86,16 +86,39 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// # Errors
 /// See [`ChannelError`].
 pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<Option<Message<T>>, ChannelError> {
-    receive_within(stream, u32::MAX)
+    let mut bytes = [0; Preamble::LEN];
+    let Received { len, mut fds, .. } = recv_with_fds(stream, &mut bytes, 1)?;
+    receive_rest(stream, bytes, len, u32::MAX, fds.pop())
 }
 
-/// The same from a peer that has no need of more than `json` bytes of JSON.
+/// The same from somebody who has no need of more than `json` bytes of JSON, nor of descriptors. The kernel drops those
+/// that come along: whose file it is may have a process that closes it wait for ever (FUSE asks him).
 ///
 /// # Errors
 /// See [`ChannelError`].
-pub fn receive_within<T: DeserializeOwned>(stream: &UnixStream, json: u32) -> Result<Option<Message<T>>, ChannelError> {
+pub fn receive_from_anybody<T: DeserializeOwned>(
+    stream: &UnixStream,
+    json: u32,
+) -> Result<Option<Message<T>>, ChannelError> {
     let mut bytes = [0; Preamble::LEN];
-    let Received { len: got, mut fds, .. } = recv_with_fds(stream, &mut bytes, 1)?;
+    let mut reader = stream;
+    let len = loop {
+        match reader.read(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read?,
+        }
+    };
+    receive_rest(stream, bytes, len, json, None)
+}
+
+/// The rest of a message of which `got` bytes are there.
+fn receive_rest<T: DeserializeOwned>(
+    stream: &UnixStream,
+    mut bytes: [u8; Preamble::LEN],
+    got: usize,
+    json: u32,
+    fd: Option<OwnedFd>,
+) -> Result<Option<Message<T>>, ChannelError> {
     if got == 0 {
         return Ok(None);
     }
@@ -109,7 +132,7 @@ pub fn receive_within<T: DeserializeOwned>(stream: &UnixStream, json: u32) -> Re
     let json = read_exactly(stream, preamble.json)?;
     let blob = read_exactly(stream, preamble.blob)?;
     stream.set_read_timeout(None)?;
-    Ok(Some(Message { body: serde_json::from_slice(&json)?, blob, fd: fds.pop() }))
+    Ok(Some(Message { body: serde_json::from_slice(&json)?, blob, fd }))
 }
 
 /// Reads `len` bytes into memory that grows as they arrive, so that a length alone costs nothing.
@@ -121,8 +144,8 @@ fn read_exactly(stream: &UnixStream, len: u32) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ChannelError, receive, send};
-    use std::io::Write;
+    use super::{ChannelError, receive, receive_from_anybody, send};
+    use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
@@ -142,6 +165,20 @@ mod tests {
         assert_eq!((second.body, second.fd.is_some()), (("again".into(), 2), false));
         sender.join().unwrap();
         assert!(receive::<(String, u32)>(&theirs).unwrap().is_none(), "closed between messages");
+    }
+
+    #[test]
+    fn who_wants_no_descriptor_gets_none() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (watched, passed) = UnixStream::pair().unwrap();
+        send(&ours, &1, b"blob", Some(passed.as_fd())).unwrap();
+        drop(passed);
+        let message = receive_from_anybody::<u32>(&theirs, 64).unwrap().unwrap();
+        assert_eq!((message.body, &message.blob[..], message.fd.is_none()), (1, &b"blob"[..], true));
+        let mut byte = [0];
+        assert_eq!((&watched).read(&mut byte).unwrap(), 0, "nobody has it any more");
+        send(&ours, &"x".repeat(100), &[], None).unwrap();
+        assert!(matches!(receive_from_anybody::<String>(&theirs, 64), Err(ChannelError::Long(102, 64))));
     }
 
     #[test]
