@@ -38,8 +38,8 @@ macro_rules! choices {
                 pub const ALL: &'static [&'static str] = &[$($text),*];
             }
 
-            impl core::fmt::Display for $name {
-                fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+            impl fmt::Display for $name {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                     f.write_str(match self { $(Self::$variant => $text,)* })
                 }
             }
@@ -62,8 +62,8 @@ macro_rules! choices {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadChoice(pub &'static [&'static str]);
 
-impl core::fmt::Display for BadChoice {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Display for BadChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "expected one of: {}", self.0.join(", "))
     }
 }
@@ -175,8 +175,8 @@ pub enum PreambleError {
     TooLong,
 }
 
-impl core::fmt::Display for PreambleError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Display for PreambleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Magic => f.write_str("the peer does not speak spind's control protocol"),
             Self::Version(theirs) => write!(f, "the peer speaks control protocol {theirs}, this is {VERSION}"),
@@ -527,8 +527,8 @@ pub struct SourceLine {
     pub line: u32,
 }
 
-impl core::fmt::Display for SourceLine {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Display for SourceLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
 }

@@ -182,6 +182,8 @@ pub struct Context {
     pub retired: bool,
     /// Once it is: how many frames its engine has taken in when none of those to come is its own any more.
     pub matched_until: u64,
+    /// Once it is: when its open messages are ended.
+    pub ends_by: Duration,
     /// Where its application is told of errors.
     pub descriptor: Descriptor,
     /// Latest faults, oldest first.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use hpu_vm::jit::Executor;
@@ -20,6 +21,7 @@ use crate::install::{InstallError, Prepared, User};
 use crate::lanes::Ends;
 use crate::loader::Loader;
 use crate::memory::saturate;
+use crate::pipeline::Engine;
 use crate::privileges;
 use crate::readings::{Reading, Readings};
 use crate::receiver::Receiver;
@@ -32,6 +34,10 @@ use crate::threads::{Common, Feed, Worker};
 const LOOPBACK_FRAMES: usize = 1024;
 /// Requests that are answered together.
 const TOGETHER: usize = 64;
+/// Pause after requests for which the threads that serve packets were asked, so that nobody takes their time by asking again and again;
+/// and after some that were refused, which need not wait for the NIC.
+const PAUSE: Duration = Duration::from_millis(1);
+const REFUSED: Duration = Duration::from_millis(5);
 /// Longest wait for a request: how late a signal that arrives just before it can be noticed.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
@@ -146,17 +152,20 @@ impl Daemon {
                 let longest = self.readings.wait().map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT));
                 self.server.wait(longest).map_err(DaemonError::Wait)?;
             }
-            self.serve(tickets);
+            let pause = self.serve(tickets);
             self.readings.answer(&self.fleet, &self.nic);
+            sleep(pause);
         }
         let told = self.common.stop.swap(true, Relaxed);
         let statistics = self.fleet.join()?;
         if told || self.ends { Ok(statistics) } else { Err(DaemonError::Gone(self.nic)) }
     }
 
-    /// Answers requests. Contexts are changed together: whose requests wait at the same time did not wait for each other.
-    fn serve(&mut self, tickets: Vec<Ticket>) {
+    /// Answers requests. Contexts are changed together: whose requests wait at the same time did not wait for each other. Returns how
+    /// long the threads that serve packets are then left in peace.
+    fn serve(&mut self, tickets: Vec<Ticket>) -> Duration {
         let mut changes = Changes::default();
+        let (mut questions, mut askers) = (Vec::new(), Vec::new());
         let (mut installers, mut rulers, mut removers) = (Vec::new(), Vec::new(), Vec::new());
         for Ticket { work, reply } in tickets {
             match work {
@@ -177,49 +186,42 @@ impl Daemon {
                 }
                 Work::Request(Request::List, _) => self.readings.ask(Reading::Contexts, reply),
                 Work::Request(Request::Stats, _) => self.readings.ask(Reading::Stats, reply),
-                Work::Request(request, user) => reply.answer(self.answer(request, user)),
+                Work::Request(request, user) => {
+                    questions.push((request, user));
+                    askers.push(reply);
+                }
             }
         }
+        let asked = !askers.is_empty();
+        askers.into_iter().zip(self.answers(questions)).for_each(|(reply, answer)| reply.answer(answer));
         if installers.is_empty() && rulers.is_empty() && removers.is_empty() {
-            return;
+            return if asked { PAUSE } else { Duration::ZERO };
         }
         let Changed { installed, ruled, removed } = self.fleet.change(changes);
+        let mut outcomes = ruled.iter().chain(&removed).map(Result::is_ok).chain(installed.iter().map(Result::is_ok));
+        let pause = if outcomes.all(|fine| fine) { PAUSE } else { REFUSED };
         for (reply, installed) in installers.into_iter().zip(installed) {
             reply.answer(installed.map(Answer::Installed).map_err(|error| error.to_string()));
         }
         for (reply, changed) in rulers.into_iter().zip(ruled).chain(removers.into_iter().zip(removed)) {
             reply.answer(done(changed).map(Answer::plain));
         }
+        pause
     }
 
-    fn answer(&mut self, request: Request, user: User) -> Result<Answer, String> {
-        match request {
-            Request::MapHost { context, address } => done(self.map_host(context, user, address)).map(Answer::plain),
-            Request::Events { context } => self.events(context, user).map_err(|error| error.to_string()),
-            Request::HostMemory { context } => self.host_memory(context, user).map_err(|error| error.to_string()),
-            Request::List | Request::Stats => Err("this request is answered with others'".to_owned()),
-            Request::Install(_) | Request::Replay => Err("this request needs its image or capture".to_owned()),
-            Request::Capabilities
-            | Request::Remove { .. }
-            | Request::SetRules { .. }
-            | Request::ReadMemory { .. }
-            | Request::WriteMemory { .. } => Err("the control thread is not asked this".to_owned()),
+    /// What becomes of requests that concern one context each: all threads are asked at once.
+    fn answers(&self, questions: Vec<(Request, User)>) -> Vec<Result<Answer, String>> {
+        if questions.is_empty() {
+            return Vec::new();
         }
-    }
-
-    fn map_host(&self, context: u32, user: User, address: u64) -> Result<(), InstallError> {
-        let mapped = self.fleet.all(move |engine| engine.map_host(context, user, address));
-        if mapped.is_empty() { Err(InstallError::Stopped) } else { mapped.into_iter().collect() }
-    }
-
-    fn events(&self, context: u32, user: User) -> Result<Answer, InstallError> {
-        let region = self.fleet.first(move |engine| engine.descriptor(context, user))?;
-        Ok(Answer::Reply(Reply::Events { len: region.len() }, Vec::new(), Some(region)))
-    }
-
-    fn host_memory(&self, context: u32, user: User) -> Result<Answer, InstallError> {
-        let (region, address) = self.fleet.first(move |engine| engine.host_memory(context, user))?;
-        Ok(Answer::Reply(Reply::HostMemory { len: region.len(), address }, Vec::new(), Some(region)))
+        let count = questions.len();
+        let each = self.fleet.all(move |engine| {
+            let ask = |(request, user): &(Request, User)| answer(engine, request, *user);
+            questions.iter().map(ask).collect::<Vec<_>>()
+        });
+        let mut each: Vec<_> = each.into_iter().map(Vec::into_iter).collect();
+        let of_all = |_| each.iter_mut().filter_map(Iterator::next).reduce(Result::and);
+        (0..count).map(of_all).map(|answer| answer.unwrap_or_else(|| Err(InstallError::Stopped.to_string()))).collect()
     }
 
     /// Lets the frames of a capture arrive on the loopback NIC, and returns what was sent meanwhile, as a capture.
@@ -289,6 +291,23 @@ fn raise_descriptors() {
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::debug!("the limit of open files stays: {error}");
     }
+}
+
+/// What one thread's part of a context says to a request.
+fn answer(engine: &mut Engine, request: &Request, user: User) -> Result<Answer, String> {
+    let answer = match *request {
+        Request::MapHost { context, address } => {
+            engine.map_host(context, user, address).map(|()| Answer::plain(Reply::Ok))
+        }
+        Request::Events { context } => engine
+            .descriptor(context, user)
+            .map(|region| Answer::Reply(Reply::Events { len: region.len() }, Vec::new(), Some(region))),
+        Request::HostMemory { context } => engine.host_memory(context, user).map(|(region, address)| {
+            Answer::Reply(Reply::HostMemory { len: region.len(), address }, Vec::new(), Some(region))
+        }),
+        _ => return Err("the engine is not asked this".to_owned()),
+    };
+    answer.map_err(|error| error.to_string())
 }
 
 fn done(result: Result<(), InstallError>) -> Result<Reply, String> {

@@ -192,7 +192,7 @@ pub struct Engine {
     /// Applications are to be woken.
     pub(crate) news: News,
     first_arrival: Option<Duration>,
-    last_feedback: Duration,
+    pub(crate) last_feedback: Duration,
 }
 
 impl Engine {
@@ -554,7 +554,7 @@ impl Engine {
     }
 
     /// Counts what happens to a message, and tells its application.
-    fn tell(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
+    pub(crate) fn tell(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
         let flow = self.flow(slot, mpq);
         let context = context(&mut self.contexts, slot);
         context.counts.add(counter, 1);

@@ -509,5 +509,5 @@ fn requests_beyond_the_machine_are_refused(kind: Kind) {
     let wordy = Install { rules: vec!["udp and ".repeat(600) + "udp"], ..good.clone() };
     assert!(refused(wordy).contains("bytes together: at most 4096"));
     lab.limits.contexts = 0;
-    assert!(matches!(lab.try_install(&image, good, ROOT), Err(InstallError::Full(0))));
+    assert!(matches!(lab.try_install(&image, good, ROOT), Err(InstallError::Full { most: 0, .. })));
 }

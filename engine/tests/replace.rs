@@ -85,6 +85,24 @@ fn a_message_that_never_ends_does_not_keep_it_for_ever() {
 }
 
 #[test]
+fn nor_does_one_that_goes_on_and_on() {
+    let mut lab = Lab::new(Kind::Jit);
+    let (old, _) = lab.install_with("udp_pingpong", streams(None));
+    assert_eq!(answers(&mut lab, &[packet(7, false)]), [1]);
+    let (new, _) = lab.install_with("empty", streams(Some(old)));
+    let sent: Vec<usize> = (1..20)
+        .flat_map(|step| {
+            lab.now = Duration::from_secs(4 * step);
+            answers(&mut lab, &[packet(7, false)])
+        })
+        .collect();
+    // For a minute.
+    assert_eq!(sent, [[1; 15].as_slice(), &[1; 1], &[0; 3]].concat());
+    assert_eq!((lab.total(Counter::MessagesTimedOut), lab.count(new, Counter::PayloadRuns)), (1, 3));
+    assert_eq!(lab.total(Counter::RxPackets), lab.total(Counter::Released));
+}
+
+#[test]
 fn open_messages_end_as_they_began_however_often_it_is_replaced() {
     let mut lab = Lab::new(Kind::Jit);
     let (mut id, _) = lab.install_with("udp_pingpong", streams(None));

@@ -90,8 +90,13 @@ pub enum InstallError {
     #[error("memory of handlers: {0}")]
     Memory(#[from] SpaceError),
     /// No context is left.
-    #[error("all {0} contexts are in use; remove one, or raise limits.contexts")]
-    Full(usize),
+    #[error("all {most} contexts are in use{}; remove one, or raise limits.contexts", those_that_end(*.ending))]
+    Full {
+        /// How many there may be.
+        most: usize,
+        /// Those that were replaced and go with their last messages.
+        ending: u32,
+    },
     /// Host memory cannot be made.
     #[error("host memory: {0}")]
     HostMemory(#[from] RegionError),
@@ -121,4 +126,8 @@ impl From<NicError> for InstallError {
     fn from(error: NicError) -> Self {
         Self::Nic(Arc::new(error))
     }
+}
+
+fn those_that_end(ending: u32) -> String {
+    if ending == 0 { String::new() } else { format!(" ({ending} were replaced, and go within a minute)") }
 }

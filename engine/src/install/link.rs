@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use spin_abi::control::{Full, Install};
 use spin_abi::counters::Counter;
+use spin_abi::events::What;
 use spin_abi::map::PACKET_WINDOW;
 use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_aside;
@@ -21,6 +22,8 @@ use crate::pipeline::{Engine, context};
 
 /// How long an open message of a context that was replaced may wait for its next packet.
 const REPLACED: Duration = Duration::from_secs(10);
+/// How long they may stay open in all: a flow need not end.
+const REPLACED_IN_ALL: Duration = Duration::from_secs(60);
 
 /// What is to change when a context is linked in.
 struct Planned {
@@ -85,7 +88,7 @@ impl Engine {
     fn plan_link(&self, prepared: &Prepared, limits: &Limits) -> Result<Planned, InstallError> {
         // Those that were replaced and are not gone yet count too.
         if self.linked as usize >= limits.contexts {
-            return Err(InstallError::Full(limits.contexts));
+            return Err(InstallError::Full { most: limits.contexts, ending: self.retired });
         }
         let id = prepared.place.map_or(self.next_id + 1, |place| place.id);
         let entry = TableEntry {
@@ -124,6 +127,8 @@ impl Engine {
         let context = context(&mut self.contexts, slot);
         context.retired = true;
         context.matched_until = self.taken_in + to_come as u64;
+        // Packets that came since then would have moved it.
+        context.ends_by = self.last_feedback + REPLACED_IN_ALL;
         self.timeouts += u32::from(context.message_timeout.is_none());
         context.message_timeout = Some(context.message_timeout.map_or(REPLACED, |timeout| timeout.min(REPLACED)));
         self.retired += 1;
@@ -190,14 +195,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets contexts go that were replaced and have no message any more.
+    /// Lets contexts go that were replaced and have no message any more, or had time enough.
     #[cold]
     pub(crate) fn end_drained(&mut self) {
         for index in 0..self.contexts.len() {
             let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
             let matches_none = |context: &Context| context.retired && self.taken_in >= context.matched_until;
-            let is_done = self.messages.held(slot) == 0 && !self.has_parked(slot.0);
-            if self.contexts[index].as_ref().is_some_and(matches_none) && is_done {
+            let Some(context) = self.contexts[index].as_ref().filter(|context| matches_none(context)) else { continue };
+            let is_over = self.last_feedback > context.ends_by;
+            if is_over || self.messages.held(slot) == 0 && !self.has_parked(slot.0) {
+                for mpq in self.messages.of_context(slot).collect::<Vec<_>>() {
+                    self.tell(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
+                }
                 self.retired -= 1;
                 drop_aside(self.clear(slot));
             }
@@ -377,6 +386,7 @@ fn link(prepared: Prepared, entry: TableEntry, cluster: u32, news: &News) -> Con
         heir: None,
         retired: false,
         matched_until: 0,
+        ends_by: Duration::ZERO,
         descriptor: Descriptor::new(prepared.descriptor, cluster, patience, news),
         faults: VecDeque::new(),
         lines_left: LINES_PRINTED,

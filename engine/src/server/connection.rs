@@ -1,8 +1,10 @@
 //! One application: its requests, one after the other, on a thread of its own.
 
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -63,6 +65,12 @@ impl Connection {
         }
         self.remove_installed();
         self.linger();
+        // A process that ends lets its memory go a moment before or after its connection.
+        self.shared.handed.sweep();
+        if self.shared.handed.keeps(self.user.0) {
+            sleep(LOOK);
+            self.shared.handed.sweep();
+        }
     }
 
     fn remove_installed(&mut self) {
@@ -116,10 +124,12 @@ impl Connection {
 
     /// Sends a reply, with the descriptor of a region if there is one.
     fn reply(&mut self, reply: &Reply, blob: &[u8], region: Option<Arc<Region>>) -> Result<(), wire::ChannelError> {
-        if let Some(region) = &region {
-            self.shared.handed.note(self.user.0, region);
-        }
-        match wire::send(&self.stream, reply, blob, region.as_ref().map(|region| region.fd())) {
+        let fd = region.map(|region| self.shared.handed.share(self.user.0, &region)).transpose();
+        let sent = match &fd {
+            Ok(fd) => wire::send(&self.stream, reply, blob, fd.as_ref().map(AsFd::as_fd)),
+            Err(refusal) => Err(wire::ChannelError::Unsent(refusal.to_string())),
+        };
+        match sent {
             Err(wire::ChannelError::Unsent(message)) => {
                 if let Reply::Installed { context, .. } = reply {
                     // Nobody knows it.
@@ -150,6 +160,7 @@ impl Connection {
         match request {
             Request::Install(install) => {
                 let persistent = install.persistent;
+                let _turn = self.shared.turns.take(user.0);
                 let prepared = Prepared::new(install, &blob, user.0, &self.shared.loader, &self.shared.limits)
                     .map_err(|error| error.to_string())?;
                 let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());

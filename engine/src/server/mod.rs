@@ -2,11 +2,13 @@
 //!
 //! * `control`: the way to the control thread.
 //! * `places`: how many connections there may be.
+//! * `turns`: who prepares a context.
 //! * `connection`: one application.
 
 mod connection;
 mod control;
 mod places;
+mod turns;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -32,6 +34,7 @@ use crate::socket_file::{SocketError, SocketFile};
 use connection::Connection;
 pub use control::{Answer, Control, Responder, Ticket, Work};
 use places::Connections;
+use turns::Turns;
 
 /// Of threads that prepare contexts (nice(2)): with a tenth of the time of one that serves packets on the same core.
 const NICE: i32 = 10;
@@ -67,6 +70,7 @@ struct Shared {
     capabilities: Capabilities,
     control: Control,
     connections: Arc<Connections>,
+    turns: Turns,
     handed: Handed,
 }
 
@@ -99,7 +103,8 @@ impl Server {
         let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
         let control = self.control.clone();
         let (connections, handed) = (Arc::default(), Handed::new(limits.host_mem));
-        let shared = Arc::new(Shared { loader, limits, capabilities, control, connections, handed });
+        let turns = Turns::default();
+        let shared = Arc::new(Shared { loader, limits, capabilities, control, connections, turns, handed });
         thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared))?;
         if let Some(listener) = metrics {
             metrics::start(listener, self.control.clone())?;

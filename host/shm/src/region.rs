@@ -1,10 +1,12 @@
 //! A sealed memory file, mapped.
 
+use core::ffi::c_int;
 use core::ptr::{NonNull, null_mut};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::copy;
@@ -111,7 +113,7 @@ impl Region {
             rustix::mm::mmap(null_mut(), size, protection, MapFlags::SHARED, &fd, 0)
         };
         let start = start.map_err(failed("map shared memory"))?;
-        let start = NonNull::new(start.cast()).ok_or_else(|| failed("map shared memory")(rustix::io::Errno::NOMEM))?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| failed("map shared memory")(Errno::NOMEM))?;
         Ok(Self { start, len: size, fd })
     }
 
@@ -165,11 +167,34 @@ impl Region {
         Ok(())
     }
 
-    /// Gives its memory back: all of it is zeroes, and allocated anew where somebody writes.
-    pub fn empty(&self) {
+    /// A descriptor to hand to others that is not a copy of this one: so [`Region::reclaim`] knows when nobody has it any more.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn share(&self) -> Result<OwnedFd, RegionError> {
+        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(failed("open shared memory anew"))
+    }
+
+    /// Gives its memory back, if nobody has it any more with whom it was [shared](Region::share), as descriptor or as mapping: then
+    /// all of it is zeroes, and allocated anew where somebody writes. Says whether it did. Never waits for others: who has it could
+    /// have whoever frees its memory wait for as long as he likes.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn reclaim(&self) -> Result<bool, RegionError> {
+        let lease = self.share()?;
+        // Whoever opens it while it is leased, by a path that it kept (`O_PATH`), waits, and this process is told; by a signal that it
+        // ignores, and not by SIGIO, which would end it.
+        fcntl(&lease, F_SETSIG, libc::SIGURG).map_err(failed("choose a signal for shared memory"))?;
+        match fcntl(&lease, libc::F_SETLEASE, libc::F_WRLCK) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(errno) => return Err(failed("lease shared memory")(errno)),
+        }
         let flags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
-        // Only a file that is sealed against writes would refuse.
-        let _ = rustix::fs::fallocate(&self.fd, flags, 0, self.len());
+        rustix::fs::fallocate(&lease, flags, 0, self.len()).map_err(failed("give shared memory back"))?;
+        Ok(true)
     }
 
     /// The address of `len` bytes at `offset`.
@@ -190,23 +215,72 @@ impl Drop for Region {
     }
 }
 
+/// asm-generic/fcntl.h.
+const F_SETSIG: c_int = 10;
+
+/// What fcntl(2) of rustix has not.
+fn fcntl(fd: &OwnedFd, command: c_int, argument: c_int) -> rustix::io::Result<()> {
+    // SAFETY: the commands that it is called with take a number.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), command, argument) } {
+        -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        _ => Ok(()),
+    }
+}
+
 fn check_len(len: u64) -> Result<usize, RegionError> {
     usize::try_from(len).ok().filter(|_| (1..=MAX_LEN).contains(&len)).ok_or(RegionError::Length(len))
 }
 
-fn failed(what: &'static str) -> impl Fn(rustix::io::Errno) -> RegionError {
+fn failed(what: &'static str) -> impl Fn(Errno) -> RegionError {
     move |errno| RegionError::System { what, source: errno.into() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{MAX_LEN, OutOfBounds, Region, RegionError, SEALS};
-    use rustix::fs::{MemfdFlags, SealFlags};
-    use std::os::fd::OwnedFd;
+    use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+    use std::os::fd::{AsRawFd, OwnedFd};
     use std::thread;
 
     fn region(len: u64) -> Region {
         Region::create(len).expect("a region")
+    }
+
+    #[test]
+    fn memory_is_given_back_when_nobody_has_it() {
+        let shared = region(8192);
+        let fill = || shared.write(0, &[1; 8192]).expect("within it");
+        let is_there = || {
+            let mut byte = [0];
+            shared.read(8191, &mut byte).expect("within it");
+            byte == [1]
+        };
+        fill();
+        let fd = shared.share().expect("a descriptor");
+        assert!(!shared.reclaim().expect("told") && is_there(), "somebody has the descriptor");
+        let copy = fd.try_clone().expect("another");
+        let theirs = Region::from_fd(fd, 8192).expect("a region");
+        drop(copy);
+        assert!(!shared.reclaim().expect("told") && is_there());
+        let (start, len) = (theirs.start, theirs.len);
+        // SAFETY: `theirs` is not used any more; its mapping stays.
+        drop(unsafe { std::ptr::read(&raw const theirs.fd) });
+        std::mem::forget(theirs);
+        assert!(!shared.reclaim().expect("told") && is_there(), "somebody has it mapped");
+        // SAFETY: the mapping is nobody's.
+        unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) }.expect("it is there");
+        let path = format!("/proc/self/fd/{}", shared.fd.as_raw_fd());
+        let reads = std::fs::File::open(&path).expect("it may be read");
+        assert!(!shared.reclaim().expect("told") && is_there(), "somebody reads it");
+        drop(reads);
+        // A path alone is no way to hold its memory.
+        let known = rustix::fs::open(path, OFlags::PATH, Mode::empty()).expect("a path");
+        assert!(shared.reclaim().expect("told") && !is_there());
+        fill();
+        let anew = std::fs::File::open(format!("/proc/self/fd/{}", known.as_raw_fd())).expect("it is there still");
+        assert!(!shared.reclaim().expect("told") && is_there());
+        drop((known, anew));
+        assert!(shared.reclaim().expect("told") && !is_there());
     }
 
     /// Another mapping of the same memory.
