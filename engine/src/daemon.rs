@@ -10,6 +10,7 @@ use hpu_vm::jit::Executor;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spin_abi::control::{Reply, Request};
 use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
+use spin_nic::frame::CHUNK;
 use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::PcapQueue;
 use spin_nic::{NicError, Queue};
@@ -18,7 +19,7 @@ use crate::capabilities;
 use crate::config::{Config, Mode as Threads, Nic, StaticContext, XdpMode};
 use crate::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use crate::install::{InstallError, Prepared, User};
-use crate::lanes::Ends;
+use crate::lanes::{Ends, Lanes};
 use crate::loader::Loader;
 use crate::memory::saturate;
 use crate::pipeline::Engine;
@@ -30,6 +31,10 @@ use crate::server::{Answer, Server, ServerError, Ticket, Work};
 use crate::statistics::Statistics;
 use crate::threads::{Common, Feed, Worker};
 
+/// Frames of a queue that are left to send when contexts have all that they may have.
+const TO_SEND: usize = 1024;
+/// Bytes of a huge page, which frames fill.
+const HUGE: usize = 2 << 20;
 /// Frames in flight between the two ends of the loopback NIC.
 const LOOPBACK_FRAMES: usize = 1024;
 /// Requests that are answered together.
@@ -251,11 +256,11 @@ fn start_workers(
     let (own, others) = config.cores.split_first().map_or((None, &[][..]), |(own, others)| (Some(*own), others));
     let fed = |ends: Ends| ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue));
     if config.mode == Threads::Spread {
-        let (first, ends) = Feed::spreading(nic, others.len())?;
+        let (first, ends) = Feed::spreading(nic, others.len(), config.sizes.hers)?;
         let feeds = std::iter::once(first).chain(fed(ends)).collect();
         return Ok((start_clusters(config, common, &config.cores, feeds)?, Receiving::First));
     }
-    let (receiver, ends) = Receiver::new(nic, others.len())?;
+    let (receiver, ends) = Receiver::new(nic, others.len(), config.sizes.hers)?;
     let clusters = start_clusters(config, common, others, fed(ends).collect())?;
     let bell = receiver.bell().clone();
     let receiver = Worker::start(common.clone(), "receiver".to_owned(), own, bell, move || Ok(receiver))?;
@@ -314,6 +319,19 @@ fn done(result: Result<(), InstallError>) -> Result<Reply, String> {
     result.map(|()| Reply::Ok).map_err(|error| error.to_string())
 }
 
+/// Frames for a queue: so many that there are some to receive into and to send, even if contexts leave all waiting that they may.
+fn frames(config: &Config, settings: &AfXdpConfig) -> u32 {
+    let hers = config.sizes.hers as usize;
+    let others = config.cores.len().saturating_sub(1);
+    let held = match config.mode {
+        Threads::RunToCompletion => hers,
+        Threads::Pipeline => Lanes::most(others, config.sizes.hers),
+        Threads::Spread => hers + Lanes::most(others, config.sizes.hers),
+    };
+    let all = settings.rx_ring as usize + held + TO_SEND;
+    saturate(all.next_multiple_of(HUGE / CHUNK) as u64).max(settings.frames_per_queue)
+}
+
 /// A queue for each thread, and the far end of the loopback NIC.
 type Nics = (Vec<Box<dyn Queue>>, Option<MemoryQueue>);
 
@@ -326,6 +344,8 @@ fn open(config: &Config) -> Result<Nics, NicError> {
                 XdpMode::Generic => Mode::Generic,
             };
             let settings = AfXdpConfig { mode, cores: config.cores.clone(), ..AfXdpConfig::new(interface) };
+            let frames_per_queue = frames(config, &settings);
+            let settings = AfXdpConfig { frames_per_queue, ..settings };
             let parts = if config.mode == Threads::RunToCompletion { config.cores.len() } else { 1 };
             let parts = AfXdp::open_parts(&settings, parts)?;
             (parts.into_iter().map(|part| Box::new(part) as Box<dyn Queue>).collect(), None)

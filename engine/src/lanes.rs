@@ -5,11 +5,12 @@ use std::sync::Arc;
 use spin_nic::{Bell, Frame, NicError};
 
 use crate::handover::{Arrivals, Back, Lane, LaneQueue, lane};
-use crate::inbound::Found;
+use crate::inbound::{BATCH, Found};
 
-/// Frames on each lane at a time: enough for batches on their way in both directions, few enough to stay in the caches.
-const LANE: usize = 1024;
-/// Empty ones among them: for some batches of handlers that send copies.
+/// Frames on each lane at a time, beyond those that its thread has room for and empty ones: batches on their way in both directions. What
+/// contexts there leave waiting takes none of these, so one that is slow keeps nobody else's from arriving.
+const ON_THE_WAY: usize = 2 * BATCH;
+/// Empty ones: for some batches of handlers that send copies.
 const FRESH: usize = 256;
 /// Where none come while the receiving thread runs tasks of its own; and of all lanes together, since that thread needs some too.
 const FRESH_SPREAD: usize = 512;
@@ -23,6 +24,8 @@ const OWN_SHARE: usize = 3;
 #[derive(Debug)]
 pub struct Lanes {
     lanes: Vec<Lane>,
+    /// Frames on each at a time.
+    length: usize,
     /// Quarters of a share that the receiving thread has of the messages.
     own: usize,
 }
@@ -31,32 +34,46 @@ pub struct Lanes {
 pub type Ends = Vec<(Arrivals, LaneQueue)>;
 
 impl Lanes {
-    /// To `threads` threads, which have all messages, from the one with this `bell`. No frame is longer than `max_frame`.
+    /// To `threads` threads, which have all messages and room for so many HERs each, from the one with this `bell`. No frame is longer
+    /// than `max_frame`.
     ///
     /// # Errors
     /// When the kernel gives no eventfd.
-    pub fn new(max_frame: usize, bell: &Arc<Bell>, threads: usize) -> Result<(Self, Ends), NicError> {
-        Self::with(FRESH, max_frame, bell, threads)
+    pub fn new(max_frame: usize, bell: &Arc<Bell>, threads: usize, hers: u32) -> Result<(Self, Ends), NicError> {
+        Self::with(FRESH, max_frame, bell, threads, hers)
     }
 
     /// The same, to `others` than a thread that runs handlers too, and has a quarter less of the messages: it receives.
     ///
     /// # Errors
     /// As [`Lanes::new`].
-    pub fn spreading(max_frame: usize, bell: &Arc<Bell>, others: usize) -> Result<(Self, Ends), NicError> {
+    pub fn spreading(max_frame: usize, bell: &Arc<Bell>, others: usize, hers: u32) -> Result<(Self, Ends), NicError> {
         let fresh = FRESH_SPREAD.min(FRESH_IN_ALL / others.max(1));
-        let (lanes, ends) = Self::with(fresh, max_frame, bell, others)?;
+        let (lanes, ends) = Self::with(fresh, max_frame, bell, others, hers)?;
         Ok((Self { own: OWN_SHARE, ..lanes }, ends))
     }
 
-    fn with(fresh: usize, max_frame: usize, bell: &Arc<Bell>, threads: usize) -> Result<(Self, Ends), NicError> {
+    fn with(
+        fresh: usize,
+        max_frame: usize,
+        bell: &Arc<Bell>,
+        threads: usize,
+        hers: u32,
+    ) -> Result<(Self, Ends), NicError> {
         let (mut lanes, mut ends) = (Vec::new(), Vec::new());
+        let length = hers as usize + ON_THE_WAY + fresh;
         for _ in 0..threads {
-            let (own, arrivals, queue) = lane(LANE, fresh, max_frame, bell.clone(), Bell::new()?);
+            let (own, arrivals, queue) = lane(length, fresh, max_frame, bell.clone(), Bell::new()?);
             lanes.push(own);
             ends.push((arrivals, queue));
         }
-        Ok((Self { lanes, own: 0 }, ends))
+        Ok((Self { lanes, length, own: 0 }, ends))
+    }
+
+    /// The most frames that lanes to so many `threads` may have at a time.
+    #[must_use]
+    pub const fn most(threads: usize, hers: u32) -> usize {
+        threads * (hers as usize + ON_THE_WAY + FRESH_SPREAD)
     }
 
     /// The lane to the thread of a frame's message; `None`: that is the one that receives, or the frame is nobody's. By other bits of the hash
@@ -121,6 +138,6 @@ impl Lanes {
     /// How many frames may come back at once.
     #[must_use]
     pub const fn size(&self) -> usize {
-        LANE * self.lanes.len()
+        self.length * self.lanes.len()
     }
 }

@@ -29,13 +29,13 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Feeds `threads` threads. Returns also what each of them needs.
+    /// Feeds `threads` threads, which have room for so many HERs each. Returns also what each of them needs.
     ///
     /// # Errors
     /// When the kernel gives no eventfd.
-    pub fn new(nic: Box<dyn Queue>, threads: usize) -> Result<(Self, Ends), NicError> {
+    pub fn new(nic: Box<dyn Queue>, threads: usize, hers: u32) -> Result<(Self, Ends), NicError> {
         let bell = Bell::new()?;
-        let (lanes, ends) = Lanes::new(nic.max_frame(), &bell, threads)?;
+        let (lanes, ends) = Lanes::new(nic.max_frame(), &bell, threads, hers)?;
         let most = lanes.size();
         let receiver = Self {
             nic,

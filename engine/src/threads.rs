@@ -280,13 +280,13 @@ impl Feed {
         Self { bell: arrivals.bell().clone(), nic: Box::new(queue), arrivals: Some(arrivals), lanes: None, peers: None }
     }
 
-    /// From a NIC of its own, for `others` too. Returns also what each of these needs.
+    /// From a NIC of its own, for `others` too, which have room for so many HERs each. Returns also what each of these needs.
     ///
     /// # Errors
     /// When the kernel gives no eventfd.
-    pub fn spreading(nic: Box<dyn Queue>, others: usize) -> Result<(Self, Ends), NicError> {
+    pub fn spreading(nic: Box<dyn Queue>, others: usize, hers: u32) -> Result<(Self, Ends), NicError> {
         let own = Self::of_nic(nic)?;
-        let (lanes, ends) = Lanes::spreading(own.nic.max_frame(), &own.bell, others)?;
+        let (lanes, ends) = Lanes::spreading(own.nic.max_frame(), &own.bell, others, hers)?;
         Ok((Self { lanes: Some(lanes), ..own }, ends))
     }
 

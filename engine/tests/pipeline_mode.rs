@@ -41,7 +41,7 @@ impl Lab {
     fn new(frames: usize) -> Self {
         let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
         let (near, far) = pair(frames).expect("a pair");
-        let (receiver, ends) = Receiver::new(Box::new(near), THREADS as usize).expect("lanes");
+        let (receiver, ends) = Receiver::new(Box::new(near), THREADS as usize, Sizes::default().hers).expect("lanes");
         let thread = |(number, (arrivals, queue)): (u32, (_, _))| {
             let (requests, asked) = channel::<Request>();
             let loader = loader.clone();
@@ -157,7 +157,7 @@ fn hand_over(far: &mut MemoryQueue, receiver: &mut Receiver, packets: impl Itera
 /// The far end of a receiver for one engine, which takes its turns on this thread, and what loads its images.
 fn one_thread(clusters: u32) -> (MemoryQueue, Receiver, Engine, Arc<Loader>) {
     let (near, far) = pair(1024).expect("a pair");
-    let (receiver, mut ends) = Receiver::new(Box::new(near), 1).expect("a lane");
+    let (receiver, mut ends) = Receiver::new(Box::new(near), 1, Sizes::default().hers).expect("a lane");
     let (arrivals, queue) = ends.swap_remove(0);
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
     let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..clusters);
@@ -236,7 +236,9 @@ fn packets_that_are_on_their_way_when_another_context_is_removed_are_of_their_me
 fn spreading(clusters: u32, others: usize) -> (MemoryQueue, Engine, Ends, Arc<Loader>) {
     let (near, far) = pair(1 << 14).expect("a pair");
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
-    let (lanes, ends) = Lanes::spreading(near.max_frame(), &Bell::new().expect("an event"), others).expect("lanes");
+    let (lanes, ends) =
+        Lanes::spreading(near.max_frame(), &Bell::new().expect("an event"), others, Sizes::default().hers)
+            .expect("lanes");
     let engine = Engine::new(loader.clone(), Box::new(near), Sizes::default(), Schedule::default(), 0..clusters);
     (far, engine.expect("a timer").spreading(lanes), ends, loader)
 }
@@ -280,6 +282,35 @@ fn who_receives_and_runs_handlers_has_a_quarter_less_of_the_messages() {
     // Of eleven quarters of a share; and one for nobody.
     let share = |quarters: usize| usize::from(PACKETS) * quarters / 11;
     assert!(taken.iter().zip([3, 4, 4]).all(|(&taken, quarters)| taken.abs_diff(share(quarters)) < 50), "{taken:?}");
+}
+
+#[test]
+fn a_context_that_is_slow_keeps_no_other_s_packets_from_arriving() {
+    const FLOOD: u16 = 3000;
+    let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
+    let (near, mut far) = pair(1 << 13).expect("a pair");
+    let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1, Sizes::default().hers).expect("a lane");
+    let (arrivals, queue) = ends.remove(0);
+    let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..1);
+    let (mut engine, limits, start) = (engine.expect("a timer").fed_by(arrivals), Limits::default(), Instant::now());
+    // Nearly all of the packet buffer may be the slow one's.
+    let slow = Install { weight: Some(9), watchdog_us: Some(300), ..rule("udp dport 1") };
+    for (install, handlers) in [(slow, "endless_loop"), (rule("udp dport 2"), "udp_pingpong")] {
+        let prepared = Prepared::new(install, &image(handlers), 0, &loader, &limits).expect("installs");
+        engine.link(prepared, &limits).expect("there is room");
+    }
+    receiver.follow(engine.routes());
+    let mut turn = |receiver: &mut Receiver| {
+        receiver.turn().expect("memory does not fail");
+        engine.turn(|| start.elapsed()).expect("a lane does not fail");
+    };
+    (0..FLOOD).for_each(|_| arrive(&mut far, &udp_from(1000, 1, &[7; 30])));
+    // Each has time for a task or two, and takes a few packets more than that.
+    (0..300).for_each(|_| turn(&mut receiver));
+    assert_eq!(receiver.received(), u64::from(FLOOD), "what there is no room for is dropped");
+    arrive(&mut far, &udp_from(5, 2, b"quick"));
+    (0..300).for_each(|_| turn(&mut receiver));
+    assert_eq!(far.receive(&mut Vec::new(), 1), 1, "it is answered");
 }
 
 #[test]

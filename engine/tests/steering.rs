@@ -42,14 +42,14 @@ impl Live {
         let (worker, receiving) = match mode {
             Mode::RunToCompletion => (alone(Feed::of_nic(nic).expect("a descriptor")), Receiving::Each),
             Mode::Pipeline => {
-                let (receiver, mut lanes) = Receiver::new(nic, 1).expect("a lane");
+                let (receiver, mut lanes) = Receiver::new(nic, 1, 1024).expect("a lane");
                 let (arrivals, queue) = lanes.swap_remove(0);
                 let bell = receiver.bell().clone();
                 let worker = Worker::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
                 (alone(Feed::of_lane(arrivals, queue)), Receiving::Apart(worker.expect("a thread")))
             }
             Mode::Spread => {
-                let (feed, _) = Feed::spreading(nic, 0).expect("a descriptor");
+                let (feed, _) = Feed::spreading(nic, 0, 1024).expect("a descriptor");
                 (alone(feed), Receiving::First)
             }
         };

@@ -46,14 +46,14 @@ fn start(mode: Mode, common: &Common) -> (Fleet, MemoryQueue, Arc<Moody>) {
     let (mut feeds, receiving) = match mode {
         Mode::RunToCompletion => (vec![Feed::of_nic(nic).expect("a descriptor")], Receiving::Each),
         Mode::Pipeline => {
-            let (receiver, ends) = Receiver::new(nic, 2).expect("lanes");
+            let (receiver, ends) = Receiver::new(nic, 2, 1024).expect("lanes");
             let bell = receiver.bell().clone();
             let receiver = Worker::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
             let feeds = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue)).collect();
             (feeds, Receiving::Apart(receiver.expect("a thread")))
         }
         Mode::Spread => {
-            let (first, ends) = Feed::spreading(nic, 1).expect("a descriptor");
+            let (first, ends) = Feed::spreading(nic, 1, 1024).expect("a descriptor");
             let others = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue));
             (std::iter::once(first).chain(others).collect(), Receiving::First)
         }

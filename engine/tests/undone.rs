@@ -87,7 +87,7 @@ impl Fed {
 #[test]
 fn packets_on_a_lane_that_were_found_to_be_of_one_that_gives_way_are_the_old_one_s() {
     let (near, far) = pair(1024).expect("a pair");
-    let (receiver, mut ends) = Receiver::new(Box::new(near), 1).expect("a lane");
+    let (receiver, mut ends) = Receiver::new(Box::new(near), 1, 1024).expect("a lane");
     let (arrivals, queue) = ends.swap_remove(0);
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
     let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..4);

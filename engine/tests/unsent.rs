@@ -22,7 +22,7 @@ fn who_sent_what_has_not_left_sleeps_for_short() {
         Worker::start_engine(common, Feed::of_nic(nic).expect("a descriptor"), 0..1, None).expect("a thread")
     });
     sleeps_for_short(|common, nic| {
-        let (receiver, _) = Receiver::new(nic, 0).expect("an event");
+        let (receiver, _) = Receiver::new(nic, 0, 1024).expect("an event");
         let bell = receiver.bell().clone();
         Worker::start(common, "receiver".into(), None, bell, || Ok(receiver)).expect("a thread")
     });

@@ -103,17 +103,17 @@ impl<A, F, B> Lane<A, F, B> {
     /// Hands over what is staged, as far as there is credit, and blanks.
     pub fn hand_over(&mut self, mut blank: impl FnMut() -> Option<F>) {
         let (before, count) = (self.credit, self.ready());
-        if let Ok(given) = give(&mut self.out, self.staged.drain(..count)) {
-            self.credit -= given;
-        }
-        // Many of them at a time.
+        // Many of them at a time; and before what they may be needed for is there.
         if self.fresh.slots() >= self.blanks.div_ceil(2) {
-            while self.credit > 0 && self.fresh.slots() > 0 {
+            while self.credit > count && self.fresh.slots() > 0 {
                 let Some(frame) = blank() else { break };
                 // There is room, see above.
                 let _ = self.fresh.push(frame);
                 self.credit -= 1;
             }
+        }
+        if let Ok(given) = give(&mut self.out, self.staged.drain(..count)) {
+            self.credit -= given;
         }
         if self.credit != before {
             self.bell.ring();

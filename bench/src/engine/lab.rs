@@ -120,7 +120,7 @@ impl Setting {
     /// # Errors
     /// As [`Setting::round`].
     pub fn pipeline(&self, packets: u64) -> Result<f64, Failure> {
-        let (mut receiver, mut ends) = Receiver::new(Box::new(self.rotation()?), 1)?;
+        let (mut receiver, mut ends) = Receiver::new(Box::new(self.rotation()?), 1, SIZES.hers)?;
         // The other thread ends with it.
         self.feeding(ends.remove(0), self.prepare(1)?.remove(0), 0, move |routes| {
             receiver.follow(routes);
@@ -137,7 +137,8 @@ impl Setting {
     /// As [`Setting::round`].
     pub fn spread(&self, packets: u64) -> Result<f64, Failure> {
         let nic = Box::new(self.rotation()?);
-        let (lanes, mut ends) = Lanes::spreading(nic.max_frame(), &Bell::new().map_err(NicError::from)?, 1)?;
+        let (lanes, mut ends) =
+            Lanes::spreading(nic.max_frame(), &Bell::new().map_err(NicError::from)?, 1, SIZES.hers)?;
         let mut parts = self.prepare(2)?;
         let engine = Engine::new(self.loader.clone(), nic, SIZES, Schedule::default(), 0..1)?;
         let mut lab = Lab { case: self.case, engine: engine.spreading(lanes), packets: 0 };

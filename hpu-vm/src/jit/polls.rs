@@ -4,9 +4,9 @@
 //! progress, and pay nothing.
 
 use std::collections::HashSet;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
-use crate::inst::Format;
+use crate::inst::{Format, Reg};
 use crate::jit::accesses::size;
 use crate::jit::facts::{Facts, Regs, writes};
 use crate::jit::plan::{BlockId, Plan};
@@ -43,27 +43,39 @@ fn leads_to(plan: &Plan, head: BlockId, last: BlockId) -> bool {
     false
 }
 
-/// Whether the blocks from `head` to `last` read memory, and only where they did the round before.
+/// Whether the blocks from `head` to `last` read memory, only where they did the round before, and nothing that they write: what keeps
+/// its variables in memory computes.
 fn waits(plan: &Plan, facts: &Facts, head: BlockId, last: BlockId) -> bool {
     let blocks = &plan.blocks[head..=last];
     let written = blocks.iter().flat_map(|block| &block.body).fold(Regs(0), |written, (_, decoded)| {
         if writes(&decoded.inst).number() == 0 { written } else { written.with(writes(&decoded.inst)) }
     });
-    let mut reads = false;
+    let (mut loads, mut stores, mut reads) = (Vec::new(), Vec::new(), false);
     for (id, block) in (head..).zip(blocks) {
         let Some(mut known) = facts.known(id).cloned() else { return false };
         for (pc, decoded) in &block.body {
             let inst = &decoded.inst;
-            if size(inst).is_some() {
-                if known.constant(inst.rs1).is_none() && written.has(inst.rs1) {
+            if let Some(size) = size(inst) {
+                let base = known.constant(inst.rs1);
+                if base.is_none() && written.has(inst.rs1) {
                     return false;
+                }
+                let at = i64::from(base.unwrap_or(0)) + i64::from(inst.imm);
+                let bytes = (base.is_none().then_some(inst.rs1), at..at + i64::from(size));
+                match inst.op.format() {
+                    Format::Store => stores.push(bytes),
+                    Format::Load => loads.push(bytes),
+                    _ => {}
                 }
                 reads |= inst.op.format() != Format::Store;
             }
             known.step(*pc, inst, decoded.size);
         }
     }
-    reads
+    let overlap = |(one, here): &(Option<Reg>, Range<i64>), (other, there): &(Option<Reg>, Range<i64>)| {
+        one == other && here.start < there.end && there.start < here.end
+    };
+    reads && !loads.iter().any(|load| stores.iter().any(|store| overlap(load, store)))
 }
 
 #[cfg(test)]
@@ -83,6 +95,26 @@ mod tests {
         let mut plan = Plan::new(&Code::of(BASE, program), BASE + 4 * entry, &BTreeSet::new());
         let facts = Facts::new(&mut plan, Regs(0), 0);
         loops(&plan, &facts).iter().map(|blocks| (plan.blocks[*blocks.start()].start - BASE) / 4).collect()
+    }
+
+    #[test]
+    fn a_loop_that_writes_what_it_reads_computes() {
+        let (load, ret) = (Inst::new(Op::Lw).rd(Reg::A1).rs1(Reg::A0), Inst::new(Op::Jalr).rs1(Reg::RA));
+        let back = Inst::new(Op::Bne).rs1(Reg::A1).imm(-8);
+        let store = |op: Op, base: Reg, at: i32| Inst::new(op).rs1(base).rs2(Reg::A1).imm(at);
+        let heads = |store: Inst| heads(&[Inst::new(Op::Addi), load, store, back, ret], 0);
+        for (store, waits) in [
+            (store(Op::Sw, Reg::A0, 0), false),
+            (store(Op::Sb, Reg::A0, 3), false),
+            (store(Op::Sw, Reg::A0, -2), false),
+            (store(Op::Sw, Reg::A0, 4), true),
+            (store(Op::Sb, Reg::A0, -1), true),
+            (store(Op::Sw, Reg::SP, 0), true),
+            // A lock that is asked for again and again.
+            (Inst::new(Op::AmoswapW).rd(Reg::A1).rs1(Reg::A0).rs2(Reg::A1), true),
+        ] {
+            assert_eq!(heads(store), if waits { vec![1] } else { Vec::new() }, "{store:?}");
+        }
     }
 
     #[test]
