@@ -261,6 +261,56 @@ fn a_word_that_is_loaded_by_some_pointer_is_the_task_s_own() {
     assert_eq!(guest.word(OWN.data + 36), 0);
 }
 
+/// What the interpreter and each way of translating make of a handler whose first word of data is `word`: how it ended, what it issued, and the
+/// word that it left.
+fn agree(program: &Code, word: u32) -> (Exit, Issued, u32) {
+    let executor = Executor::new().expect("a timer");
+    let outcome = |way: Way| {
+        let mut guest = Guest::new(OWN, program, 0);
+        guest.set_word(OWN.data, word);
+        let mut device = Recorder::default();
+        let exit = way.run(&executor, &mut guest, OWN, (program, &[]), 1000, &mut device);
+        (exit, device.issued, guest.word(OWN.data + 36))
+    };
+    let expected = outcome(Way::interpreter(Checks::Exact));
+    for way in Way::translated(Checks::Exact) {
+        assert_eq!(outcome(way), expected, "{}", way.name());
+    }
+    expected
+}
+
+/// Exact checks leave a load to the interpreter that may be a device's: it finds the words of the command before.
+#[test]
+fn a_command_is_there_for_who_loads_it_by_a_pointer_from_memory() {
+    let begin = Assembly::new().li(S0, OWN.data).li(DRIVER, DRIVER_BASE).li(A2, 0x3333).imm(Op::Lw, EITHER, S0, 0);
+    let program = send(begin, A2).imm(Op::Lw, A4, EITHER, 0).store(Op::Sw, A4, S0, 36).ret().code();
+    let (exit, issued, word) = agree(&program, DRIVER_BASE + COMMAND_WORDS + 8);
+    assert_eq!((exit, issued.len(), word), (Exit::Returned, 1, 0x3333));
+    let (exit, issued, _) = agree(&program, DRIVER_BASE + COMMAND_ISSUE);
+    assert!(exit == Exit::Returned && issued.len() == 2 && issued[0] == issued[1], "{issued:?}");
+}
+
+/// So does it where a function returns elsewhere than it was called from.
+#[test]
+fn a_command_is_there_behind_a_return_to_elsewhere() {
+    let enter = |program: Assembly| program.imm(Op::Addi, Reg::SP, Reg::SP, -16).store(Op::Sw, Reg::RA, Reg::SP, 12);
+    let leave = |program: Assembly| program.imm(Op::Lw, Reg::RA, Reg::SP, 12).imm(Op::Addi, Reg::SP, Reg::SP, 16).ret();
+    let whole = |function: u32| {
+        let begin = Assembly::new().li(S0, OWN.data).li(DRIVER, DRIVER_BASE).li(A2, 0x3333);
+        let program = leave(enter(begin).jal(Reg::RA, function));
+        let function = program.pc();
+        let program = enter(program).imm(Op::Lw, A5, S0, 0).store(Op::Sw, A5, Reg::SP, 12);
+        let program = leave(send(program, A2));
+        let elsewhere = program.pc();
+        let program = program.imm(Op::Lw, A4, DRIVER, COMMAND_WORDS.cast_signed() + 8);
+        (leave(program.store(Op::Sw, A4, S0, 36)), function, elsewhere)
+    };
+    let (_, function, _) = whole(Assembly::new().pc());
+    let (program, _, elsewhere) = whole(function);
+    let (exit, issued, word) = agree(&program.code(), elsewhere);
+    assert_eq!((exit, issued.len(), word), (Exit::Returned, 1, 0x3333));
+}
+
 /// Nor that the interpreter, which goes on where a handler waits, is to find it.
 #[test]
 fn a_word_that_was_stored_by_some_pointer_is_there_behind_a_wait() {

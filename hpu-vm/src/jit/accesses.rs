@@ -17,6 +17,8 @@ const REACH: i64 = 4096;
 const BEFORE: i64 = 64;
 /// So many blocks on.
 const AHEAD: u32 = 3;
+/// Instructions looked at there: a block may go on at any of many others, and each of these too.
+const MOST_AHEAD: usize = 2000;
 
 /// A value nothing is known of.
 pub(crate) type Root = u64;
@@ -183,13 +185,16 @@ impl Firsts {
     /// Of the blocks behind a block, at whose end `roots` is known, on all ways that do not lead back.
     pub(crate) fn behind(plan: &Plan, id: BlockId, roots: &Roots) -> Self {
         let mut firsts = Self::default();
-        firsts.look(plan, id, roots, AHEAD);
+        firsts.look(plan, id, roots, AHEAD, &mut { MOST_AHEAD });
         firsts
     }
 
-    fn look(&mut self, plan: &Plan, id: BlockId, roots: &Roots, ahead: u32) {
+    /// Looks at so many blocks on each way, and at no more than `left` instructions in all.
+    fn look(&mut self, plan: &Plan, id: BlockId, roots: &Roots, ahead: u32, left: &mut usize) {
         let nothing = Known::default();
         for next in plan.successors(id).filter(|&next| next > id) {
+            let Some(less) = left.checked_sub(1 + plan.blocks[next].body.len()) else { return };
+            *left = less;
             let mut roots = Roots { places: roots.places, checked: HashMap::new(), newest: roots.newest };
             for (_, decoded) in &plan.blocks[next].body {
                 let inst = &decoded.inst;
@@ -201,7 +206,7 @@ impl Firsts {
                 roots.step(inst, &nothing);
             }
             if ahead > 1 {
-                self.look(plan, next, &roots, ahead - 1);
+                self.look(plan, next, &roots, ahead - 1, left);
             }
         }
     }

@@ -18,13 +18,39 @@ pub(crate) struct Bounds {
     alias: (u32, u32),
 }
 
+/// Memory that a view has in one piece.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Range {
+    /// First byte.
+    pub(crate) base: u32,
+    /// Bytes.
+    pub(crate) len: u32,
+    /// They may be written.
+    pub(crate) writable: bool,
+}
+
+impl Range {
+    const fn last_page(&self) -> u32 {
+        (self.base + (self.len - 1)) / PAGE
+    }
+
+    /// How many of its bytes are protected against stores, if any of them is not for writing: those on a page that has bytes of another range
+    /// which are, are mapped like these. All are, of one that may be written.
+    fn protected(&self, others: &[Self]) -> u32 {
+        let page = self.last_page();
+        let shares =
+            |other: &Self| other.writable && other.len > 0 && (other.base / PAGE..=other.last_page()).contains(&page);
+        if self.writable || !others.iter().any(shares) { self.len } else { (page * PAGE).saturating_sub(self.base) }
+    }
+}
+
 impl Bounds {
-    /// Bounds of `ranges` (base and length), those in the own L1 in the layout's alias window too.
-    pub(crate) fn new(layout: &Layout, ranges: impl Iterator<Item = (u32, u32)>) -> Self {
+    /// Bounds of `ranges`, those in the own L1 in the layout's alias window too.
+    pub(crate) fn new(layout: &Layout, ranges: &[Range]) -> Self {
         let alias = (layout.places().l1_base(), layout.places().l1_size());
         let mut bounds = Self { beyond: Words::new(PAGES), alias };
-        for (base, len) in ranges.filter(|(_, len)| *len > 0) {
-            bounds.resize(base, len, len);
+        for range in ranges.iter().filter(|range| range.len > 0) {
+            bounds.resize(range.base, range.len, range.protected(ranges));
         }
         bounds
     }

@@ -48,10 +48,11 @@ pub(crate) fn issues(inst: &Inst, known: &Known) -> bool {
     inst.op == Op::Lw && known.address(inst) == Some(DRIVER_BASE + COMMAND_ISSUE)
 }
 
-/// Whether an instruction that accesses no register of commands for certain may read one, where not any address may be a device's.
-pub(crate) fn may_read(inst: &Inst, known: &Known) -> bool {
+/// Whether an instruction that accesses no register of commands for certain may read one, where not any address may be a device's. With
+/// `exact` checks the interpreter goes on where one is refused, and finds a device there if there is one.
+pub(crate) fn may_read(inst: &Inst, known: &Known, exact: bool) -> bool {
     let is_device = known.address(inst).is_some_and(is_device);
-    is_device || may_be_device(inst, known, false) || inst.op == Op::Ecall
+    is_device || may_be_device(inst, known, exact) || inst.op == Op::Ecall
 }
 
 /// What a block does with the parts of a command that registers hold when it begins.
@@ -64,9 +65,9 @@ enum Use {
 }
 
 impl Use {
-    fn of(block: &Block, known: &Known) -> Self {
+    fn of(block: &Block, known: &Known, exact: bool) -> Self {
         let moves = |inst: &Inst| size(inst).is_some() || inst.op == Op::Ecall;
-        if !block.body.iter().any(|(_, decoded)| moves(&decoded.inst)) {
+        if block.restore.is_none() && !block.body.iter().any(|(_, decoded)| moves(&decoded.inst)) {
             return Self::Neither;
         }
         let (mut known, mut stored) = (known.clone(), Parts::default());
@@ -75,11 +76,15 @@ impl Use {
             let to = register(inst, &known).filter(|_| inst.op == Op::Sw);
             match to {
                 Some(offset) => Parts::part(offset).into_iter().for_each(|part| stored.add(part)),
-                None if may_read(inst, &known) => return Self::Reads,
+                None if may_read(inst, &known, exact) => return Self::Reads,
                 None => {}
             }
             if stored.are_all() {
                 return Self::Replaces;
+            }
+            // The interpreter goes on behind it with another one than is expected, wherever that leads.
+            if block.restored(index).is_some() {
+                return Self::Reads;
             }
             known.step_in(block, index);
         }
@@ -89,9 +94,9 @@ impl Use {
 
 /// By block: whether something may read, when that has been executed, what the command registers held before, in terms of [`may_read`].
 /// Who goes on elsewhere, the interpreter too, does what the plan does.
-pub(crate) fn live_behind(plan: &Plan, facts: &Facts) -> Vec<bool> {
+pub(crate) fn live_behind(plan: &Plan, facts: &Facts, exact: bool) -> Vec<bool> {
     let uses: Vec<Use> = (0..plan.blocks.len())
-        .map(|id| facts.known(id).map_or(Use::Neither, |known| Use::of(&plan.blocks[id], known)))
+        .map(|id| facts.known(id).map_or(Use::Neither, |known| Use::of(&plan.blocks[id], known, exact)))
         .collect();
     let mut behind = vec![false; uses.len()];
     loop {

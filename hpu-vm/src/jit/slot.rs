@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use spin_abi::map::{HANDLER_ARGS, PACKET_WINDOW, TASK_BLOCK};
 use spin_abi::regs::{TASK_END, TASK_FIRST};
 
-use super::bounds::Bounds;
+use super::bounds::{Bounds, Range};
 use super::code_memory::lookup;
 use super::state::State;
 use crate::hart::Hart;
@@ -157,7 +157,11 @@ impl Slot {
         (state.base, state.layout, state.lookup) = (layout.base(), layout, lookup);
         (state.l1_base, state.l1_size) = (places.l1_base(), places.l1_size());
         state.task_base = places.task();
-        let bounds = Bounds::new(layout, view.ranges().map(|(_, base, len)| (base, len)));
+        let range = |(kind, base, len)| {
+            let of_packet = matches!(kind, RegionKind::Packet | RegionKind::L2Packet);
+            Range { base, len, writable: of_packet || view.writable(base, len) }
+        };
+        let bounds = Bounds::new(layout, &view.ranges().map(range).collect::<Vec<_>>());
         state.bounds = bounds.as_ptr();
         let window = |wanted| view.ranges().find(|(kind, ..)| *kind == wanted).map(|(_, base, len)| (base, len));
         let l2_packet = window(RegionKind::L2Packet).map(|(base, _)| base);

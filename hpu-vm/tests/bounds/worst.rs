@@ -165,6 +165,17 @@ fn moves_and_jumps() -> Image {
     Image { bytes, taken: (CODE..CODE + WHOLE).step_by(2).collect(), width: 2.0 }
 }
 
+/// Long blocks of loads, of which each goes on at any of the others.
+fn loads_and_jumps() -> Image {
+    const BLOCKS: usize = if cfg!(debug_assertions) { 100 } else { 223 };
+    const LENGTH: usize = 73;
+    // `c.lw a1, 0(a0)`, then into a2, and `c.jr a1`.
+    let block = std::iter::once(0x410c).chain(std::iter::repeat_n(0x4110, LENGTH - 2)).chain([0x8582_u16]);
+    let bytes = block.flat_map(u16::to_le_bytes).collect::<Vec<_>>().repeat(BLOCKS);
+    let end = CODE + u32::try_from(bytes.len()).expect("a small image");
+    Image { bytes, taken: (CODE..end).step_by(2 * LENGTH).collect(), width: 2.0 }
+}
+
 fn vector(bits: u32) -> Inst {
     Inst::new(Op::Vector).imm(bits.cast_signed())
 }
@@ -238,6 +249,7 @@ pub fn images() -> Vec<(&'static str, Image)> {
         ("calls", each(call)),
         ("calls and branches", each(call_or_branch)),
         ("a chain of calls", chain()),
+        ("loads and jumps", loads_and_jumps()),
         ("jumps, none taken", each(jump)),
         ("jumps, all taken", each(jump).taken(4)),
         ("jumps and memory, all halves taken", each(jump_or_load).taken(2)),

@@ -55,12 +55,12 @@ impl Stored {
 /// Whether the words of a block's commands need not be stored for what the block itself does: all of each is stored in it, and from the
 /// first store on to the command's issue nothing is left to the interpreter; or, if a command has words of the one before, to the
 /// block's end.
-fn hides_commands(block: &Block, known: &Known) -> bool {
+fn hides_commands(block: &Block, known: &Known, exact: bool) -> bool {
     let stores = block.body.iter().filter(|(_, decoded)| decoded.inst.op == Op::Sw).count();
-    stores > WORDS && (hides(block, known, true) || hides(block, known, false))
+    stores > WORDS && (hides(block, known, true, exact) || hides(block, known, false, exact))
 }
 
-fn hides(block: &Block, known: &Known, apart: bool) -> bool {
+fn hides(block: &Block, known: &Known, apart: bool, exact: bool) -> bool {
     let (mut known, mut stored, mut info, mut begun, mut any) = (known.clone(), Parts::default(), None, false, false);
     for (index, (_, decoded)) in block.body.iter().enumerate() {
         let inst = &decoded.inst;
@@ -81,10 +81,11 @@ fn hides(block: &Block, known: &Known, apart: bool) -> bool {
                     (stored, info, begun) = (Parts::default(), None, false);
                 }
             }
-            None if begun && !computes(inst) || any && may_read(inst, &known) => return false,
+            None if begun && !computes(inst) || any && may_read(inst, &known, exact) => return false,
             None => {}
         }
-        if begun && block.restored(index).is_some() {
+        // What the interpreter goes on with then is not known.
+        if (begun || any) && block.restored(index).is_some() {
             return false;
         }
         known.step_in(block, index);
@@ -105,10 +106,11 @@ impl Emitter<'_> {
     pub(super) fn hides_commands(&mut self, id: BlockId) -> bool {
         let is_told = self.any_device || self.retired.is_some() || self.registers.in_state();
         let block = &self.plan.blocks[id];
-        if is_told || !hides_commands(block, &self.known) {
+        let exact = self.exact();
+        if is_told || !hides_commands(block, &self.known, exact) {
             return false;
         }
-        let live = self.commands_live.get_or_insert_with(|| commands::live_behind(self.plan, self.facts));
+        let live = self.commands_live.get_or_insert_with(|| commands::live_behind(self.plan, self.facts, exact));
         !live[id]
     }
 

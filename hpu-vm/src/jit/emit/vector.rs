@@ -252,12 +252,7 @@ impl Emitter<'_> {
 
     /// Writes all registers to the hart, for the interpreter to go on with.
     pub(super) fn save_all_vectors(&mut self) {
-        let written = self.vectors.written;
-        if written != VRegs::default() {
-            self.save_vectors(written);
-            let used = self.builder.ins().iconst(I8, 1);
-            self.store_state(used, offset_of!(State, hart.vector.used));
-        }
+        self.save_vectors(self.vectors.written);
     }
 
     /// Takes all registers from the hart.
@@ -268,7 +263,14 @@ impl Emitter<'_> {
 
     fn save_vectors(&mut self, regs: VRegs) {
         // What is never written is zero in the hart too.
-        for reg in VRegs(regs.0 & self.vectors.written.0).iter() {
+        let regs = VRegs(regs.0 & self.vectors.written.0);
+        if regs == VRegs::default() {
+            return;
+        }
+        // First: the clock may end the task in between, and the next one is to see none of them.
+        let used = self.builder.ins().iconst(I8, 1);
+        self.store_state(used, offset_of!(State, hart.vector.used));
+        for reg in regs.iter() {
             let value = self.vector_register(reg);
             self.store_state(value, place(reg));
         }
