@@ -63,8 +63,8 @@ pub struct Packet {
     pub frame: Frame,
     /// When it arrived.
     pub arrived: Stamp,
-    /// A handler wants the kernel to have it.
-    pub passes: bool,
+    /// Where it goes by its handler's verdict, if not back to the NIC.
+    pub(crate) gone: Option<Gone>,
     /// Its headers are as PsPIN's handlers have them.
     pub in_ip_view: bool,
 }
@@ -74,7 +74,7 @@ impl Packet {
     #[inline]
     #[must_use]
     pub const fn new(frame: Frame, arrived: Stamp) -> Self {
-        Self { frame, arrived, passes: false, in_ip_view: false }
+        Self { frame, arrived, gone: None, in_ip_view: false }
     }
 }
 
@@ -691,14 +691,11 @@ impl Engine {
         let counts = &mut context(&mut self.contexts, slot).counts;
         let (nic, outbound) = (&mut *self.nic, &mut self.outbound);
         let mut commands = Commands::new(nic, outbound, None, counts, None, false, Issued::of(deferred));
-        if !packet.passes {
-            return commands.release(packet.frame);
-        }
-        commands.counts.add(Counter::Passed, 1);
+        let Some(why) = packet.gone else { return commands.release(packet.frame) };
         if let Some(send) = deferred {
             commands.copy_deferred(send, &packet.frame);
         }
-        pass(&mut self.passing, packet);
+        self.dispose(slot, packet, why);
     }
 
     /// The NIC outbound engine: hands staged frames over; what the NIC has no room for stays staged.

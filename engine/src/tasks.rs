@@ -186,7 +186,7 @@ impl Engine {
                 }
                 let returned = row.returns(about(&task), &mut task.packet.frame);
                 left -= 1;
-                let usual = (returned || row.exit() == Exit::Finished) && !task.packet.passes;
+                let usual = (returned || row.exit() == Exit::Finished) && task.packet.gone.is_none();
                 if !usual || verdicts && !processes(row.result()) {
                     let exit = if returned { Exit::Returned } else { row.exit() };
                     return Next::Unusual(task, exit, row.commands().issued);
@@ -381,9 +381,12 @@ impl Engine {
         let stays_open = verdict.stays_open() && !context.retired;
         match (task.stage, verdict.fate()) {
             (_, Fate::Process) | (Stage::Completion, _) => {}
-            (Stage::Payload, Fate::Pass) => task.packet.passes = true,
+            (Stage::Payload, Fate::Pass) => task.packet.gone = Some(Gone::Passed),
             (Stage::Header, Fate::Pass) => self.kill(task.mpq, slot, Gone::Passed),
-            (Stage::Header | Stage::Payload, Fate::Discard) => self.kill(task.mpq, slot, Gone::Dropped),
+            (Stage::Header | Stage::Payload, Fate::Discard) => {
+                task.packet.gone = Some(Gone::Dropped);
+                self.kill(task.mpq, slot, Gone::Dropped);
+            }
         }
         if stays_open {
             self.mpqs.keep_open(task.mpq);

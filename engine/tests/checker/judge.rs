@@ -86,6 +86,7 @@ struct Tally {
     /// Packets that were given back after processing, and that the kernel got.
     released: u64,
     passed: u64,
+    dropped: u64,
     bad_verdicts: u64,
     /// Messages that ended before their end, for a reason that only the engine knows.
     cut: u64,
@@ -250,8 +251,7 @@ impl Judge {
         let tally = &mut self.tallies[context];
         match verdict {
             Some(PROCEED) => tally.passed += 1,
-            // It was kept for the completion handler, which does not run.
-            Some(DROP) if order.end && completion => {}
+            Some(DROP) => tally.dropped += 1,
             _ => tally.released += 1,
         }
         match order.actions[PAYLOAD] {
@@ -380,7 +380,9 @@ impl Judge {
         let early = [Counter::MessagesEvicted, Counter::MessagesTimedOut, Counter::MessagesKilled].map(counters);
         assert!(tally.cut <= early.iter().sum::<u64>() + tally.doubts + tally.gaps, "{early:?}: {}", about());
         assert_eq!(counters(Counter::BadVerdicts), tally.bad_verdicts, "{}", about());
+        // With what else there was of their messages.
         assert!(counters(Counter::Passed) >= tally.passed, "{}", about());
+        assert!(counters(Counter::DropVerdict) >= tally.dropped, "{}", about());
         if policy.completion {
             assert_eq!(counters(Counter::Messages), runs[COMPLETION], "{}", about());
         }
