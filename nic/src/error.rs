@@ -47,6 +47,21 @@ pub enum NicError {
         /// Queues it has.
         count: u32,
     },
+    /// A receive queue without a transmit queue of its number: the kernel takes what is to be sent there, and never sends it.
+    #[error(
+        "interface {name} has {receive} queues to receive and {transmit} to send, so nothing can be sent on queue {queue}: \
+         ethtool -L {name} with as many of each (combined N, or rx N tx N)"
+    )]
+    NoTransmitQueue {
+        /// The interface.
+        name: String,
+        /// The queue asked for.
+        queue: u32,
+        /// Receive queues it has.
+        receive: u32,
+        /// Transmit queues.
+        transmit: u32,
+    },
     /// Fewer queues than threads that are to serve them.
     #[error(
         "interface {name} has {queues} queues for {parts} threads: raise their number (ethtool -L {name} combined {parts}), \

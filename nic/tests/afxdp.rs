@@ -317,6 +317,13 @@ fn refusals_say_what_to_do() {
     let error = refusal(&link, &AfXdpConfig { zero_copy: ZeroCopy::On, ..config(Mode::Native) });
     assert!(matches!(error, NicError::Bind { mode: "zero-copy", .. }), "{error}");
 
+    let asymmetric = Link::new(2);
+    run(&format!("ip netns exec {} ethtool -L {LINK} tx 1", asymmetric.near));
+    let error = refusal(&asymmetric, &config(Mode::Auto));
+    assert!(matches!(error, NicError::NoTransmitQueue { queue: 1, receive: 2, transmit: 1, .. }), "{error}");
+    let first = AfXdpConfig { queues: Queues::List(vec![0]), ..config(Mode::Auto) };
+    asymmetric.open(&first).expect("one that can be sent on");
+
     let holder = link.open(&config(Mode::Auto)).expect("opens");
     let error = refusal(&link, &config(Mode::Auto));
     assert!(matches!(error, NicError::AlreadyAttached { id: 1.., .. }), "{error}");

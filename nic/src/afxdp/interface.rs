@@ -1,9 +1,10 @@
-//! What the kernel says of an interface: by ioctl, which asks the network namespace of the calling thread (sysfs shows
+//! What the kernel says of an interface: by ioctl, which asks the network namespace of the calling thread (sysfs, for what no ioctl tells, shows
 //! the one it was mounted in).
 
 use std::ffi::CStr;
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::{fs, io};
 
 use libc::{c_char, c_int, c_ulong, c_void, ifreq};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -36,6 +37,8 @@ pub(super) struct Interface {
     pub(super) mtu: u32,
     /// Receive queues, at least 1.
     pub(super) queues: u32,
+    /// Transmit queues, at least 1.
+    pub(super) transmit: u32,
 }
 
 impl Interface {
@@ -50,7 +53,9 @@ impl Interface {
         if !query.is_up(&mut request)? {
             return Err(NicError::Down { name: name.to_owned() });
         }
-        Ok(Self { name: name.to_owned(), index, mtu: query.mtu(&mut request)?, queues: query.queues(&mut request) })
+        let mtu = query.mtu(&mut request)?;
+        let [queues, transmit] = query.queues(&mut request).or_else(|| shown(name, index)).unwrap_or([1; 2]);
+        Ok(Self { name: name.to_owned(), index, mtu, queues, transmit })
     }
 }
 
@@ -103,13 +108,26 @@ impl Query<'_> {
         Ok(unsafe { request.ifr_ifru.ifru_mtu }.unsigned_abs())
     }
 
-    /// Receive queues: combined channels and pure receive channels. Drivers that cannot tell have one.
-    fn queues(&self, request: &mut ifreq) -> u32 {
+    /// Receive and transmit queues: combined channels and pure ones. `None`: the driver cannot tell.
+    fn queues(&self, request: &mut ifreq) -> Option<[u32; 2]> {
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
         request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast::<c_void>().cast();
-        let answer = self.ask(libc::SIOCETHTOOL as c_ulong, request);
-        answer.map_or(1, |()| channels.combined.saturating_add(channels.rx).max(1))
+        self.ask(libc::SIOCETHTOOL as c_ulong, request).ok()?;
+        Some([channels.rx, channels.tx].map(|pure| channels.combined.saturating_add(pure).max(1)))
     }
+}
+
+/// The queues of an interface of this name that sysfs shows, if it is this one: it may be another namespace's.
+fn shown(name: &str, index: u32) -> Option<[u32; 2]> {
+    let folder = Path::new("/sys/class/net").join(name);
+    let shown = fs::read_to_string(folder.join("ifindex")).ok()?;
+    if shown.trim().parse() != Ok(index) {
+        return None;
+    }
+    let queues = fs::read_dir(folder.join("queues")).ok()?;
+    let names: Vec<_> = queues.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    let count = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).count();
+    Some(["rx-", "tx-"].map(|kind| u32::try_from(count(kind)).unwrap_or(u32::MAX).max(1)))
 }
 
 fn no_interface(name: &str) -> NicError {
@@ -143,12 +161,19 @@ fn names() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Interface, names, request};
+    use super::{Interface, names, request, shown};
     use crate::error::NicError;
 
     #[test]
     fn every_network_namespace_has_a_loopback() {
         assert!(names().contains(&"lo".to_owned()));
+    }
+
+    #[test]
+    fn sysfs_tells_queues_of_the_very_interface() {
+        assert_eq!(shown("lo", 1), Some([1, 1]));
+        assert_eq!(shown("lo", 2), None, "another namespace's");
+        assert_eq!(shown("nosuchif0", 1), None);
     }
 
     #[test]

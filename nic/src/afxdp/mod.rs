@@ -180,13 +180,17 @@ fn max_frame(mtu: u32) -> usize {
 }
 
 fn choose_queues(interface: &Interface, queues: &Queues) -> Result<Vec<u32>, NicError> {
-    let count = interface.queues;
-    match queues {
-        Queues::All => Ok((0..count).collect()),
-        Queues::List(list) => match list.iter().find(|&&queue| queue >= count) {
-            Some(&queue) => Err(NicError::NoQueue { name: interface.name.clone(), queue, count }),
-            None => Ok(list.clone()),
-        },
+    let (count, transmit, name) = (interface.queues, interface.transmit, || interface.name.clone());
+    let chosen = match queues {
+        Queues::All => (0..count).collect(),
+        Queues::List(list) => list.clone(),
+    };
+    if let Some(&queue) = chosen.iter().find(|&&queue| queue >= count) {
+        return Err(NicError::NoQueue { name: name(), queue, count });
+    }
+    match chosen.iter().find(|&&queue| queue >= transmit) {
+        Some(&queue) => Err(NicError::NoTransmitQueue { name: name(), queue, receive: count, transmit }),
+        None => Ok(chosen),
     }
 }
 

@@ -47,7 +47,9 @@ impl Next {
     fn of(before: u32, after: u32, refusal: Option<Errno>, zero_copy: bool) -> Self {
         match refusal {
             _ if after == 0 => Self::Rest,
-            None => Self::Rest,
+            None if zero_copy => Self::Rest,
+            // In copy mode the call sends, and leaves some without a word where there is no queue to send on.
+            None => Self::Busy,
             Some(Errno::AGAIN) if after < before && before >= SENT_BY_ONE_CALL => Self::Again,
             refusal if dropped(refusal, zero_copy) => Self::Again,
             Some(_) => Self::Busy,
@@ -302,6 +304,7 @@ mod tests {
 
     #[test]
     fn copy_mode_goes_on_after_a_full_batch_and_after_a_dropped_frame() {
+        assert_eq!(Next::of(10, 10, None, false), Next::Busy, "nothing is sent, and nothing is said");
         let next = |before, after, refusal| Next::of(before, after, Some(refusal), false);
         assert_eq!(next(100, 100 - SENT_BY_ONE_CALL, Errno::AGAIN), Next::Again);
         assert_eq!(next(100, 100, Errno::AGAIN), Next::Busy, "no progress");
