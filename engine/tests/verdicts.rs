@@ -176,7 +176,9 @@ fn what_a_handler_sends_leaves_although_the_kernel_gets_its_packet() {
 fn the_kernel_gets_what_arrived_although_handlers_see_it_otherwise() {
     let mut lab = Lab::new(Kind::Jit);
     let install = Install { verdicts: true, abi: Abi::Pspin, ..rule("frame[12:2] = 0x0800") };
-    lab.install_with("verdicts", install);
+    // Built for no ABI in particular.
+    let image = spin_handlers::image("verdicts", &["-Wl,--defsym=__spin_abi=0"]);
+    lab.try_install(&image, install, ROOT).expect("installs");
     let frame = |first: u8| {
         let mut frame = udp_from(7, 1, &[0; 40]);
         // Where the handlers look, from the IP header on.
@@ -187,4 +189,33 @@ fn the_kernel_gets_what_arrived_although_handlers_see_it_otherwise() {
     let frames: Vec<_> = (0..=u8::MAX).map(frame).collect();
     lab.exchange(&frames);
     assert_eq!(*lab.passed.lock().expect("no test panics meanwhile"), frames);
+}
+
+#[test]
+fn images_are_installed_as_what_they_were_built_for() {
+    let mut lab = Lab::new(Kind::Interp);
+    let plain = include_str!("../../handlers/testing/verdicts.c").replace("#define SPIN_VERDICTS_OPTIONAL\n", "");
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("plain.c");
+    std::fs::write(&source, plain).expect("it is written");
+    let strict = spin_handlers::try_build(&[&source], &[]).expect("compiles");
+    let optional = spin_handlers::image("verdicts", &[]);
+    let void = spin_handlers::image("empty", &[]);
+    let mut refused = |image: &[u8], abi: Abi, verdicts: bool| {
+        let installed = lab.try_install(image, Install { abi, verdicts, ..rule("udp dport 1") }, ROOT);
+        installed.err().map(|error| error.to_string())
+    };
+    for (image, verdicts, why) in [
+        (&strict[..], false, Some("install it with --verdicts")),
+        (&strict[..], true, None),
+        (&optional[..], false, None),
+        (&optional[..], true, None),
+        (&void[..], false, None),
+        (&void[..], true, Some("its handlers return nothing")),
+    ] {
+        let found = refused(image, Abi::Wire, verdicts);
+        assert!(found.as_deref().map_or(why.is_none(), |text| why.is_some_and(|why| text.contains(why))), "{found:?}");
+    }
+    let found = refused(&void, Abi::Pspin, false).expect("it was not built for that");
+    assert!(found.contains("it was built for abi wire (spin-cc --abi), and is to be installed for pspin"), "{found}");
 }

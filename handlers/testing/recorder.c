@@ -3,6 +3,7 @@
  *
  * -DNO_HEADER and -DNO_COMPLETION leave handlers out; -DONE_ORDER numbers the records of all clusters together. */
 #define SPIN_VERDICTS
+#define SPIN_VERDICTS_OPTIONAL
 #include <spin.h>
 
 #define CONTEXTS 16

@@ -2,6 +2,7 @@
  * payload handler in the second, of the completion handler in the fourth (the third says whether the packet is the last one). The
  * completion handler sends a frame, so that it is seen to run. */
 #define SPIN_VERDICTS
+#define SPIN_VERDICTS_OPTIONAL
 #include <spin.h>
 
 static spin_verdict_t asked(const handler_args_t *args, uint32_t at) {

@@ -35,6 +35,23 @@ pub enum InstallError {
         /// The address.
         address: u32,
     },
+    /// The image was built for another ABI.
+    #[error("handler image: it was built for abi {built} (spin-cc --abi), and is to be installed for {asked} (--abi)")]
+    OtherAbi {
+        /// What it was built for.
+        built: Abi,
+        /// What it is to be installed for.
+        asked: Abi,
+    },
+    /// What its handlers return would be ignored.
+    #[error("handler image: its handlers return verdicts (SPIN_VERDICTS); install it with --verdicts")]
+    Verdicts,
+    /// What its handlers leave in a register would be a verdict.
+    #[error(
+        "handler image: its handlers return nothing, so there are no verdicts to heed; define SPIN_VERDICTS before spin.h is included, or \
+         install it without --verdicts"
+    )]
+    NoVerdicts,
     /// More HPUs than handlers of that machine know.
     #[error("abi {abi}: its handlers know {known} clusters, this machine has {clusters}; run spind --preset {abi}")]
     Clusters {

@@ -6,6 +6,7 @@
 //! * `link`: an engine's contexts come, change and go between two batches.
 //! * `query`: what an engine tells of them.
 
+mod built;
 mod error;
 mod link;
 mod matching;

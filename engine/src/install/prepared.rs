@@ -11,7 +11,7 @@ use spin_matcher::KeySpec;
 use spin_shm::Region;
 
 use super::matching::check_length;
-use super::{InstallError, Matching, Place};
+use super::{InstallError, Matching, Place, built};
 use crate::check::{Twin, TwinMemory};
 use crate::config::Limits;
 use crate::context::{Handler, LoadedImage};
@@ -67,6 +67,7 @@ impl Prepared {
             return Err(InstallError::Clusters { abi: install.abi, known, clusters: loader.machine.clusters });
         }
         let image = loader.load(file, uid)?;
+        built::check(&image.image, &install)?;
         let memory = context_memory(&install, run.hpus, &image, &loader.machine)?;
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
         let host = host_memory(&install, limits)?;

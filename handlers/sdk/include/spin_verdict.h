@@ -26,6 +26,13 @@ typedef enum spin_verdict {
 /* What the handlers of this file return. */
 #ifdef SPIN_VERDICTS
 typedef spin_verdict_t spin_result_t;
+/* So that spind installs them with --verdicts alone (engine/src/install/built.rs); SPIN_VERDICTS_OPTIONAL: or without, too. Weak: several
+ * files may say so. */
+#ifdef SPIN_VERDICTS_OPTIONAL
+__asm__(".weak __spin_verdicts\n.set __spin_verdicts, 2");
+#else
+__asm__(".weak __spin_verdicts\n.set __spin_verdicts, 1");
+#endif
 #else
 typedef void spin_result_t;
 #endif
