@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The demo: sPIN handlers answer the system's own ping and a plain UDP client through `spind --iface`, in two network
 # namespaces joined by a veth, beside a TCP transfer that they leave alone. Needs root and a built tree; exits 0 only
-# if everything held, and leaves nothing behind, however it ends.
+# if everything held, and leaves nothing behind, however it ends (but for kill -9: then the namespaces spin-c-PID and spin-s-PID stay, and what
+# runs there).
 #
 # environment: SPIN_BIN   folder of the binaries (default target/release)
 #              PINGS, DATAGRAMS, TCP_BYTES   how much (1000, 10000 of each size, 100000000)

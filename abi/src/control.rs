@@ -387,6 +387,8 @@ pub enum Reply {
         /// Address by which handlers name its first byte.
         address: u64,
     },
+    /// The capture was replayed; what was sent is the blob.
+    Replayed(Replayed),
     /// Done, nothing to say.
     Ok,
     /// The contexts.
@@ -403,6 +405,20 @@ pub enum Reply {
         /// What was wrong, where, and what to do.
         message: String,
     },
+}
+
+/// What came of a capture that was replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Replayed {
+    /// Frames that arrived.
+    pub arrived: u64,
+    /// Those of them that no context had a rule for.
+    pub unmatched: u64,
+    /// Frames of the capture that were left out: they are longer than the NIC takes.
+    pub too_long: u64,
+    /// Frames that were sent.
+    pub sent: u64,
 }
 
 /// Bytes in NIC memory; none of something that is not there.

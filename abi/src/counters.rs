@@ -55,7 +55,7 @@ counters! {
     DmaToHostBytes "dma_to_host_bytes" "bytes written to host memory by DMA and HostDirect"
     DmaFromHostBytes "dma_from_host_bytes" "bytes read from host memory by DMA and sends"
     HerStalls "her_stalls" "times nothing was received because no HER was free or too many frames waited to be sent"
-    DropUnmatched "drop_unmatched" "frames that reached user space but match no context any more"
+    DropUnmatched "drop_unmatched" "frames that reached user space and match no context"
     DropRemoved "drop_removed" "frames queued for a context when it was removed"
     MessagesEvicted "messages_evicted" "open messages ended early because another message needed their queue"
     MessagesTimedOut "messages_timed_out" "open messages ended because their next packet did not come in time"

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hpu_vm::jit::Executor;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use spin_abi::control::{Reply, Request};
+use spin_abi::control::{Replayed, Reply, Request};
 use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
 use spin_nic::frame::CHUNK;
 use spin_nic::memory::MemoryQueue;
@@ -186,9 +186,8 @@ impl Daemon {
                     changes.removals.push((context, user));
                     removers.push(reply);
                 }
-                Work::Replay(capture) => {
-                    reply.answer(self.replay(capture).map(|sent| Answer::Reply(Reply::Ok, sent, None)))
-                }
+                Work::Replay(capture) => reply
+                    .answer(self.replay(capture).map(|(sent, told)| Answer::Reply(Reply::Replayed(told), sent, None))),
                 Work::Request(Request::List, _) => self.readings.ask(Reading::Contexts, reply),
                 Work::Request(Request::Stats, _) => self.readings.ask(Reading::Stats, reply),
                 Work::Request(request, user) => {
@@ -229,8 +228,8 @@ impl Daemon {
         (0..count).map(of_all).map(|answer| answer.unwrap_or_else(|| Err(InstallError::Stopped.to_string()))).collect()
     }
 
-    /// Lets the frames of a capture arrive on the loopback NIC, and returns what was sent meanwhile, as a capture.
-    fn replay(&mut self, capture: Vec<u8>) -> Result<Vec<u8>, String> {
+    /// Lets the frames of a capture arrive on the loopback NIC, and returns what was sent meanwhile, as a capture, and how many there were.
+    fn replay(&mut self, capture: Vec<u8>) -> Result<(Vec<u8>, Replayed), String> {
         let mut far = self.far.take().ok_or("only a spind with --nic loopback can replay a capture")?;
         let start = self.common.start;
         let thread = self.fleet.workers.first().ok_or("spind is stopping")?;

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use spin_abi::control::MAX_BLOB;
+use spin_abi::control::{MAX_BLOB, Replayed};
+use spin_abi::counters::Counter;
 use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_nic::{NicError, Queue};
@@ -15,20 +16,30 @@ const BATCH: usize = 1024;
 const RECORD: usize = 16;
 
 /// Lets the frames of a capture arrive at `far`'s other end, which is the engine's NIC, and returns what was sent, as a
-/// capture. `start` is the moment that times are counted from.
+/// capture, and how many there were. Those that are longer than the NIC takes are left out. `start` is the moment that times are
+/// counted from.
 ///
 /// # Errors
 /// The capture is not one, or too long.
-pub fn replay(engine: &mut Engine, far: &mut MemoryQueue, capture: &[u8], start: Instant) -> Result<Vec<u8>, String> {
+pub fn replay(
+    engine: &mut Engine,
+    far: &mut MemoryQueue,
+    capture: &[u8],
+    start: Instant,
+) -> Result<(Vec<u8>, Replayed), String> {
     let packets = read_all(capture).map_err(|error| format!("capture: {error}"))?;
     let mut sent = Vec::new();
-    let mut bytes = 0;
+    let (mut bytes, mut replayed) = (0, Replayed::default());
+    let unmatched = |engine: &Engine| engine.statistics().counts.get(Counter::DropUnmatched);
+    let before = unmatched(engine);
     for captured in packets {
         let mut frame = far.allocate().ok_or("the loopback NIC has no buffer left")?;
-        if let Err(error) = frame.fill(&captured.data) {
+        if frame.fill(&captured.data).is_err() {
             far.recycle(frame);
-            return Err(format!("capture: a frame of {} bytes: {error}", captured.data.len()));
+            replayed.too_long += 1;
+            continue;
         }
+        replayed.arrived += 1;
         far.send(&mut vec![frame]);
         for reply in settle(engine, far, start).map_err(|error| error.to_string())? {
             bytes += reply.len() + RECORD;
@@ -38,7 +49,8 @@ pub fn replay(engine: &mut Engine, far: &mut MemoryQueue, capture: &[u8], start:
             return Err(format!("handlers sent more than the {MAX_BLOB} bytes an answer can hold: replay less"));
         }
     }
-    Ok(write_all(&sent))
+    (replayed.sent, replayed.unmatched) = (sent.len() as u64, unmatched(engine) - before);
+    Ok((write_all(&sent), replayed))
 }
 
 /// Turns until nothing arrives and nothing leaves any more; returns what was sent.

@@ -37,10 +37,19 @@ fn limits_are_the_daemons_at_most() {
         Ok(_) => panic!("accepted"),
     };
     let wish = |watchdog_us| Install { watchdog_us: Some(watchdog_us), ..rule("any") };
-    assert_eq!(refused(wish(1001)), "time limit in microseconds 1001: between 1 and 1000");
-    assert_eq!(refused(wish(0)), "time limit in microseconds 0: between 1 and 1000");
+    assert_eq!(
+        refused(wish(1001)),
+        "time limit in microseconds 1001: between 1 and 1000 (limits.watchdog_us of spind's configuration)"
+    );
+    assert_eq!(
+        refused(wish(0)),
+        "time limit in microseconds 0: between 1 and 1000 (limits.watchdog_us of spind's configuration)"
+    );
     let wish = Install { instruction_limit: Some(6), ..rule("any") };
-    assert_eq!(refused(wish), "instruction limit 6: between 1 and 5");
+    assert_eq!(
+        refused(wish),
+        "instruction limit 6: between 1 and 5 (limits.instruction_limit of spind's configuration)"
+    );
     let id = lab.try_install(&image("empty"), rule("any"), ROOT).unwrap().0;
     let run = lab.info(id).run;
     assert_eq!((run.watchdog_us, run.instruction_limit), (1000, Some(5)));

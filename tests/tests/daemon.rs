@@ -80,7 +80,8 @@ fn spinctl_installs_lists_counts_and_removes() {
         assert!(stats.contains(line), "{line:?} in\n{stats}");
     }
     assert_eq!(spind.ctl_ok(&["rm", "udp_pingpong"]), "removed context 1\n");
-    spind.ctl_ok(&["replay", input, output_text]);
+    let said = spind.ctl_ok(&["replay", input, output_text]);
+    assert!(said.contains("matched no context), 0 were sent"), "{said}");
     assert_eq!(read_all(&fs::read(&output).unwrap()).unwrap().len(), 0, "replies stop");
     let refused = spind.ctl(&["replay", input, input]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("it is what is replayed"));

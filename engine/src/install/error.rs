@@ -94,10 +94,12 @@ pub enum InstallError {
         limit: u64,
     },
     /// No limit at all, or one beyond the daemon's.
-    #[error("{what} {asked}: between 1 and {limit}")]
+    #[error("{what} {asked}: between 1 and {limit}{setting}")]
     Limit {
         /// Which limit.
         what: &'static str,
+        /// Where the most can be changed, as it is said behind that; empty: nowhere.
+        setting: &'static str,
         /// What was asked for.
         asked: u64,
         /// The daemon's.

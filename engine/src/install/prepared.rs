@@ -239,17 +239,27 @@ fn at_most(what: &'static str, asked: impl Into<u64>, limit: impl Into<u64>) -> 
 }
 
 fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunInfo, InstallError> {
-    let watchdog_us = limit("time limit in microseconds", install.watchdog_us, limits.watchdog_us)?;
+    let watchdog_us = limit(
+        "time limit in microseconds",
+        install.watchdog_us,
+        limits.watchdog_us,
+        " (limits.watchdog_us of spind's configuration)",
+    )?;
     let most = limits.instruction_limit;
     let instruction_limit = match install.instruction_limit {
         None => most,
-        asked => Some(limit("instruction limit", asked, most.unwrap_or(u64::MAX))?),
+        asked => Some(limit(
+            "instruction limit",
+            asked,
+            most.unwrap_or(u64::MAX),
+            " (limits.instruction_limit of spind's configuration)",
+        )?),
     };
-    let weight = limit("weight", Some(install.weight.unwrap_or(1).into()), MOST_WEIGHT.into())?;
-    let hpus = limit("HPUs", Some(install.hpus.unwrap_or(1).into()), loader.machine.hpus_per_cluster.into())?;
+    let weight = limit("weight", Some(install.weight.unwrap_or(1).into()), MOST_WEIGHT.into(), "")?;
+    let hpus = limit("HPUs", Some(install.hpus.unwrap_or(1).into()), loader.machine.hpus_per_cluster.into(), "")?;
     let Install { abi, checks, isolation, placement, message_timeout_us, doorbell_us, full, verdicts, .. } = *install;
     if message_timeout_us.is_some() {
-        limit("message timeout in microseconds", message_timeout_us, u64::MAX)?;
+        limit("message timeout in microseconds", message_timeout_us, u64::MAX, "")?;
     }
     Ok(RunInfo {
         engine: loader.engine,
@@ -269,11 +279,11 @@ fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunIn
 }
 
 /// The limit asked for, else the daemon's.
-fn limit(what: &'static str, asked: Option<u64>, limit: u64) -> Result<u64, InstallError> {
+fn limit(what: &'static str, asked: Option<u64>, limit: u64, setting: &'static str) -> Result<u64, InstallError> {
     match asked {
         None => Ok(limit),
         Some(asked) if (1..=limit).contains(&asked) => Ok(asked),
-        Some(asked) => Err(InstallError::Limit { what, asked, limit }),
+        Some(asked) => Err(InstallError::Limit { what, setting, asked, limit }),
     }
 }
 

@@ -23,7 +23,9 @@ use std::path::{Path, PathBuf};
 
 pub use spin_abi::control::{Abi, Area, Areas, Capabilities, Compat, Guarantees, LatencyInfo, LimitsInfo, MachineInfo};
 pub use spin_abi::control::{Checks, Engine, Full, Isolation, Placement, RunInfo};
-pub use spin_abi::control::{ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, SourceLine, Stats, ThreadInfo};
+pub use spin_abi::control::{
+    ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, Replayed, SourceLine, Stats, ThreadInfo,
+};
 use spin_abi::control::{Reply, Request};
 pub use spin_abi::events::{Event, What};
 use spin_shm::channel::{self, ChannelError};
@@ -237,9 +239,17 @@ impl Client {
     /// # Errors
     /// [`Error::Refused`] on another NIC or when `pcap` cannot be read.
     pub fn replay(&mut self, pcap: &[u8]) -> Result<Vec<u8>, Error> {
+        self.replay_counted(pcap).map(|(sent, _)| sent)
+    }
+
+    /// The same, and what came of it.
+    ///
+    /// # Errors
+    /// As [`Client::replay`].
+    pub fn replay_counted(&mut self, pcap: &[u8]) -> Result<(Vec<u8>, Replayed), Error> {
         let (reply, blob, _) = self.call(&Request::Replay, pcap)?;
         match reply {
-            Reply::Ok => Ok(blob),
+            Reply::Replayed(replayed) => Ok((blob, replayed)),
             other => Err(unexpected(&other)),
         }
     }

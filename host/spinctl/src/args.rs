@@ -106,7 +106,7 @@ pub struct InstallArgs {
     /// Bytes of each packet to copy to L1; all of it unless given.
     #[arg(long, value_name = "BYTES")]
     pub l1_bytes: Option<u32>,
-    /// Microseconds a handler may run before it is ended; the daemon's limit unless given.
+    /// Microseconds a handler may run before it is ended, at most the daemon's limit (limits.watchdog_us), which it is unless given.
     #[arg(long, value_name = "US")]
     pub watchdog_us: Option<u64>,
     /// Instructions a handler may run before it is ended, the same in every run; a send counts for 1000, copies for their

@@ -30,6 +30,8 @@ enum Error {
     NoSuchContext(String),
     #[error("{count} contexts are named {name:?}; name one by its id ({ids})")]
     Ambiguous { name: String, count: usize, ids: String },
+    #[error("the context has {len} bytes of host memory: there are no bytes {offset} to {end}")]
+    Outside { offset: u64, end: u64, len: u64 },
     #[error("host memory: {0}")]
     Bounds(#[from] libspin::OutOfBounds),
     #[error("standard output: {0}")]
@@ -89,7 +91,8 @@ fn run(args: &Args) -> Result<(), Error> {
             if is_same(input, output) {
                 return Err(Error::SameFile { path: output.clone() });
             }
-            let sent = spind.replay(&read(input)?)?;
+            let (sent, replayed) = spind.replay_counted(&read(input)?)?;
+            show::replayed(&mut stdout(), &replayed)?;
             fs::write(output, sent).map_err(|source| Error::File { path: output.clone(), source })?;
         }
     }
@@ -130,9 +133,10 @@ fn name(spind: &mut Client, id: u32) -> Result<Option<String>, Error> {
 
 /// Writes a piece of host memory to standard output.
 fn dump(host: &libspin::Region, offset: u64, length: Option<u64>) -> Result<(), Error> {
-    // Where there is nothing to write, too.
-    host.read(offset, &mut [])?;
-    let end = length.map_or(host.len(), |length| offset.saturating_add(length));
+    let end = length.map_or(host.len().max(offset), |length| offset.saturating_add(length));
+    if offset > host.len() || end > host.len() {
+        return Err(Error::Outside { offset, end, len: host.len() });
+    }
     let mut out = stdout().lock();
     let mut chunk = [0; 4096];
     let mut at = offset;

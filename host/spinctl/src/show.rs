@@ -2,7 +2,21 @@
 
 use std::io::{self, Write};
 
-use libspin::{Abi, Capabilities, ContextInfo, Guarantees, LatencyInfo, RunInfo, Stats};
+use libspin::{Abi, Capabilities, ContextInfo, Guarantees, LatencyInfo, Replayed, RunInfo, Stats};
+
+/// Prints what came of a capture.
+pub fn replayed(out: &mut impl Write, replayed: &Replayed) -> io::Result<()> {
+    let Replayed { arrived, unmatched, too_long, sent } = replayed;
+    let unmatched = if *unmatched > 0 { format!(" ({unmatched} matched no context)") } else { String::new() };
+    writeln!(out, "{arrived} frames arrived{unmatched}, {sent} were sent")?;
+    if *too_long > 0 {
+        writeln!(
+            out,
+            "{too_long} longer than the NIC takes were left out: captured without offloads (ethtool -K IF gro off lro off tso off) there are none"
+        )?;
+    }
+    Ok(())
+}
 
 /// Prints `list`.
 pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> io::Result<()> {

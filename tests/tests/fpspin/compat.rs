@@ -56,7 +56,8 @@ fn ids_of_different_senders_collide_as_there() {
     let mut client = Client::connect(compat.socket()).expect("spind listens");
     let file = fs::read(&image).expect("it was written");
     let wire = Install { rules: vec!["udp".into()], ..Install::default() };
-    for install in [wire.clone(), Install { key: Some("flow".into()), abi: Abi::Fpspin, ..wire }] {
+    let own_key = Install { key: Some("flow".into()), abi: Abi::Fpspin, ..wire.clone() };
+    for (install, file) in [(wire, spin_handlers::image("empty", &[])), (own_key, file.into())] {
         client.install(&install, &file).expect("installs");
     }
     assert!(client.contexts().expect("a list").iter().all(|context| context.key == "flow"));
