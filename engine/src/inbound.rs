@@ -94,16 +94,19 @@ pub struct Inbound {
     /// By place, while they are [grouped](Inbound::group): the group, and where that is from which the frame comes.
     groups: Vec<u32>,
     order: Vec<usize>,
-    /// By group: the place of its next one.
+    /// By group: the place of its next one. By frame, while they are put in order: its place,
     places: Vec<usize>,
+    /// and by place: the frame.
+    at: Vec<usize>,
 }
 
 impl Default for Inbound {
     fn default() -> Self {
         let (frames, found, aside) =
             (Vec::with_capacity(BATCH), vec![Found::default(); BATCH], Vec::with_capacity(BATCH));
-        let (groups, order, places) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-        Self { frames, found, aside, groups, order, places }
+        let groups = Vec::with_capacity(BATCH);
+        let [order, places, at] = [(); 3].map(|()| Vec::with_capacity(BATCH));
+        Self { frames, found, aside, groups, order, places, at }
     }
 }
 
@@ -201,7 +204,7 @@ impl Inbound {
     /// numbers below `groups`.
     pub fn group(&mut self, groups: u32, group: impl Fn(&Found) -> u32) {
         let count = self.frames.len();
-        let Self { frames, found, groups: of, order, places, .. } = self;
+        let Self { frames, found, groups: of, order, places, at, .. } = self;
         of.clear();
         of.extend(found[..count].iter().map(group));
         if of.is_sorted() {
@@ -221,14 +224,17 @@ impl Inbound {
             order[*place] = from;
             *place += 1;
         }
+        // Where each is, and which one is where.
+        at.clear();
+        at.extend(0..count);
+        places.clear();
+        places.extend(0..count);
         for place in 0..count {
-            let mut from = order[place];
-            // What was there has made room for another one.
-            while from < place {
-                from = order[from];
-            }
+            let (one, other) = (order[place], at[place]);
+            let from = places[one];
             frames.swap(place, from);
             found.swap(place, from);
+            (at[from], places[other]) = (other, from);
         }
     }
 
