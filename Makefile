@@ -10,7 +10,7 @@ PROFILE ?= release
 BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 HANDLERS := icmp_echo udp_pingpong filtering kvstore strided_ddt aggregate reduce histogram
 
-.PHONY: help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom clean
+.PHONY: help demo-possible deps-build deps-demo deps-test deps-bench build handlers demo test lint test-aarch64 bench bench-engine bench-handlers bench-watchdog bench-installs bench-pspin bench-proofs fuzz-long check-long loom install clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,7 @@ endif
 test: deps-test ## all tests: unit, property, qemu comparison, fuzzing (bounded), demo checks in namespaces
 	$(CARGO) test --workspace --locked
 	$(MAKE) --no-print-directory loom
+	deploy/test-install.sh
 	$(MAKE) --no-print-directory demo NIC=loopback PROFILE=dev
 	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo NIC=veth PROFILE=dev; \
 	else echo "SKIPPED: the demo over AF_XDP between network namespaces needs root"; fi
@@ -96,6 +97,12 @@ bench-pspin: build ## how long a simulation of 10,000 packets through libpspin t
 bench-proofs: deps-bench build handlers ## nothing is allocated, locked, asked of the kernel or of the clock per packet
 	for name in empty empty_three; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	bench/proofs.sh
+
+PREFIX ?= /usr
+DESTDIR ?=
+
+install: build handlers ## programs, SDK, handlers' images, libraries, unit and sample configuration to PREFIX (/usr; DESTDIR before it)
+	deploy/install.sh "$(BIN)" "$(PREFIX)" "$(DESTDIR)"
 
 clean: ## remove everything built
 	$(CARGO) clean

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs what was built: `make install`.
+set -euo pipefail
+[ $# -eq 3 ] || { echo "usage: deploy/install.sh BINARIES PREFIX DESTDIR" >&2; exit 2; }
+bin=$1 prefix=$2 to=$3$2 etc=$3/etc
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+put() { install -D -m "$1" "$2" "$3"; }
+
+for program in spind spinctl; do put 755 "$bin/$program" "$to/bin/$program"; done
+for library in fpspin pspin; do
+    put 755 "$bin/lib$library.so" "$to/lib/lib$library.so"
+    put 644 "$bin/lib$library.a" "$to/lib/lib$library.a"
+done
+mkdir -p "$to/include/spin" "$to/lib/spin/handlers"
+cp -r host/libfpspin/include/. host/libpspin/include/. "$to/include/spin/"
+# spin-cc finds its SDK by where it is itself.
+for folder in sdk compat; do
+    rm -rf "$to/lib/spin/$folder"
+    cp -r "handlers/$folder" "$to/lib/spin/$folder"
+done
+ln -sf ../lib/spin/sdk/bin/spin-cc "$to/bin/spin-cc"
+for image in target/handlers/*.elf; do
+    name=$(basename "$image" .elf)
+    [ ! -e "handlers/$name/$name.c" ] || put 644 "$image" "$to/lib/spin/handlers/$name.elf"
+done
+put 755 deploy/nic-setup.sh "$to/lib/spin/nic-setup.sh"
+mkdir -p "$to/lib/systemd/system"
+sed "s|/usr/bin/spind|$prefix/bin/spind|" deploy/spind.service >"$to/lib/systemd/system/spind.service"
+# What somebody has edited stays.
+if [ ! -e "$etc/spin/spind.toml" ]; then
+    mkdir -p "$etc/spin"
+    sed "s|/usr/lib/spin|$prefix/lib/spin|" deploy/spind.toml >"$etc/spin/spind.toml"
+fi
+echo "installed to $to; $etc/spin/spind.toml names interface, images and rules: edit it, then systemctl enable --now spind"

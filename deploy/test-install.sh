@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# What `make install` installs works where it is: the installed compiler makes an image that the installed spind takes.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+to=$(mktemp -d)
+trap 'kill "${spind:-}" 2>/dev/null || true; rm -rf "$to"' EXIT
+make --no-print-directory install PROFILE=dev DESTDIR="$to" PREFIX=/opt/spin >"$to/log" || { cat "$to/log"; exit 1; }
+bin=$to/opt/spin/bin
+cp handlers/udp_pingpong/udp_pingpong.c "$to/reply.c"
+(cd "$to" && "$bin/spin-cc" reply.c -o reply.elf --quiet)
+"$bin/spind" --nic loopback --socket "$to/spind.sock" 2>"$to/spind.log" >&2 &
+spind=$!
+for _ in $(seq 100); do [ -S "$to/spind.sock" ] && break; sleep 0.1; done
+"$bin/spinctl" --socket "$to/spind.sock" install "$to/reply.elf" --rule 'udp dport 9999' | grep -q 'installed context 1'
+"$bin/spinctl" --socket "$to/spind.sock" install "$to/opt/spin/lib/spin/handlers/icmp_echo.elf" --rule 'icmp echo' | grep -q 'installed context 2'
+grep -q '^ExecStart=/opt/spin/bin/spind ' "$to/opt/spin/lib/systemd/system/spind.service"
+grep -q '/opt/spin/lib/spin/handlers/' "$to/etc/spin/spind.toml"
+echo "what make install installs works"
