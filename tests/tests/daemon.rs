@@ -85,6 +85,14 @@ fn spinctl_installs_lists_counts_and_removes() {
     assert_eq!(read_all(&fs::read(&output).unwrap()).unwrap().len(), 0, "replies stop");
     let refused = spind.ctl(&["replay", input, input]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("it is what is replayed"));
+    let twice = [(); 2].map(|()| spind.ctl(&["install", &pingpong, "--rule", "udp dport 7", "--rule", "udp dport 8"]));
+    let notes = twice.map(|output| String::from_utf8_lossy(&output.stderr).into_owned());
+    assert_eq!(notes[0], "");
+    let note = |port| {
+        format!("spinctl: note: context 2 (udp_pingpong) comes first, and gets what matches \"udp dport {port}\"\n")
+    };
+    assert_eq!(notes[1], note(7) + &note(8));
+    ["2", "3"].into_iter().for_each(|id| _ = spind.ctl_ok(&["rm", id]));
     let huge = folder.path().join("huge");
     fs::File::create(&huge).unwrap().set_len(100 << 20).unwrap();
     let refused = spind.ctl(&["install", huge.to_str().unwrap(), "--rule", "any"]);
@@ -155,6 +163,9 @@ fn faults_are_reported_with_cause_place_and_symbol() {
     ] {
         assert!(stats.contains(text), "{text:?} in\n{stats}");
     }
+    let events = spind.ctl_ok(&["events", "5"]);
+    assert!(events.contains("illegal instruction") && events.contains(" in payload_handler+0x"), "{events}");
+    assert!(events.trim_end().ends_with(')') && events.contains(" (illegal.c:"), "{events}");
     // The log has the first fault of a context, and the tenth.
     client.replay(&capture(&[3; 10].map(|port| udp(port, b"e")))).unwrap();
     spind.wait_for_log("fault 10 in payload handler: store outside its memory (pc 0x1d00");

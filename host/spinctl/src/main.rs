@@ -4,6 +4,7 @@
 mod args;
 mod show;
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{ErrorKind, Read, Write, stdout};
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use args::{Args, Command, InstallArgs};
 use clap::Parser;
-use libspin::{Client, Compat, Install, MAX_BLOB};
+use libspin::{Client, Compat, FaultInfo, Install, MAX_BLOB, What};
 
 /// What went wrong, for people.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +68,7 @@ fn run(args: &Args) -> Result<(), Error> {
             let context = spind.install(&request, &image)?;
             let place = request.replaces.map(|old| format!(" in place of {old}")).unwrap_or_default();
             writeln!(stdout(), "installed context {}{place}", context.id)?;
+            warn_of_others(&mut spind, context.id);
         }
         Command::List { json } => show::contexts(&mut stdout().lock(), &spind.contexts()?, *json)?,
         Command::Stats { json } => show::stats(&mut stdout().lock(), &spind.stats()?, *json)?,
@@ -99,13 +101,32 @@ fn run(args: &Args) -> Result<(), Error> {
     Ok(())
 }
 
+/// Says which rules of a new context are another's, which comes first and gets those packets.
+fn warn_of_others(spind: &mut Client, id: u32) {
+    let contexts = spind.contexts().unwrap_or_default();
+    let Some(place) = contexts.iter().position(|context| context.context == id) else { return };
+    for rule in &contexts[place].rules {
+        if let Some(first) = contexts[..place].iter().find(|other| other.rules.contains(rule)) {
+            eprintln!(
+                "spinctl: note: context {} ({}) comes first, and gets what matches {rule:?}",
+                first.context, first.name
+            );
+        }
+    }
+}
+
 /// Shows the events that are there, and those that come as long as the context is there.
 fn events(spind: &mut Client, context: u32, follow: bool) -> Result<(), Error> {
     let mut events = spind.events(context)?;
+    let mut places = HashMap::new();
     loop {
         let lost = events.lost();
         for event in &mut events {
-            writeln!(stdout(), "{event}")?;
+            let place = match event.what {
+                What::Fault { fault, .. } => place(spind, context, fault.pc, &mut places),
+                _ => "",
+            };
+            writeln!(stdout(), "{event}{place}")?;
         }
         if events.lost() > lost {
             writeln!(stdout(), "{} events were overwritten before they were read", events.lost() - lost)?;
@@ -121,6 +142,20 @@ fn events(spind: &mut Client, context: u32, follow: bool) -> Result<(), Error> {
             }
         }
     }
+}
+
+/// The function and line of a fault's pc, to be printed behind it, as spind knows them of the context's latest faults; those that are
+/// known already are not asked for again.
+fn place<'p>(spind: &mut Client, context: u32, pc: u32, places: &'p mut HashMap<u32, String>) -> &'p str {
+    if !places.contains_key(&pc) {
+        let contexts = spind.contexts().unwrap_or_default();
+        let faults = contexts.into_iter().filter(|info| info.context == context).flat_map(|info| info.faults);
+        for FaultInfo { fault, symbol, line, .. } in faults {
+            let line = line.map(|line| format!(" ({line})")).unwrap_or_default();
+            places.insert(fault.pc, format!(" in {symbol}{line}"));
+        }
+    }
+    places.entry(pc).or_default()
 }
 
 /// What a context is called, if it is there; nothing where it cannot be known.
