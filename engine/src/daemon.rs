@@ -21,6 +21,7 @@ use crate::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use crate::install::{InstallError, Prepared, User};
 use crate::lanes::{Ends, Lanes};
 use crate::loader::Loader;
+use crate::log::LOG;
 use crate::memory::saturate;
 use crate::pipeline::Engine;
 use crate::privileges;
@@ -120,6 +121,7 @@ impl Daemon {
         }
         // Threads started from here on have no other privileges.
         privileges::drop_unneeded().map_err(DaemonError::Privileges)?;
+        LOG.set_apart().map_err(ServerError::Io)?;
         let common = Common {
             loader: loader.clone(),
             sizes: config.sizes,

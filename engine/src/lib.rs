@@ -34,7 +34,7 @@
 //! * [`receiver`], [`lanes`], [`handover`]: pipeline mode, where one thread receives and others run handlers; `spread`: where it does, too.
 //! * `readings`: counters, for all who ask.
 //! * [`replay`]: a capture through the loopback NIC.
-//! * [`daemon`]: spind from start to end.
+//! * [`daemon`]: spind from start to end; [`log`]: where its lines go.
 #![forbid(unsafe_code)]
 
 pub mod capabilities;
@@ -60,6 +60,7 @@ pub mod ip_view;
 pub mod lanes;
 pub mod latency;
 pub mod loader;
+pub mod log;
 pub mod memory;
 pub mod messages;
 pub mod metrics;

@@ -7,14 +7,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use spin_abi::control::{Compat, Engine, Schedule};
 use spin_engine::config::{Config, File, Idle, Mode, Preset, XdpMode};
 use spin_engine::daemon::Daemon;
+use spin_engine::log::LOG;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+
+/// How long the end waits for who reads the log.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Turn an interface into a NIC with a PsPIN unit: run sPIN handlers on the packets they match, pass the rest to the
 /// kernel.
@@ -101,11 +106,13 @@ fn main() -> ExitCode {
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(stderr)
+        .with_writer(|| &LOG)
         .with_ansi(stderr().is_terminal())
         .with_target(false)
         .init();
-    match run(Args::parse()) {
+    let ran = run(Args::parse());
+    LOG.finish(LAST_LINES);
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("spind: {error}");

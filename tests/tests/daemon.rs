@@ -8,11 +8,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
 use libspin::{Checks, Client, Install, Placement};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use spin_abi::control::{Reply, Request};
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_shm::channel;
@@ -171,6 +172,49 @@ fn faults_are_reported_with_cause_place_and_symbol() {
     spind.wait_for_log("fault 10 in payload handler: store outside its memory (pc 0x1d00");
     assert_eq!(spind.logged.matches("fault 1 in payload handler").count(), 4, "{}", spind.logged);
     assert_eq!(spind.logged.matches("handler: store outside").count(), 2, "{}", spind.logged);
+}
+
+#[test]
+fn a_log_that_nobody_reads_keeps_nobody_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("talks.c");
+    let line = "again and again and again and again and again and again";
+    fs::write(
+        &source,
+        format!(
+            "#include <spin.h>\nvoid payload_handler(handler_args_t *args) {{ (void)args; spin_puts(\"{line}\\n\"); }}"
+        ),
+    )
+    .unwrap();
+    let talks = spin_handlers::build(&source);
+    let socket = folder.path().join("spind.sock");
+    let mut command = Command::new(binary("spind"));
+    command.args(["--nic", "loopback", "--socket"]).arg(&socket).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut spind = Ended(command.spawn().expect("spind starts"));
+    wait_until(|| Client::connect(&socket).is_ok_and(|mut client| client.contexts().is_ok()));
+    let mut client = Client::connect(&socket).unwrap();
+    client.install(&rule("udp dport 1"), &talks).unwrap();
+    client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        // More lines than a pipe holds, and than wait for it.
+        client.replay(&capture(&vec![udp(1, b"x"); 8000])).unwrap();
+        tell.send(answers(&mut client, 9999))
+    });
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(1));
+    let pid = Pid::from_raw(spind.0.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::TERM).unwrap();
+    assert!(spind.0.wait().unwrap().success(), "it ends all the same");
+}
+
+/// A process that is ended with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
