@@ -82,6 +82,10 @@ impl Server {
     /// See [`ServerError`].
     pub fn bind(path: &Path, mode: u32, metrics: Option<&Endpoint>) -> Result<Self, ServerError> {
         let (listener, file) = SocketFile::listen(path, mode)?;
+        // Older kernels cannot: there, who sends one may have the thread wait that drops it.
+        if let Err(error) = spin_shm::take_no_fds(&listener) {
+            tracing::debug!("descriptors that applications send are let in, and dropped: {error}");
+        }
         let (metrics, metrics_file) = metrics.map(|endpoint| endpoint.listen(mode)).transpose()?.unzip();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let (sender, tickets) = channel();
@@ -156,7 +160,9 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             }
         };
         let Some(place) = Connections::open(&shared.connections, uid, shared.limits.connections) else {
-            refuse(&stream, shared.limits.connections);
+            let limit = shared.limits.connections;
+            // To drop what was sent along may take as long as its owner likes, on kernels that let it in.
+            let _ = thread::Builder::new().name("refusal".into()).spawn(move || refuse(&stream, limit));
             continue;
         };
         let connection = Connection::new(stream, User(uid), shared.clone(), place);

@@ -92,7 +92,8 @@ pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<Option<Messag
 }
 
 /// The same from somebody who has no need of more than `json` bytes of JSON, nor of descriptors. The kernel drops those
-/// that come along: whose file it is may have a process that closes it wait for ever (FUSE asks him).
+/// that come along, if they were let in at all ([`take_no_fds`](crate::take_no_fds)): whose file it is may have a process that closes
+/// it wait for ever (FUSE asks him).
 ///
 /// # Errors
 /// See [`ChannelError`].

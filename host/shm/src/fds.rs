@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::retry_on_intr;
 use rustix::ioctl::{Getter, Opcode, ioctl};
@@ -86,17 +86,34 @@ pub fn unread(socket: impl AsFd) -> io::Result<u64> {
     Ok(u64::try_from(unread?).unwrap_or(0))
 }
 
+/// asm-generic/socket.h, of Linux 6.16 and later.
+const SO_PASSRIGHTS: c_int = 83;
+
+/// Has the kernel refuse whoever sends descriptors over a socket, or over those that a listening one accepts: who drops the last one of a
+/// file may have to wait for its owner, even if it was never received.
+///
+/// # Errors
+/// Those of setsockopt(2): ENOPROTOOPT where the kernel knows nothing of it.
+pub fn take_no_fds(socket: impl AsFd) -> io::Result<()> {
+    let (no, fd): (c_int, _) = (0, socket.as_fd().as_raw_fd());
+    // SAFETY: the option's value is an int, of which the kernel reads as many bytes.
+    let set = unsafe {
+        libc::setsockopt(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const no).cast(), size_of_val(&no) as u32)
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_FDS, recv_with_fds, send_with_fds, unread};
+    use super::{MAX_FDS, recv_with_fds, send_with_fds, take_no_fds, unread};
     use crate::Region;
     use std::io::{ErrorKind, Read, Write};
     use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
+    use std::os::unix::net::{UnixListener, UnixStream};
 
     fn pair() -> (UnixStream, UnixStream) {
         let (a, b) = UnixStream::pair().expect("a socket pair");
@@ -136,6 +153,26 @@ mod tests {
         // End of file only when no duplicate is left.
         let all_closed = matches!(watch.read(&mut [0; 1]), Ok(0));
         (fds, closed_surplus, all_closed)
+    }
+
+    #[test]
+    fn who_takes_none_is_sent_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).expect("it listens");
+        if let Err(error) = take_no_fds(&listener) {
+            // Before Linux 6.16.
+            return assert_eq!(error.raw_os_error(), Some(libc::ENOPROTOOPT));
+        }
+        let early = UnixStream::connect(&path).expect("connects");
+        let (accepted, _) = listener.accept().expect("accepts");
+        let late = UnixStream::connect(&path).expect("connects");
+        for sender in [&early, &late] {
+            let refused = send_with_fds(sender, b"x", &[listener.as_fd()]).map_err(|error| error.kind());
+            assert_eq!(refused, Err(ErrorKind::PermissionDenied));
+            assert_eq!(send_with_fds(sender, b"x", &[]).expect("sent"), 1);
+        }
+        send_with_fds(&accepted, b"x", &[listener.as_fd()]).expect("the other way they go");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!   application maps what it was handed after checking that.
 //! * [`Region::ring`], [`Region::sleep`]: doorbells in it.
 //! * [`channel`]: control messages on a Unix stream.
-//! * [`send_with_fds`], [`recv_with_fds`], [`unread`]: descriptors over a Unix socket.
+//! * [`send_with_fds`], [`recv_with_fds`], [`unread`], [`take_no_fds`]: descriptors over a Unix socket.
 //!
 //! The other side may write at any moment and is not trusted: a region never hands out references, only copies.
 
@@ -14,5 +14,5 @@ mod doorbell;
 mod fds;
 mod region;
 
-pub use fds::{MAX_FDS, Received, recv_with_fds, send_with_fds, unread};
+pub use fds::{MAX_FDS, Received, recv_with_fds, send_with_fds, take_no_fds, unread};
 pub use region::{MAX_LEN, OutOfBounds, Region, RegionError};
