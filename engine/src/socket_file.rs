@@ -34,7 +34,8 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Listens at `path`, in a folder that is made if need be; those whom its file mode `mode` lets write may connect.
+    /// Listens at `path`, in a folder that is made if need be; those whom its file mode `mode` lets write may connect. Nobody can send
+    /// descriptors there, which nobody wants.
     ///
     /// # Errors
     /// See [`SocketError`].
@@ -45,6 +46,10 @@ impl SocketFile {
             fs::create_dir(folder).map_err(fail)?;
         }
         let listener = UnixListener::bind(path).map_err(fail)?;
+        // Older kernels cannot: there, who sends one may have the thread wait that drops it.
+        if let Err(error) = spin_shm::take_no_fds(&listener) {
+            tracing::debug!("{}: descriptors that are sent there are let in, and dropped: {error}", path.display());
+        }
         let bound = Self { path: path.to_path_buf(), file: file_at(path) };
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(fail)?;
         Ok((listener, bound))

@@ -1,7 +1,7 @@
 //! The real spind and spinctl over the loopback NIC and captures: no root needed.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
@@ -302,6 +302,11 @@ fn nonsense_on_the_control_socket_harms_nobody() {
         assert!(matches!(&reply, Reply::Error { message } if message.contains("not understood")), "{json}: {reply:?}");
     }
     assert_eq!(answers(&mut client, 9999), 1);
+    // Descriptors do not even reach it, where the kernel can see to that.
+    let other = UnixStream::connect(spind.socket()).unwrap();
+    let sent = spin_shm::send_with_fds(&other, &[0; 16], &[stream.as_fd()]);
+    let can = spin_shm::take_no_fds(&UnixStream::pair().unwrap().0).is_ok();
+    assert_eq!(sent.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied), can);
     let preamble = spin_abi::control::Preamble { json: 20, blob: u32::from(u16::MAX) }.encode();
     let mut seed = 1u32;
     for round in 0..300 {

@@ -82,10 +82,6 @@ impl Server {
     /// See [`ServerError`].
     pub fn bind(path: &Path, mode: u32, metrics: Option<&Endpoint>) -> Result<Self, ServerError> {
         let (listener, file) = SocketFile::listen(path, mode)?;
-        // Older kernels cannot: there, who sends one may have the thread wait that drops it.
-        if let Err(error) = spin_shm::take_no_fds(&listener) {
-            tracing::debug!("descriptors that applications send are let in, and dropped: {error}");
-        }
         let (metrics, metrics_file) = metrics.map(|endpoint| endpoint.listen(mode)).transpose()?.unzip();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let (sender, tickets) = channel();
