@@ -5,6 +5,7 @@
 //! version, and a peer of another version is refused by name.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -525,11 +526,19 @@ pub struct FaultInfo {
     pub note: Option<String>,
 }
 
+impl FaultInfo {
+    /// Symbol and source line, as far as they are known.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let Self { symbol, line, .. } = self;
+        line.as_ref().map_or_else(|| symbol.clone(), |line| format!("{symbol} ({line})"))
+    }
+}
+
 impl fmt::Display for FaultInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { fault, handler, symbol, line, note } = self;
-        write!(f, "{handler} handler: {fault} in {symbol}")?;
-        line.iter().try_for_each(|line| write!(f, " ({line})"))?;
+        let Self { fault, handler, note, .. } = self;
+        write!(f, "{handler} handler: {fault} in {}", self.place())?;
         note.iter().try_for_each(|note| write!(f, ": {note}"))
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const ROOM: usize = 4096;
 
 /// Lines on their way to standard error.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Log {
     /// Those that wait, once there is a thread for them.
     lines: OnceLock<SyncSender<Vec<u8>>>,

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error;
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -111,14 +111,12 @@ fn main() -> ExitCode {
         .with_target(false)
         .init();
     let ran = run(Args::parse());
-    LOG.finish(LAST_LINES);
-    match ran {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("spind: {error}");
-            ExitCode::FAILURE
-        }
+    if let Err(error) = &ran {
+        // By the same way: the end waits for nobody either.
+        let _ = (&LOG).write_all(format!("spind: {error}\n").as_bytes());
     }
+    LOG.finish(LAST_LINES);
+    if ran.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What is logged: a level, or, with a `=`, one for each of some modules.

@@ -8,6 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::io::retry_on_intr;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use spin_abi::control::{MAX_BLOB, MAX_JSON, Preamble, PreambleError};
@@ -102,13 +103,7 @@ pub fn receive_from_anybody<T: DeserializeOwned>(
     json: u32,
 ) -> Result<Option<Message<T>>, ChannelError> {
     let mut bytes = [0; Preamble::LEN];
-    let mut reader = stream;
-    let len = loop {
-        match reader.read(&mut bytes) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => break read?,
-        }
-    };
+    let len = retry_on_intr(|| rustix::io::read(stream, &mut bytes)).map_err(io::Error::from)?;
     receive_rest(stream, bytes, len, json, None)
 }
 

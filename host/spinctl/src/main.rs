@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use args::{Args, Command, InstallArgs};
 use clap::Parser;
-use libspin::{Client, Compat, FaultInfo, Install, MAX_BLOB, What};
+use libspin::{Client, Compat, Install, MAX_BLOB, What};
 
 /// What went wrong, for people.
 #[derive(Debug, thiserror::Error)]
@@ -150,10 +150,7 @@ fn place<'p>(spind: &mut Client, context: u32, pc: u32, places: &'p mut HashMap<
     if !places.contains_key(&pc) {
         let contexts = spind.contexts().unwrap_or_default();
         let faults = contexts.into_iter().filter(|info| info.context == context).flat_map(|info| info.faults);
-        for FaultInfo { fault, symbol, line, .. } in faults {
-            let line = line.map(|line| format!(" ({line})")).unwrap_or_default();
-            places.insert(fault.pc, format!(" in {symbol}{line}"));
-        }
+        places.extend(faults.map(|info| (info.fault.pc, format!(" in {}", info.place()))));
     }
     places.entry(pc).or_default()
 }
