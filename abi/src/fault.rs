@@ -13,7 +13,7 @@ pub enum Cause {
     InstructionMisaligned = 0,
     /// Fetch from outside the context's code.
     InstructionAccess = 1,
-    /// Not an instruction of RV32IMAC + Zicsr's counters.
+    /// Not an instruction of RV32IMAC, Zba, Zbb, Zbs, the vector subset or Zicsr's counters.
     IllegalInstruction = 2,
     /// `ebreak`.
     Breakpoint = 3,

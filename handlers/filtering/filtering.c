@@ -24,7 +24,7 @@ typedef struct entry {
 /* Handler memory. */
 typedef struct state {
     entry table[ENTRIES];
-    uint32_t loaded[ENTRIES / SEGMENT]; /* of each segment: the address of the table, once it is there */
+    uint32_t loaded[ENTRIES / SEGMENT]; /* of each segment: the address of the table, once it is there with what follows it */
     uint32_t ready;                     /* what the application's word was */
 } state;
 
@@ -39,38 +39,38 @@ static bool read_host(const handler_args_t *args, uint32_t offset, void *to, uin
     return spin_cmd_status(handle) == SPIN_STATUS_DONE;
 }
 
-/* The segments in which the entries from `at` on lie that are looked at. */
-static inline uint32_t first_segment(uint32_t at) { return at / SEGMENT; }
-static inline uint32_t last_segment(uint32_t at) { return (at + PROBES - 1) % ENTRIES / SEGMENT; }
+/* Copies `count` entries from `first` on. */
+static bool read_entries(const handler_args_t *args, uint32_t first, uint32_t count) {
+    state *s = (state *)args->task->handler_mem;
+    return read_host(args, TABLE_AT + first * sizeof(entry), &s->table[first], count * sizeof(entry));
+}
 
-/* Sees to it that a segment is there; false: the table is not whole yet. Handlers that copy it at the same time write the same
- * bytes. */
+/* Sees to it that the entries are there that may be looked at from any of a segment on: some are of the next one. False: the table
+ * is not whole yet. Handlers that copy entries at the same time write the same bytes. */
 static bool load(const handler_args_t *args, uint32_t segment) {
     state *s = (state *)args->task->handler_mem;
-    const uint32_t bytes = SEGMENT * sizeof(entry);
     if (s->loaded[segment]) return true;
     if (s->ready == 0 && (!read_host(args, READY_AT, &s->ready, sizeof s->ready) || s->ready == 0)) return false;
-    if (!read_host(args, TABLE_AT + segment * bytes, &s->table[segment * SEGMENT], bytes)) return false;
+    uint32_t first = segment * SEGMENT, next = (first + SEGMENT) % ENTRIES;
+    if (!read_entries(args, first, SEGMENT) || !read_entries(args, next, PROBES - 1)) return false;
     __atomic_store_n(&s->loaded[segment], (uint32_t)s->table, __ATOMIC_RELEASE);
     return true;
 }
 
-/* Begins again with the segments that it needs. */
+/* Begins again with the segment that it needs. */
 SPIN_APART void load_first(handler_args_t *args, uint32_t at) {
     const task_t *task = args->task;
     if (task->handler_mem_size < sizeof(state) || task->host_mem_size < READY_AT + sizeof(uint32_t)) return;
-    if (load(args, first_segment(at)) && load(args, last_segment(at))) payload_handler(args);
+    if (load(args, at / SEGMENT)) payload_handler(args);
 }
 
 /* The table, in which the entries that are looked at from `at` on are there; NULL: they are not. Handler memory that has room
  * for nothing else holds the table from the start. */
 static inline const entry *table_for(const task_t *task, uint32_t at) {
     const state *s = (const state *)task->handler_mem;
-    if (task->handler_mem_size < sizeof s->table) return NULL;
-    if (task->handler_mem_size < sizeof *s) return s->table;
-    const volatile uint32_t *loaded = s->loaded;
-    /* Both are the same address, or 0. Entries are reached by what is read here, hence read after it: no fence is needed. */
-    return (const entry *)(loaded[first_segment(at)] & loaded[last_segment(at)]);
+    /* Entries are reached by what is read here, hence read after it: no fence is needed. */
+    if (task->handler_mem_size >= sizeof *s) return (const entry *)((const volatile uint32_t *)s->loaded)[at / SEGMENT];
+    return task->handler_mem_size < sizeof s->table ? NULL : s->table;
 }
 
 /* Fibonacci hashing: the upper bits of the product depend on all of the key. */
@@ -92,7 +92,8 @@ SPIN_INLINE void rewrite(uint8_t *udp, uint16_t port) {
     spin_store16(udp + 2, port);
 }
 
-SPIN_INLINE void filter(handler_args_t *args, spin_packet *p) {
+/* Does it for a packet with so many bytes of headers. */
+SPIN_INLINE void filter(handler_args_t *args, spin_packet *p, uint32_t headers) {
     uint32_t source = spin_load32(p->ip + 12);
     if (source == 0) return;
     uint32_t at = hash(source);
@@ -101,19 +102,18 @@ SPIN_INLINE void filter(handler_args_t *args, spin_packet *p) {
     at = find(table, at, source);
     if (at == ENTRIES) return;
     rewrite(p->l4, (uint16_t)table[at].port);
-    uint32_t length = SPIN_MIN((uint32_t)(p->payload - p->frame), RECORD);
     spin_cmd_t handle;
-    spin_dma_to_host(spin_host_mem(args) + at * RECORD, (uint32_t)p->frame, length, false, &handle);
+    spin_dma_to_host(spin_host_mem(args) + at * RECORD, (uint32_t)p->frame, SPIN_MIN(headers, RECORD), false, &handle);
 }
 
 /* What few datagrams are: with tags or options. */
 SPIN_APART void filter_any(handler_args_t *args) {
     spin_packet p;
-    if (spin_parse_udp(args, &p) && p.ethertype == SPIN_ETHERTYPE_IPV4) filter(args, &p);
+    if (spin_parse_udp(args, &p) && p.ethertype == SPIN_ETHERTYPE_IPV4) filter(args, &p, (uint32_t)(p.payload - p.frame));
 }
 
 void payload_handler(handler_args_t *args) {
     spin_packet p;
     if (!spin_parse_plain_udp(args, &p)) return filter_any(args);
-    filter(args, &p);
+    filter(args, &p, SPIN_PLAIN_UDP_HEADERS);
 }

@@ -64,9 +64,22 @@ pub(crate) const fn max(a: u32, b: u32) -> u32 {
     if less(a, b) { b } else { a }
 }
 
+/// The bit that the lower five bits of `index` number.
+pub(crate) const fn bit(index: u32) -> u32 {
+    1 << (index & 31)
+}
+
+/// All bits of each byte that has one.
+pub(crate) const fn orc_b(a: u32) -> u32 {
+    // The upper bit of each byte: carried there from any below it, or its own.
+    let carried = (a & 0x7f7f_7f7f) + 0x7f7f_7f7f;
+    let any = (carried | a) & 0x8080_8080;
+    (any >> 7) * 0xff
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{div, divu, mulh, mulhsu, mulhu, rem, remu, sra};
+    use super::{div, divu, mulh, mulhsu, mulhu, orc_b, rem, remu, sra};
 
     const MIN: u32 = 0x8000_0000;
     const MINUS_1: u32 = u32::MAX;
@@ -82,6 +95,11 @@ mod tests {
     fn upper_halves() {
         assert_eq!([mulh(MIN, MIN), mulhu(MIN, MIN), mulhsu(MIN, MIN)], [0x4000_0000, 0x4000_0000, 0xc000_0000]);
         assert_eq!([mulh(MINUS_1, 1), mulhu(MINUS_1, 1), mulhsu(MINUS_1, MINUS_1)], [MINUS_1, 0, MINUS_1]);
+    }
+
+    #[test]
+    fn bytes_with_a_bit_have_all() {
+        assert_eq!([orc_b(0), orc_b(0x8000_0100), orc_b(0x0010_7f00)], [0, 0xff00_ff00, 0x00ff_ff00]);
     }
 
     #[test]

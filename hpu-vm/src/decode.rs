@@ -23,7 +23,7 @@ pub const fn size(low: u16) -> u8 {
 
 /// Decodes the instruction in `bits`; of a compressed one only the lower half-word counts.
 ///
-/// `None` for anything outside RV32IMAC, fences, the [vector subset](mod@vector) and the registers of [`Csr`].
+/// `None` for anything outside RV32IMAC, Zba, Zbb and Zbs, fences, the [vector subset](mod@vector) and the registers of [`Csr`].
 #[must_use]
 #[allow(clippy::cast_possible_truncation, reason = "the lower half-word is what is looked at")]
 pub fn decode(bits: u32) -> Option<Decoded> {
@@ -66,7 +66,7 @@ fn operands(op: Op, bits: u32) -> Inst {
         Format::Branch => inst.rs1(rs1).rs2(rs2).imm(branch_immediate(bits)),
         Format::U => inst.rd(rd).imm((bits & 0xffff_f000).cast_signed()),
         Format::J => inst.rd(rd).imm(jump_immediate(bits)),
-        Format::LoadReserved => inst.rd(rd).rs1(rs1),
+        Format::Unary | Format::LoadReserved => inst.rd(rd).rs1(rs1),
         Format::Csr | Format::CsrImmediate => inst.rd(rd).rs1(rs1).imm((bits >> 20).cast_signed()),
         Format::Fence => inst.imm((bits >> 20).cast_signed()),
         Format::System => inst,
@@ -125,6 +125,18 @@ mod tests {
             (0x18b5_262f, "sc.w a2, a1, (a0)"),
             (0x06b5_262f, "amoadd.w a2, a1, (a0)"),
             (0x0010_0073, "ebreak"),
+            (0x20b5_4533, "sh2add a0, a0, a1"),
+            (0x40b5_7533, "andn a0, a0, a1"),
+            (0x6005_1513, "clz a0, a0"),
+            (0x6025_1513, "cpop a0, a0"),
+            (0x0ab5_5533, "minu a0, a0, a1"),
+            (0x6055_1513, "sext.h a0, a0"),
+            (0x0805_4533, "zext.h a0, a0"),
+            (0x6105_5513, "rori a0, a0, 16"),
+            (0x2875_5513, "orc.b a0, a0"),
+            (0x6985_5513, "rev8 a0, a0"),
+            (0x49c5_5513, "bexti a0, a0, 28"),
+            (0x29c5_1513, "bseti a0, a0, 28"),
         ];
         for (bits, expected) in cases {
             assert_eq!(text(bits), expected, "{bits:#010x}");
@@ -137,6 +149,8 @@ mod tests {
             (0xffff_ffff, "all ones"),
             (0x0200_1013, "slli with shamt[5]"),
             (0x2000_5033, "srl with a reserved funct7"),
+            (0x0815_4533, "pack, of which zext.h is one"),
+            (0x6a85_5513, "rev8 with shamt[5]"),
             (0x0000_2063, "branch funct3 2"),
             (0x0000_3003, "ld"),
             (0x0000_6003, "lwu"),

@@ -20,7 +20,7 @@ impl Inst {
             Format::Branch => rs1 | rs2 | branch_fields(imm),
             Format::U => rd | imm & 0xffff_f000,
             Format::J => rd | jump_fields(imm),
-            Format::LoadReserved => rd | rs1,
+            Format::Unary | Format::LoadReserved => rd | rs1,
             Format::Fence => imm << 20,
             Format::System => 0,
             Format::Vector => imm,

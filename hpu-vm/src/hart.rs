@@ -77,7 +77,7 @@ impl Hart {
     /// Whether a task of translated code, which has its registers elsewhere, can begin.
     #[inline]
     pub(crate) const fn is_clean(&self) -> bool {
-        !(self.dirty | self.vector.used)
+        !self.dirty
     }
 
     /// Prepares such a task.
@@ -86,6 +86,11 @@ impl Hart {
             self.clean();
         }
         self.vector.clear();
+    }
+
+    /// Notes that vector registers, or what belongs to them, are about to change.
+    pub(crate) const fn use_vectors(&mut self) {
+        (self.dirty, self.vector.used) = (true, true);
     }
 
     fn clean(&mut self) {
@@ -170,8 +175,14 @@ impl Hart {
             Csr::Instret(half) => {
                 self.instret_offset = half.replace(after.wrapping_add(self.instret_offset), value).wrapping_sub(after);
             }
-            Csr::VectorRounding => (self.vector.vxrm, self.vector.used) = (value & 3, true),
-            Csr::VectorSaturated => (self.vector.vxsat, self.vector.used) = (value & 1, true),
+            Csr::VectorRounding => {
+                self.use_vectors();
+                self.vector.vxrm = value & 3;
+            }
+            Csr::VectorSaturated => {
+                self.use_vectors();
+                self.vector.vxsat = value & 1;
+            }
             Csr::Time(_) | Csr::HartId | Csr::VectorLength | Csr::VectorType | Csr::VectorBytes => {}
         }
     }

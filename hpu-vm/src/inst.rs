@@ -1,4 +1,4 @@
-//! The instruction list: every instruction of RV32IMAC + Zicsr that the HPU knows, once.
+//! The instruction list: every instruction of RV32IMAC, Zicsr, Zba, Zbb and Zbs that the HPU knows, once.
 //!
 //! Decoder, encoder, disassembly and the interpreter's dispatch follow from `for_each_op`. Compressed instructions
 //! are no ops of their own: [`crate::compressed`] expands them into these, as the ISA manual defines them. Vector
@@ -70,6 +70,35 @@ macro_rules! for_each_op {
             Divu "divu" R 0x0200_5033;
             Rem "rem" R 0x0200_6033;
             Remu "remu" R 0x0200_7033;
+            Sh1add "sh1add" R 0x2000_2033;
+            Sh2add "sh2add" R 0x2000_4033;
+            Sh3add "sh3add" R 0x2000_6033;
+            Andn "andn" R 0x4000_7033;
+            Orn "orn" R 0x4000_6033;
+            Xnor "xnor" R 0x4000_4033;
+            Clz "clz" Unary 0x6000_1013;
+            Ctz "ctz" Unary 0x6010_1013;
+            Cpop "cpop" Unary 0x6020_1013;
+            Max "max" R 0x0a00_6033;
+            Maxu "maxu" R 0x0a00_7033;
+            Min "min" R 0x0a00_4033;
+            Minu "minu" R 0x0a00_5033;
+            SextB "sext.b" Unary 0x6040_1013;
+            SextH "sext.h" Unary 0x6050_1013;
+            ZextH "zext.h" Unary 0x0800_4033;
+            Rol "rol" R 0x6000_1033;
+            Ror "ror" R 0x6000_5033;
+            Rori "rori" Shift 0x6000_5013;
+            OrcB "orc.b" Unary 0x2870_5013;
+            Rev8 "rev8" Unary 0x6980_5013;
+            Bclr "bclr" R 0x4800_1033;
+            Bclri "bclri" Shift 0x4800_1013;
+            Bext "bext" R 0x4800_5033;
+            Bexti "bexti" Shift 0x4800_5013;
+            Binv "binv" R 0x6800_1033;
+            Binvi "binvi" Shift 0x6800_1013;
+            Bset "bset" R 0x2800_1033;
+            Bseti "bseti" Shift 0x2800_1013;
             LrW "lr.w" LoadReserved 0x1000_202f;
             ScW "sc.w" Amo 0x1800_202f;
             AmoswapW "amoswap.w" Amo 0x0800_202f;
@@ -123,11 +152,26 @@ macro_rules! define_ops {
 
 for_each_op!(define_ops);
 
+impl Op {
+    /// By how much the first operand of a sum is shifted left: 1 to 3 for `sh1add` to `sh3add`, 0 for all others.
+    #[must_use]
+    pub const fn shift_of_sum(self) -> u32 {
+        match self {
+            Self::Sh1add => 1,
+            Self::Sh2add => 2,
+            Self::Sh3add => 3,
+            _ => 0,
+        }
+    }
+}
+
 /// How an instruction's operands are encoded and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `op rd, rs1, rs2`.
     R,
+    /// `op rd, rs1`: all other bits are fixed.
+    Unary,
     /// `op rd, rs1, imm`, 12 bits signed.
     I,
     /// `op rd, rs1, shamt`, 5 bits; a sixth is reserved in RV32.
@@ -161,6 +205,12 @@ pub enum Format {
 }
 
 impl Format {
+    /// Whether all that such an operation does is to compute `rd` of registers and an immediate.
+    #[must_use]
+    pub const fn computes(self) -> bool {
+        matches!(self, Self::R | Self::Unary | Self::I | Self::Shift | Self::U)
+    }
+
     /// The bits that [`Op::pattern`] fixes.
     #[must_use]
     pub const fn mask(self) -> u32 {
@@ -169,6 +219,7 @@ impl Format {
             Self::I | Self::Load | Self::Store | Self::Branch => 0x0000_707f,
             Self::JumpRegister | Self::Fence | Self::Csr | Self::CsrImmediate => 0x0000_707f,
             Self::R | Self::Shift => 0xfe00_707f,
+            Self::Unary => 0xfff0_707f,
             Self::Amo => 0xf800_707f,
             Self::LoadReserved => 0xf9f0_707f,
             Self::System => 0xffff_ffff,
@@ -304,6 +355,7 @@ impl fmt::Display for Inst {
         let name = op.mnemonic();
         match op.format() {
             Format::R => write!(f, "{name} {rd}, {rs1}, {rs2}"),
+            Format::Unary => write!(f, "{name} {rd}, {rs1}"),
             Format::I | Format::Shift => write!(f, "{name} {rd}, {rs1}, {imm}"),
             Format::Load | Format::JumpRegister => write!(f, "{name} {rd}, {imm}({rs1})"),
             Format::Store => write!(f, "{name} {rs2}, {imm}({rs1})"),

@@ -1,4 +1,4 @@
-//! The handler processing unit: loads RV32IMAC images and runs their handlers, each confined to its [`View`].
+//! The handler processing unit: loads images of RV32IMAC, Zba, Zbb and Zbs and runs their handlers, each confined to its [`View`].
 //!
 //! It knows nothing of NICs: packets are bytes in a view, commands are accesses to a [`Device`]. Images, programs and
 //! the addresses they compute are hostile input; whatever they do ends as a value, a [`LoadError`] or an [`Exit`].

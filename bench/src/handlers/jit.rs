@@ -136,17 +136,22 @@ impl Runner for Jit {
         };
         let block = &self.block;
         let stride = u32::try_from(self.stride).expect("a short frame");
-        let first = u32::try_from(packets.start).expect("few packets") * stride;
         self.executor.bind(&mut self.slot, &task, &mut page, |bound| {
-            let mut packet_at = PACKETS_BASE + first;
-            for packet in packets {
+            let at = |packet: usize| PACKETS_BASE + u32::try_from(packet).expect("few packets") * stride;
+            let (mut packet_at, end) = (at(packets.start), at(packets.end));
+            while packet_at != end {
                 bound.describe(block, [(regs::PACKET_ADDR, packet_at), (regs::L2_PACKET_ADDR, packet_at)]);
                 if !bound.returns(None) && bound.exit() != Exit::Finished {
-                    return Err(format!("packet {packet}: {:?}", bound.exit()));
+                    return Err(failed((packet_at - PACKETS_BASE) / stride, bound.exit()));
                 }
-                packet_at = packet_at.wrapping_add(stride);
+                packet_at += stride;
             }
             Ok(())
         })
     }
+}
+
+#[cold]
+fn failed(packet: u32, exit: Exit) -> String {
+    format!("packet {packet}: {exit:?}")
 }

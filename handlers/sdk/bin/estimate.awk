@@ -61,6 +61,12 @@ operation ~ /^c?\.?addi(16sp)?$/ && operand[1] == "sp" && operand[count] ~ /^-/ 
     else if (by > 0) frame[now] += by
 }
 
+operation ~ /^sh[123]add$/ && operand[1] == "sp" {
+    by = -2 ^ substr(operation, 3, 1)
+    if (!(operand[2] in value)) unknown[now] = 1
+    else if (value[operand[2]] * by > 0) frame[now] += value[operand[2]] * by
+}
+
 operation ~ /^(call|tail|jal|j)$/ {
     target = operand[count]
     sub(/@plt$/, "", target)

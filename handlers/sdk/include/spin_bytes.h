@@ -35,8 +35,8 @@ static inline void spin_store32(void *at, uint32_t value) { __builtin_memcpy(at,
 #define spin_ntohs(x) spin_htons(x)
 #define spin_ntohl(x) spin_htonl(x)
 
-/* Network order, from and to memory. Half-words bytewise: without a byte-swap instruction (Zbb) that is the shorter
- * code. */
+/* Network order, from and to memory. Half-words bytewise: the shorter code without a byte-swap instruction; where there
+ * is one (Zbb), compilers find it. */
 static inline uint16_t spin_read_be16(const void *at) {
     const uint8_t *bytes = at;
     return (uint16_t)(bytes[0] << 8 | bytes[1]);

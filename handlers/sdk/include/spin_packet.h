@@ -21,6 +21,8 @@
 #define SPIN_IPV6_HEADER 40u
 #define SPIN_UDP_HEADER 8u
 #define SPIN_ICMP_HEADER 8u
+/* What is before the payload of a datagram without tags and options. */
+#define SPIN_PLAIN_UDP_HEADERS (SPIN_ETH_HEADER + SPIN_IPV4_HEADER + SPIN_UDP_HEADER)
 /* Shortest Ethernet frame without its check sequence (IEEE 802.3, 4.2.3.3). */
 #define SPIN_ETH_MIN 60u
 
@@ -108,7 +110,7 @@ static inline bool spin_parse_udp_at(uint8_t *frame, uint32_t length, spin_packe
  * places that the compiler knows. False: whether it is a datagram is for spin_parse_udp_at to say. Handlers that leave
  * that to a function of its own, called last, keep what they mostly do short. */
 static inline bool spin_parse_plain_udp_at(uint8_t *frame, uint32_t length, spin_packet *p) {
-    const uint32_t ip_at = SPIN_ETH_HEADER, udp_at = ip_at + SPIN_IPV4_HEADER, payload_at = udp_at + SPIN_UDP_HEADER;
+    const uint32_t ip_at = SPIN_ETH_HEADER, udp_at = ip_at + SPIN_IPV4_HEADER, payload_at = SPIN_PLAIN_UDP_HEADERS;
     if (length < payload_at) return false;
     /* What differs from what it should be: EtherType, version and header length; fragment (but for the bit that forbids it)
      * and protocol, with the time to live between them; the lengths. */

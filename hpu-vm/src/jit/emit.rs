@@ -447,7 +447,7 @@ impl<'a> Emitter<'a> {
     fn instruction(&mut self, decoded: &Decoded) -> bool {
         let inst = &decoded.inst;
         match inst.op.format() {
-            Format::R | Format::I | Format::Shift | Format::U => self.arithmetic(inst),
+            Format::R | Format::Unary | Format::I | Format::Shift | Format::U => self.arithmetic(inst),
             Format::Load => self.load(inst),
             Format::Store => self.store(inst),
             Format::Amo if inst.op == Op::ScW => self.store_conditional(inst),

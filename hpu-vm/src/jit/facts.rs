@@ -2,6 +2,7 @@
 
 use spin_abi::map::{PERIPHERALS, PERIPHERALS_SIZE, RETURN_ADDRESS, STDOUT_BASE, STDOUT_SIZE};
 
+use crate::alu;
 use crate::csr::Csr;
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::most;
@@ -44,9 +45,13 @@ pub(crate) fn reads(inst: &Inst) -> Regs {
     let none = Regs(0);
     match inst.op.format() {
         Format::R | Format::Store | Format::Branch | Format::Amo => none.with(inst.rs1).with(inst.rs2),
-        Format::I | Format::Shift | Format::Load | Format::JumpRegister | Format::LoadReserved | Format::Csr => {
-            none.with(inst.rs1)
-        }
+        Format::Unary
+        | Format::I
+        | Format::Shift
+        | Format::Load
+        | Format::JumpRegister
+        | Format::LoadReserved
+        | Format::Csr => none.with(inst.rs1),
         // The arguments of an `ecall` are a0 to a7.
         Format::System => Regs(0xff << 10),
         Format::Vector => vectors::scalars(inst).0,
@@ -176,7 +181,7 @@ impl Known {
             return;
         }
         let value = self.evaluate(pc, inst, size);
-        let derived = value.is_none() && computes(inst.op) && self.has_device_operand(reads(inst));
+        let derived = value.is_none() && inst.op.format().computes() && self.has_device_operand(reads(inst));
         let (aligned, base) = self.alignment(inst);
         let most = most::greatest(inst, |reg| self.most(reg));
         self.forget(rd);
@@ -215,6 +220,7 @@ impl Known {
             Op::Addi => (whole && a, whole.then_some(inst.rs1)),
             Op::Add => (a && b, if b { Some(inst.rs1) } else { a.then_some(inst.rs2) }),
             Op::Sub => (a && b, b.then_some(inst.rs1)),
+            Op::Sh2add | Op::Sh3add => (b, Some(inst.rs2)),
             _ => (false, None),
         }
     }
@@ -250,6 +256,14 @@ impl Known {
             Op::Or => a? | b?,
             Op::And => a? & b?,
             Op::Xor => a? ^ b?,
+            // How compilers write masks and addresses of one bit, or of few.
+            Op::Bseti => a? | alu::bit(imm),
+            Op::Bclri => a? & !alu::bit(imm),
+            Op::Binvi => a? ^ alu::bit(imm),
+            Op::Rori => a?.rotate_right(imm & 31),
+            Op::Sh1add => (a? << 1).wrapping_add(b?),
+            Op::Sh2add => (a? << 2).wrapping_add(b?),
+            Op::Sh3add => (a? << 3).wrapping_add(b?),
             Op::Vector => vectors::new_length(inst, |reg| self.constant(reg))?,
             Op::Csrrs if inst.rs1 == Reg::ZERO && csr(inst) == Some(Csr::VectorBytes) => VLEN_BYTES,
             _ => return None,
@@ -285,11 +299,6 @@ impl Known {
         }
         *self != before
     }
-}
-
-/// Whether an operation's result is computed from its operands (and not loaded).
-fn computes(op: Op) -> bool {
-    matches!(op.format(), Format::R | Format::I | Format::Shift)
 }
 
 /// Whether `address` is a device's or so near that an offset may reach one.

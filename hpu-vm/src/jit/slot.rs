@@ -287,7 +287,7 @@ impl Slot {
     /// The same, to be changed between tasks: the next one clears whatever it does not keep.
     pub const fn hart_mut(&mut self) -> &mut Hart {
         let hart = &mut self.state.hart;
-        (hart.dirty, hart.vector.used) = (true, true);
+        hart.use_vectors();
         hart
     }
 

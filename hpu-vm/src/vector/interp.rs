@@ -23,7 +23,7 @@ pub(crate) enum Refusal {
 
 /// Executes the instruction encoded in `bits`.
 pub(crate) fn execute(hart: &mut Hart, view: &mut View<'_>, bits: u32) -> Result<(), Refusal> {
-    hart.vector.used = true;
+    hart.use_vectors();
     match decode(bits).ok_or(Refusal::Illegal)? {
         VectorInst::Configure(inst) => configure(hart, &inst),
         VectorInst::Memory(inst) => return memory::execute(hart, view, &inst),

@@ -138,7 +138,7 @@ pub fn soup(random: &mut Random, words: u32) -> Vec<u8> {
                     Format::J => Inst::new(op).rd(rd).imm(at(random)),
                     Format::U => Inst::new(op).rd(rd).imm(random.signed(20) << 12),
                     Format::I | Format::Load | Format::JumpRegister => inst.imm(random.signed(12)),
-                    Format::LoadReserved => inst,
+                    Format::Unary | Format::LoadReserved => inst,
                     _ => Inst::new(Op::Addi).rd(rd).rs1(rs1).imm(random.signed(12)),
                 }
                 .encode()

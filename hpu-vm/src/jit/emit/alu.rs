@@ -1,7 +1,7 @@
 //! Arithmetic: results in `rd` and no other effect.
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::types::{I8, I16, I32, I64, Type};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::Emitter;
@@ -12,7 +12,7 @@ use crate::inst::{Format, Inst, Op};
 const MOST_INDEX: u32 = 1 << 20;
 
 impl Emitter<'_> {
-    /// Computes `rd` of an instruction of format R, I, Shift or U.
+    /// Computes `rd` of an instruction whose format [computes](Format::computes).
     pub(super) fn arithmetic(&mut self, inst: &Inst) {
         let value = self.result(self.pc, inst);
         let (shifted, indexed) =
@@ -36,20 +36,22 @@ impl Emitter<'_> {
 
     /// What an instruction adds up, if it is an index and something else.
     fn index_of(&mut self, inst: &Inst) -> Option<Indexed> {
-        let is_index = |reg| self.known.constant(reg).is_none() && self.known.most(reg) <= MOST_INDEX;
+        let by = inst.op.shift_of_sum();
+        let is_index = |reg, by: u32| self.known.constant(reg).is_none() && self.known.most(reg) <= MOST_INDEX >> by;
         let (index, base) = match inst.op {
-            Op::Add if is_index(inst.rs1) => (inst.rs1, inst.rs2),
-            Op::Add if is_index(inst.rs2) => (inst.rs2, inst.rs1),
+            Op::Add | Op::Sh1add | Op::Sh2add | Op::Sh3add if is_index(inst.rs1, by) => (inst.rs1, inst.rs2),
+            Op::Add if is_index(inst.rs2, 0) => (inst.rs2, inst.rs1),
             _ => return None,
         };
-        let (most, words) = (self.known.most(index), self.known.is_aligned(index));
-        if is_index(base) || self.known.constant(base).is_some() {
+        let (most, words) = (self.known.most(index) << by, by >= 2 || self.known.is_aligned(index));
+        if is_index(base, 0) || self.known.constant(base).is_some() {
             return None;
         }
-        let index = match self.registers.shifted(index) {
-            Some((value, by)) => self.builder.ins().ishl_imm_u(value, i64::from(by)),
-            None => self.registers.get_wide(&mut self.builder, self.state, index),
+        let (value, more) = match self.registers.shifted(index) {
+            Some((value, more)) => (value, more),
+            None => (self.registers.get_wide(&mut self.builder, self.state, index), 0),
         };
+        let index = self.builder.ins().ishl_imm_u(value, i64::from(by + more));
         let wide = self.registers.get_wide(&mut self.builder, self.state, base);
         Some(Indexed { base: (self.get(base), wide), index, most, words })
     }
@@ -82,11 +84,73 @@ impl Emitter<'_> {
             Op::Mulh => self.upper_product(a, b, true, true),
             Op::Mulhsu => self.upper_product(a, b, true, false),
             Op::Mulhu => self.upper_product(a, b, false, false),
+            Op::Sh1add | Op::Sh2add | Op::Sh3add => {
+                let shifted = self.builder.ins().ishl_imm_u(a, i64::from(inst.op.shift_of_sum()));
+                self.builder.ins().iadd(shifted, b)
+            }
+            Op::Andn => self.builder.ins().band_not(a, b),
+            Op::Orn => self.builder.ins().bor_not(a, b),
+            Op::Xnor => self.builder.ins().bxor_not(a, b),
+            Op::Clz => self.builder.ins().clz(a),
+            Op::Ctz => self.builder.ins().ctz(a),
+            Op::Cpop => self.builder.ins().popcnt(a),
+            Op::Max => self.builder.ins().smax(a, b),
+            Op::Maxu => self.builder.ins().umax(a, b),
+            Op::Min => self.builder.ins().smin(a, b),
+            Op::Minu => self.builder.ins().umin(a, b),
+            Op::SextB => self.extend_part(a, I8),
+            Op::SextH => self.extend_part(a, I16),
+            // Not by 16 bits: Cranelift would compute those anew with all that they are computed from.
+            Op::ZextH => self.builder.ins().band_imm_u(a, 0xffff),
+            Op::Rol => self.builder.ins().rotl(a, b),
+            Op::Ror | Op::Rori => self.builder.ins().rotr(a, b),
+            Op::OrcB => self.bytes_with_a_bit(a),
+            Op::Rev8 => self.builder.ins().bswap(a),
+            Op::Bclr | Op::Bclri => {
+                let bit = self.bit(b);
+                self.builder.ins().band_not(a, bit)
+            }
+            Op::Bext | Op::Bexti => {
+                let shifted = self.builder.ins().ushr(a, b);
+                self.builder.ins().band_imm_u(shifted, 1)
+            }
+            Op::Binv | Op::Binvi => {
+                let bit = self.bit(b);
+                self.builder.ins().bxor(a, bit)
+            }
+            Op::Bset | Op::Bseti => {
+                let bit = self.bit(b);
+                self.builder.ins().bor(a, bit)
+            }
             Op::Div | Op::Rem => self.divide_signed(inst.op, a, b),
             Op::Divu | Op::Remu => self.divide_unsigned(inst.op, a, b),
             // `lui` and `auipc` are constants.
             _ => unreachable!("{} is no arithmetic", inst.op.mnemonic()),
         }
+    }
+
+    fn extend_part(&mut self, value: Value, part: Type) -> Value {
+        let value = self.builder.ins().ireduce(part, value);
+        self.builder.ins().sextend(I32, value)
+    }
+
+    /// The bit of that number.
+    fn bit(&mut self, index: Value) -> Value {
+        let one = self.constant(1);
+        self.builder.ins().ishl(one, index)
+    }
+
+    /// As [`alu::orc_b`](crate::alu::orc_b).
+    fn bytes_with_a_bit(&mut self, value: Value) -> Value {
+        let lower = self.constant(0x7f7f_7f7f);
+        let masked = self.builder.ins().band(value, lower);
+        let carried = self.builder.ins().iadd(masked, lower);
+        let any = self.builder.ins().bor(carried, value);
+        let upper = self.builder.ins().ushr_imm_u(any, 7);
+        let ones = self.constant(0x0101_0101);
+        let ones = self.builder.ins().band(upper, ones);
+        let all = self.constant(0xff);
+        self.builder.ins().imul(ones, all)
     }
 
     fn flag(&mut self, condition: IntCC, a: Value, b: Value) -> Value {

@@ -10,7 +10,7 @@ use cranelift_codegen::ir::InstBuilder;
 
 use super::Emitter;
 use crate::decode::Decoded;
-use crate::inst::{Format, Inst, Op, Reg};
+use crate::inst::{Inst, Op, Reg};
 use crate::jit::facts;
 use crate::jit::plan::{self, BlockId, End, Plan, Target};
 
@@ -57,7 +57,7 @@ fn leads_to(block: &plan::Block, then: Target) -> bool {
 fn is_quick(inst: &Inst) -> bool {
     use Op::{Div, Divu, Mul, Mulh, Mulhsu, Mulhu, Rem, Remu};
     let takes_long = matches!(inst.op, Mul | Mulh | Mulhsu | Mulhu | Div | Divu | Rem | Remu);
-    matches!(inst.op.format(), Format::R | Format::I | Format::Shift | Format::U) && !takes_long
+    inst.op.format().computes() && !takes_long
 }
 
 impl Emitter<'_> {

@@ -95,10 +95,8 @@ fn hides(block: &Block, known: &Known, apart: bool, exact: bool) -> bool {
 
 /// Whether an instruction does no more than compute, or go elsewhere.
 const fn computes(inst: &Inst) -> bool {
-    matches!(
-        inst.op.format(),
-        Format::R | Format::I | Format::Shift | Format::U | Format::J | Format::JumpRegister | Format::Branch
-    )
+    let format = inst.op.format();
+    format.computes() || matches!(format, Format::J | Format::JumpRegister | Format::Branch)
 }
 
 impl Emitter<'_> {

@@ -81,7 +81,7 @@ impl Emitter<'_> {
         }
         // Other loads may be of devices, which may copy something there.
         let keeps = |inst: &Inst| match inst.op.format() {
-            Format::R | Format::I | Format::Shift | Format::U => inst.rd != Reg::A0,
+            format if format.computes() => inst.rd != Reg::A0,
             Format::Load => inst.rs1 == Reg::A0 && inst.rd != Reg::A0,
             _ => false,
         };

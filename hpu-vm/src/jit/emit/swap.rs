@@ -1,4 +1,4 @@
-//! Bytes put in reverse, which RV32IMAC has no instruction for: compilers write shifts, masks and ors.
+//! Bytes put in reverse, which RV32IMAC alone has no instruction for: compilers write shifts, masks and ors.
 
 use cranelift_codegen::ir::{DataFlowGraph, InstBuilder, InstructionData, Opcode, Value};
 

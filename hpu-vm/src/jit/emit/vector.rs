@@ -269,6 +269,7 @@ impl Emitter<'_> {
         }
         // First: the clock may end the task in between, and the next one is to see none of them.
         let used = self.builder.ins().iconst(I8, 1);
+        self.store_state(used, offset_of!(State, hart.dirty));
         self.store_state(used, offset_of!(State, hart.vector.used));
         for reg in regs.iter() {
             let value = self.vector_register(reg);

@@ -21,7 +21,7 @@ fn computations() -> &'static [Vec<u16>] {
         let mut halves = vec![Vec::new(); Form::ALL.len()];
         for half in 0..=u16::MAX {
             if let Some((form, inst)) = expand(half)
-                && computes(inst.op)
+                && inst.op.format().computes()
                 && is_anybodys(inst.rd)
             {
                 halves[form as usize].push(half);
@@ -32,18 +32,15 @@ fn computations() -> &'static [Vec<u16>] {
     })
 }
 
-fn computes(op: Op) -> bool {
-    matches!(op.format(), Format::R | Format::I | Format::Shift | Format::U)
-}
-
 impl Generator {
     /// A few instructions on registers.
     pub(super) fn arithmetic(&mut self) {
-        let ops: Vec<Op> = Op::ALL.iter().copied().filter(|&op| computes(op)).collect();
+        let ops: Vec<Op> = Op::ALL.iter().copied().filter(|op| op.format().computes()).collect();
         for _ in 0..=self.random.below(3) {
             let inst = Inst::new(self.random.choose(&ops)).rd(self.scratch()).rs1(self.source());
             let inst = match inst.op.format() {
                 Format::R => inst.rs2(self.source()),
+                Format::Unary => inst,
                 Format::I => inst.imm(self.random.signed(12)),
                 Format::Shift => inst.imm(self.random.below(32).cast_signed()),
                 _ => Inst::new(inst.op).rd(inst.rd).imm(self.random.signed(20) << 12),
