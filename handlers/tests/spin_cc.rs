@@ -101,8 +101,25 @@ fn the_compilers_own_helpers_are_there() {
 }
 
 /// The attributes section names the instruction set.
+fn has(extension: &str, image: &[u8]) -> bool {
+    image.windows(extension.len()).any(|bytes| bytes == extension.as_bytes())
+}
+
 fn has_vectors(image: &[u8]) -> bool {
-    image.windows(6).any(|bytes| bytes == b"zve32x")
+    has("zve32x", image)
+}
+
+#[test]
+fn a_chosen_instruction_set_is_that_of_the_helpers_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "#include <spin.h>
+        void payload_handler(handler_args_t *a) { memset((void *)a->task->handler_mem, 7, a->task->handler_mem_size); }";
+    let file = write(folder.path(), "fill.c", text);
+    for compiler in ["clang", "gcc"] {
+        let image = |more: &[&str]| try_build(&[&file], &[&["--compiler", compiler], more].concat()).unwrap();
+        assert!(has("zbb", &image(&[])));
+        assert!(!has("zbb", &image(&["-march=rv32imac"])));
+    }
 }
 
 #[test]
@@ -244,9 +261,12 @@ fn warns_of_a_stack_that_is_too_large() {
         for abi in ["pspin", "fpspin"] {
             let arguments = ["--compiler", compiler, "--abi", abi];
             assert_eq!(report(&frame(3900), &arguments).1, "");
-            // Each is taken from the stack pointer in other instructions.
-            for (bytes, needed) in [(4080, "40"), (6000, "60"), (9000, "90")] {
-                let warned = report(&frame(bytes), &arguments).1;
+            // Each is taken from the stack pointer in other instructions, and without Zba in others again.
+            let sizes = [(4080, "40"), (6000, "60"), (6640, "66"), (9000, "90")];
+            for ((bytes, needed), more) in
+                sizes.into_iter().flat_map(|size| [(size, None), (size, Some("-march=rv32imac"))])
+            {
+                let warned = report(&frame(bytes), &arguments.into_iter().chain(more).collect::<Vec<_>>()).1;
                 let needs = format!("warning: handler needs {needed}");
                 assert!(warned.contains(&needs) && warned.contains("of which there are 4000"), "{warned}");
             }

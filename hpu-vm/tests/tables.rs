@@ -12,20 +12,33 @@ use assembly::{A2, A3, A4, A5, Assembly, S0, T0, T1};
 use guest::{CODE, Guest, MACHINE, OWN, Way, task, translate};
 use hpu_vm::jit::{Executor, Limits, Task};
 use hpu_vm::{Checks, Code, Exit, NoDevice, Op, Reg};
+use spin_abi::fault::Cause;
 use spin_abi::map::{L1_ALIAS, L2_BASE, PAGE};
 
 /// What the index is said to be at most.
 const LIMITS: [u32; 4] = [0, 7, 1024, 1 << 18];
 
+/// How the address of a word is made of those of table and index.
+#[derive(Clone, Copy)]
+enum Sum {
+    TableFirst,
+    IndexFirst,
+    Shifted,
+}
+
 /// Adds to three words in a row of the table that the first data word points to, from the index on that is in the second; indices beyond
 /// `limit` are passed over.
-fn program(limit: u32, op: Op, rd: Reg, base_first: bool) -> Code {
+fn program(limit: u32, op: Op, rd: Reg, sum: Sum) -> Code {
     let program = Assembly::new().li(S0, OWN.data).imm(Op::Lw, A2, S0, 0).imm(Op::Lw, A3, S0, 4);
     let program = program.li(T0, limit).li(T1, 3);
     let again = program.pc();
-    let (first, second) = if base_first { (A2, A4) } else { (A4, A2) };
     let program = program.branch(Op::Bltu, T0, A3, again + 16).imm(Op::Slli, A4, A3, 2);
-    let program = program.op(Op::Add, A4, first, second).op(op, rd, A4, T1);
+    let program = match sum {
+        Sum::TableFirst => program.op(Op::Add, A4, A2, A4),
+        Sum::IndexFirst => program.op(Op::Add, A4, A4, A2),
+        Sum::Shifted => program.op(Op::Sh2add, A4, A3, A2),
+    };
+    let program = program.op(op, rd, A4, T1);
     assert_eq!(program.pc(), again + 16, "where what is passed over ends");
     let program = program.imm(Op::Addi, A3, A3, 1).imm(Op::Addi, T1, T1, -1).branch(Op::Bne, T1, Reg::ZERO, again);
     program.store(Op::Sw, A5, S0, 8).ret().code()
@@ -62,10 +75,11 @@ fn run(executor: &Executor, checks: Checks, task: &Task<'_>, (base, index): (u32
 fn words_of_tables_are_where_the_interpreter_finds_them() {
     const AMOS: [(Op, Reg); 4] =
         [(Op::AmoaddW, Reg::ZERO), (Op::AmoaddW, A5), (Op::AmoswapW, A5), (Op::AmomaxuW, Reg::ZERO)];
+    const SUMS: [Sum; 3] = [Sum::TableFirst, Sum::IndexFirst, Sum::Shifted];
     let executor = Executor::new().expect("a timer");
     let mut ends = BTreeMap::new();
-    for (number, (limit, (op, rd))) in LIMITS.into_iter().zip(AMOS).enumerate() {
-        let code = program(limit, op, rd, number % 2 == 0);
+    for ((limit, (op, rd)), sum) in LIMITS.into_iter().zip(AMOS).flat_map(|amo| SUMS.map(|sum| (amo, sum))) {
+        let code = program(limit, op, rd, sum);
         for checks in [Checks::Page, Checks::Exact] {
             let expected: Vec<_> = tables()
                 .into_iter()
@@ -93,5 +107,29 @@ fn words_of_tables_are_where_the_interpreter_finds_them() {
     }
     for end in ["Returned", "StoreAccess", "StoreMisaligned"] {
         assert!(ends.get(end).is_some_and(|&count| count > 100), "not a mixture: {ends:?}");
+    }
+}
+
+/// Where a sum is thrown away, address 0 is still what x0 holds.
+#[test]
+fn sums_that_go_nowhere_are_no_addresses() {
+    let executor = Executor::new().expect("a timer");
+    for sum in [Op::Add, Op::Sh1add, Op::Sh2add, Op::Sh3add] {
+        let program = Assembly::new().li(S0, OWN.data).imm(Op::Lw, A2, S0, 0).imm(Op::Lw, A3, S0, 4);
+        let program = program.imm(Op::Andi, A3, A3, 12).li(T1, 3).op(sum, Reg::ZERO, A3, A2);
+        let code = program.op(Op::AmoaddW, A5, Reg::ZERO, T1).ret().code();
+        let table = (MACHINE.stack_base(OWN.cluster, OWN.hpu), 4);
+        for checks in [Checks::Page, Checks::Exact] {
+            let expected = run(&executor, checks, &task(OWN, &code, None), table);
+            assert!(
+                matches!(expected.0, Exit::Fault(fault) if fault.cause == Cause::StoreAccess && fault.address == 0)
+            );
+            for way in Way::translated(checks) {
+                let translation = way.options.map(|options| translate(&code, &[], options));
+                let limits = Limits { time: None, instructions: way.counts().then_some(1000) };
+                let found = run(&executor, checks, &Task { limits, ..task(OWN, &code, translation.as_ref()) }, table);
+                assert!(found == expected, "{}, {}: {:?}", sum.mnemonic(), way.name(), found.0);
+            }
+        }
     }
 }

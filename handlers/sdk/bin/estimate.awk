@@ -48,12 +48,21 @@ now == "init_handlers" {
     }
 }
 
+# What else writes a register leaves there what is not known.
+function forget_written() {
+    if (operation !~ /^(s[bhw]|b[a-z]*|j|jr|ret|call|tail|addi|slli|li|lui)$/) delete value[operand[1]]
+}
+
+{ forget_written() }
 operation == "li" { value[operand[1]] = operand[2] + 0 }
 operation == "lui" && operand[2] ~ /^-?[0-9]+$/ {
     upper = operand[2] % 1048576
     value[operand[1]] = 4096 * (upper >= 524288 ? upper - 1048576 : upper)
 }
-operation == "addi" && operand[1] == operand[2] && (operand[1] in value) { value[operand[1]] += operand[3] }
+operation ~ /^(addi|slli)$/ {
+    if (!(operand[2] in value) || operand[3] !~ /^-?[0-9]+$/) delete value[operand[1]]
+    else value[operand[1]] = operation == "addi" ? value[operand[2]] + operand[3] : value[operand[2]] * 2 ^ operand[3]
+}
 operation ~ /^c?\.?addi(16sp)?$/ && operand[1] == "sp" && operand[count] ~ /^-/ { frame[now] -= operand[count] }
 (operation == "add" || operation == "sub") && operand[1] == "sp" {
     by = (operand[3] in value) ? (operation == "add" ? -value[operand[3]] : value[operand[3]]) : ""

@@ -6,7 +6,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::Emitter;
 use super::registers::Indexed;
-use crate::inst::{Format, Inst, Op};
+use crate::inst::{Format, Inst, Op, Reg};
 
 /// Largest index that is followed: a table has as many bytes, and one more.
 const MOST_INDEX: u32 = 1 << 20;
@@ -15,8 +15,9 @@ impl Emitter<'_> {
     /// Computes `rd` of an instruction whose format [computes](Format::computes).
     pub(super) fn arithmetic(&mut self, inst: &Inst) {
         let value = self.result(self.pc, inst);
-        let (shifted, indexed) =
-            if self.has_tables { (self.shift_of(inst), self.index_of(inst)) } else { (None, None) };
+        // What goes to x0 goes nowhere: that holds no sum.
+        let noted = self.has_tables && inst.rd != Reg::ZERO;
+        let (shifted, indexed) = if noted { (self.shift_of(inst), self.index_of(inst)) } else { (None, None) };
         self.set(inst.rd, value);
         if let Some((value, by)) = shifted {
             self.registers.add_shifted(inst.rd, value, by);

@@ -12,8 +12,8 @@ use crate::jit::plan::{BlockId, End};
 /// Whether nobody can tell that an instruction was done, and is done again. Loads from devices are not: what calls those
 /// forgets the way back itself.
 pub(super) const fn is_done_again(inst: &Inst) -> bool {
-    use Format::{Branch, I, J, JumpRegister, Load, R, Shift, U};
-    matches!(inst.op.format(), R | I | Shift | U | Load | Branch | J | JumpRegister)
+    let format = inst.op.format();
+    format.computes() || matches!(format, Format::Load | Format::Branch | Format::J | Format::JumpRegister)
 }
 
 impl Emitter<'_> {

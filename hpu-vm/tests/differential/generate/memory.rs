@@ -252,10 +252,20 @@ impl Generator {
         self.inst(Inst::new(Op::Lw).rd(table).rs1(table).imm((register - regs::TASK_FIRST).cast_signed()));
         self.inst(Inst::new(Op::Add).rd(table).rs1(table).rs2(limit));
         for _ in 0..=self.random.below(2) {
-            let pointer = self.scratch_but(table);
-            self.inst(Inst::new(Op::Slli).rd(pointer).rs1(index).imm(2));
-            let (first, second) = if self.random.one_in(2) { (pointer, table) } else { (table, pointer) };
-            self.inst(Inst::new(Op::Add).rd(pointer).rs1(first).rs2(second));
+            // The sum goes nowhere now and then, and the atomic to address 0.
+            let pointer = if self.random.one_in(16) { Reg::ZERO } else { self.scratch_but(table) };
+            if self.random.one_in(2) {
+                let sum = self.random.choose(&[Op::Sh1add, Op::Sh2add, Op::Sh2add, Op::Sh3add]);
+                self.inst(Inst::new(sum).rd(pointer).rs1(index).rs2(table));
+            } else {
+                let shifted = self.scratch_but(table);
+                self.inst(Inst::new(Op::Slli).rd(shifted).rs1(index).imm(2));
+                let (first, second) = if self.random.one_in(2) { (shifted, table) } else { (table, shifted) };
+                self.inst(Inst::new(Op::Add).rd(pointer).rs1(first).rs2(second));
+                if shifted == index && pointer != index {
+                    break;
+                }
+            }
             if self.random.one_in(4) {
                 // No index any more.
                 self.move_register(pointer, table);
