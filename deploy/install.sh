@@ -19,7 +19,12 @@ for folder in sdk compat; do
     rm -rf "$to/lib/spin/$folder"
     cp -r "handlers/$folder" "$to/lib/spin/$folder"
 done
-ln -sf ../lib/spin/sdk/bin/spin-cc "$to/bin/spin-cc"
+rm -rf "$to/lib/spin/rust"
+mkdir -p "$to/lib/spin/rust"
+cp -r handlers/rust/spin-handler "$to/lib/spin/rust/"
+put 755 deploy/rust-src.sh "$to/lib/spin/rust-src.sh"
+for compiler in spin-cc spin-rustc; do ln -sf "../lib/spin/sdk/bin/$compiler" "$to/bin/$compiler"; done
+for page in GUIDE REFERENCE PORTING; do put 644 "handlers/$page.md" "$to/lib/spin/$page.md"; done
 for image in target/handlers/*.elf; do
     name=$(basename "$image" .elf)
     [ ! -e "handlers/$name/$name.c" ] || put 644 "$image" "$to/lib/spin/handlers/$name.elf"

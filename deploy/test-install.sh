@@ -8,11 +8,15 @@ make --no-print-directory install PROFILE=dev DESTDIR="$to" PREFIX=/opt/spin >"$
 bin=$to/opt/spin/bin
 cp handlers/udp_pingpong/udp_pingpong.c "$to/reply.c"
 (cd "$to" && "$bin/spin-cc" reply.c -o reply.elf --quiet)
+cp handlers/rust/examples/udp_echo.rs "$to/echo.rs"
+# What it builds is kept where the repository's is, for the next time.
+(cd "$to" && CARGO_TARGET_DIR=$OLDPWD/target "$bin/spin-rustc" echo.rs -o echo.elf)
 "$bin/spind" --nic loopback --socket "$to/spind.sock" 2>"$to/spind.log" >&2 &
 spind=$!
 for _ in $(seq 100); do [ -S "$to/spind.sock" ] && break; sleep 0.1; done
 "$bin/spinctl" --socket "$to/spind.sock" install "$to/reply.elf" --rule 'udp dport 9999' | grep -q 'installed context 1'
-"$bin/spinctl" --socket "$to/spind.sock" install "$to/opt/spin/lib/spin/handlers/icmp_echo.elf" --rule 'icmp echo' | grep -q 'installed context 2'
+"$bin/spinctl" --socket "$to/spind.sock" install "$to/echo.elf" --rule 'udp dport 9998' | grep -q 'installed context 2'
+"$bin/spinctl" --socket "$to/spind.sock" install "$to/opt/spin/lib/spin/handlers/icmp_echo.elf" --rule 'icmp echo' | grep -q 'installed context 3'
 grep -q '^ExecStart=/opt/spin/bin/spind ' "$to/opt/spin/lib/systemd/system/spind.service"
 grep -q '/opt/spin/lib/spin/handlers/' "$to/etc/spin/spind.toml"
 echo "what make install installs works"

@@ -444,8 +444,9 @@ impl<'t> Commands<'t> {
 impl CommandUnit for Commands<'_> {
     fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status {
         if self.issued.budget == 0 {
+            self.counts.add(Counter::CommandErrors, 1);
             self.counts.add(Counter::CommandsOverBudget, 1);
-            return self.refuse(Status::NoBuffer);
+            return Status::NoBuffer;
         }
         self.charge(charge::COMMAND);
         let result = match command {
@@ -477,7 +478,15 @@ impl CommandUnit for Commands<'_> {
     }
 
     fn refuse(&mut self, status: Status) -> Status {
+        let cause = match status {
+            Status::BadNicAddress => Counter::CommandsBadNicAddress,
+            Status::BadHostAddress => Counter::CommandsBadHostAddress,
+            Status::BadLength => Counter::CommandsBadLength,
+            Status::NoBuffer => Counter::CommandsNoBuffer,
+            Status::Malformed | Status::Unsupported | Status::Done | Status::Pending => Counter::CommandsMalformed,
+        };
         self.counts.add(Counter::CommandErrors, 1);
+        self.counts.add(cause, 1);
         status
     }
 

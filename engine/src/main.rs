@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::error::Error;
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use spin_abi::control::{Compat, Engine, Schedule};
 use spin_engine::config::{Config, File, Idle, Mode, Preset, XdpMode};
 use spin_engine::daemon::Daemon;
 use spin_engine::log::LOG;
+use tracing::warn;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -101,7 +102,7 @@ impl Args {
 
 fn main() -> ExitCode {
     let Some(filter) = filter(std::env::var("SPIND_LOG").ok()) else {
-        eprintln!("spind: SPIND_LOG is none of error, warn, info, debug, trace");
+        let _ = writeln!(stderr(), "spind: SPIND_LOG is none of error, warn, info, debug, trace");
         return ExitCode::FAILURE;
     };
     tracing_subscriber::fmt()
@@ -109,6 +110,8 @@ fn main() -> ExitCode {
         .with_writer(|| &LOG)
         .with_ansi(stderr().is_terminal())
         .with_target(false)
+        // It would say so on standard error, which is what cannot be written then, and panic.
+        .log_internal_errors(false)
         .init();
     let ran = run(Args::parse());
     if let Err(error) = &ran {
@@ -135,7 +138,10 @@ fn run(args: Args) -> Result<(), Box<dyn Error>> {
         signal_hook::flag::register(signal, stop.clone())?;
     }
     let statistics = Daemon::new(&config, &stop)?.run()?;
-    println!("{statistics}");
+    // Whoever does not read them any more misses nothing else.
+    if let Err(error) = writeln!(stdout(), "{statistics}") {
+        warn!("the last statistics were not printed: {error}");
+    }
     Ok(())
 }
 

@@ -453,7 +453,7 @@ impl Engine {
     #[inline(always)]
     fn enqueue(&mut self, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
         let Some(mpq) = self.queue_for(slot, key, now.time) else {
-            return self.drop_frame(frame, Counter::DropNoMpq);
+            return self.drop_of(slot, frame, Counter::DropNoMpq);
         };
         self.admitted += 1;
         let context = context(&mut self.contexts, slot);

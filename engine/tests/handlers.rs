@@ -256,7 +256,13 @@ fn host_memory_in_pieces(kind: Kind, dma_chunk: u32) {
     let mut last = [0; 8];
     host.read(4088, &mut last).unwrap();
     assert_eq!(u64::from_le_bytes(last), 0x1122_3344_5566_7788);
-    assert_eq!(lab.total(Counter::CommandErrors), 4);
+    let causes = [
+        Counter::CommandErrors,
+        Counter::CommandsBadHostAddress,
+        Counter::CommandsBadNicAddress,
+        Counter::CommandsBadLength,
+    ];
+    assert_eq!(causes.map(|cause| lab.count(id, cause)), [4, 3, 1, 0]);
 
     // The application says where it mapped the region: the same handler goes on there.
     lab.engine.map_host(id, ROOT, 0x7000_0000_0000).unwrap();
@@ -334,11 +340,11 @@ fn removal_drops_what_open_messages_hold(kind: Kind) {
 
 fn open_messages_exhaust_queues_and_the_loss_is_counted(kind: Kind) {
     let mut lab = Lab::new(kind);
-    lab.install_with("three_handlers", Install { eom: Some("never".into()), ..rule("udp dport 1") });
+    let id = lab.install_with("three_handlers", Install { eom: Some("never".into()), ..rule("udp dport 1") }).0;
     for flow in 0..300 {
         lab.exchange(&[udp_from(1000 + flow, 1, b"123456")]);
     }
-    assert_eq!(lab.total(Counter::DropNoMpq), 300 - 256);
+    assert_eq!((lab.count(id, Counter::DropNoMpq), lab.total(Counter::DropNoMpq)), (300 - 256, 300 - 256));
     assert_eq!(lab.total(Counter::PayloadRuns), 256);
 }
 

@@ -283,6 +283,38 @@ fn says_what_does_not_fit() {
     assert!(large.contains("the sizes of memories are in"), "{large}");
     assert!(refused("", &["--abi", "axi"]).contains("unknown ABI axi: wire, pspin or fpspin"));
     assert!(refused("", &["--compiler", "tcc"]).contains("unknown compiler tcc: clang or gcc"));
+    for (arguments, said) in [
+        (["--vectors", "-march=rv32imac"], "leave -march out"),
+        (["--vectors", "--compiler=gcc"], "--vectors needs clang 16"),
+        (["-O2", "-march=rv32imafdc"], "HPUs have no -march=rv32imafdc"),
+        (["-O2", "-march=rv64gc"], "HPUs have no -march=rv64gc"),
+    ] {
+        let refused = refused("", &arguments);
+        assert!(refused.contains(said), "{refused}");
+    }
+}
+
+#[test]
+fn cpp_compiles_with_the_same_headers() {
+    let text = "#include <spin.h>
+        template <typename T> static T load(const void *at) { T value; memcpy(&value, at, sizeof value); return value; }
+        void payload_handler(handler_args_t *args) {
+            spin_packet p;
+            if (!spin_parse_udp_l2(args, &p) || load<uint16_t>(p.payload) == 0) return;
+            spin_swap_addresses(&p);
+            spin_udp_write_checksum(&p);
+            spin_send_reply(&p);
+            spin_put_dec(spin_cycles());
+        }
+        extern \"C\" void completion_handler(handler_args_t *) {}";
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), "handler.cpp", text);
+    for compiler in ["clang", "gcc"] {
+        for more in [&[][..], &["-DSPIN_HOME", "-O0"]] {
+            let image = try_build(&[&file], &[&["--compiler", compiler, "-Werror"], more].concat()).unwrap();
+            assert!(!image.is_empty());
+        }
+    }
 }
 
 /// With gcc alone its images are as good.

@@ -207,6 +207,22 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     assert!(spind.0.wait().unwrap().success(), "it ends all the same");
 }
 
+#[test]
+fn what_cannot_be_written_is_no_failure() {
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+    for log_too in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("spind.sock");
+        let mut command = Command::new(binary("spind"));
+        let log = if log_too { full().into() } else { Stdio::null() };
+        command.args(["--nic", "loopback", "--socket"]).arg(&socket).stdout(full()).stderr(log);
+        let mut spind = Ended(command.spawn().expect("spind starts"));
+        wait_until(|| Client::connect(&socket).is_ok_and(|mut client| client.contexts().is_ok()));
+        kill_process(Pid::from_raw(spind.0.id().cast_signed()).expect("a process"), Signal::TERM).unwrap();
+        assert!(spind.0.wait().unwrap().success());
+    }
+}
+
 /// A process that is ended with the test.
 struct Ended(Child);
 

@@ -7,14 +7,8 @@ use spin_abi::control::{ContextInfo, LatencyInfo, Stats, ThreadInfo};
 use spin_abi::counters::Counter;
 
 /// Counters that have no value per context.
-const ENGINES: [Counter; 6] = [
-    Counter::RxPackets,
-    Counter::RxBytes,
-    Counter::HerStalls,
-    Counter::DropUnmatched,
-    Counter::DropNoMpq,
-    Counter::DropRemoved,
-];
+const ENGINES: [Counter; 5] =
+    [Counter::RxPackets, Counter::RxBytes, Counter::HerStalls, Counter::DropUnmatched, Counter::DropRemoved];
 
 /// All that [`Stats`] has to tell.
 pub fn text(stats: &Stats) -> String {

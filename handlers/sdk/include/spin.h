@@ -34,9 +34,15 @@
 #include "spin_verdict.h"
 
 /* Provided by the SDK, linked in when used. */
-void *memcpy(void *restrict to, const void *restrict from, size_t length);
+#ifdef __cplusplus
+extern "C" {
+#endif
+void *memcpy(void *__restrict to, const void *__restrict from, size_t length);
 void *memmove(void *to, const void *from, size_t length);
 void *memset(void *to, int byte, size_t length);
 int memcmp(const void *left, const void *right, size_t length);
+#ifdef __cplusplus
+}
+#endif
 
 #endif

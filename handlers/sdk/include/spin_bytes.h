@@ -38,7 +38,7 @@ static inline void spin_store32(void *at, uint32_t value) { __builtin_memcpy(at,
 /* Network order, from and to memory. Half-words bytewise: the shorter code without a byte-swap instruction; where there
  * is one (Zbb), compilers find it. */
 static inline uint16_t spin_read_be16(const void *at) {
-    const uint8_t *bytes = at;
+    const uint8_t *bytes = (const uint8_t *)at;
     return (uint16_t)(bytes[0] << 8 | bytes[1]);
 }
 static inline uint32_t spin_read_be32(const void *at) { return spin_ntohl(spin_load32(at)); }

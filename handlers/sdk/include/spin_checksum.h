@@ -17,7 +17,7 @@ static inline uint32_t spin_checksum_add(uint32_t sum, uint32_t word) {
 
 /* Adds `length` bytes, the first of which is at an even distance from the start of what is summed. */
 static inline uint32_t spin_checksum_bytes(uint32_t sum, const void *data, uint32_t length) {
-    const uint8_t *at = data;
+    const uint8_t *at = (const uint8_t *)data;
     for (; length >= 16; length -= 16, at += 16) {
         sum = spin_checksum_add(sum, spin_load32(at));
         sum = spin_checksum_add(sum, spin_load32(at + 4));

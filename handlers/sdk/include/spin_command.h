@@ -15,10 +15,10 @@ typedef enum spin_status {
     SPIN_STATUS_DONE = 0,             /* complete, or so old that it is forgotten */
     SPIN_STATUS_PENDING = 1,          /* not complete yet */
     SPIN_STATUS_MALFORMED = 2,        /* the words name no command */
-    SPIN_STATUS_BAD_NIC_ADDRESS = 3,  /* NIC memory the context may not touch */
+    SPIN_STATUS_BAD_NIC_ADDRESS = 3,  /* NIC memory the context may not touch, or a constant of the image */
     SPIN_STATUS_BAD_HOST_ADDRESS = 4, /* outside the context's host memory */
-    SPIN_STATUS_BAD_LENGTH = 5,       /* longer than a frame, or empty */
-    SPIN_STATUS_NO_BUFFER = 6,        /* no transmit buffer came free in time */
+    SPIN_STATUS_BAD_LENGTH = 5,       /* longer than a frame, shorter than an Ethernet header, or empty */
+    SPIN_STATUS_NO_BUFFER = 6,        /* no transmit buffer came free in time, or the task's budget is used up */
     SPIN_STATUS_UNSUPPORTED = 7,      /* not carried out by this engine */
 } spin_status;
 

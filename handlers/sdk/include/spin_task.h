@@ -39,9 +39,15 @@ typedef struct handler_args {
  * payload: once per packet, the first included.
  * completion: once per message, after all its payload handlers have ended; sees the last packet.
  * They return nothing, or a verdict: see spin_verdict.h. */
+#ifdef __cplusplus
+extern "C" {
+#endif
 spin_result_t header_handler(handler_args_t *args);
 spin_result_t payload_handler(handler_args_t *args);
 spin_result_t completion_handler(handler_args_t *args);
+#ifdef __cplusplus
+}
+#endif
 
 /* Puts a variable into handler memory, where all packets of all contexts of the image find it. */
 #define SPIN_HANDLER_DATA __attribute__((section(".l2_handler_data")))

@@ -31,6 +31,9 @@ pub enum Command {
         /// Machine-readable.
         #[arg(long)]
         json: bool,
+        /// Say what each counter counts.
+        #[arg(long, conflicts_with = "json")]
+        explain: bool,
     },
     /// Show what spind offers: machine, sizes of its memories, longest packet, limits, guarantees.
     Capabilities {

@@ -71,7 +71,8 @@ fn run(args: &Args) -> Result<(), Error> {
             warn_of_others(&mut spind, context.id);
         }
         Command::List { json } => show::contexts(&mut stdout().lock(), &spind.contexts()?, *json)?,
-        Command::Stats { json } => show::stats(&mut stdout().lock(), &spind.stats()?, *json)?,
+        Command::Stats { json: true, .. } => show::as_json(&mut stdout().lock(), &spind.stats()?)?,
+        Command::Stats { explain, .. } => show::stats(&mut stdout().lock(), &spind.stats()?, *explain)?,
         Command::Capabilities { json } => {
             show::capabilities(&mut stdout().lock(), &spind.capabilities()?, *json)?;
         }

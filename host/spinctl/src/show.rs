@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use libspin::{Abi, Capabilities, ContextInfo, Guarantees, LatencyInfo, Replayed, RunInfo, Stats};
+use libspin::{Abi, Capabilities, ContextInfo, Counter, Guarantees, LatencyInfo, Replayed, RunInfo, Stats};
+use serde::Serialize;
 
 /// Prints what came of a capture.
 pub fn replayed(out: &mut impl Write, replayed: &Replayed) -> io::Result<()> {
@@ -21,7 +22,7 @@ pub fn replayed(out: &mut impl Write, replayed: &Replayed) -> io::Result<()> {
 /// Prints `list`.
 pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> io::Result<()> {
     if json {
-        return writeln!(out, "{}", serde_json::to_string_pretty(contexts)?);
+        return as_json(out, &contexts);
     }
     writeln!(out, "{:>4}  {:<16} {:>6}  {:<9} RULES", "ID", "NAME", "UID", "HANDLERS")?;
     for context in contexts {
@@ -41,19 +42,16 @@ pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> i
 }
 
 /// Prints `stats`.
-pub fn stats(out: &mut impl Write, stats: &Stats, json: bool) -> io::Result<()> {
-    if json {
-        return writeln!(out, "{}", serde_json::to_string_pretty(stats)?);
-    }
+pub fn stats(out: &mut impl Write, stats: &Stats, explain: bool) -> io::Result<()> {
     writeln!(out, "nic: {}", stats.nic)?;
-    counters(out, &stats.nic_counters)?;
+    counters(out, &stats.nic_counters, false)?;
     writeln!(out, "engine:")?;
-    counters(out, &stats.engine)?;
+    counters(out, &stats.engine, explain)?;
     latencies(out, &stats.latencies)?;
     for context in &stats.contexts {
         writeln!(out, "context {} ({}): {}", context.context, context.name, context.rules.join(" or "))?;
         writeln!(out, "  {}", how(&context.run))?;
-        counters(out, &context.counters)?;
+        counters(out, &context.counters, explain)?;
         for entry in &context.faults {
             writeln!(out, "  fault in {entry}")?;
         }
@@ -61,10 +59,15 @@ pub fn stats(out: &mut impl Write, stats: &Stats, json: bool) -> io::Result<()> 
     Ok(())
 }
 
+/// Prints anything for programs.
+pub fn as_json(out: &mut impl Write, all: &impl Serialize) -> io::Result<()> {
+    writeln!(out, "{}", serde_json::to_string_pretty(all)?)
+}
+
 /// Prints `capabilities`.
 pub fn capabilities(out: &mut impl Write, all: &Capabilities, json: bool) -> io::Result<()> {
     if json {
-        return writeln!(out, "{}", serde_json::to_string_pretty(all)?);
+        return as_json(out, all);
     }
     let (machine, limits) = (&all.machine, &all.limits);
     let (clusters, hpus) = (machine.clusters, machine.hpus_per_cluster);
@@ -142,9 +145,12 @@ fn handlers(present: [bool; 3]) -> String {
     ["h", "p", "c"].iter().zip(present).map(|(letter, has)| if has { *letter } else { "-" }).collect()
 }
 
-fn counters(out: &mut impl Write, counters: &[(String, u64)]) -> io::Result<()> {
+fn counters(out: &mut impl Write, counters: &[(String, u64)], explain: bool) -> io::Result<()> {
     for (name, value) in counters.iter().filter(|(_, value)| *value > 0) {
-        writeln!(out, "  {name:<24} {value:>16}")?;
+        match Counter::ALL.iter().find(|counter| explain && counter.name() == name) {
+            Some(counter) => writeln!(out, "  {name:<24} {value:>16}  {}", counter.meaning())?,
+            None => writeln!(out, "  {name:<24} {value:>16}")?,
+        }
     }
     Ok(())
 }
@@ -186,14 +192,13 @@ mod tests {
     const FAULT: &str = r#"{"handler": "payload", "symbol": "dig+0x4",
         "fault": {"cause": "load-access", "pc": 4096, "address": 0}}"#;
 
-    fn shown(fault: FaultInfo) -> String {
+    fn context(counters: Vec<(String, u64)>, faults: Vec<FaultInfo>) -> ContextInfo {
         let (name, eom, key) = Default::default();
-        let (rules, counters, faults) = (Vec::new(), Vec::new(), vec![fault]);
-        let context = ContextInfo {
+        ContextInfo {
             context: 1,
             name,
             uid: 0,
-            rules,
+            rules: Vec::new(),
             eom,
             key,
             handlers: [true; 3],
@@ -201,10 +206,28 @@ mod tests {
             run: RunInfo::default(),
             counters,
             faults,
-        };
+        }
+    }
+
+    fn stats_of(context: ContextInfo, explain: bool) -> String {
         let mut out = Vec::new();
-        stats(&mut out, &Stats { contexts: vec![context], ..Stats::default() }, false).unwrap();
+        stats(&mut out, &Stats { contexts: vec![context], ..Stats::default() }, explain).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    fn shown(fault: FaultInfo) -> String {
+        stats_of(context(Vec::new(), vec![fault]), false)
+    }
+
+    #[test]
+    fn counters_are_explained_when_asked_for() {
+        // One that this spinctl does not know, too.
+        let counters = vec![("faults".to_owned(), 3), ("faulty".to_owned(), 4), ("messages".to_owned(), 0)];
+        let told = |explain| stats_of(context(counters.clone(), Vec::new()), explain);
+        let lines: Vec<_> = told(true).lines().map(|line| line.trim().to_owned()).collect();
+        assert!(lines.iter().any(|line| line.starts_with("faults") && line.ends_with("3  handlers ended by a fault")));
+        assert!(lines.iter().any(|line| line.starts_with("faulty") && line.ends_with(" 4")));
+        assert!(!told(true).contains("messages") && !told(false).contains("ended by"));
     }
 
     #[test]
