@@ -230,12 +230,26 @@ impl Context {
         let symbol = self.place(stage, Some(fault.pc));
         let line = image.line(fault.pc).map(|at| SourceLine { file: at.file.to_owned(), line: at.line });
         let info = FaultInfo { fault, handler: stage.name().to_owned(), symbol, line, note };
-        // The first one, the tenth, the hundredth: no handler can fill the log.
         let faults = self.counts.get(Counter::Faults);
-        if faults.checked_ilog10().is_some_and(|digits| faults == 10_u64.pow(digits)) {
+        if is_logged(faults) {
             tracing::warn!("context {} ({}): fault {faults} in {info}", self.id, self.name);
         }
         self.faults.push_back(info);
+    }
+
+    /// Notes a packet that is lost since no queue is left for its message.
+    #[cold]
+    pub fn record_no_queue(&mut self) {
+        self.counts.add(Counter::DropNoMpq, 1);
+        let lost = self.counts.get(Counter::DropNoMpq);
+        if is_logged(lost) {
+            tracing::warn!(
+                "context {} ({}): packet {lost} of a new message is lost: open messages have all queues; \
+                 --message-timeout-us ends those whose next packet does not come",
+                self.id,
+                self.name
+            );
+        }
     }
 
     /// The function that `pc` lies in, as "name+0x10"; that of the stage's handler when it is not known.
@@ -243,4 +257,9 @@ impl Context {
         let known = pc.and_then(|pc| self.image.image.symbolize(pc));
         known.map_or_else(|| stage.kind().symbol().to_owned(), |(name, offset)| format!("{name}+{offset:#x}"))
     }
+}
+
+/// Of what happens often, the first, the tenth, the hundredth: no handler and no packet can fill the log.
+fn is_logged(count: u64) -> bool {
+    count.checked_ilog10().is_some_and(|digits| count == 10_u64.pow(digits))
 }

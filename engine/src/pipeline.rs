@@ -453,7 +453,8 @@ impl Engine {
     #[inline(always)]
     fn enqueue(&mut self, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
         let Some(mpq) = self.queue_for(slot, key, now.time) else {
-            return self.drop_of(slot, frame, Counter::DropNoMpq);
+            context(&mut self.contexts, slot).record_no_queue();
+            return self.outbound.spent.push(frame);
         };
         self.admitted += 1;
         let context = context(&mut self.contexts, slot);

@@ -175,6 +175,28 @@ fn faults_are_reported_with_cause_place_and_symbol() {
 }
 
 #[test]
+fn a_context_that_leaves_messages_open_is_told_of_what_it_loses() {
+    let mut spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    client.install(&Install { eom: Some("never".into()), ..rule("udp dport 1") }, &image("empty")).unwrap();
+    // Each is a message of its own, by its address.
+    let frames: Vec<_> = (0..256 + 12_u16)
+        .map(|number| {
+            let mut frame = udp(1, b"e");
+            frame[26..28].copy_from_slice(&number.to_be_bytes());
+            frame
+        })
+        .collect();
+    client.replay(&capture(&frames)).unwrap();
+    spind.wait_for_log("packet 10 of a new message is lost: open messages have all queues");
+    assert_eq!(spind.logged.matches("of a new message is lost").count(), 2, "{}", spind.logged);
+    let stats = spind.ctl_ok(&["stats", "--explain"]);
+    let lost = "drop_no_mpq                            12  frames of a new message";
+    let context = stats.split("context 1").nth(1).expect("the context's");
+    assert!(context.contains(lost), "{stats}");
+}
+
+#[test]
 fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("talks.c");
