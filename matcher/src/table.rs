@@ -26,7 +26,7 @@ pub struct TableEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// A context's rules alone are too many.
-    #[error("context {context}: {source}")]
+    #[error("{}: {source}", of(*context))]
     Rules {
         /// Whose rules.
         context: u32,
@@ -34,7 +34,7 @@ pub enum TableError {
         source: CompileError,
     },
     /// A context's end-of-message rules alone are too many.
-    #[error("context {context}, end of message: {source}")]
+    #[error("{}, end of message: {source}", of(*context))]
     Eom {
         /// Whose predicate.
         context: u32,
@@ -43,8 +43,9 @@ pub enum TableError {
     },
     /// All contexts' rules together are too many.
     #[error(
-        "context {context} needs {tests} tests, {left} of {MAX_TESTS} are left: \
-         remove a context or use fewer rules, prefixes instead of addresses, or ranges"
+        "{} needs {tests} tests, {left} of {MAX_TESTS} are left: \
+         remove a context or use fewer rules, prefixes instead of addresses, or ranges",
+        of(*context)
     )]
     Full {
         /// The first context that did not fit.
@@ -54,6 +55,11 @@ pub enum TableError {
         /// Tests left by the contexts before it.
         left: usize,
     },
+}
+
+/// Names a context; one that is not installed yet has no id.
+fn of(context: u32) -> String {
+    if context == 0 { "the new context".to_owned() } else { format!("context {context}") }
 }
 
 /// What a frame is to its context.

@@ -21,7 +21,7 @@ use libspin::{Client, Compat, Install, MAX_BLOB, What};
 enum Error {
     #[error("{}: {source}", path.display())]
     File { path: std::path::PathBuf, source: std::io::Error },
-    #[error("{}: too long, spind takes at most {MAX_BLOB} bytes", path.display())]
+    #[error("{}: too long, spind takes at most {MAX_BLOB} bytes; longer captures it reads itself (spind --nic pcap:IN,OUT)", path.display())]
     TooLong { path: std::path::PathBuf },
     #[error("{}: it is what is replayed; write what was sent to another file", path.display())]
     SameFile { path: std::path::PathBuf },
