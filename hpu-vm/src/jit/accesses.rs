@@ -260,7 +260,7 @@ fn add_spans(
 pub(crate) fn may_be_device(inst: &Inst, known: &Known, any_device: bool) -> bool {
     let moves = matches!(inst.op.format(), Format::Load | Format::Store);
     let unknown = known.constant(inst.rs1).is_none();
-    moves && unknown && (known.may_be_device(inst.rs1) || (any_device && inst.rs1 != Reg::SP))
+    moves && unknown && (known.may_be_device(inst.rs1) || (any_device && !known.is_stack(inst.rs1)))
 }
 
 /// Whether it certainly is to a device.

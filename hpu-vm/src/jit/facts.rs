@@ -86,7 +86,12 @@ pub(crate) struct Known {
     bases: [Option<Reg>; 32],
     /// By how much registers are certainly less than the largest value, unsigned.
     below: [u32; 32],
+    /// How far sp is from where it was when the handler began, if that is known.
+    stack: Option<i32>,
 }
+
+/// Farthest that is followed.
+const STACK_REACH: u32 = 1 << 20;
 
 impl Known {
     /// At a handler's first instruction ([`crate::Hart::begin`]): all but sp, tp and a0 are constants.
@@ -97,7 +102,7 @@ impl Known {
         }
         constants[Reg::RA.index()] = Some(RETURN_ADDRESS);
         constants[Reg::GP.index()] = Some(global_pointer);
-        Self { constants, ..Self::default() }
+        Self { constants, stack: Some(0), ..Self::default() }
     }
 
     /// Whether a register certainly holds a multiple of 4.
@@ -151,6 +156,11 @@ impl Known {
         self.device.has(reg)
     }
 
+    /// Whether a register points to the stack, or near it, for certain: that is no device.
+    pub(crate) fn is_stack(&self, reg: Reg) -> bool {
+        reg == Reg::SP && self.stack.is_some()
+    }
+
     /// The value that an instruction at `pc` computes, if it is a constant. Not for jumps.
     pub(crate) fn result(&self, pc: u32, inst: &Inst) -> Option<u32> {
         self.evaluate(pc, inst, 0)
@@ -162,6 +172,7 @@ impl Known {
             self.constants[reg.index()] = None;
             (self.device, self.aligned) = (self.device.without(reg), self.aligned.without(reg));
             self.below[reg.index()] = 0;
+            self.stack = self.stack.filter(|_| reg != Reg::SP);
             self.bases[reg.index()] = None;
             self.bases.iter_mut().filter(|base| **base == Some(reg)).for_each(|base| *base = None);
         }
@@ -184,7 +195,10 @@ impl Known {
         let derived = value.is_none() && inst.op.format().computes() && self.has_device_operand(reads(inst));
         let (aligned, base) = self.alignment(inst);
         let most = most::greatest(inst, |reg| self.most(reg));
+        let moved = inst.op == Op::Addi && (rd, inst.rs1) == (Reg::SP, Reg::SP);
+        let stack = self.stack.filter(|_| moved).and_then(|at| at.checked_add(inst.imm));
         self.forget(rd);
+        self.stack = self.stack.or(stack.filter(|at| at.unsigned_abs() <= STACK_REACH));
         self.below[rd.index()] = !most;
         self.constants[rd.index()] = value;
         self.bases[rd.index()] = base.filter(|&base| base != rd);
@@ -286,6 +300,7 @@ impl Known {
             }
         }
         (self.device, self.aligned) = (device, aligned);
+        self.stack = self.stack.filter(|_| self.stack == other.stack);
         for (mine, theirs) in self.bases.iter_mut().zip(other.bases) {
             *mine = mine.filter(|&base| theirs == Some(base));
         }

@@ -114,7 +114,7 @@ impl Emitter<'_> {
             let low = self.address_wide(memory.rs1, 0);
             self.beyond_bound(low, bytes)
         });
-        if !(self.known.may_be_device(memory.rs1) || self.any_device && memory.rs1 != Reg::SP) {
+        if !(self.known.may_be_device(memory.rs1) || self.any_device && !self.known.is_stack(memory.rs1)) {
             return refused;
         }
         let driver = self.lies_in(address, PERIPHERALS - MOST, PERIPHERALS_SIZE + MOST);
