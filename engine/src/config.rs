@@ -252,7 +252,7 @@ pub enum ConfigError {
         clusters: u32,
     },
     /// A pipeline of one.
-    #[error("{0} cores, where one receives for others: at least 2")]
+    #[error("{0} cores, where one receives for others: give at least 2 (--cores)")]
     FewCores(usize),
     /// A NIC that only one thread can serve.
     #[error("{0} cores: only an interface can be served by more than one")]

@@ -237,19 +237,10 @@ impl Context {
         self.faults.push_back(info);
     }
 
-    /// Notes a packet that is lost since no queue is left for its message.
-    #[cold]
-    pub fn record_no_queue(&mut self) {
+    /// Notes a packet that is lost since no queue is left for its message. Returns how many were, if that is to be logged.
+    pub fn record_no_queue(&mut self) -> Option<u64> {
         self.counts.add(Counter::DropNoMpq, 1);
-        let lost = self.counts.get(Counter::DropNoMpq);
-        if is_logged(lost) {
-            tracing::warn!(
-                "context {} ({}): packet {lost} of a new message is lost: open messages have all queues; \
-                 --message-timeout-us ends those whose next packet does not come",
-                self.id,
-                self.name
-            );
-        }
+        Some(self.counts.get(Counter::DropNoMpq)).filter(|&lost| is_logged(lost))
     }
 
     /// The function that `pc` lies in, as "name+0x10"; that of the stage's handler when it is not known.

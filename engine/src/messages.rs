@@ -242,8 +242,13 @@ impl Messages {
 
     /// The context that holds most queues, if those are more than `context` will hold with one more.
     pub fn greediest(&self, context: Slot) -> Option<Slot> {
-        let (greediest, held) = (0..).map(Slot).zip(&self.held).max_by_key(|&(_, held)| held)?;
-        (*held > self.held(context) + 1).then_some(greediest)
+        let (greediest, held) = self.holder()?;
+        (held > self.held(context) + 1).then_some(greediest)
+    }
+
+    /// The context that holds most queues, and how many.
+    pub fn holder(&self) -> Option<(Slot, u32)> {
+        (0..).map(Slot).zip(self.held.iter().copied()).max_by_key(|&(_, held)| held)
     }
 
     /// Looks at the next queue, round and round (the paper's pseudo-LRU, §III-B1, as a clock hand): returns it if its message

@@ -453,8 +453,7 @@ impl Engine {
     #[inline(always)]
     fn enqueue(&mut self, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
         let Some(mpq) = self.queue_for(slot, key, now.time) else {
-            context(&mut self.contexts, slot).record_no_queue();
-            return self.outbound.spent.push(frame);
+            return self.lose(slot, frame);
         };
         self.admitted += 1;
         let context = context(&mut self.contexts, slot);
@@ -629,6 +628,23 @@ impl Engine {
         }
         self.messages.release(victim);
         self.messages.queue(slot, key, now)
+    }
+
+    /// No queue is left for a new message of a context, and nobody has more than its share of them.
+    #[cold]
+    fn lose(&mut self, slot: Slot, frame: Frame) {
+        self.outbound.spent.push(frame);
+        let context = context(&mut self.contexts, slot);
+        let Some(lost) = context.record_no_queue() else { return };
+        let (id, name) = (context.id, context.name.clone());
+        let Some((most, held)) = self.messages.holder() else { return };
+        let Some(most) = self.contexts.get(most.0 as usize).and_then(Option::as_ref) else { return };
+        tracing::warn!(
+            "context {id} ({name}): packet {lost} of a new message is lost: all queues are taken, {held} of them by messages of \
+             context {} ({}); if those are left open, its --message-timeout-us ends them",
+            most.id,
+            most.name
+        );
     }
 
     /// A message that has packets queued may give way too, or a context that is slow would keep all others out; unless its context

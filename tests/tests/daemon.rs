@@ -188,7 +188,9 @@ fn a_context_that_leaves_messages_open_is_told_of_what_it_loses() {
         })
         .collect();
     client.replay(&capture(&frames)).unwrap();
-    spind.wait_for_log("packet 10 of a new message is lost: open messages have all queues");
+    spind.wait_for_log(
+        "packet 10 of a new message is lost: all queues are taken, 256 of them by messages of context 1 (",
+    );
     assert_eq!(spind.logged.matches("of a new message is lost").count(), 2, "{}", spind.logged);
     let stats = spind.ctl_ok(&["stats", "--explain"]);
     let lost = "drop_no_mpq                            12  frames of a new message";
