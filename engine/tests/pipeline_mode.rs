@@ -327,7 +327,8 @@ fn who_receives_and_runs_handlers_has_frames_for_all_copies() {
         for _ in 0..100 {
             assert_eq!(engine.turn(|| Duration::ZERO).expect("memory does not fail"), 0);
         }
-        (0..PACKETS).for_each(|flow| arrive(&mut far, &udp_from(1000 + flow, port, &[copies; 30])));
+        // Of fewer flows than there are queues, or some would be lost where others' tasks are away for long.
+        (0..PACKETS).for_each(|flow| arrive(&mut far, &udp_from(1000 + flow % 200, port, &[copies; 30])));
         expected += u32::from(PACKETS) * u32::from(copies);
         let mut batch = Vec::new();
         while sent < expected {
