@@ -139,6 +139,7 @@ impl Runner for Jit {
         self.executor.bind(&mut self.slot, &task, &mut page, |bound| {
             let at = |packet: usize| PACKETS_BASE + u32::try_from(packet).expect("few packets") * stride;
             let (mut packet_at, end) = (at(packets.start), at(packets.end));
+            // Without the packet's number, which would be kept beside its address for each.
             while packet_at != end {
                 bound.describe(block, [(regs::PACKET_ADDR, packet_at), (regs::L2_PACKET_ADDR, packet_at)]);
                 if !bound.returns(None) && bound.exit() != Exit::Finished {

@@ -49,11 +49,8 @@ now == "init_handlers" {
 }
 
 # What else writes a register leaves there what is not known.
-function forget_written() {
-    if (operation !~ /^(s[bhw]|b[a-z]*|j|jr|ret|call|tail|addi|slli|li|lui)$/) delete value[operand[1]]
-}
+operation !~ /^(s[bhw]|b[a-z]*|j|jr|ret|call|tail|addi|slli|li|lui)$/ { delete value[operand[1]] }
 
-{ forget_written() }
 operation == "li" { value[operand[1]] = operand[2] + 0 }
 operation == "lui" && operand[2] ~ /^-?[0-9]+$/ {
     upper = operand[2] % 1048576

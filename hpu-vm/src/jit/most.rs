@@ -68,6 +68,7 @@ mod tests {
     const A: Reg = Reg::A0;
     const B: Reg = Reg::A1;
     const ENTRY: u32 = 0x1d00_0000;
+
     /// The interpreter, behind the instruction.
     fn step(inst: Inst, a: u32, b: u32) -> Hart {
         let code = Code::at(ENTRY, &inst.encode().to_le_bytes());

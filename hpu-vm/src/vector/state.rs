@@ -21,7 +21,8 @@ pub struct VectorState {
     /// 1 after a fixed-point result was clipped.
     pub(crate) vxsat: u32,
     /// Whether anything here but `vl` and `vtype` may differ from [`VectorState::NEW`]. Whoever changes it calls
-    /// [`Hart::use_vectors`](crate::Hart::use_vectors) before, so that other tasks need not clear it. Translated code that looks at `vl` or `vtype` clears these two by itself.
+    /// [`Hart::use_vectors`](crate::Hart::use_vectors) before, so that other tasks need not clear it. Translated code that looks at
+    /// `vl` or `vtype` clears these two by itself.
     pub(crate) used: bool,
 }
 
