@@ -75,7 +75,7 @@ lint: deps-build ## formatting, clippy, dependency licences
 bench: bench-engine bench-handlers bench-watchdog bench-installs bench-pspin ## all figures
 
 bench-engine: build handlers ## the engine in memory: time per packet and stage, latency, shares of tenants
-	for name in empty empty_three spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
+	for name in empty empty_three keep_headers spin to_host; do handlers/sdk/bin/spin-cc handlers/testing/$$name.c -o target/handlers/$$name.elf || exit 1; done
 	$(BIN)/spin-bench-engine
 
 bench-handlers: build handlers ## nanoseconds per packet of the paper's handlers, beside the same work in native code

@@ -11,22 +11,25 @@
 #include <spin_packet.h>
 #include <spin_reply.h>
 
-/* Commands remembered; as many as a batch has, at least. A power of two. */
-#define COMMANDS 4096u
+/* Sends remembered; as many as a batch has, at least. A power of two. */
+#define SENDS 4096u
 
-enum { COMMAND_SEND = 1, COMMAND_DMA_TO_HOST = 2 };
-
-/* A command as the device takes it. */
-struct command {
-    uint32_t kind;
-    uint32_t length;
+/* A send as the device takes it. */
+struct send {
     uint64_t from;
-    uint64_t to; /* host memory; 0 for a send */
+    uint64_t length;
+};
+
+/* Copies to host memory, and their bytes. */
+struct copies {
+    uint64_t count;
+    uint64_t bytes;
 };
 
 struct device {
+    struct copies copies;
     uint64_t count;
-    struct command commands[COMMANDS];
+    struct send sends[SENDS];
 };
 
 struct job {
@@ -54,18 +57,15 @@ static inline void lock(uint32_t *at) { *at = 1; }
 static inline void unlock(uint32_t *at) { *at = 0; }
 #endif
 
-static inline void issue(struct device *device, struct command command) {
-    device->commands[device->count++ % COMMANDS] = command;
-}
-
 static inline void send_packet(struct job *job, const uint8_t *from, uint32_t length) {
-    issue(job->device, (struct command){.kind = COMMAND_SEND, .length = length, .from = (uintptr_t)from});
+    struct device *device = job->device;
+    device->sends[device->count++ % SENDS] = (struct send){(uintptr_t)from, length};
 }
 
 /* Copies to `offset` in host memory, if it is inside. */
 static inline void dma_to_host(struct job *job, uint64_t offset, const uint8_t *from, uint32_t length) {
-    uint64_t to = (uintptr_t)job->host_mem + offset;
-    issue(job->device, (struct command){COMMAND_DMA_TO_HOST, length, (uintptr_t)from, to});
+    job->device->copies.count++;
+    job->device->copies.bytes += length;
     if (offset + length <= job->host_mem_size) memcpy(job->host_mem + offset, from, length);
 }
 

@@ -457,6 +457,7 @@ mod tests {
             image: &image,
             translation: Some(&translation),
             limits: Limits { time: Some(PATIENCE), instructions: None },
+            host: None,
             isolation: Isolation::Context,
         };
         let executor = Executor::new().expect("a timer");

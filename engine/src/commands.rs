@@ -62,6 +62,11 @@ pub trait CommandUnit {
         false
     }
 
+    /// Counts copies to host memory that it was not asked for, and their bytes.
+    fn copied(&mut self, copies: u64, bytes: u64) {
+        let _ = (copies, bytes);
+    }
+
     /// Counts a command that was not carried out.
     fn refuse(&mut self, status: Status) -> Status;
 
@@ -475,6 +480,11 @@ impl CommandUnit for Commands<'_> {
             self.issued.deferred = Some(send);
         }
         put_off
+    }
+
+    fn copied(&mut self, copies: u64, bytes: u64) {
+        self.counts.add(Counter::CommandsDma, copies);
+        self.counts.add(Counter::DmaToHostBytes, bytes);
     }
 
     fn refuse(&mut self, status: Status) -> Status {

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use hpu_vm::Image;
 use hpu_vm::jit::{self, Options, Translation};
+use hpu_vm::{HostBytes, Image};
 use spin_abi::control::{Abi, Engine, FaultInfo, Full, RunInfo, SourceLine};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
@@ -55,6 +55,13 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
+    /// The bytes, and where handlers find them.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> HostBytes<'_> {
+        HostBytes::new(self.address, self.region.bytes())
+    }
+
     /// Offset in the region of `len` bytes at host address `address`, if all of them are inside.
     #[must_use]
     pub fn offset(&self, address: u64, len: usize) -> Option<u64> {

@@ -236,6 +236,13 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
         Ok(handle)
     }
 
+    fn copied(&mut self, copies: u64, bytes: u64) {
+        // As if each had one: those that are remembered by the same place are another one's.
+        let handles = u64::from(self.state.next_handle - 1) + copies;
+        self.state.next_handle = u32::try_from(handles % u64::from(u32::MAX)).map_or(1, |last| last + 1);
+        self.commands.copied(copies, bytes);
+    }
+
     /// Nobody waits for long: who asks for a command that was put off has it carried out.
     fn wait(&mut self, view: &mut View<'_>, handle: u32) -> Poll<Result<(), Trap>> {
         self.complete(handle, view);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hpu_vm::jit::{Bound, Executor, Limits, Slot, Task, TaskBlock, Translation};
 use hpu_vm::memory::{PacketWindows, Region, SpaceError};
-use hpu_vm::{Checks, Device, Exit, Image, RegionKind};
+use hpu_vm::{Checks, Device, Exit, HostBytes, Image, RegionKind};
 use spin_abi::command::Status;
 use spin_abi::control::{Isolation, Placement};
 use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
@@ -44,6 +44,8 @@ pub struct Job<'j> {
     pub translation: Option<&'j Translation>,
     /// How long it may run.
     pub limits: Limits,
+    /// Where the application's memory is, for copies that the command unit is not asked for.
+    pub host: Option<HostBytes<'j>>,
     /// Who may see what it leaves behind.
     pub isolation: Isolation,
 }
@@ -61,6 +63,7 @@ impl<'j> Job<'j> {
             tp: windows.tp,
             limits: self.limits,
             may_park,
+            host: self.host,
         }
     }
 }
@@ -449,7 +452,8 @@ impl Station {
         packet: &mut [u8],
         device: &mut D,
     ) -> Exit {
-        let task = job.task(&self.windows, false);
+        // What one does is compared with what another one does: the device hears of all of it.
+        let task = Task { host: None, ..job.task(&self.windows, false) };
         executor.run(&mut self.slot, packet, &task, device)
     }
 

@@ -465,6 +465,7 @@ pub(crate) fn parts(context: &mut Context, handler: Handler, about: About) -> Pa
         image: &image.image,
         translation: translation.as_deref(),
         limits: *limits,
+        host: host.as_ref().map(HostMemory::bytes),
         isolation: run.isolation,
     };
     Parts { job, hpus, host: host.as_ref(), counts, events, printer: Printer { id: *id, name, lines_left } }

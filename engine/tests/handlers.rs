@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{Kind, Lab, ROOT, payload, rule, udp, udp_from};
 use spin_abi::command::Direction;
-use spin_abi::control::{Checks, Full, Install, Schedule};
+use spin_abi::control::{Checks, Full, Install, Isolation, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::events::{DOORBELL, What};
 use spin_abi::fault::Cause;
@@ -44,6 +44,7 @@ on_every_engine! {
     stores_outside_are_faults_wherever_they_go
     one_context_never_reads_what_another_left
     host_memory_by_dma_and_host_direct
+    headers_are_kept_for_the_host
     the_host_is_told_of_copies_that_ask_for_it
     puts_are_divided_into_packets
     header_payload_completion_in_order
@@ -269,6 +270,35 @@ fn host_memory_in_pieces(kind: Kind, dma_chunk: u32) {
     let reply = lab.exchange(&[request]).pop().expect("a reply");
     assert_eq!(reply.last_chunk::<8>().unwrap(), &[0, 0, 0, 4, 4, 4, 3, 0]);
     assert_ne!(HOST_ADDRESS, 0x7000_0000_0000);
+}
+
+/// Of packets of different lengths, from the first one on, for which its window in L1 is opened.
+fn headers_are_kept_for_the_host(kind: Kind) {
+    const HEADERS: usize = 42;
+    for (l1_bytes, isolation) in [(None, Isolation::Context), (Some(102), Isolation::Message)] {
+        let mut lab = Lab::new(kind);
+        let install = Install { host_mem: 4 << 12, l1_bytes, isolation, ..rule("udp dport 1") };
+        let (id, host) = lab.install_with("keep_headers", install);
+        let host = host.expect("host memory");
+        let mut count = 0;
+        for lengths in [[18, 59, 20, 60], [18, 18, 18, 18], [61, 18, 100, 1400]] {
+            for (from, length) in (10..).zip(lengths) {
+                let request = udp_from(from, 1, &vec![length as u8; length]);
+                lab.exchange(std::slice::from_ref(&request));
+                // What is cut short is no datagram.
+                let kept = l1_bytes.is_none_or(|len| request.len() <= len as usize);
+                count += u64::from(kept);
+                let mut memory = vec![0; 4 << 12];
+                host.read(0, &mut memory).unwrap();
+                let places = memory.chunks(64).filter(|place| place[..HEADERS] == request[..HEADERS]);
+                assert_eq!(places.count(), usize::from(kept), "{length} bytes from {from}, {l1_bytes:?} in L1");
+                assert!(memory.chunks(64).all(|place| place[HEADERS..] == [0; 64 - HEADERS]), "no more than those");
+            }
+        }
+        let counters = [Counter::CommandsDma, Counter::DmaToHostBytes, Counter::CommandErrors, Counter::Released];
+        assert_eq!(counters.map(|counter| lab.count(id, counter)), [count, count * HEADERS as u64, 0, 12]);
+        assert!(lab.faults(id).is_empty());
+    }
 }
 
 fn puts_are_divided_into_packets(kind: Kind) {

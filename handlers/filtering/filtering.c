@@ -64,13 +64,18 @@ SPIN_APART void load_first(handler_args_t *args, uint32_t at) {
     if (load(args, at / SEGMENT)) payload_handler(args);
 }
 
-/* The table, in which the entries that are looked at from `at` on are there; NULL: they are not. Handler memory that has room
- * for nothing else holds the table from the start. */
-static inline const entry *table_for(const task_t *task, uint32_t at) {
+/* Whether handler memory has room for the table and nothing else: then it holds it from the start. */
+static inline bool is_all(const task_t *task) {
+    const uint32_t table = ENTRIES * sizeof(entry);
+    return task->handler_mem_size - table < sizeof(state) - table;
+}
+
+/* The table, in which the entries that are looked at from `at` on are there; NULL: they are not. */
+static inline const entry *loaded_table(const task_t *task, uint32_t at) {
     const state *s = (const state *)task->handler_mem;
+    if (task->handler_mem_size < sizeof *s) return NULL;
     /* Entries are reached by what is read here, hence read after it: no fence is needed. */
-    if (task->handler_mem_size >= sizeof *s) return (const entry *)((const volatile uint32_t *)s->loaded)[at / SEGMENT];
-    return task->handler_mem_size < sizeof s->table ? NULL : s->table;
+    return (const entry *)((const volatile uint32_t *)s->loaded)[at / SEGMENT];
 }
 
 /* Fibonacci hashing: the upper bits of the product depend on all of the key. */
@@ -97,13 +102,17 @@ SPIN_INLINE void filter(handler_args_t *args, spin_packet *p, uint32_t headers) 
     uint32_t source = spin_load32(p->ip + 12);
     if (source == 0) return;
     uint32_t at = hash(source);
-    const entry *table = table_for(args->task, at);
-    if (!table) return load_first(args, at);
+    const task_t *task = args->task;
+    const entry *table = (const entry *)task->handler_mem;
+    if (!is_all(task)) {
+        table = loaded_table(task, at);
+        if (!table) return load_first(args, at);
+    }
     at = find(table, at, source);
     if (at == ENTRIES) return;
     rewrite(p->l4, (uint16_t)table[at].port);
     spin_cmd_t handle;
-    spin_dma_to_host(spin_host_mem(args) + at * RECORD, (uint32_t)p->frame, SPIN_MIN(headers, RECORD), false, &handle);
+    spin_dma_to_host(spin_task_host_mem(task) + at * RECORD, (uint32_t)p->frame, SPIN_MIN(headers, RECORD), false, &handle);
 }
 
 /* What few datagrams are: with tags or options. */

@@ -163,6 +163,12 @@ pub trait Device {
         Err(Cause::DeviceAccess)
     }
 
+    /// Translated code itself made so many copies to host memory, of so many bytes in all, as if they had been issued before whatever is
+    /// asked for next: see [`jit::Task::host`](crate::jit::Task::host).
+    fn copied(&mut self, copies: u64, bytes: u64) {
+        let _ = (copies, bytes);
+    }
+
     /// Waits for the command with this handle, whose store to [`COMMAND_WAIT`] this is. While it is pending the handler is
     /// [parked](crate::Exit::Parked), and when it goes on asks anew. By default there is no command unit.
     ///

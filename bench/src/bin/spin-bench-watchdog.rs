@@ -130,6 +130,7 @@ fn spin(spins: Loop, limit: u64, tasks: u32, begin: &Barrier) -> Result<Histogra
         tp: 0,
         limits: Limits { time: Some(limit), instructions: None },
         may_park: false,
+        host: None,
     };
     for _ in 0..tasks {
         let begun = Instant::now();

@@ -60,6 +60,9 @@ pub const PINGPONG: Case = Case { name: "pingpong", image: "udp_pingpong", per_p
 /// Each packet is copied to host memory.
 const TO_HOST: Case = Case { name: "to-host", image: "to_host", host_mem: 128 << 10, per_packet: COPIED, ..EMPTY };
 
+/// The headers of each packet are.
+const HEADERS_TO_HOST: Case = Case { name: "headers", image: "keep_headers", ..TO_HOST };
+
 /// The cases of unloaded latency: an empty handler on a message of one packet, of the sizes that the PsPIN paper gives a latency
 /// for.
 pub const UNLOADED: [Case; 2] = [DATAGRAMS, Case { size: 1024, ..DATAGRAMS }];
@@ -67,7 +70,7 @@ pub const UNLOADED: [Case; 2] = [DATAGRAMS, Case { size: 1024, ..DATAGRAMS }];
 pub const BREAKDOWN: Case = EMPTY;
 
 /// All of them.
-pub const CASES: [Case; 10] = [
+pub const CASES: [Case; 11] = [
     EMPTY,
     Case { name: "message", image: "empty_three", per_message: THREE, ..EMPTY },
     Case { name: "one-live", flows: 1, ..LIVE },
@@ -75,6 +78,7 @@ pub const CASES: [Case; 10] = [
     DATAGRAMS,
     PINGPONG,
     Case { size: 1514, ..PINGPONG },
+    HEADERS_TO_HOST,
     TO_HOST,
     Case { size: 1514, ..TO_HOST },
     Case { name: "aggregate", size: 1024, image: "aggregate", host_mem: 4096, per_message: THREE, ..EMPTY },

@@ -170,6 +170,7 @@ impl Bench {
             image: &self.image.image,
             translation: self.translation.as_deref(),
             limits: self.limits,
+            host: None,
             isolation: Isolation::Context,
         };
         let (nic, outbound, passing) = (&mut *self.nic, &mut self.outbound, &mut self.passing);

@@ -1,75 +1,85 @@
-//! Commands as they are recorded, by devices of guests and by native twins alike.
+//! Commands as they are recorded, by devices of guests and by native twins alike: each send; of copies to host memory how many, since what
+//! was copied is there to be compared.
 
-/// Commands a [`Log`] remembers, of a batch that issues no more: `COMMANDS` in `bench/native/native.h`.
-pub const COMMANDS: usize = 4096;
-/// Kind of a command that sends a frame.
-pub const SEND: u32 = 1;
-/// Kind of a command that copies NIC memory to host memory.
-pub const DMA_TO_HOST: u32 = 2;
+/// Sends a [`Log`] remembers, of a batch that issues no more: `SENDS` in `bench/native/native.h`.
+pub const SENDS: usize = 4096;
 
-/// `struct command` in `bench/native/native.h`. Addresses are the variant's own; see [`Command::relative`].
+/// A frame that is sent: `struct send` in `bench/native/native.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Command {
-    /// [`SEND`] or [`DMA_TO_HOST`].
-    pub kind: u32,
-    /// Bytes.
-    pub length: u32,
-    /// Where they are, in a packet window.
+pub struct Send {
+    /// Where it is: the variant's own address, see [`Send::relative`].
     pub from: u64,
-    /// Where in host memory they go; 0 for a send.
-    pub to: u64,
+    /// Bytes.
+    pub length: u64,
 }
 
-impl Command {
-    /// The same with offsets in windows and host memory for addresses, to be compared between variants.
+impl Send {
+    /// The same with an offset in the packet windows, of which the first is at `packets`, to be compared between variants.
     #[must_use]
-    pub const fn relative(self, bases: Bases) -> Self {
-        let to = if self.kind == SEND { self.to } else { self.to.wrapping_sub(bases.host) };
-        Self { from: self.from.wrapping_sub(bases.packets), to, ..self }
+    pub const fn relative(self, packets: u64) -> Self {
+        Self { from: self.from.wrapping_sub(packets), ..self }
     }
 }
 
-/// Addresses by which a variant's commands name memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Bases {
-    /// Of the first packet window.
-    pub packets: u64,
-    /// Of host memory.
-    pub host: u64,
+/// Copies to host memory: `struct copies` in `bench/native/native.h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Copies {
+    /// How many.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
-/// `struct device` in `bench/native/native.h`: the commands of a batch.
+impl Copies {
+    /// Counts more of them.
+    #[inline]
+    pub const fn add(&mut self, count: u64, bytes: u64) {
+        self.count += count;
+        self.bytes += bytes;
+    }
+}
+
+/// The commands of a batch: `struct device` in `bench/native/native.h`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Log {
+    /// Copies.
+    pub copies: Copies,
     count: u64,
-    commands: [Command; COMMANDS],
+    sends: [Send; SENDS],
 }
 
 impl Log {
     /// An empty log.
     #[must_use]
     pub fn new() -> Box<Self> {
-        Box::new(Self { count: 0, commands: [Command::default(); COMMANDS] })
+        Box::new(Self { copies: Copies::default(), count: 0, sends: [Send::default(); SENDS] })
     }
 
     /// Forgets all commands.
     pub const fn clear(&mut self) {
-        self.count = 0;
+        (self.copies, self.count) = (Copies { count: 0, bytes: 0 }, 0);
     }
 
-    /// Appends a command and gives its number, which is never 0.
+    /// Appends a send.
     #[inline]
-    pub const fn push(&mut self, command: Command) -> u64 {
-        self.commands[self.count as usize % COMMANDS] = command;
+    pub const fn push(&mut self, send: Send) {
+        self.sends[self.count as usize % SENDS] = send;
         self.count += 1;
-        self.count
     }
 
-    /// The commands; `None` when there were more than are remembered.
+    /// How many commands there were.
     #[must_use]
-    pub fn commands(&self) -> Option<&[Command]> {
-        self.commands.get(..usize::try_from(self.count).ok()?)
+    #[inline]
+    pub const fn commands(&self) -> u64 {
+        self.copies.count + self.count
+    }
+
+    /// The sends; `None` when there were more than are remembered.
+    #[must_use]
+    pub fn sends(&self) -> Option<&[Send]> {
+        self.sends.get(..usize::try_from(self.count).ok()?)
     }
 }

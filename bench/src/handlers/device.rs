@@ -1,8 +1,8 @@
 //! The device page of the bench: commands are recorded, copies to host memory done at once.
 
-use super::command::{Command, DMA_TO_HOST, Log, SEND};
+use super::command::{Log, Send};
 use hpu_vm::{Device, Trap, View};
-use spin_abi::command::{self, Direction, Source, Status};
+use spin_abi::command::{Command, Direction, Source, Status};
 use spin_abi::fault::Cause;
 
 /// Where handlers are told host memory is.
@@ -46,19 +46,22 @@ impl Device for Page<'_> {
 
     /// Carries out the commands that the measured handlers issue, no others.
     #[inline(always)]
-    fn issue(&mut self, view: &mut View<'_>, command: Result<command::Command, Status>) -> Result<u32, Cause> {
-        let handle = match command {
-            Ok(command::Command::Send { source: Source::Nic(nic), length, .. }) => {
-                self.log.push(Command { kind: SEND, length, from: nic.into(), to: 0 })
+    fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
+        match command {
+            Ok(Command::Send { source: Source::Nic(nic), length, .. }) => {
+                self.log.push(Send { from: nic.into(), length: length.into() });
             }
-            Ok(command::Command::Dma { host, nic, length, direction: Direction::ToHost, .. }) => {
-                let handle = self.log.push(Command { kind: DMA_TO_HOST, length, from: nic.into(), to: host });
+            Ok(Command::Dma { host, nic, length, direction: Direction::ToHost, .. }) => {
+                self.log.copies.add(1, length.into());
                 self.copy(view, nic, host, length);
-                handle
             }
             _ => return Err(Cause::DeviceAccess),
-        };
+        }
         #[allow(clippy::cast_possible_truncation, reason = "handles wrap as the engine's do")]
-        Ok(handle as u32)
+        Ok(self.log.commands() as u32)
+    }
+
+    fn copied(&mut self, copies: u64, bytes: u64) {
+        self.log.copies.add(copies, bytes);
     }
 }

@@ -1,6 +1,6 @@
 //! The interpreter on an image: each packet in its own view of exactly the bytes a task may touch.
 
-use super::command::{Bases, Log};
+use super::command::Log;
 use super::device::{HOST_BASE, Page};
 use super::memory::{Memory, OwnedMemory};
 use super::runner::Runner;
@@ -130,8 +130,8 @@ impl Runner for Interp {
         &mut self.log
     }
 
-    fn bases(&mut self) -> Bases {
-        Bases { packets: PACKETS_BASE.into(), host: HOST_BASE }
+    fn packets_base(&mut self) -> u64 {
+        PACKETS_BASE.into()
     }
 
     fn run(&mut self, packets: Range<usize>) -> Result<(), String> {

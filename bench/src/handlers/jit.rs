@@ -1,6 +1,6 @@
 //! The translator on an image, with the home cluster's atomics and the watchdog on, as the engine runs handlers.
 
-use super::command::{Bases, Log};
+use super::command::Log;
 use super::device::{HOST_BASE, Page};
 use super::interp::{MACHINE, PACKETS_BASE};
 use super::memory::{Memory, OwnedMemory};
@@ -8,7 +8,7 @@ use super::runner::Runner;
 use super::work::Work;
 use hpu_vm::jit::{Atomics, Executor, Limits, Options, Slot, Source, Task, TaskBlock, Translation};
 use hpu_vm::memory::{Access, Region, Space};
-use hpu_vm::{Checks, Exit, Image, Kind, RegionKind};
+use hpu_vm::{Checks, Exit, HostBytes, Image, Kind, RegionKind};
 use spin_abi::map::{HANDLER_ARGS, STACK_WINDOW, TASK_BLOCK};
 use spin_abi::regs;
 use std::error::Error;
@@ -116,13 +116,14 @@ impl Runner for Jit {
         &mut self.log
     }
 
-    fn bases(&mut self) -> Bases {
-        Bases { packets: PACKETS_BASE.into(), host: HOST_BASE }
+    fn packets_base(&mut self) -> u64 {
+        PACKETS_BASE.into()
     }
 
     fn run(&mut self, packets: Range<usize>) -> Result<(), String> {
         let memory = self.memory.parts();
-        let mut page = Page::new(&mut self.log, memory.host);
+        // Copies that are not made without it are missed when host memory is compared.
+        let mut page = Page::new(&mut self.log, &mut []);
         let stack_end = MACHINE.stack_base(0, 0) + STACK_WINDOW;
         let task = Task {
             code: self.image.code(),
@@ -133,6 +134,7 @@ impl Runner for Jit {
             tp: 0,
             limits: Limits { time: Some(TIME_LIMIT), instructions: None },
             may_park: false,
+            host: Some(HostBytes::exclusive(HOST_BASE, memory.host)),
         };
         let block = &self.block;
         let stride = u32::try_from(self.stride).expect("a short frame");

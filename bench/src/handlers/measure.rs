@@ -1,7 +1,7 @@
 //! Rounds: every variant runs on all packets, turn by turn, and what it did is compared with what must come of it.
 
-use super::command::Command;
-use super::reference::Expected;
+use super::command::{Copies, Send};
+use super::reference::{Commands, Expected};
 use super::runner::Runner;
 use super::work::{PACKETS, Work};
 use std::time::{Duration, Instant};
@@ -20,18 +20,28 @@ pub enum Failure {
     /// A handler did not return.
     #[error("{0}")]
     Ended(String),
-    /// More commands than the log remembers.
-    #[error("too many commands in packets {0} and following")]
-    TooManyCommands(usize),
-    /// Other commands than expected.
-    #[error("the commands of packets {packet} and following differ: {found:?} where there should be {expected:?}")]
-    Commands {
+    /// More sends than the log remembers.
+    #[error("too many sends in packets {0} and following")]
+    TooManySends(usize),
+    /// Other sends than expected.
+    #[error("the sends of packets {packet} and following differ: {found:?} where there should be {expected:?}")]
+    Sends {
         /// First packet of the batch.
         packet: usize,
-        /// The first command that is wrong; `None`: missing.
-        found: Option<Command>,
+        /// The first one that is wrong; `None`: missing.
+        found: Option<Send>,
         /// What it should be; `None`: there should be none.
-        expected: Option<Command>,
+        expected: Option<Send>,
+    },
+    /// Other copies to host memory than expected.
+    #[error("packets {packet} and following copied {found:?} to host memory, not {expected:?}")]
+    Copies {
+        /// First packet of the batch.
+        packet: usize,
+        /// What was copied.
+        found: Copies,
+        /// What should have been.
+        expected: Copies,
     },
     /// Other bytes than expected.
     #[error("the {0} differ from what they should be")]
@@ -66,13 +76,16 @@ pub fn round(work: &Work, runner: &mut dyn Runner, expected: &mut Expected) -> R
     }
 }
 
-fn compare(runner: &mut dyn Runner, packet: usize, expected: &[Command]) -> Result<(), Failure> {
-    let bases = runner.bases();
-    let commands = runner.log().commands().ok_or(Failure::TooManyCommands(packet))?;
-    for at in 0..commands.len().max(expected.len()) {
-        let (found, expected) = (commands.get(at).map(|command| command.relative(bases)), expected.get(at).copied());
+fn compare(runner: &mut dyn Runner, packet: usize, commands: &Commands) -> Result<(), Failure> {
+    let (base, log, expected) = (runner.packets_base(), runner.log(), commands.copies);
+    if log.copies != expected {
+        return Err(Failure::Copies { packet, found: log.copies, expected });
+    }
+    let (sends, expected) = (log.sends().ok_or(Failure::TooManySends(packet))?, &commands.sends);
+    for at in 0..sends.len().max(expected.len()) {
+        let (found, expected) = (sends.get(at).map(|send| send.relative(base)), expected.get(at).copied());
         if found != expected {
-            return Err(Failure::Commands { packet, found, expected });
+            return Err(Failure::Sends { packet, found, expected });
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The handlers' native twins: `bench/native`, compiled for the host into shared libraries.
 
 use super::case::Handler;
-use super::command::{Bases, Log};
+use super::command::Log;
 use super::memory::{Memory, OwnedMemory};
 use super::runner::Runner;
 use super::work::Work;
@@ -83,9 +83,8 @@ impl Runner for Native {
         &mut self.log
     }
 
-    fn bases(&mut self) -> Bases {
-        let memory = self.memory.parts();
-        Bases { packets: memory.packets.as_ptr().addr() as u64, host: memory.host.as_ptr().addr() as u64 }
+    fn packets_base(&mut self) -> u64 {
+        self.memory.parts().packets.as_ptr().addr() as u64
     }
 
     fn run(&mut self, packets: Range<usize>) -> Result<(), String> {

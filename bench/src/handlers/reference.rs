@@ -1,7 +1,7 @@
 //! What must come of a case: written from the handlers' descriptions, apart from their code, one packet at a time.
 
 use super::case::Handler;
-use super::command::{Command, DMA_TO_HOST, SEND};
+use super::command::{Copies, Send};
 use super::measure::{BATCH, LAPS};
 use super::memory::{Memory, OwnedMemory};
 use super::work::{
@@ -15,7 +15,16 @@ pub struct Expected {
     /// The memory.
     pub memory: OwnedMemory,
     /// The commands.
-    pub commands: Vec<Vec<Command>>,
+    pub commands: Vec<Commands>,
+}
+
+/// The commands of a batch.
+#[derive(Clone, Debug, Default)]
+pub struct Commands {
+    /// What is sent.
+    pub sends: Vec<Send>,
+    /// What is copied to host memory.
+    pub copies: Copies,
 }
 
 impl Expected {
@@ -25,7 +34,7 @@ impl Expected {
         let mut owned = OwnedMemory::new(work);
         let mut memory = owned.parts();
         memory.reset(work);
-        let mut commands = vec![Vec::new(); LAPS * PACKETS / BATCH];
+        let mut commands = vec![Commands::default(); LAPS * PACKETS / BATCH];
         for (number, batch) in commands.iter_mut().enumerate() {
             let first = number * BATCH % PACKETS;
             memory.place(work, first..first + BATCH);
@@ -42,7 +51,7 @@ struct Task<'t, 'm> {
     /// Offset of the packet in the windows.
     at: usize,
     memory: &'t mut Memory<'m>,
-    commands: &'t mut Vec<Command>,
+    commands: &'t mut Commands,
 }
 
 impl Task<'_, '_> {
@@ -87,14 +96,13 @@ impl Task<'_, '_> {
                 frame.swap(left + byte, right + byte);
             }
         }
-        let from = self.at as u64;
-        self.commands.push(Command { kind: SEND, length: length(self.work.case.size), from, to: 0 });
+        self.commands.sends.push(Send { from: self.at as u64, length: self.work.case.size as u64 });
     }
 
     fn copy_out(&mut self, from: usize, bytes: usize, to: usize) {
         let source = self.at + from;
         self.memory.host[to..to + bytes].copy_from_slice(&self.memory.packets[source..source + bytes]);
-        self.commands.push(Command { kind: DMA_TO_HOST, length: length(bytes), from: source as u64, to: to as u64 });
+        self.commands.copies.add(1, bytes as u64);
     }
 
     fn filter(&mut self) {
@@ -166,10 +174,6 @@ fn store(set: &mut [u8], key: u32, value: u32) {
     });
     put(set, 2 + way, key);
     put(set, 2 + CACHE_WAYS + way, value);
-}
-
-fn length(bytes: usize) -> u32 {
-    u32::try_from(bytes).expect("a packet is short")
 }
 
 fn word(bytes: &[u8], index: usize) -> u32 {

@@ -1,6 +1,6 @@
 //! What every variant is: memory, a log of commands, and a loop over packets.
 
-use super::command::{Bases, Log};
+use super::command::Log;
 use super::memory::Memory;
 use super::work::Work;
 use std::ops::Range;
@@ -25,8 +25,8 @@ pub trait Runner {
     /// The commands since it was cleared.
     fn log(&mut self) -> &mut Log;
 
-    /// The addresses in those commands.
-    fn bases(&mut self) -> Bases;
+    /// The address by which those name the first packet window.
+    fn packets_base(&mut self) -> u64;
 
     /// Runs the handler on each of the packets: this is what is timed.
     ///

@@ -52,10 +52,11 @@ spin_result_t completion_handler(handler_args_t *args);
 /* Puts a variable into handler memory, where all packets of all contexts of the image find it. */
 #define SPIN_HANDLER_DATA __attribute__((section(".l2_handler_data")))
 
-/* Start of the context's host memory. */
-static inline uint64_t spin_host_mem(const handler_args_t *args) {
-    return (uint64_t)args->task->host_mem_high << 32 | args->task->host_mem_low;
+/* Start of the context's host memory: by the task, for who has changed the packet and would else look for the task anew. */
+static inline uint64_t spin_task_host_mem(const task_t *task) {
+    return (uint64_t)task->host_mem_high << 32 | task->host_mem_low;
 }
+static inline uint64_t spin_host_mem(const handler_args_t *args) { return spin_task_host_mem(args->task); }
 
 /* Scratchpad of the cluster that this handler runs on. */
 static inline void *spin_scratchpad(const handler_args_t *args) {

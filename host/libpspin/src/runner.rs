@@ -127,6 +127,7 @@ impl Runner {
             image: &self.context.image.image,
             translation: self.translation.as_deref(),
             limits: Limits { time: None, instructions: Some(LONGEST) },
+            host: None,
             isolation: Isolation::Context,
         };
         let mut unit = Unit::new(host, totals, staged, run.spent);

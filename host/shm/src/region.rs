@@ -2,6 +2,8 @@
 
 use core::ffi::c_int;
 use core::ptr::{NonNull, null_mut};
+use core::slice;
+use core::sync::atomic::AtomicU8;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -140,6 +142,13 @@ impl Region {
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
+    }
+
+    /// All bytes, for who copies to them as [`Region::write`] does.
+    #[must_use]
+    pub fn bytes(&self) -> &[AtomicU8] {
+        // SAFETY: they are within the mapping, which lives as long as `self`, and accessed by atomics, as `copy` says.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 
     /// Fills `to` from `offset` on. Parts of eight or four bytes that are naturally aligned in the region are read as

@@ -12,6 +12,7 @@ mod choice;
 mod command;
 mod counters;
 mod device;
+mod direct;
 mod flow;
 mod memory;
 mod part;

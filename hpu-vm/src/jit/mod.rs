@@ -12,6 +12,7 @@
 //! * [`cache`]: one translation for all who run the same code.
 //! * [`options`]: what a translation is for.
 //! * [`slot`], [`bounds`]: an HPU's memory, its task's description, the exact bounds.
+//! * [`direct`]: copies to host memory without a call of the device.
 //! * [`state`], [`enter`], [`run`]: executing it.
 
 mod accesses;
@@ -19,6 +20,7 @@ mod bounds;
 mod cache;
 mod code_memory;
 mod commands;
+mod direct;
 mod emit;
 mod enter;
 mod facts;

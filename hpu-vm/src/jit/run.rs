@@ -18,6 +18,7 @@ use super::translation::Translation;
 use crate::code::Code;
 use crate::device::{self, Device, Trap};
 use crate::hart::Hart;
+use crate::host::HostBytes;
 use crate::inst::Reg;
 use crate::interp::{self, Exit};
 use crate::memory::{Begun, Offering, PacketWindows, SpaceError, keep_in_l1};
@@ -73,6 +74,8 @@ pub struct Task<'t> {
     /// It may be left where it waits for memory to change, for others to run: [`Exit::Parked`]. The clock says when; a task that has
     /// a limit of instructions alone knows no clock, and is left as soon as it may be waiting.
     pub may_park: bool,
+    /// Where it may copy its packet without that the [device](Device::copied) is asked.
+    pub host: Option<HostBytes<'t>>,
 }
 
 /// A thread that runs tasks.
@@ -109,7 +112,9 @@ impl Executor {
         let block = slot.block();
         let windows = slot.packet_windows().map_or(ptr::null::<PacketWindows>(), ptr::from_ref);
         let device = ptr::from_mut(device);
+        let packet = slot.packet_in_l1();
         let state = slot.state();
+        state.direct.aim(task.host, packet);
         (state.device, state.calls) = (device.cast(), MaybeUninit::new(Bridge::<D>::CALLS));
         (state.sp, state.tp) = (task.sp, task.tp);
         state.may_park = u32::from(task.may_park);
@@ -135,7 +140,10 @@ impl Executor {
         let offering = unsafe { windows.as_ref() }.map(Offering::to);
         let offering = offering.as_ref();
         let parts = BoundParts { watch, slot, state, block, task, entry, simple, offering, whole };
-        run(&mut Bound { parts, device, lent: PhantomData })
+        let result = run(&mut Bound { parts, device, lent: PhantomData });
+        // SAFETY: of the slot and the device, which are borrowed; no task runs.
+        unsafe { (*state).tell_of_copies(&mut *device) };
+        result
     }
 
     /// Runs one task: see [`Bound::run`].
@@ -210,6 +218,7 @@ impl<D: Device> Bound<'_, D> {
             let slot = &mut *self.parts.slot;
             let set = slot.set_packet_len(len);
             (*self.parts.state).view = ptr::from_mut(slot.view()).cast();
+            (*self.parts.state).direct.packet_len = slot.packet_in_l1().1;
             set
         }
     }
@@ -553,6 +562,7 @@ impl<D: Device> Bridge<D> {
         send_plain: Self::send_plain,
         dma: Self::issue_known::<INFO_DMA>,
         dma_to_host: Self::dma_to_host,
+        copy_to_host: Self::copy_to_host,
         store: Self::store,
         ecall: Self::ecall,
         vector: Self::vector,
@@ -630,6 +640,20 @@ impl<D: Device> Bridge<D> {
 
     /// # Safety
     /// As [`Bridge::load`].
+    unsafe extern "C" fn copy_to_host(state: *mut State, low: u32, high: u32, nic: u32, length: u32) -> i64 {
+        let host = u64::from(high) << 32 | u64::from(low);
+        // SAFETY: as the caller says. `bind` aimed it at memory that its task has borrowed, and the window is there as long as the slot.
+        unsafe {
+            let parts = &mut *state;
+            if parts.wanted.ends() || !parts.direct.copy(parts.base, host, nic, length) {
+                return Self::dma_to_host(state, low, high, nic, length);
+            }
+        }
+        0
+    }
+
+    /// # Safety
+    /// As [`Bridge::load`].
     unsafe extern "C" fn ecall(state: *mut State) -> i64 {
         // SAFETY: as the caller says.
         let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
@@ -668,7 +692,7 @@ struct Parts<'t, D> {
     device: &'t mut D,
 }
 
-impl<D> Parts<'_, D> {
+impl<D: Device> Parts<'_, D> {
     /// # Safety
     /// `state` is that of a running task whose device is a `D`, and translated code waits for the result meanwhile.
     unsafe fn of(state: *mut State) -> Self {
@@ -677,6 +701,7 @@ impl<D> Parts<'_, D> {
         unsafe {
             let state = &mut *state;
             let (view, device) = (&mut *state.view.cast(), &mut *state.device.cast());
+            state.tell_of_copies(device);
             Self { state, view, device }
         }
     }
@@ -692,6 +717,15 @@ impl<D: Device> Parts<'_, D> {
 }
 
 impl State {
+    /// Tells the device of copies that it was not asked for.
+    #[inline]
+    fn tell_of_copies(&mut self, device: &mut impl Device) {
+        if self.direct.copies > 0 {
+            device.copied(self.direct.copies, self.direct.bytes);
+            (self.direct.copies, self.direct.bytes) = (0, 0);
+        }
+    }
+
     /// What a device call comes to.
     #[inline]
     fn outcome(&mut self, result: Result<u32, Trap>, device: &mut impl Device, address: u32) -> i64 {
@@ -740,6 +774,7 @@ mod tests {
             tp: 0,
             limits: Limits { time: None, instructions: None },
             may_park: false,
+            host: None,
         };
         slot.state().resume = 1;
         let exit = executor.bind(&mut slot, &task, &mut NoDevice, |bound| {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use spin_abi::fault::{Cause, Fault};
 
+use super::direct::Direct;
 use super::sites::Site;
 use crate::hart::Hart;
 use crate::interp::Exit;
@@ -127,6 +128,8 @@ pub struct State {
     pub calls: MaybeUninit<Calls>,
     /// The function for what the handler seldom does, if it has one.
     pub aside: *const c_void,
+    /// Copies to host memory.
+    pub direct: Direct,
     /// Not zero: the watchdog may set `yield_wanted`.
     pub may_park: u32,
     /// What was left of `time_limit` when the task was parked.
@@ -153,6 +156,8 @@ pub struct Calls {
     pub dma: unsafe extern "C" fn(*mut State, u32, u32, u32, u32, u32) -> i64,
     /// The same to host memory: without the word that says so.
     pub dma_to_host: unsafe extern "C" fn(*mut State, u32, u32, u32, u32) -> i64,
+    /// The same when nobody asks for the handle: it is 0 where the device was not asked.
+    pub copy_to_host: unsafe extern "C" fn(*mut State, u32, u32, u32, u32) -> i64,
     /// An `ecall`, with a0 to a7 in the hart: 0.
     pub ecall: unsafe extern "C" fn(*mut State) -> i64,
     /// A vector instruction, with what it reads in the hart: its encoding to 0.
@@ -187,6 +192,7 @@ impl State {
             device: ptr::null_mut(),
             calls: MaybeUninit::uninit(),
             aside: ptr::null(),
+            direct: Direct::nowhere(),
             may_park: 0,
             time_left: u64::MAX,
             ended: Exit::Returned,

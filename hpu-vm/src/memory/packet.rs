@@ -148,6 +148,13 @@ impl PacketWindows {
         self.is_used(READ)
     }
 
+    /// Whether a task finds the packet in L1 when it begins: some task before used it there, or it is in no window of these.
+    #[must_use]
+    #[inline]
+    pub fn shows_in_l1(&self) -> bool {
+        !self.has_l1() || self.is_used(USED)
+    }
+
     /// Whether any task wrote the packet in L2 so far.
     #[must_use]
     #[inline]

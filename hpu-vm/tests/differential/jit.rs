@@ -120,6 +120,7 @@ impl Engine for Jit {
             tp: 0,
             limits: Limits { time: None, instructions: options.counting.then_some(start.limit) },
             may_park: false,
+            host: None,
         };
         let exit = EXECUTOR.with(|executor| executor.run(&mut slot, &mut kept.frame, &task, &mut recorder));
         if slot.device_touched() && !options.any_device {

@@ -161,6 +161,7 @@ impl Parker {
             tp: 0,
             limits: Limits { time: None, instructions: Some(start.limit) },
             may_park: false,
+            host: None,
         };
         let whole = options.is_none_or(|options| options.observe);
         let mut parks = Vec::new();

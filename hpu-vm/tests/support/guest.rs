@@ -160,6 +160,7 @@ pub fn task<'t>(place: Place, code: &'t Code, translation: Option<&'t Translatio
         tp: 0,
         limits: Limits { time: None, instructions: None },
         may_park: false,
+        host: None,
     }
 }
 

@@ -112,9 +112,15 @@ impl Emitter<'_> {
         !live[id]
     }
 
-    /// The handle of the command that is issued.
-    pub(super) fn issue(&mut self) -> Value {
-        let result = match self.registers.stored().command() {
+    /// The handle of the command that `inst` issues.
+    pub(super) fn issue(&mut self, inst: &Inst) -> Value {
+        let stored = self.registers.stored();
+        let length = stored.known[3];
+        let result = match stored.command() {
+            Some((field, words)) if field == offset_of!(Calls, dma_to_host) && self.copies_directly(inst) => {
+                self.copy_to_host(&words, length);
+                return self.constant(0);
+            }
             Some((field, words)) => self.device_call(field, &words),
             None if self.hides_commands => unreachable!("such a block has all words of each command"),
             None => self.device_call(offset_of!(Calls, issue), &[]),

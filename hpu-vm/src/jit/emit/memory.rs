@@ -61,7 +61,7 @@ impl Emitter<'_> {
             }
             Access::Device => {
                 let value = if commands::issues(inst, &self.known) {
-                    self.issue()
+                    self.issue(inst)
                 } else {
                     let address = self.guest_address(inst);
                     self.device_load(inst, address)

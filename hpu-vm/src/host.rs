@@ -1,0 +1,197 @@
+//! Memory of the host that handlers' packets are copied to.
+#![allow(unsafe_code, reason = "copies between memories that others use at the same time")]
+
+use std::slice;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
+
+/// Bytes of an aligned word.
+const WORD: usize = 8;
+/// Bytes from which on a copy is left to the C library, but for its ends.
+const SHORT: usize = 2 * WORD;
+
+/// Host memory, and where commands find it.
+#[derive(Clone, Copy, Debug)]
+pub struct HostBytes<'h> {
+    address: u64,
+    bytes: &'h [AtomicU8],
+}
+
+impl<'h> HostBytes<'h> {
+    /// Bytes that others may read and write at the same time, of which commands name the first one by `address`.
+    #[must_use]
+    pub const fn new(address: u64, bytes: &'h [AtomicU8]) -> Self {
+        Self { address, bytes }
+    }
+
+    /// The same of bytes that are nobody else's.
+    #[must_use]
+    pub const fn exclusive(address: u64, bytes: &'h mut [u8]) -> Self {
+        let (start, len) = (bytes.as_mut_ptr().cast::<AtomicU8>(), bytes.len());
+        // SAFETY: they are borrowed alone, and an AtomicU8 is like a u8 in memory.
+        Self { address, bytes: unsafe { slice::from_raw_parts(start, len) } }
+    }
+
+    /// Address of the first byte.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// All bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> &'h [AtomicU8] {
+        self.bytes
+    }
+
+    /// `len` bytes from `address` on, if all of them are there.
+    #[must_use]
+    #[inline(always)]
+    pub fn part(&self, address: u64, len: u32) -> Option<&'h [AtomicU8]> {
+        // What is before the first byte is far behind the last one then.
+        let offset = usize::try_from(address.wrapping_sub(self.address)).ok()?;
+        self.bytes.get(offset..)?.get(..len as usize)
+    }
+}
+
+/// Copies all of `to` from `from`. Aligned words of eight bytes, else of four, are written as a whole; who sees any of them sees all that was
+/// copied before.
+///
+/// # Safety
+/// `to.len()` bytes from `from` are mapped readable, are not those of `to`, and accessed by atomics, translated code and copies only.
+#[inline(always)]
+pub(crate) unsafe fn copy(from: *const u8, to: &[AtomicU8]) {
+    fence(Release);
+    if to.len() < SHORT {
+        // SAFETY: as the caller says.
+        return unsafe { copy_parts(from, to) };
+    }
+    let (start, len) = (to.as_ptr().cast_mut().cast::<u8>(), to.len());
+    if (start.addr() | len).is_multiple_of(WORD) {
+        // SAFETY: as the caller says. The C library copies whatever others write meanwhile, and by no less than whole words.
+        unsafe { libc::memcpy(start.cast(), from.cast(), len) };
+        return;
+    }
+    // From the first aligned word on, all words behind which something follows.
+    let first = start.addr().next_multiple_of(WORD) - start.addr();
+    let words = (start.addr() + len - 1) / WORD * WORD - (start.addr() + first);
+    // SAFETY: as before, and both are within the copy.
+    unsafe {
+        libc::memcpy(start.wrapping_add(first).cast(), from.wrapping_add(first).cast(), words);
+        copy_ends(from, to, first, first + words);
+    }
+}
+
+/// Copies what is before and behind some words of a copy that is no shorter than [`SHORT`].
+///
+/// # Safety
+/// As [`copy`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+unsafe fn copy_ends(from: *const u8, to: &[AtomicU8], _: usize, _: usize) {
+    let (start, last) = (to.as_ptr().cast_mut().cast::<u8>(), to.len() - WORD);
+    // SAFETY: as the caller says; both are within the copy. Processors write at once what a store has of an aligned word of eight bytes
+    // (AMD64 manual, vol. 2, 7.3.2), in their order; of the words that were copied these write what is there already.
+    unsafe {
+        std::arch::asm!(
+            "mov {first}, [{from}]",
+            "mov {other}, [{from} + {last}]",
+            "mov [{to}], {first}",
+            "mov [{to} + {last}], {other}",
+            from = in(reg) from,
+            to = in(reg) start,
+            last = in(reg) last,
+            first = out(reg) _,
+            other = out(reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Copies what is before and behind the words from `first` on, up to `behind`.
+///
+/// # Safety
+/// As [`copy`].
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+unsafe fn copy_ends(from: *const u8, to: &[AtomicU8], first: usize, behind: usize) {
+    // SAFETY: as the caller says; both are within the copy.
+    unsafe {
+        copy_parts(from, &to[..first]);
+        copy_parts(from.wrapping_add(behind), &to[behind..]);
+    }
+}
+
+/// Makes a short copy part by part.
+///
+/// # Safety
+/// As [`copy`].
+#[inline(never)]
+unsafe fn copy_parts(mut from: *const u8, mut to: &[AtomicU8]) {
+    while let Some(first) = to.first() {
+        let at = first.as_ptr();
+        let size = match to.len() {
+            8.. if at.addr().is_multiple_of(8) => 8,
+            4.. if at.addr().is_multiple_of(4) => 4,
+            _ => 1,
+        };
+        // SAFETY: as the caller says; the part is within the copy, and aligned. Atomics of different sizes may overlap: LLVM says what they
+        // do (LangRef, "Memory Model for Concurrent Operations").
+        unsafe {
+            match size {
+                8 => AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(load(from)), Relaxed),
+                4 => AtomicU32::from_ptr(at.cast()).store(u32::from_ne_bytes(load(from)), Relaxed),
+                _ => first.store(u8::from_ne_bytes(load(from)), Relaxed),
+            }
+        }
+        (from, to) = (from.wrapping_add(size), &to[size..]);
+    }
+}
+
+/// Loads bytes that others may write meanwhile.
+///
+/// # Safety
+/// They are mapped readable.
+#[inline]
+unsafe fn load<const N: usize>(from: *const u8) -> [u8; N] {
+    let mut bytes = [0; N];
+    // SAFETY: as the caller says; the bytes loaded to are exclusive.
+    unsafe { libc::memcpy((&raw mut bytes).cast(), from.cast(), N) };
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HostBytes, SHORT, copy};
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn every_alignment_and_length_copies_exactly_its_bytes() {
+        let bytes: Vec<u8> = (1..=200).collect();
+        for start in 0..9 {
+            for len in 0..3 * SHORT {
+                let mut memory = [0_u64; 24].map(u64::to_ne_bytes).concat();
+                let host = HostBytes::exclusive(0x1000, &mut memory);
+                let part = host.part(0x1000 + start as u64, u32::try_from(len).expect("few")).expect("it is there");
+                // SAFETY: two different memories of this thread.
+                unsafe { copy(bytes.as_ptr(), part) };
+                let found: Vec<u8> = host.bytes().iter().map(|byte| byte.load(Relaxed)).collect();
+                assert_eq!(found[start..start + len], bytes[..len]);
+                assert!(found[..start].iter().chain(&found[start + len..]).all(|byte| *byte == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_there_as_a_whole_or_not_at_all() {
+        let mut memory = [0; 100];
+        let host = HostBytes::exclusive(1 << 40, &mut memory);
+        let len = |address, len| host.part(address, len).map(<[_]>::len);
+        for (address, bytes) in [(0, 100), (99, 1), (100, 0), (36, 64)] {
+            assert_eq!(len((1 << 40) + address, bytes), Some(bytes as usize), "{address}");
+        }
+        for (address, bytes) in [(0, 101), (99, 2), (101, 0), (u64::MAX, 1), (u64::MAX, 2), (1 << 41, 4), (37, 64)] {
+            assert_eq!(len((1_u64 << 40).wrapping_add(address), bytes), None, "{address}");
+        }
+        assert_eq!(host.part(0, 1).map(<[_]>::len), None);
+    }
+}

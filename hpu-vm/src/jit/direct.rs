@@ -1,0 +1,109 @@
+//! Copies of the packet to host memory that the device is not asked for: that takes longer than such a copy. It is told later how many
+//! there were.
+//!
+//! Only what most of them are: from the window in L1, where the packet is already, to within host memory. What else there is to be said of
+//! one the device says. Translated code itself makes those of a few bytes, as many as it knew when it was made, to aligned places.
+#![allow(unsafe_code, reason = "follows the pointer to host memory that was lent for a row of tasks")]
+
+use std::ops::RangeInclusive;
+use std::ptr;
+use std::slice;
+use std::sync::atomic::AtomicU8;
+
+use crate::host::{self, HostBytes};
+
+/// Bytes of a copy that translated code makes.
+pub(super) const LENGTHS: RangeInclusive<u32> = 4..=64;
+
+/// Where those begin in host memory, so that no word there is written in halves.
+pub(super) const ALIGNMENT: usize = 8;
+
+/// What translated code knows of host memory and packet, and what it did. Part of the [state](super::State).
+#[derive(Debug)]
+#[repr(C)]
+pub struct Direct {
+    /// Copies that the device has not been told of. Apart from their bytes: what is written in two pieces and read in one takes longer.
+    pub copies: u64,
+    /// The first byte of host memory,
+    pub host: *mut u8,
+    /// how many there are,
+    pub len: usize,
+    /// the address by which commands name it,
+    pub address: u64,
+    /// and at how many multiples of [`ALIGNMENT`] from there on a copy may begin, whatever its length.
+    pub places: u64,
+    /// Guest address of the packet in L1,
+    pub packet: u32,
+    /// and how many bytes of it are there for certain.
+    pub packet_len: u32,
+    /// Bytes of those copies.
+    pub bytes: u64,
+}
+
+impl Direct {
+    /// Nowhere to copy to.
+    pub(super) const fn nowhere() -> Self {
+        Self { host: ptr::dangling_mut(), len: 0, address: 0, places: 0, packet: 0, packet_len: 0, copies: 0, bytes: 0 }
+    }
+
+    /// Has copies go to `host`, of the packet at the guest address `packet.0`, of which `packet.1` bytes are there.
+    pub(super) fn aim(&mut self, host: Option<HostBytes<'_>>, packet: (u32, u32)) {
+        let Some(host) = host else {
+            (self.len, self.places) = (0, 0);
+            return;
+        };
+        let bytes = host.bytes();
+        // An AtomicU8 may be written by a shared reference.
+        self.host = bytes.as_ptr().cast_mut().cast();
+        (self.address, self.len) = (host.address(), bytes.len());
+        let is_aligned = self.host.addr().is_multiple_of(ALIGNMENT);
+        let most = bytes.len().checked_sub(*LENGTHS.end() as usize).filter(|_| is_aligned);
+        self.places = most.map_or(0, |most| (most / ALIGNMENT + 1) as u64);
+        (self.packet, self.packet_len) = packet;
+    }
+
+    /// Copies `len` bytes at the guest address `nic` to the host's `address`, if all is as most often; says whether it was.
+    ///
+    /// # Safety
+    /// The host memory that was aimed at last is there still, and so is the packet, whose guest memory begins at `base`.
+    #[inline(always)]
+    pub(super) unsafe fn copy(&mut self, base: *const u8, address: u64, nic: u32, len: u32) -> bool {
+        // SAFETY: as the caller says.
+        let bytes = unsafe { slice::from_raw_parts(self.host.cast::<AtomicU8>().cast_const(), self.len) };
+        let Some(to) = HostBytes::new(self.address, bytes).part(address, len) else { return false };
+        let end = u64::from(nic.wrapping_sub(self.packet)) + u64::from(len);
+        if to.is_empty() || end > u64::from(self.packet_len) {
+            return false;
+        }
+        self.copies += 1;
+        self.bytes += u64::from(len);
+        // SAFETY: as the caller says, of bytes of the packet.
+        unsafe { host::copy(base.wrapping_add(nic as usize), to) };
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU8;
+
+    use super::{ALIGNMENT, Direct, HostBytes, LENGTHS};
+
+    #[test]
+    fn the_longest_copy_fits_at_every_place_and_at_no_other_one() {
+        #[repr(align(8))]
+        struct Memory([AtomicU8; 200]);
+        let memory = Memory([const { AtomicU8::new(0) }; 200]);
+        let (longest, mut direct) = (*LENGTHS.end() as usize, Direct::nowhere());
+        for len in 0..=200 {
+            direct.aim(Some(HostBytes::new(0, &memory.0[..len])), (0, 0));
+            let places = (0..len).step_by(ALIGNMENT).filter(|at| at + longest <= len).count();
+            assert_eq!(direct.places, places as u64, "{len} bytes");
+        }
+        direct.aim(Some(HostBytes::new(0, &memory.0[4..])), (0, 0));
+        assert_eq!(direct.places, 0, "no word would be written at once");
+        direct.aim(Some(HostBytes::new(0, &memory.0)), (0, 0));
+        direct.aim(None, (0, 0));
+        assert_eq!(direct.places, 0);
+    }
+}

@@ -1,0 +1,205 @@
+//! Copies of the packet to host memory that translated code makes without asking the device: host memory, what the device hears of them,
+//! and the handles of commands behind them are as in the interpreter, which asks it for each.
+
+#[path = "support/assembly.rs"]
+mod assembly;
+#[path = "support/guest.rs"]
+mod guest;
+#[path = "qemu/random.rs"]
+#[expect(dead_code, reason = "a part of it is for other tests")]
+mod random;
+
+use assembly::{A2, A3, A4, A5, Assembly, S0, S1, T0, T2};
+use guest::{Guest, OWN, PACKET, Way, task, translate};
+use hpu_vm::jit::{Executor, Limits, Task};
+use hpu_vm::{Checks, Code, Device, Exit, HostBytes, Op, Reg, Trap, View};
+use random::Random;
+use spin_abi::command::{Command, Direction, Status};
+use spin_abi::fault::Cause;
+use spin_abi::map::{DRIVER_BASE, L1_ALIAS};
+use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORDS, INFO_DMA};
+use std::sync::atomic::Ordering::Relaxed;
+
+const PROGRAMS: u64 = if cfg!(debug_assertions) { 200 } else { 1000 };
+/// Where commands find host memory; its upper half is 0 with one bit more.
+const HOST: u64 = 0x7000_ffff_f000;
+/// Longer than a window, and no multiple of anything.
+const HOST_LEN: u32 = 5003;
+const DRIVER: Reg = T2;
+/// Where handles are kept in the data.
+const HANDLES: i32 = 0x200;
+
+/// Carries out copies to host memory.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    done: u64,
+    bytes: u64,
+    refused: u64,
+    /// Of which the device was told alone.
+    told: u64,
+}
+
+struct Unit<'h> {
+    host: HostBytes<'h>,
+    seen: Seen,
+}
+
+impl Device for Unit<'_> {
+    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
+        Err(Trap::Fault(Cause::DeviceAccess))
+    }
+
+    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
+        Err(Trap::Fault(Cause::DeviceAccess))
+    }
+
+    fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
+        let copied = match command {
+            Ok(Command::Dma { host, nic, length, direction: Direction::ToHost, event: false }) => {
+                self.host.part(host, length).and_then(|to| {
+                    let mut bytes = vec![0; to.len()];
+                    view.copy_out(nic, &mut bytes)?;
+                    to.iter().zip(bytes).for_each(|(to, byte)| to.store(byte, Relaxed));
+                    Some(length)
+                })
+            }
+            _ => None,
+        };
+        match copied {
+            Some(length) => {
+                (self.seen.done, self.seen.bytes) = (self.seen.done + 1, self.seen.bytes + u64::from(length))
+            }
+            None => self.seen.refused += 1,
+        }
+        Ok(u32::try_from(self.seen.done + self.seen.refused).expect("few"))
+    }
+
+    fn copied(&mut self, copies: u64, bytes: u64) {
+        self.seen.done += copies;
+        self.seen.bytes += bytes;
+        self.seen.told += copies;
+    }
+}
+
+/// The packet in L1.
+fn packet() -> u32 {
+    OWN.ranges()[1].1
+}
+
+/// Near the ends of whatever has `len` bytes from `base` on, or inside.
+fn place(random: &mut Random, base: u32, len: u32) -> u32 {
+    let within = random.below(len);
+    let near = random.below(80);
+    let aligned = within & !7;
+    base.wrapping_add(random.choose(&[within, aligned, aligned, near, len - near, 0u32.wrapping_sub(near), len + near]))
+}
+
+/// Sets a register to a value that the translator knows, or to one from the data, of which it knows nothing.
+fn value(random: &mut Random, program: Assembly, data: &mut Vec<u32>, reg: Reg, value: u32) -> Assembly {
+    if random.one_in(2) {
+        return program.li(reg, value);
+    }
+    data.push(value);
+    let at = i32::try_from(4 * (data.len() - 1)).expect("few words");
+    program.imm(Op::Lw, reg, S0, at)
+}
+
+/// Issues a copy, and sometimes keeps its handle.
+fn copy(random: &mut Random, mut program: Assembly, data: &mut Vec<u32>, handles: &mut i32) -> Assembly {
+    let lengths = [random.below(80), random.below(80), 42, 64, random.below(PACKET + 2)];
+    let length = random.choose(&lengths);
+    let nic = match random.below(8) {
+        0 => L1_ALIAS + random.below(1 << 16),
+        1 => OWN.data + random.below(64),
+        2 => random.value(),
+        _ if random.one_in(2) => packet() + (PACKET - length.min(PACKET)) + random.below(3) - 1,
+        _ => place(random, packet(), PACKET),
+    };
+    let to = HOST.wrapping_add_signed(place(random, 0, HOST_LEN).cast_signed().into());
+    let to = if random.one_in(16) { to ^ 1 << (32 + random.below(32)) } else { to };
+    let half = |shift: u32| u32::try_from(to >> shift & u64::from(u32::MAX)).expect("32 bits");
+    let words = [half(0), half(32), nic, length, u32::from(!random.one_in(12))];
+    for (word, offset) in words.into_iter().zip((COMMAND_WORDS.cast_signed()..).step_by(4)) {
+        program = value(random, program, data, A3, word).store(Op::Sw, A3, DRIVER, offset);
+    }
+    program = program.li(T0, INFO_DMA).store(Op::Sw, T0, DRIVER, COMMAND_INFO.cast_signed());
+    let wanted = random.one_in(5);
+    let reg = if wanted || random.one_in(2) { A2 } else { Reg::ZERO };
+    program = program.imm(Op::Lw, reg, DRIVER, COMMAND_ISSUE.cast_signed());
+    if wanted {
+        *handles += 4;
+        program = program.store(Op::Sw, A2, S0, HANDLES + *handles);
+    }
+    program.li(A2, 0)
+}
+
+/// Copies in a few blocks, some of them more than once, between which the packet changes; and the data that they begin with.
+fn program(seed: u64) -> (Code, Vec<u32>) {
+    let random = &mut Random::new(seed);
+    let (mut data, mut handles) = (Vec::new(), 0);
+    let mut program =
+        Assembly::new().li(S0, OWN.data).li(DRIVER, DRIVER_BASE).li(S1, 1 + random.below(3)).li(A5, packet());
+    let mut again = program.pc();
+    for _ in 0..=random.below(3) {
+        program = copy(random, program, &mut data, &mut handles);
+        if random.one_in(2) {
+            program = program.imm(Op::Lw, A4, A5, 8).imm(Op::Addi, A4, A4, 3).store(Op::Sw, A4, A5, 8);
+        }
+        if random.one_in(3) {
+            let over = program.pc() + 12;
+            program = program.imm(Op::Addi, S1, S1, -1).branch(Op::Bge, Reg::ZERO, S1, over).jal(Reg::ZERO, again);
+        }
+        if random.one_in(3) {
+            again = program.pc();
+        }
+    }
+    // Some fault at the end.
+    let program = if random.one_in(6) { program.imm(Op::Lw, A2, Reg::ZERO, 4) } else { program };
+    (program.ret().code(), data)
+}
+
+/// What comes of a handler that runs three times.
+fn run(executor: &Executor, way: Way, code: &Code, data: &[u32]) -> (Vec<Exit>, Seen, Vec<u8>, Vec<u8>) {
+    let mut guest = Guest::new(OWN, code, 0);
+    guest.slot.view().set_checks(way.checks);
+    data.iter().zip((OWN.data..).step_by(4)).for_each(|(word, at)| guest.set_word(at, *word));
+    for at in (0..PACKET).step_by(4) {
+        guest.set_word(packet() + at, at.wrapping_mul(0x9e37_79b1) | 1);
+    }
+    let translation = way.options.map(|options| translate(code, &[], options));
+    let mut memory = vec![0; HOST_LEN as usize];
+    let host = HostBytes::exclusive(HOST, &mut memory);
+    let mut unit = Unit { host, seen: Seen { done: 0, bytes: 0, refused: 0, told: 0 } };
+    let limits = Limits { time: None, instructions: way.counts().then_some(10_000) };
+    let task = Task { limits, host: Some(host), ..task(OWN, code, translation.as_ref()) };
+    let exits = (0..3).map(|_| executor.run(&mut guest.slot, &mut guest.frame, &task, &mut unit)).collect();
+    let (seen, copied) = (unit.seen, host.bytes().iter().map(|byte| byte.load(Relaxed)).collect());
+    (exits, seen, copied, guest.memory())
+}
+
+#[test]
+fn what_is_copied_is_what_the_device_would_have_copied() {
+    let executor = Executor::new().expect("a timer");
+    let (mut asked, mut told, mut refused, mut faults) = (0, 0, 0, 0);
+    for seed in 0..PROGRAMS {
+        let (code, data) = program(seed);
+        for checks in [Checks::Page, Checks::Exact] {
+            let expected = run(&executor, Way::interpreter(checks), &code, &data);
+            assert_eq!(expected.1.told, 0, "the interpreter asks for each");
+            for way in Way::translated(checks) {
+                let found = run(&executor, way, &code, &data);
+                let name = format!("seed {seed}, {}", way.name());
+                assert_eq!(found.0, expected.0, "{name}");
+                assert_eq!(Seen { told: 0, ..found.1 }, expected.1, "{name}");
+                assert!(found.2 == expected.2, "{name}: host memory");
+                assert!(found.3 == expected.3, "{name}: guest memory");
+                assert!(!way.counts() || found.1.told == 0, "{name}: what is counted is asked for");
+                (asked, told) = (asked + found.1.done - found.1.told, told + found.1.told);
+            }
+            refused += expected.1.refused;
+            faults += u64::from(expected.0.iter().any(|exit| matches!(exit, Exit::Fault(_))));
+        }
+    }
+    println!("{asked} copies were asked for, {told} were not, {refused} refused, {faults} programs with faults");
+    assert!([asked, told, refused, faults].into_iter().all(|count| count > PROGRAMS / 4), "not a mixture");
+}
