@@ -77,6 +77,41 @@ counters! {
     BadVerdicts "bad_verdicts" "handlers that returned no verdict where one was asked for"
 }
 
+/// What the counters of NICs mean, by name: of AF_XDP, captures and pairs in memory.
+const NIC: [(&str, &str); 22] = [
+    ("passed_kernel", "frames that no rule matched, left to the kernel"),
+    ("passed_kernel_bytes", "bytes of those frames"),
+    (
+        "redirected",
+        "frames that a rule matched, handed to the sockets: those that are in no `rx_` counter of losses arrived",
+    ),
+    ("redirected_bytes", "bytes of those frames"),
+    ("unserved", "of passed_kernel: matched, but no socket is bound to their queue"),
+    ("rx_frames", "frames received"),
+    ("rx_dropped", "frames lost by the kernel for want of a free buffer, or longer than one"),
+    ("rx_ring_full", "frames lost since the ring of received ones was full"),
+    ("rx_fill_empty", "times the kernel found no free buffer; in copy mode the frame is in rx_dropped too"),
+    ("rx_invalid", "buffers that the kernel would not fill"),
+    ("rx_too_long", "frames of the capture left out: longer than a buffer"),
+    ("rx_cut_short", "frames of the capture left out: not captured in full"),
+    ("tx_frames", "frames given to the kernel, or the capture, to be sent"),
+    ("tx_busy", "times the kernel could not send for now: frames waited"),
+    ("tx_dropped", "of tx_frames: not sent by the device, which has no carrier or whose peer takes none as long"),
+    ("tx_invalid", "frames not sent: shorter than an Ethernet header"),
+    ("tx_oversize", "frames not sent: longer than the interface sends"),
+    ("tx_invalid_kernel", "of tx_frames: refused by the kernel"),
+    ("passed", "frames handed on to the kernel for a verdict"),
+    ("pass_failed", "frames that the kernel did not take for a verdict: lost"),
+    ("bad_descriptors", "buffers that the kernel named and does not have"),
+    ("foreign_frames", "buffers of another NIC that were given back here: mistakes of spind's"),
+];
+
+/// What one count of a NIC's counter means, if it is known.
+#[must_use]
+pub fn nic_meaning(name: &str) -> Option<&'static str> {
+    NIC.iter().find(|(known, _)| *known == name).map(|(_, meaning)| *meaning)
+}
+
 /// Adds the values of counters to those of the same names, and appends the others.
 pub fn add_named(sums: &mut Vec<(String, u64)>, counters: impl IntoIterator<Item = (String, u64)>) {
     for (name, value) in counters {

@@ -180,6 +180,12 @@ impl TryFrom<toml::Table> for StaticContext {
     type Error = toml::de::Error;
 
     fn try_from(mut table: toml::Table) -> Result<Self, Self::Error> {
+        for key in ["replaces", "persistent"] {
+            if table.contains_key(key) {
+                let reason = "is for contexts of applications: one of the configuration replaces none, and stays";
+                return Err(serde::de::Error::custom(format!("{key} {reason}")));
+            }
+        }
         let image = table.remove("image").ok_or_else(|| serde::de::Error::missing_field("image"))?;
         Ok(Self { image: image.try_into()?, install: table.try_into()? })
     }
@@ -272,6 +278,9 @@ pub enum ConfigError {
     /// More contexts than can be listed.
     #[error("limits.contexts {0}: at most {MOST_CONTEXTS}")]
     Contexts(usize),
+    /// A limit that lets nobody in.
+    #[error("limits.{0} is 0: no application could have any")]
+    Nobody(&'static str),
     /// A limit that lets nothing run.
     #[error("limits.{0} is 0: no handler could run")]
     NoTime(&'static str),
@@ -347,6 +356,11 @@ impl TryFrom<File> for Config {
         {
             if !(least..=most).contains(&size) {
                 return Err(ConfigError::Size { name, size, least, most });
+            }
+        }
+        for (name, limit) in [("contexts", file.limits.contexts), ("connections", file.limits.connections)] {
+            if limit == 0 {
+                return Err(ConfigError::Nobody(name));
             }
         }
         if file.limits.contexts > MOST_CONTEXTS {
@@ -495,7 +509,12 @@ mod tests {
         let context = |keys: &str| toml::from_str::<File>(&format!("[[context]]\n{keys}"));
         let known = context("image = 'a.elf'\nrules = ['udp']\nwatchdog_us = 7").expect("all of it is known");
         assert_eq!((known.context[0].image.to_str(), known.context[0].install.watchdog_us), (Some("a.elf"), Some(7)));
-        for (keys, named) in [("image = 'a.elf'\nisolatoin = 'message'", "isolatoin"), ("rules = ['udp']", "image")] {
+        for (keys, named) in [
+            ("image = 'a.elf'\nisolatoin = 'message'", "isolatoin"),
+            ("rules = ['udp']", "image"),
+            ("image = 'a.elf'\nreplaces = 'b'", "replaces is for contexts of applications"),
+            ("image = 'a.elf'\npersistent = false", "persistent is for"),
+        ] {
             let refused = context(keys).expect_err("nobody knows that").to_string();
             assert!(refused.contains(named), "{refused}");
         }
@@ -534,6 +553,8 @@ mod tests {
         assert_eq!(config(text).unwrap().machine, Machine { clusters: 1, l1_size: 0x8_0000, ..Machine::FPSPIN });
         let refused = config("nic = 'loopback'\n[machine]\nl1_size = 5000").unwrap_err().to_string();
         assert_eq!(refused, "machine.l1_size 0x1388: a multiple of 4096 (a page), such as 0x1000");
+        let refused = config("nic = 'loopback'\n[machine]\nl1_size = 1").unwrap_err().to_string();
+        assert!(refused.ends_with("such as 0x1000"), "{refused}");
         let few = config("iface = 'a'\ncores = [0, 1]\n[machine]\nclusters = 1");
         assert!(matches!(few, Err(ConfigError::ManyCores { cores: 2, clusters: 1 })));
         assert!(toml::from_str::<File>("[machine]\nl3_size = 1").is_err());
@@ -544,6 +565,10 @@ mod tests {
         for limit in ["watchdog_us", "instruction_limit"] {
             let refused = config(&format!("nic = 'loopback'\n[limits]\n{limit} = 0")).unwrap_err().to_string();
             assert!(refused.contains(limit), "{refused}");
+        }
+        for limit in ["contexts", "connections"] {
+            let refused = config(&format!("nic = 'loopback'\n[limits]\n{limit} = 0")).unwrap_err().to_string();
+            assert_eq!(refused, format!("limits.{limit} is 0: no application could have any"));
         }
         let refused = config("nic = 'loopback'\n[limits]\ncontexts = 257").unwrap_err().to_string();
         assert!(refused.contains("limits.contexts 257: at most 256"), "{refused}");

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use common::{Kind, Lab, ROOT, rule};
 use frames::{CLIENT, CLIENT_MAC, Ipv4, SERVER, SERVER_MAC, ethernet, request, udp};
-use spin_abi::control::Install;
+use spin_abi::control::{Abi, Install};
 use spin_abi::counters::Counter;
 
 /// Builds a source; `None` and a note: there is no `core` for RISC-V on this machine.
@@ -172,6 +172,14 @@ fn verdicts_decide() {
         fn ignore(_: &mut Task<'_>) {}";
     let Some(image) = build_text(text, &[]) else { return };
     let mut lab = Lab::new(Kind::Jit);
+    let mut refused = |image: &[u8], install: Install| {
+        lab.try_install(image, install, ROOT).expect_err("it would be misunderstood").to_string()
+    };
+    assert!(refused(&image, rule("any")).contains("--verdicts"));
+    assert!(refused(&image, Install { verdicts: true, abi: Abi::Pspin, ..rule("any") }).contains("wire"));
+    let silent = text.replace("-> Verdict", "").replace("Verdict::Drop", "{}").replace("Verdict::ProcessData", "{}");
+    let silent = build_text(&silent.replace("Verdict, ", ""), &[]).expect("a compiler");
+    assert!(refused(&silent, Install { verdicts: true, ..rule("any") }).contains("verdicts"));
     lab.try_install(&image, Install { verdicts: true, ..rule("udp dport 9999") }, ROOT).expect("it installs");
     lab.exchange(&[common::udp(9999, b"no!"), common::udp(9999, b"yes")]);
     assert_eq!((lab.total(Counter::HeaderRuns), lab.total(Counter::PayloadRuns)), (2, 1));

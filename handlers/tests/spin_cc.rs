@@ -142,6 +142,11 @@ fn says_what_is_wrong_with_a_source() {
     let undefined =
         refused(&format!("{prelude}void payload_handler(handler_args_t *a) {{ (void)a; printf(\"\"); }}"), &[]);
     assert!(undefined.contains("undefined symbol: printf") && undefined.contains("no C library"), "{undefined}");
+    // What a compiler of C++ makes of a global object with a constructor.
+    let constructed = "#include <spin.h>\nstatic volatile int x;\n__attribute__((constructor)) static void f(void) { x = 1; }\n\
+        void payload_handler(handler_args_t *a) { (void)a; }";
+    let constructed = refused(constructed, &[]);
+    assert!(constructed.contains("has a constructor, which nothing would run"), "{constructed}");
     let shape = refused("#include <spin.h>\nint payload_handler(int a) { return a; }", &[]);
     assert!(shape.contains("conflicting types"), "{shape}");
     let large =

@@ -156,6 +156,7 @@ fn every_line_is_well_formed_and_every_counter_is_there() {
         assert_eq!(sum(&format!("spind_engine_{name}_total"), ("clusters", "0-3")), *value as f64, "{name}");
     }
     for (name, value) in &stats.nic_counters {
+        assert!(libspin::nic_meaning(name).is_some(), "nobody knows what {name} counts");
         assert_eq!(sum(&format!("spind_nic_{name}_total"), ("", "")), *value as f64, "{name}");
     }
     assert_eq!(stats.contexts.len(), 3);

@@ -67,7 +67,7 @@ impl core::fmt::Display for MachineError {
         match *self {
             Self::Count { what, count, most } => write!(f, "{what} {count}: between 1 and {most}"),
             Self::Unaligned { what, value } => {
-                let below = value - value % PAGE;
+                let below = (value - value % PAGE).max(PAGE);
                 write!(f, "{what} {value:#x}: a multiple of {PAGE} (a page), such as {below:#x}")
             }
             Self::Small { what, size, least, uses } => {

@@ -8,7 +8,7 @@ use super::InstallError;
 
 /// Whose handlers they are: spin-cc's `--abi`.
 const ABI: &str = "__spin_abi";
-/// They return verdicts, which may be ignored unless it is 1: `spin_verdict.h`.
+/// They return verdicts, which may be ignored unless it is 1: `spin_verdict.h`. They return none when it is 0, or not there.
 const VERDICTS: &str = "__spin_verdicts";
 
 /// Whether an image may be installed so.
@@ -23,7 +23,7 @@ pub(super) fn check(image: &Image, install: &Install) -> Result<(), InstallError
     if built != install.abi {
         return Err(InstallError::OtherAbi { built, asked: install.abi });
     }
-    match (image.symbol(VERDICTS), install.verdicts) {
+    match (image.symbol(VERDICTS).filter(|&verdicts| verdicts != 0), install.verdicts) {
         (Some(1), false) => Err(InstallError::Verdicts),
         (None, true) if built == Abi::Wire => Err(InstallError::NoVerdicts),
         _ => Ok(()),

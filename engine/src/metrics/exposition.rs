@@ -4,7 +4,7 @@
 use std::fmt::{Display, Write};
 
 use spin_abi::control::{ContextInfo, LatencyInfo, Stats, ThreadInfo};
-use spin_abi::counters::Counter;
+use spin_abi::counters::{Counter, nic_meaning};
 
 /// Counters that have no value per context.
 const ENGINES: [Counter; 5] =
@@ -19,9 +19,9 @@ pub fn text(stats: &Stats) -> String {
     text.sample("spind_contexts", &[], stats.contexts.len());
     threads(&mut text, &stats.threads);
     for (name, value) in &stats.nic_counters {
-        let name = format!("spind_nic_{}_total", word(name));
-        text.family(&name, "counter", "counter of the NIC queues");
-        text.sample(&name, &[], value);
+        let full = format!("spind_nic_{}_total", word(name));
+        text.family(&full, "counter", nic_meaning(name).unwrap_or("counter of the NIC queues"));
+        text.sample(&full, &[], value);
     }
     contexts(&mut text, &stats.contexts);
     latencies(&mut text, &stats.latencies);

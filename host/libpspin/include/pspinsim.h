@@ -93,7 +93,7 @@ int pspinsim_packet_trace_read(const char *pkt_file_path, const char *data_file_
 int pspinsim_packet_add(spin_ec_t *ec, uint32_t msgid, uint8_t *pkt_data, size_t pkt_len, size_t pkt_l1_len, uint8_t eom,
                         uint32_t wait_cycles, uint64_t user_ptr);
 
-/* No more packets come. */
+/* No more packets come: to add one is an error from then on. */
 int pspinsim_packet_eos(void);
 
 /* Callbacks; NULL for none. */

@@ -41,9 +41,15 @@ pub struct Waiting {
 pub struct Inbox(Mutex<Waiting>);
 
 impl Inbox {
-    /// Adds packets.
-    pub fn add(&self, packets: impl IntoIterator<Item = Added>) {
-        self.change(|waiting| waiting.packets.extend(packets));
+    /// Adds packets, unless no more come; says whether it did.
+    #[must_use]
+    pub fn add(&self, packets: impl IntoIterator<Item = Added>) -> bool {
+        self.change(|waiting| {
+            if !waiting.eos {
+                waiting.packets.extend(packets);
+            }
+            !waiting.eos
+        })
     }
 
     /// Notes an access of so many bytes.

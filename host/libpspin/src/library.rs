@@ -46,6 +46,9 @@ pub enum Error {
     /// No packet will ever come.
     #[error("all packets are through, and no more can come: pspinsim_packet_eos was not called")]
     Waiting,
+    /// The program said that no packet comes any more.
+    #[error("no more packets come: pspinsim_packet_eos was called, or a trace was read")]
+    Ended,
     /// A configuration that is none.
     #[error("configuration: {0}")]
     Conf(#[from] ConfError),
@@ -296,13 +299,12 @@ impl NewPacket<'_> {
 /// `pspinsim_packet_add`.
 ///
 /// # Errors
-/// [`Error::NotOpen`], [`Error::Length`], [`Error::Ec`], and those of an image that the environment names.
+/// [`Error::NotOpen`], [`Error::Length`], [`Error::Ec`], [`Error::Ended`], and those of an image that the environment names.
 pub fn packet_add(packet: &NewPacket<'_>) -> Result<(), Error> {
     with_parts(|parts| {
         parts.check_open()?;
         let added = packet.added(parts)?;
-        parts.inbox.add([added]);
-        Ok(())
+        if parts.inbox.add([added]) { Ok(()) } else { Err(Error::Ended) }
     })
 }
 
@@ -321,7 +323,7 @@ pub fn packet_eos() -> Result<(), Error> {
 /// `pspinsim_packet_trace_read`: adds all packets of a trace, and none when one of them is wrong. No more come then.
 ///
 /// # Errors
-/// [`Error::NotOpen`], [`Error::File`], [`Error::Trace`], [`Error::TraceEc`].
+/// [`Error::NotOpen`], [`Error::File`], [`Error::Trace`], [`Error::TraceEc`], [`Error::Ended`].
 pub fn packet_trace_read(packets: &Path, data: &Path) -> Result<(), Error> {
     with_parts(|parts| {
         parts.check_open()?;
@@ -341,7 +343,9 @@ pub fn packet_trace_read(packets: &Path, data: &Path) -> Result<(), Error> {
             })
         });
         let all: Vec<Added> = all.collect::<Result<_, _>>()?;
-        parts.inbox.add(all);
+        if !parts.inbox.add(all) {
+            return Err(Error::Ended);
+        }
         parts.inbox.end();
         Ok(())
     })

@@ -212,7 +212,7 @@ impl Simulation {
         inbox.change(|waiting| {
             self.outstanding += waiting.packets.len() as u64;
             self.inbound.pending.append(&mut waiting.packets);
-            self.eos |= std::mem::take(&mut waiting.eos);
+            self.eos = waiting.eos;
             for (access, len, user) in waiting.accesses.drain(..) {
                 self.access(access, len, user);
             }

@@ -63,7 +63,16 @@ fn handlers_of_all_contexts_run() {
         for msgid in 0..MESSAGES {
             let user = u64::from(id * MESSAGES + msgid);
             let bytes = vec![0; 64];
-            inbox.add([Added { context: context.clone(), msgid, bytes, l1_len: 64, eom: true, wait_cycles: 0, user }]);
+            let added = inbox.add([Added {
+                context: context.clone(),
+                msgid,
+                bytes,
+                l1_len: 64,
+                eom: true,
+                wait_cycles: 0,
+                user,
+            }]);
+            assert!(added, "more come");
         }
     }
     inbox.end();

@@ -113,11 +113,12 @@ fn contexts() -> Vec<Arc<Context>> {
 }
 
 fn add(inbox: &Inbox, contexts: &[Arc<Context>], packets: &[Packet]) {
-    inbox.add((0..).zip(packets).map(|(user, packet)| {
+    let added = inbox.add((0..).zip(packets).map(|(user, packet)| {
         let Packet { handlers, msgid, len, eom, wait_cycles } = *packet;
         let context = contexts[handlers].clone();
         Added { context, msgid, bytes: vec![0; len], l1_len: len, eom, wait_cycles, user }
     }));
+    assert!(added, "more come");
     inbox.end();
 }
 

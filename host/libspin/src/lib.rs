@@ -27,7 +27,7 @@ pub use spin_abi::control::{
     ContextInfo, DEFAULT_SOCKET, FaultInfo, Install, MAX_BLOB, Replayed, SourceLine, Stats, ThreadInfo,
 };
 use spin_abi::control::{Reply, Request};
-pub use spin_abi::counters::Counter;
+pub use spin_abi::counters::{Counter, nic_meaning};
 pub use spin_abi::events::{Event, What};
 use spin_shm::channel::{self, ChannelError};
 pub use spin_shm::{OutOfBounds, Region};

@@ -95,7 +95,7 @@ pub struct InstallArgs {
     #[arg(long, conflicts_with = "compat")]
     pub key: Option<String>,
     /// Name to list it by; the image's file name unless given.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub name: Option<String>,
     /// Host memory that handlers reach by DMA, in bytes (suffixes K, M, G).
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size)]

@@ -122,15 +122,16 @@ fn events(spind: &mut Client, context: u32, follow: bool) -> Result<(), Error> {
     let mut places = HashMap::new();
     loop {
         let lost = events.lost();
-        for event in &mut events {
+        let read: Vec<_> = events.by_ref().collect();
+        if events.lost() > lost {
+            writeln!(stdout(), "{} events were overwritten before they were read", events.lost() - lost)?;
+        }
+        for event in read {
             let place = match event.what {
                 What::Fault { fault, .. } => place(spind, context, fault.pc, &mut places),
                 _ => "",
             };
             writeln!(stdout(), "{event}{place}")?;
-        }
-        if events.lost() > lost {
-            writeln!(stdout(), "{} events were overwritten before they were read", events.lost() - lost)?;
         }
         if !follow {
             return Ok(());

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use libspin::{Abi, Capabilities, ContextInfo, Counter, Guarantees, LatencyInfo, Replayed, RunInfo, Stats};
+use libspin::{
+    Abi, Capabilities, ContextInfo, Counter, Guarantees, LatencyInfo, Replayed, RunInfo, Stats, nic_meaning,
+};
 use serde::Serialize;
 
 /// Prints what came of a capture.
@@ -44,14 +46,18 @@ pub fn contexts(out: &mut impl Write, contexts: &[ContextInfo], json: bool) -> i
 /// Prints `stats`.
 pub fn stats(out: &mut impl Write, stats: &Stats, explain: bool) -> io::Result<()> {
     writeln!(out, "nic: {}", stats.nic)?;
-    counters(out, &stats.nic_counters, false)?;
+    counters(out, &stats.nic_counters, |name| nic_meaning(name).filter(|_| explain))?;
     writeln!(out, "engine:")?;
-    counters(out, &stats.engine, explain)?;
+    let meaning = |name: &str| {
+        let known = Counter::ALL.iter().find(|counter| explain && counter.name() == name);
+        known.map(|counter| counter.meaning())
+    };
+    counters(out, &stats.engine, meaning)?;
     latencies(out, &stats.latencies)?;
     for context in &stats.contexts {
         writeln!(out, "context {} ({}): {}", context.context, context.name, context.rules.join(" or "))?;
         writeln!(out, "  {}", how(&context.run))?;
-        counters(out, &context.counters, explain)?;
+        counters(out, &context.counters, meaning)?;
         for entry in &context.faults {
             writeln!(out, "  fault in {entry}")?;
         }
@@ -145,10 +151,14 @@ fn handlers(present: [bool; 3]) -> String {
     ["h", "p", "c"].iter().zip(present).map(|(letter, has)| if has { *letter } else { "-" }).collect()
 }
 
-fn counters(out: &mut impl Write, counters: &[(String, u64)], explain: bool) -> io::Result<()> {
+fn counters(
+    out: &mut impl Write,
+    counters: &[(String, u64)],
+    meaning: impl Fn(&str) -> Option<&'static str>,
+) -> io::Result<()> {
     for (name, value) in counters.iter().filter(|(_, value)| *value > 0) {
-        match Counter::ALL.iter().find(|counter| explain && counter.name() == name) {
-            Some(counter) => writeln!(out, "  {name:<24} {value:>16}  {}", counter.meaning())?,
+        match meaning(name) {
+            Some(meaning) => writeln!(out, "  {name:<24} {value:>16}  {meaning}")?,
             None => writeln!(out, "  {name:<24} {value:>16}")?,
         }
     }

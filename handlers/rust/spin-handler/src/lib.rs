@@ -42,7 +42,15 @@ pub use verdict::Verdict;
 /// per message before the others; `payload`, once per packet; `completion`, once per message after the others.
 #[macro_export]
 macro_rules! handlers {
-    ($($when:ident: $function:path),+ $(,)?) => { $($crate::__entry!($when $function);)+ };
+    ($($when:ident: $function:path),+ $(,)?) => {
+        $($crate::__entry!($when $function);)+
+        // spind refuses to install an image with verdicts as one without, and the other way round (engine/src/install/built.rs).
+        core::arch::global_asm!(
+            ".globl __spin_verdicts",
+            ".set __spin_verdicts, {}",
+            const $($crate::verdict::returned($function))|+,
+        );
+    };
 }
 
 /// An entry point: the symbol that spind looks for.

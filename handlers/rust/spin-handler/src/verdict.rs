@@ -22,19 +22,32 @@ pub enum Verdict {
     SuccessPending = 6,
 }
 
+/// Whether a handler returns verdicts.
+#[doc(hidden)]
+pub const fn returned<O: Outcome>(_: fn(&mut crate::Task<'_>) -> O) -> u32 {
+    O::VERDICTS
+}
+
 /// What a handler may return.
 pub trait Outcome {
+    /// 1 if it says anything, else 0.
+    const VERDICTS: u32;
+
     /// The number that spind gets.
     fn code(self) -> u32;
 }
 
 impl Outcome for () {
+    const VERDICTS: u32 = 0;
+
     fn code(self) -> u32 {
         Verdict::Success.code()
     }
 }
 
 impl Outcome for Verdict {
+    const VERDICTS: u32 = 1;
+
     fn code(self) -> u32 {
         self as u32
     }

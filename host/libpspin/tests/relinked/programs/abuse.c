@@ -138,6 +138,7 @@ int main(int argc, char **argv) {
     WORKS(pspinsim_packet_add(&ec, UINT32_MAX, packet, 64, SIZE_MAX, 255, UINT32_MAX, UINT64_MAX));
     WORKS(add(ec));
     WORKS(pspinsim_packet_eos());
+    REFUSED(pspinsim_packet_add(&ec, 0, packet, 64, 64, 1, 0, 0)); /* somebody did */
     WORKS(pspinsim_run());
     WORKS(pspinsim_run());
     WORKS(pspinsim_run_tick(&done));
