@@ -20,6 +20,7 @@ use spin_sync::{Noted, Notes, notes};
 
 use crate::context::Slot;
 use crate::inbound::Found;
+use crate::toll::Toll;
 
 /// What is to be done with a frame that comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct Arrivals {
     frames: spin_sync::Arrivals<Frame>,
     found: Noted<Brief>,
     rest: Noted<[u64; 4]>,
+    /// What a frame costs that goes back for the kernel.
+    pub(crate) toll: Arc<Toll>,
 }
 
 /// The NIC as a cluster's thread sees it: frames to send, and where all go in the end.
@@ -81,7 +84,8 @@ pub fn lane(
     let (lane, arrivals, frames) = spin_sync::lane(size, fresh, receiver, cluster);
     let ((found, to_find), (rest, to_join), (back, to_heed)) = (notes(size), notes(size), notes(size));
     let lane = Lane { frames: lane, found, rest, back: to_heed, returned: Vec::with_capacity(size) };
-    (lane, Arrivals { frames: arrivals, found: to_find, rest: to_join }, LaneQueue { frames, back, max_frame })
+    let arrivals = Arrivals { frames: arrivals, found: to_find, rest: to_join, toll: Arc::new(Toll::new(1)) };
+    (lane, arrivals, LaneQueue { frames, back, max_frame })
 }
 
 impl Lane {

@@ -6,6 +6,8 @@ use spin_nic::{Bell, Frame, NicError};
 
 use crate::handover::{Arrivals, Back, Lane, LaneQueue, lane};
 use crate::inbound::{BATCH, Found};
+use crate::memory::saturate;
+use crate::toll::Toll;
 
 /// Frames on each lane at a time, beyond those that its thread has room for and empty ones: batches on their way in both directions. What
 /// contexts there leave waiting takes none of these, so one that is slow keeps nobody else's from arriving.
@@ -28,6 +30,8 @@ pub struct Lanes {
     length: usize,
     /// Quarters of a share that the receiving thread has of the messages.
     own: usize,
+    /// What a frame costs that any of these threads leaves to the kernel: the receiving one hands it over.
+    toll: Arc<Toll>,
 }
 
 /// What each of these threads needs.
@@ -40,7 +44,7 @@ impl Lanes {
     /// # Errors
     /// When the kernel gives no eventfd.
     pub fn new(max_frame: usize, bell: &Arc<Bell>, threads: usize, hers: u32) -> Result<(Self, Ends), NicError> {
-        Self::with(FRESH, max_frame, bell, threads, hers)
+        Self::with(FRESH, max_frame, bell, threads, hers, Toll::new(saturate(threads as u64)))
     }
 
     /// The same, to `others` than a thread that runs handlers too, and has a quarter less of the messages: it receives.
@@ -49,7 +53,8 @@ impl Lanes {
     /// As [`Lanes::new`].
     pub fn spreading(max_frame: usize, bell: &Arc<Bell>, others: usize, hers: u32) -> Result<(Self, Ends), NicError> {
         let fresh = FRESH_SPREAD.min(FRESH_IN_ALL / others.max(1));
-        let (lanes, ends) = Self::with(fresh, max_frame, bell, others, hers)?;
+        let toll = Toll::new(saturate(others as u64 + 1));
+        let (lanes, ends) = Self::with(fresh, max_frame, bell, others, hers, toll)?;
         Ok((Self { own: OWN_SHARE, ..lanes }, ends))
     }
 
@@ -59,15 +64,23 @@ impl Lanes {
         bell: &Arc<Bell>,
         threads: usize,
         hers: u32,
+        toll: Toll,
     ) -> Result<(Self, Ends), NicError> {
-        let (mut lanes, mut ends) = (Vec::new(), Vec::new());
+        let (mut lanes, mut ends, toll) = (Vec::new(), Vec::new(), Arc::new(toll));
         let length = hers as usize + ON_THE_WAY + fresh;
         for _ in 0..threads {
-            let (own, arrivals, queue) = lane(length, fresh, max_frame, bell.clone(), Bell::new()?);
+            let (own, mut arrivals, queue) = lane(length, fresh, max_frame, bell.clone(), Bell::new()?);
+            arrivals.toll = toll.clone();
             lanes.push(own);
             ends.push((arrivals, queue));
         }
-        Ok((Self { lanes, length, own: 0 }, ends))
+        Ok((Self { lanes, length, own: 0, toll }, ends))
+    }
+
+    /// What a frame costs that is handed on to the kernel.
+    #[must_use]
+    pub const fn toll(&self) -> &Arc<Toll> {
+        &self.toll
     }
 
     /// The most frames that lanes to so many `threads` may have at a time.

@@ -7,6 +7,7 @@
 //! * [`messages`]: which queue a message is in.
 //! * [`mpq`]: message processing queues, the order of handlers.
 //! * [`schedule`]: whose tasks are next.
+//! * [`toll`]: what contexts are charged for frames that they leave to the kernel.
 //! * [`tasks`]: handlers run, left where they wait, gone on with; `straight`: those of packets that need not wait.
 //! * [`hpu`]: a task's windows and description, and its run.
 //! * [`check`]: interpreter and translation compared, task by task.
@@ -83,4 +84,5 @@ pub mod statistics;
 mod straight;
 pub mod tasks;
 pub mod threads;
+pub mod toll;
 pub mod translator;

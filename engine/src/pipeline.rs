@@ -36,6 +36,7 @@ use crate::stamp::Stamp;
 use crate::statistics::Statistics;
 use crate::straight::Admission;
 use crate::tasks::Parked;
+use crate::toll::Toll;
 use crate::translator::Translator;
 
 /// Frames taken at least, while there is room: some may be for contexts that have nothing to do.
@@ -175,8 +176,10 @@ pub struct Engine {
     pub(crate) executor: Rc<Executor>,
     pub(crate) translator: Translator,
     pub(crate) outbound: Outbound,
-    /// Frames for the kernel.
+    /// Frames for the kernel,
     pub(crate) passing: Vec<Frame>,
+    /// and what each of them costs its context.
+    pub(crate) toll: Arc<Toll>,
     pub(crate) counts: Counts,
     pub(crate) latencies: Latencies,
     /// Packet buffers given back since the time of a task was taken.
@@ -255,6 +258,7 @@ impl Engine {
                 sizes.dma_chunk,
             ),
             passing: Vec::with_capacity(BATCH),
+            toll: Arc::new(Toll::new(1)),
             counts: Counts::default(),
             latencies: Latencies::default(),
             unsampled: u64::from(u32::MAX),
@@ -271,6 +275,7 @@ impl Engine {
     /// Has its packets come from another thread: `nic` takes them back, and gives frames to send.
     #[must_use]
     pub fn fed_by(mut self, arrivals: Arrivals) -> Self {
+        self.toll = arrivals.toll.clone();
         self.arrivals = Some(arrivals);
         self
     }
@@ -312,7 +317,7 @@ impl Engine {
             self.end_drained();
         }
         self.end_loans(taken);
-        self.send()?;
+        self.send(&clock)?;
         if self.news.take() {
             self.ring_doorbells(taken > 0 || self.has_tasks());
         }
@@ -585,6 +590,9 @@ impl Engine {
             }
             Gone::Passed => {
                 counts.add(Counter::Passed, 1);
+                if self.is_shared() {
+                    self.scheduler.owe(slot.0, self.toll.charge());
+                }
                 return pass(&mut self.passing, packet);
             }
         }
@@ -598,7 +606,12 @@ impl Engine {
             // A batch is never larger than the room for HERs.
             Refused::Full(packet) => self.drop_of(slot, packet.frame, Counter::DropShare),
             Refused::Killed { packet, behind, idle } => {
-                self.dispose(slot, packet, if behind { Gone::Killed } else { self.gone[mpq.0 as usize] });
+                let why = if behind { Gone::Killed } else { self.gone[mpq.0 as usize] };
+                if why == Gone::Passed && !self.may_pass(slot) {
+                    self.drop_of(slot, packet.frame, Counter::DropShare);
+                } else {
+                    self.dispose(slot, packet, why);
+                }
                 if idle {
                     self.messages.release(mpq);
                 }
@@ -716,9 +729,13 @@ impl Engine {
     }
 
     /// The NIC outbound engine: hands staged frames over; what the NIC has no room for stays staged.
-    fn send(&mut self) -> Result<(), NicError> {
+    fn send(&mut self, clock: &impl Fn() -> Duration) -> Result<(), NicError> {
         if !self.passing.is_empty() {
-            self.nic.pass(&mut self.passing);
+            match self.arrivals {
+                // The thread that these come from does it, and knows how long it takes.
+                Some(_) => _ = self.nic.pass(&mut self.passing),
+                None => self.toll.pass(&mut *self.nic, &mut self.passing, clock),
+            }
         }
         self.outbound.leave(&mut *self.nic);
         self.nic.flush()

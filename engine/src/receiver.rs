@@ -2,6 +2,7 @@
 //! clusters; and takes them back, to the NIC.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use spin_abi::counters::Counter;
 use spin_nic::{Bell, Frame, NicError, Queue};
@@ -52,16 +53,17 @@ impl Receiver {
         Ok((receiver, ends))
     }
 
-    /// One turn: what came back goes to the NIC, what arrived to its lane. Returns how many frames there were of both.
+    /// One turn: what came back goes to the NIC, what arrived to its lane. `clock` is read when there are frames for the kernel. Returns
+    /// how many frames there were of both.
     ///
     /// # Errors
     /// When the NIC is of no use any more.
-    pub fn turn(&mut self) -> Result<usize, NicError> {
+    pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
         let returned = self.take_back();
         let arrived = self.receive();
         self.lanes.hand_over(|| self.nic.allocate());
         if !self.passing.is_empty() {
-            self.nic.pass(&mut self.passing);
+            self.lanes.toll().pass(&mut *self.nic, &mut self.passing, clock);
         }
         self.nic.send(&mut self.transmit);
         self.nic.flush()?;

@@ -35,6 +35,16 @@ struct Account {
     picked: u64,
     /// Nanoseconds that its last tasks took each, where time is taken.
     each: u64,
+    /// Nanoseconds that they have had the thread [take later](Scheduler::owe), and that [`Scheduler::charge`] was not told of.
+    owed: u64,
+}
+
+impl Account {
+    /// It had something that cost so much.
+    fn add(&mut self, cost: u64) {
+        let share = cost.saturating_mul(MOST_WEIGHT.into()) / u64::from(self.weight);
+        self.virtual_time = self.virtual_time.saturating_add(share);
+    }
 }
 
 /// Some tasks of a context, to be run in a row.
@@ -73,7 +83,7 @@ impl Scheduler {
     /// A context of `weight` (at least 1, at most [`MOST_WEIGHT`]) takes the slot `owner`.
     pub fn add(&mut self, owner: u32, weight: u32) {
         let weight = if self.policy == Schedule::RoundRobin { 1 } else { weight.clamp(1, MOST_WEIGHT) };
-        let account = Account { weight, virtual_time: self.now, picked: 0, each: 0 };
+        let account = Account { weight, virtual_time: self.now, picked: 0, each: 0, owed: 0 };
         let slots = self.accounts.len().max(owner as usize + 1);
         self.accounts.resize(slots, account);
         self.accounts[owner as usize] = account;
@@ -132,19 +142,34 @@ impl Scheduler {
         cost * MOST_WEIGHT as u64
     }
 
-    /// So many tasks of a pick were run, and took so long.
-    pub fn charge(&mut self, owner: u32, tasks: u32, time: Duration) {
-        let cost = match self.policy {
-            Schedule::RoundRobin | Schedule::Weighted => tasks.into(),
-            Schedule::Wlbvt => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
-        };
+    /// So many tasks of a pick were run, and took so long. Returns what they [owe](Scheduler::owe) besides.
+    pub fn charge(&mut self, owner: u32, tasks: u32, time: Duration) -> Duration {
+        let cost = self.cost(tasks, time);
         let timed = self.wants_time();
         let account = &mut self.accounts[owner as usize];
+        let owed = std::mem::take(&mut account.owed);
         if timed && tasks > 0 {
-            account.each = cost / u64::from(tasks);
+            account.each = (cost + owed) / u64::from(tasks);
         }
-        let share = cost.saturating_mul(MOST_WEIGHT.into()) / u64::from(account.weight);
-        account.virtual_time = account.virtual_time.saturating_add(share);
+        account.add(cost);
+        Duration::from_nanos(owed)
+    }
+
+    /// A context has the thread do something that takes so long later on, when it is nobody's turn. As a task it counts for one.
+    pub fn owe(&mut self, owner: u32, time: Duration) {
+        let (cost, due, timed) = (self.cost(1, time), self.due(owner), self.wants_time());
+        let account = &mut self.accounts[owner as usize];
+        account.virtual_time = due.0;
+        account.add(cost);
+        account.owed += if timed { cost } else { 0 };
+    }
+
+    /// What so many tasks cost that took so long.
+    fn cost(&self, tasks: u32, time: Duration) -> u64 {
+        match self.policy {
+            Schedule::RoundRobin | Schedule::Weighted => tasks.into(),
+            Schedule::Wlbvt => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+        }
     }
 }
 
@@ -209,6 +234,33 @@ mod tests {
             tasks
         };
         assert_eq!([100, 100, 5000, 5000, 1_000_000, 50, 50].map(&mut row), [16, 16, 16, 4, 4, 1, 16]);
+    }
+
+    /// What two contexts with tasks of 1 us had run, when those of the first one owe as much as this each.
+    fn runs_when_one_owes(policy: Schedule, owed: Duration, most: u32) -> [u32; 2] {
+        let mut scheduler = Scheduler::new(policy);
+        (0..2).for_each(|owner| scheduler.add(owner, 1));
+        let (mut runs, mut told) = ([0; 2], Duration::ZERO);
+        while runs[1] < most {
+            let pick = scheduler.pick([0, 1]).expect("both have tasks");
+            if pick.owner == 0 {
+                (0..pick.tasks).for_each(|_| scheduler.owe(0, owed));
+            }
+            told += scheduler.charge(pick.owner, pick.tasks, Duration::from_micros(pick.tasks.into()));
+            runs[pick.owner as usize] += pick.tasks;
+        }
+        assert_eq!(told, if policy == Schedule::Wlbvt { owed * runs[0] } else { Duration::ZERO });
+        runs
+    }
+
+    #[test]
+    fn what_a_context_owes_is_part_of_its_share() {
+        let owed = Duration::from_micros(24);
+        let [its, others] = runs_when_one_owes(Schedule::Wlbvt, owed, 25_000);
+        assert!(its.abs_diff(others / 25) <= QUANTUM, "{its} of {others}");
+        // Where tasks are counted it is one more, however long it takes.
+        let [its, others] = runs_when_one_owes(Schedule::Weighted, owed, 3200);
+        assert!(its.abs_diff(others / 2) <= QUANTUM, "{its} of {others}");
     }
 
     #[test]

@@ -43,13 +43,15 @@ pub(crate) struct Shift<C> {
     clock: Option<C>,
     start: Duration,
     last: Duration,
+    /// What is put off to the end of the turn.
+    later: Duration,
 }
 
 impl<C: Fn() -> Duration> Shift<C> {
     pub(crate) fn new(scheduler: &Scheduler, clock: C) -> Self {
         let clock = scheduler.wants_time().then_some(clock);
         let start = clock.as_ref().map_or(Duration::ZERO, |clock| clock());
-        Self { clock, start, last: start }
+        Self { clock, start, last: start, later: Duration::ZERO }
     }
 
     /// Since it was called last, or the shift began.
@@ -59,7 +61,12 @@ impl<C: Fn() -> Duration> Shift<C> {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.last.saturating_sub(self.start) > SHARED_TIME
+        self.last.saturating_sub(self.start) + self.later > SHARED_TIME
+    }
+
+    /// What was run takes so long once the shift is over: that is its time, too.
+    fn put_off(&mut self, time: Duration) {
+        self.later += time;
     }
 }
 
@@ -67,6 +74,7 @@ impl Engine {
     /// Runs tasks of contexts that share the time, and queues what is left of the batch. Returns how many packet buffers were given
     /// back.
     pub(crate) fn run_together(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
+        self.ranks.note(&self.inbound);
         if self.overflows() {
             self.lean = false;
             self.admit_batch(now);
@@ -106,20 +114,19 @@ impl Engine {
         if self.inbound.is_empty() || self.waits || self.retired > 0 {
             return all;
         }
-        let mut ranks = std::mem::take(&mut self.ranks);
-        ranks.put_in_order(&mut self.inbound, &self.scheduler);
+        self.ranks.put_in_order(&mut self.inbound, &self.scheduler);
         let (sampled, shift) = (self.is_sampled(), Shift::new(&self.scheduler, clock));
-        let mut pace = Pace { ranks: &ranks, least: self.least(&ranks), shift, sampled };
-        for &slot in &ranks.slots {
-            all.expects = self.expects_others(slot, ranks.slots.len() > 1);
+        let mut pace = Pace { least: self.least(), shift, sampled };
+        for rank in 0..self.ranks.slots.len() {
+            let slot = self.ranks.slots[rank];
+            all.expects = self.expects_others(slot, self.ranks.slots.len() > 1);
             self.run_at_pace(slot, now, clock, &mut pace, &mut all);
             if all.expects || self.overran || pace.shift.is_over() {
                 break;
             }
             while self.inbound.is_next_of(slot) && self.mpqs.room() > 0 && self.admit_next(now) {}
         }
-        all.slot = ranks.slots.iter().copied().min_by_key(|slot| self.scheduler.least([slot.0]));
-        self.ranks = ranks;
+        all.slot = self.ranks.slots.iter().copied().min_by_key(|slot| self.scheduler.least([slot.0]));
         all
     }
 
@@ -129,14 +136,15 @@ impl Engine {
         slot: Slot,
         now: Moment,
         clock: &C,
-        pace: &mut Pace<'_, &C>,
+        pace: &mut Pace<&C>,
         all: &mut Ahead,
     ) {
         let mut left = if all.expects { ALONE } else { SHARED_BATCH as u32 };
         self.overran = false;
         while self.inbound.is_next_of(slot) && left > 0 && !pace.shift.is_over() && self.keeps_pace(slot, pace) {
             let done = self.run_next(slot, now, clock, &mut pace.sampled);
-            self.scheduler.charge(slot.0, done.tasks, pace.shift.lap());
+            let owed = self.scheduler.charge(slot.0, done.tasks, pace.shift.lap());
+            pace.shift.put_off(owed);
             left = left.saturating_sub(done.tasks);
             all.tasks += done.tasks;
             all.released += done.released;
@@ -147,18 +155,28 @@ impl Engine {
     }
 
     /// Whether a context is not too far ahead of others.
-    fn keeps_pace<C>(&self, slot: Slot, pace: &mut Pace<'_, C>) -> bool {
+    fn keeps_pace<C>(&self, slot: Slot, pace: &mut Pace<C>) -> bool {
         if !self.scheduler.keeps_pace(slot.0, pace.least) {
             // Others may have gone on since.
-            pace.least = self.least(pace.ranks);
+            pace.least = self.least();
         }
         self.scheduler.keeps_pace(slot.0, pace.least)
     }
 
     /// Where the context is that is furthest behind, of those that have packets or tasks.
-    fn least(&self, ranks: &Ranks) -> u64 {
+    fn least(&self) -> u64 {
         let queued = runnable(&self.parked, &self.mpqs, &self.contexts);
-        self.scheduler.least(ranks.slots.iter().map(|slot| slot.0).chain(queued))
+        self.scheduler.least(self.ranks.slots.iter().map(|slot| slot.0).chain(queued))
+    }
+
+    /// Whether a context may leave a packet to the kernel that comes behind others of a message which it did not want: that is done at
+    /// once, so it is bounded as what runs at once is.
+    #[cold]
+    pub(crate) fn may_pass(&mut self, slot: Slot) -> bool {
+        !self.is_shared() || {
+            let least = self.least();
+            self.scheduler.keeps_pace(slot.0, least) && self.scheduler.pick([slot.0]).is_some()
+        }
     }
 
     /// Whether others shared the time with a context that now is the only one in sight.
@@ -217,7 +235,8 @@ impl Engine {
             let Some(pick) = self.scheduler.pick(runnable) else { break };
             let row = if overflows { pick.tasks.min(ROW) } else { pick.tasks };
             let done = self.run_some(pick.owner, row.min(most - all.tasks), clock, &mut sampled);
-            self.scheduler.charge(pick.owner, done.tasks, shift.lap());
+            let owed = self.scheduler.charge(pick.owner, done.tasks, shift.lap());
+            shift.put_off(owed);
             all.released += done.released;
             // One whose last task was taken before runs none.
             all.tasks += done.tasks.max(1);
@@ -236,8 +255,8 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
-    /// Puts packets of the same context next to each other, those first whose context is furthest behind.
-    fn put_in_order(&mut self, inbound: &mut Inbound, scheduler: &Scheduler) {
+    /// Notes whose packets there are.
+    fn note(&mut self, inbound: &Inbound) {
         let Self { slots, places } = self;
         slots.clear();
         for slot in inbound.slots() {
@@ -249,6 +268,12 @@ impl Ranks {
                 slots.push(slot);
             }
         }
+        slots.iter().for_each(|slot| places[slot.0 as usize] = None);
+    }
+
+    /// Puts packets of the same context next to each other, those first whose context is furthest behind.
+    fn put_in_order(&mut self, inbound: &mut Inbound, scheduler: &Scheduler) {
+        let Self { slots, places } = self;
         if slots.len() > 1 {
             scheduler.sort(slots);
             // Groups of the greatest numbers are the first ones.
@@ -261,8 +286,7 @@ impl Ranks {
 }
 
 /// How far contexts may go on their packets of a batch.
-struct Pace<'r, C> {
-    ranks: &'r Ranks,
+struct Pace<C> {
     /// Where the one was that was furthest behind, when that was looked at last.
     least: u64,
     shift: Shift<C>,

@@ -26,6 +26,7 @@ impl Engine {
         for list in [&mut self.outbound.transmit, &mut self.outbound.spent, &mut self.passing] {
             list.reserve(list.capacity() + most);
         }
+        self.toll = lanes.toll().clone();
         self.spread = Some(Box::new(Spread { lanes, routes: Routes::default(), busy: false }));
         self
     }

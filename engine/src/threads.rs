@@ -118,8 +118,8 @@ impl Part for Engine {
 }
 
 impl Part for Receiver {
-    fn turn(&mut self, _: &dyn Fn() -> Duration) -> Result<bool, NicError> {
-        Ok(Self::turn(self)? > 0)
+    fn turn(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
+        Ok(Self::turn(self, clock)? > 0)
     }
 
     fn is_busy(&self) -> bool {

@@ -102,7 +102,7 @@ impl Lab {
         let mut quiet = 0;
         while quiet < 3 {
             assert!(Instant::now() < deadline, "frames stay away");
-            let busy = self.receiver.turn().expect("memory does not fail") > 0;
+            let busy = self.receiver.turn(|| Duration::ZERO).expect("memory does not fail") > 0;
             self.far.receive(&mut batch, 1024);
             quiet = if busy || !batch.is_empty() || !self.all_home() { 0 } else { quiet + 1 };
             for frame in batch.drain(..) {
@@ -150,7 +150,7 @@ fn hand_over(far: &mut MemoryQueue, receiver: &mut Receiver, packets: impl Itera
         until += 1;
     }
     while receiver.received() < until {
-        receiver.turn().expect("memory does not fail");
+        receiver.turn(|| Duration::ZERO).expect("memory does not fail");
     }
 }
 
@@ -200,7 +200,7 @@ fn packets_on_their_way_to_a_context_that_is_replaced_are_its_own() {
         |engine: &Engine| [Counter::Released, Counter::DropRemoved].map(|of| engine.statistics().counts.get(of));
     while counts(&engine).iter().sum::<u64>() < PACKETS.into() {
         engine.turn(|| Duration::ZERO).expect("a lane does not fail");
-        receiver.turn().expect("memory does not fail");
+        receiver.turn(|| Duration::ZERO).expect("memory does not fail");
     }
     assert_eq!(counts(&engine), [PACKETS.into(), 0]);
     engine.turn(|| Duration::ZERO).expect("a lane does not fail");
@@ -301,7 +301,7 @@ fn a_context_that_is_slow_keeps_no_other_s_packets_from_arriving() {
     }
     receiver.follow(engine.routes());
     let mut turn = |receiver: &mut Receiver| {
-        receiver.turn().expect("memory does not fail");
+        receiver.turn(|| Duration::ZERO).expect("memory does not fail");
         engine.turn(|| start.elapsed()).expect("a lane does not fail");
     };
     (0..FLOOD).for_each(|_| arrive(&mut far, &udp_from(1000, 1, &[7; 30])));
@@ -391,7 +391,7 @@ fn what_is_on_its_way_to_a_removed_context_is_counted() {
     for flow in 0..100 {
         lab.arrive(&udp_from(1000 + flow, 1 + flow % 2, &[7; 30]));
     }
-    lab.receiver.turn().expect("memory does not fail");
+    lab.receiver.turn(|| Duration::ZERO).expect("memory does not fail");
     lab.remove(first);
     let third = lab.install("udp_pingpong", "udp dport 3");
     assert_ne!(first, third);

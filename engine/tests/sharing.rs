@@ -12,6 +12,7 @@ use spin_abi::control::{Full, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
 use spin_abi::map::Machine;
+use spin_abi::verdict::Verdict;
 use spin_engine::config::{Limits, Sizes};
 use spin_engine::install::Prepared;
 use spin_engine::loader::Loader;
@@ -299,6 +300,87 @@ fn one_that_takes_all_its_time_ends_its_contexts_turn() {
     let runs = [endless, quick].map(|id| lab.count(id, Counter::PayloadRuns));
     assert!((1..=2).contains(&runs[0]) && runs[1] >= 14, "the contexts took turns, and one task is a turn: {runs:?}");
     assert_eq!(lab.count(endless, Counter::Faults), runs[0]);
+}
+
+/// What it takes to hand a packet on to the kernel.
+const PASSING: Duration = Duration::from_micros(25);
+/// What short tasks and long ones take, or as many as run in a row.
+const SHORT: Duration = Duration::from_micros(1);
+const LONG: Duration = Duration::from_micros(400);
+
+/// A context that leaves all its packets to the kernel, and one that sends each back.
+fn one_that_passes(schedule: Schedule, frames: usize, passing: Install) -> (Lab, [u32; 2]) {
+    let sizes = Sizes { queues: 1 << 12, ..Sizes::default() };
+    let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, frames, sizes, schedule);
+    let install = Install { verdicts: true, rules: vec!["udp dport 1".into()], ..passing };
+    let (passing, _) = lab.install_with("verdicts", install);
+    let other = lab.install("udp_pingpong", "udp dport 2");
+    (lab, [passing, other])
+}
+
+/// A packet that the first one's header handler leaves to the kernel, with what follows of its message.
+fn for_the_kernel(flow: u16) -> Vec<u8> {
+    udp_from(flow, 1, &[Verdict::Proceed as u8, 0, 0, 0].repeat(8))
+}
+
+/// Turns until `over`, on a clock that is so much further each time it is read, and by which handing packets on takes time. Returns how
+/// long all else took, and how long that did.
+fn take_turns(lab: &mut Lab, row: Duration, over: impl Fn(&Lab) -> bool) -> [Duration; 2] {
+    let reads = Cell::new(0);
+    let passed = lab.passed.clone();
+    let passing = || PASSING * passed.lock().expect("no test panics meanwhile").len() as u32;
+    while !over(lab) {
+        let clock = || {
+            reads.set(reads.get() + 1);
+            row * reads.get() + passing()
+        };
+        lab.engine.turn(clock).expect("memory does not fail");
+    }
+    [row * reads.get(), passing()]
+}
+
+/// The kernel gets packets at the end of a turn, when no handler runs: their context pays for that all the same.
+#[test]
+fn what_goes_to_the_kernel_is_its_contexts_time() {
+    // Each packet a message, or all of one that was left to the kernel with its first: those have no tasks.
+    for (eom, flows) in [("always", 1000), ("never", 1)] {
+        for weight in [1, 3] {
+            let install = Install { eom: Some(eom.into()), weight: Some(weight), ..Install::default() };
+            let (mut lab, [passing, other]) = one_that_passes(Schedule::Wlbvt, 8192, install);
+            let both =
+                (0..2000).flat_map(|at| [for_the_kernel(2000 + at % flows), udp_from(1000 + at % 500, 2, &[7; 30])]);
+            lab.arrive(&both.collect::<Vec<_>>());
+            let [others, its] = take_turns(&mut lab, SHORT, |lab| {
+                lab.count(other, Counter::Released) + lab.count(other, Counter::DropShare) == 2000
+            });
+            // What both may be ahead by, and what it cost until that was known.
+            let slack = Duration::from_millis(2);
+            assert!(its <= others * weight + slack, "{eom}, {weight}: {its:?} for {others:?}");
+            assert_eq!(lab.count(other, Counter::DropShare), 0, "{eom}, {weight}");
+            take_turns(&mut lab, SHORT, |lab| !lab.engine.has_tasks());
+            let [passed, lost] = [Counter::Passed, Counter::DropShare].map(|counter| lab.count(passing, counter));
+            assert_eq!(passed + lost, 2000, "{eom}, {weight}");
+            assert!(lost > 0, "{eom}, {weight}: it asked for more");
+        }
+    }
+}
+
+#[test]
+fn who_asks_for_no_time_costs_one_that_leaves_packets_to_the_kernel_none() {
+    for schedule in [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt] {
+        for (eom, flows) in [("always", 1000), ("never", 1)] {
+            let install = Install { eom: Some(eom.into()), ..Install::default() };
+            let (mut lab, [passing, other]) = one_that_passes(schedule, 8192, install);
+            lab.arrive(&(0..2000).map(|at| for_the_kernel(2000 + at % flows)).collect::<Vec<_>>());
+            take_turns(&mut lab, SHORT, |lab| lab.total(Counter::RxPackets) == 2000 && !lab.engine.has_tasks());
+            assert_eq!(lab.count(passing, Counter::Passed), 2000, "{schedule}, {eom}");
+            // Nor is it behind for what it had meanwhile.
+            let both = |at: u16| [for_the_kernel(5000 + at), udp_from(1000 + at, 2, &[7; 30])];
+            lab.arrive(&(0..200).flat_map(both).collect::<Vec<_>>());
+            take_turns(&mut lab, LONG, |lab| lab.count(other, Counter::Released) == 200);
+            assert!(lab.count(passing, Counter::Passed) > 2000, "{schedule}, {eom}");
+        }
+    }
 }
 
 #[test]

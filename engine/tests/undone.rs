@@ -67,7 +67,7 @@ impl Fed {
         self.far.flush().expect("memory does not fail");
         let until = self.receiver.received() + 1;
         while self.receiver.received() < until {
-            self.receiver.turn().expect("memory does not fail");
+            self.receiver.turn(|| Duration::ZERO).expect("memory does not fail");
         }
     }
 
@@ -75,7 +75,7 @@ impl Fed {
     fn settle(&mut self) -> usize {
         for _ in 0..5 {
             self.engine.turn(|| Duration::ZERO).expect("a lane does not fail");
-            self.receiver.turn().expect("memory does not fail");
+            self.receiver.turn(|| Duration::ZERO).expect("memory does not fail");
         }
         let mut batch = Vec::new();
         let answers = self.far.receive(&mut batch, 100);

@@ -124,8 +124,8 @@ impl Setting {
         // The other thread ends with it.
         self.feeding(ends.remove(0), self.prepare(1)?.remove(0), 0, move |routes| {
             receiver.follow(routes);
-            second_round(packets, |_| {
-                receiver.turn()?;
+            second_round(packets, |start| {
+                receiver.turn(|| start.elapsed())?;
                 Ok(receiver.received())
             })
         })
