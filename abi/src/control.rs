@@ -135,7 +135,8 @@ choices! {
         /// They are dropped and counted.
         #[default]
         Drop = "drop",
-        /// Nothing more is received until there is room: nothing is lost, but others wait too.
+        /// Nothing more is received until there is room. Others wait too: for no more of the time than its share, then packets are
+        /// dropped. Of a context that is alone on its thread nothing is lost.
         Wait = "wait",
         /// From half the share on they are marked as having met congestion (ECN, RFC 3168), if their senders know that; then
         /// they are dropped.

@@ -20,6 +20,7 @@ use crate::entries::Entries;
 use crate::hpu::Hpus;
 use crate::memory::{HpuId, ImageMemory};
 use crate::mpq::Stage;
+use crate::patience::Patience;
 
 /// Place of a context in the engine, reused after removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -175,8 +176,10 @@ pub struct Context {
     pub limits: jit::Limits,
     /// How long an open message may wait for its next packet.
     pub message_timeout: Option<Duration>,
-    /// Its part of the packet buffer.
+    /// Its part of the packet buffer,
     pub share: Share,
+    /// and whether it may have others wait when that is full.
+    pub patience: Patience,
     /// How its handlers are run, as it was asked for.
     pub run: RunInfo,
     /// Its counters.

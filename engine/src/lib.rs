@@ -7,6 +7,7 @@
 //! * [`messages`]: which queue a message is in.
 //! * [`mpq`]: message processing queues, the order of handlers.
 //! * [`schedule`]: whose tasks are next.
+//! * [`patience`]: contexts that have others wait for room.
 //! * [`toll`]: what contexts are charged for frames that they leave to the kernel.
 //! * [`tasks`]: handlers run, left where they wait, gone on with; `straight`: those of packets that need not wait.
 //! * [`hpu`]: a task's windows and description, and its run.
@@ -68,6 +69,7 @@ pub mod metrics;
 pub mod mpq;
 pub mod nic_memory;
 mod overflow;
+pub mod patience;
 pub mod peers;
 pub mod pipeline;
 pub mod privileges;

@@ -138,6 +138,8 @@ pub struct Engine {
     pub(crate) closed: bool,
     /// An arrival for which there is no room yet, and before which nothing else is taken.
     pub(crate) waiting: Option<Arrival>,
+    /// The context that has none: it may be one that was replaced, with the arrival's message.
+    pub(crate) waits_for: Option<Slot>,
     /// To the contexts, in order of installation, which is the order of priority.
     pub(crate) routes: Routes,
     /// By slot.
@@ -228,6 +230,7 @@ impl Engine {
             inbound: Inbound::default(),
             closed: false,
             waiting: None,
+            waits_for: None,
             routes: Routes::default(),
             contexts: Vec::new(),
             next_id: 0,
@@ -297,6 +300,7 @@ impl Engine {
             self.first_arrival.get_or_insert(arrival);
             let (before, waited) = (self.kept_back(), self.hers_taken() + self.kept_back());
             let now = Moment { time: nanoseconds(arrival), stamp: Stamp::at(arrival) };
+            let (kept, before_that) = (self.kept_waiting(), self.last_feedback);
             let resumed = self.resume_parked(&clock);
             self.lend();
             let together = self.is_shared() || self.overflows();
@@ -306,6 +310,10 @@ impl Engine {
             self.taken_in += taken as u64;
             self.unsampled += released;
             self.last_feedback = clock();
+            if self.waits {
+                let [turn, since] = [arrival, before_that].map(|start| self.last_feedback.saturating_sub(start));
+                self.charge_waits(kept, turn, since);
+            }
             self.note_load(waited, run, self.last_feedback.saturating_sub(arrival));
             // As if all of the batch had waited as long as its last one.
             self.latencies.record_total(released, self.released.before(self.last_feedback));
@@ -483,7 +491,7 @@ impl Engine {
     fn question(&mut self, mut arrival: Arrival, now: Moment) -> Option<Arrival> {
         let matched = arrival.slot;
         arrival.slot = self.begun_by(&arrival);
-        let (held, mostly_free) = (self.mpqs.held(arrival.slot.0), self.is_mostly_free());
+        let (held, mostly_free, shared) = (self.mpqs.held(arrival.slot.0), self.is_mostly_free(), self.is_shared());
         let context = context(&mut self.contexts, arrival.slot);
         if held < context.share.unquestioned || mostly_free {
             return Some(arrival);
@@ -491,7 +499,8 @@ impl Engine {
         let hers = context.share.hers;
         let full = held >= hers;
         match context.run.full {
-            Full::Wait => {
+            Full::Wait if !shared || context.patience.lasts() => {
+                self.waits_for = Some(arrival.slot);
                 // Whose message it is is asked anew: that one's may have ended by then.
                 arrival.slot = matched;
                 self.waiting = Some(arrival);
@@ -515,7 +524,7 @@ impl Engine {
                     return Some(arrival);
                 }
             }
-            Full::Drop | Full::Mark => {}
+            Full::Drop | Full::Mark | Full::Wait => {}
         }
         self.drop_of(arrival.slot, arrival.frame, Counter::DropShare);
         None

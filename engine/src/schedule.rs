@@ -31,6 +31,8 @@ struct Account {
     weight: u32,
     /// Cost of its tasks, times [`MOST_WEIGHT`], divided by its weight.
     virtual_time: u64,
+    /// The cost alone.
+    had: u64,
     /// The pick that was its last.
     picked: u64,
     /// Nanoseconds that its last tasks took each, where time is taken.
@@ -42,6 +44,7 @@ struct Account {
 impl Account {
     /// It had something that cost so much.
     fn add(&mut self, cost: u64) {
+        self.had = self.had.wrapping_add(cost);
         let share = cost.saturating_mul(MOST_WEIGHT.into()) / u64::from(self.weight);
         self.virtual_time = self.virtual_time.saturating_add(share);
     }
@@ -83,7 +86,7 @@ impl Scheduler {
     /// A context of `weight` (at least 1, at most [`MOST_WEIGHT`]) takes the slot `owner`.
     pub fn add(&mut self, owner: u32, weight: u32) {
         let weight = if self.policy == Schedule::RoundRobin { 1 } else { weight.clamp(1, MOST_WEIGHT) };
-        let account = Account { weight, virtual_time: self.now, picked: 0, each: 0, owed: 0 };
+        let account = Account { weight, virtual_time: self.now, had: 0, picked: 0, each: 0, owed: 0 };
         let slots = self.accounts.len().max(owner as usize + 1);
         self.accounts.resize(slots, account);
         self.accounts[owner as usize] = account;
@@ -113,6 +116,13 @@ impl Scheduler {
     pub fn keeps_pace(&self, owner: u32, least: u64) -> bool {
         let ahead = AHEAD[usize::from(self.wants_time())] * u64::from(MOST_WEIGHT);
         self.due(owner).0 <= least.saturating_add(ahead)
+    }
+
+    /// How much time a context was charged for since it was added; nothing where no time is taken.
+    #[must_use]
+    pub fn had(&self, owner: u32) -> Duration {
+        let timed = self.wants_time();
+        Duration::from_nanos(if timed { self.accounts[owner as usize].had } else { 0 })
     }
 
     /// Sorts contexts, the one that is furthest behind first.

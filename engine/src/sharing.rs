@@ -17,7 +17,7 @@ const EACH: usize = 4;
 /// their share of the time, however many packets of others arrive in between.
 const SHARED_TURN: u32 = 32;
 /// Time of such a turn after which no more of them are begun.
-const SHARED_TIME: Duration = Duration::from_micros(200);
+pub(crate) const SHARED_TIME: Duration = Duration::from_micros(200);
 
 /// Tasks in a row while others take some over: these may be behind a task that they cannot.
 const ROW: u32 = 4;

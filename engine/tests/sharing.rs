@@ -441,6 +441,52 @@ fn one_that_waits_does_not_fill_the_buffer_by_giving_messages_up() {
     assert_eq!(lab.count(other, Counter::Released), 4);
 }
 
+/// So many turns, in each of which a millisecond passes.
+fn long_turns(lab: &mut Lab, turns: u32) {
+    for _ in 0..turns {
+        let (start, reads) = (lab.now, Cell::new(0));
+        let clock = || {
+            reads.set(reads.get() + 1);
+            start + Duration::from_micros(100) * reads.get()
+        };
+        lab.engine.turn(clock).expect("memory does not fail");
+        lab.now = start + Duration::from_millis(1);
+    }
+}
+
+/// Its task waits for ever, and so would all others for room for its packets.
+#[test]
+fn one_that_has_others_wait_does_not_stop_them() {
+    for schedule in [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt] {
+        let sizes = Sizes { hers: 64, ..Sizes::default() };
+        let install = Install { full: Full::Wait, ..Install::default() };
+        let (mut lab, [waiting, other]) = one_that_waits(schedule, sizes, install);
+        let of_both = |at: u8| [meeting(3 + at, 3 + at), udp_from(1000 + u16::from(at), 2, &[7; 30])];
+        lab.arrive(&(0..100).flat_map(of_both).collect::<Vec<_>>());
+        long_turns(&mut lab, 100);
+        assert_eq!((lab.count(other, Counter::Released), lab.count(other, Counter::DropShare)), (100, 0), "{schedule}");
+        assert_eq!(lab.count(waiting, Counter::DropShare), 100 - 32, "{schedule}: its share is half the buffer");
+        assert!(lab.total(Counter::HerStalls) > 0, "{schedule}: they did wait");
+        // What it had others wait for is made up for: so they wait again, for a while.
+        let (stalls, dropped) = (lab.total(Counter::HerStalls), lab.count(waiting, Counter::DropShare));
+        lab.arrive(&[meeting(200, 200)]);
+        (0..2).for_each(|_| lab.turn());
+        let again = (lab.total(Counter::HerStalls) > stalls, lab.count(waiting, Counter::DropShare) - dropped);
+        assert_eq!(again, (true, 0), "{schedule}");
+    }
+}
+
+#[test]
+fn one_that_has_nobody_wait_loses_nothing() {
+    let sizes = Sizes { hers: 64, ..Sizes::default() };
+    let install = Install { full: Full::Wait, ..Install::default() };
+    let (mut lab, [waiting, other]) = one_that_waits(Schedule::Wlbvt, sizes, install);
+    lab.engine.remove(other, ROOT).expect("installed");
+    lab.arrive(&(0..100).map(|who| meeting(3 + who, 3 + who)).collect::<Vec<_>>());
+    long_turns(&mut lab, 1000);
+    assert_eq!(lab.count(waiting, Counter::DropShare), 0);
+}
+
 #[test]
 fn queues_behind_one_that_waits_give_way_too() {
     let sizes = Sizes { queues: 32, hers: 256, ..Sizes::default() };

@@ -18,6 +18,7 @@ use crate::counts::Counts;
 use crate::descriptor::{Descriptor, News};
 use crate::handover::Arrivals;
 use crate::inbound::Routes;
+use crate::patience::Patience;
 use crate::pipeline::{Engine, context};
 
 /// How long an open message of a context that was replaced may wait for its next packet.
@@ -380,6 +381,7 @@ fn link(prepared: Prepared, entry: TableEntry, cluster: u32, news: &News) -> Con
         message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
         // Set when it is one of several.
         share: Share { hers: 0, unquestioned: 0 },
+        patience: Patience::default(),
         run: prepared.run,
         counts: Counts::default(),
         predecessor: None,

@@ -54,7 +54,7 @@ impl Engine {
         self.installed().map(info).collect()
     }
 
-    pub(super) fn installed(&self) -> impl Iterator<Item = &Context> {
+    pub(crate) fn installed(&self) -> impl Iterator<Item = &Context> {
         self.routes.slots.iter().filter_map(|slot| self.contexts[slot.0 as usize].as_ref())
     }
 

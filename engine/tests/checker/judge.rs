@@ -395,8 +395,7 @@ impl Judge {
             assert!(!none || counters(counter) == 0, "{}: {}\n{policy:#?}", counter.name(), counters(counter));
         };
         // A message that is to be killed needs a queue for that; without one, its packet is dropped.
-        // And what is behind others that were left to the kernel is dropped where that would be at others' expense.
-        zero(policy.full == Full::Wait && !policy.verdicts, Counter::DropShare);
+        zero(policy.full == Full::Wait && policy.alone, Counter::DropShare);
         zero(policy.full != Full::Kill, Counter::DropKilled);
         zero(policy.full != Full::Kill, Counter::MessagesKilled);
         zero(policy.full != Full::Mark, Counter::EcnMarked);

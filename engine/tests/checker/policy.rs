@@ -30,6 +30,8 @@ pub struct Policy {
     pub ending: Ending,
     /// Handlers wait for each other.
     pub waits: bool,
+    /// It has the engines to itself.
+    pub alone: bool,
     pub install: Install,
 }
 
@@ -38,7 +40,7 @@ impl Policy {
     pub fn all(alone: bool, rng: &mut Rng) -> Vec<Self> {
         let shift = rng.usize(..4);
         if alone {
-            return vec![Self::new(0, rng.usize(..CONTEXTS), shift, rng)];
+            return vec![Self { alone, ..Self::new(0, rng.usize(..CONTEXTS), shift, rng) }];
         }
         (0..CONTEXTS).map(|index| Self::new(index, index, shift, rng)).collect()
     }
@@ -74,7 +76,7 @@ impl Policy {
         let index = u8::try_from(place).expect("few contexts");
         let (header, completion) = (kind & 1 == 0, kind & 2 == 0);
         let waits = hpus > 1 && ending == Ending::Clock;
-        Self { index, header, completion, verdicts, full, ending, waits, install }
+        Self { index, header, completion, verdicts, full, ending, waits, alone: false, install }
     }
 
     /// Arguments of `spin-cc` for its image.
@@ -83,9 +85,10 @@ impl Policy {
         left_out.iter().filter(|(has, _)| !has).map(|&(_, define)| define).collect()
     }
 
-    /// Whether a packet of a message that goes on is never lost: what has no room waits, or takes its message with it.
+    /// Whether a packet of a message that goes on is never lost: what has no room waits for as long as it takes, or takes its message with
+    /// it.
     pub fn keeps_messages_whole(&self) -> bool {
-        matches!(self.full, Full::Wait | Full::Kill)
+        self.full == Full::Kill || self.full == Full::Wait && self.alone
     }
 }
 

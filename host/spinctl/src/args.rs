@@ -145,8 +145,9 @@ pub struct InstallArgs {
     /// Share of time and packet buffer, relative to other contexts'.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub weight: u32,
-    /// What becomes of packets when the context's share of the packet buffer is full: 'drop' them, 'wait' (nothing is lost, but
-    /// other contexts wait too), 'mark' (ECN, from half the share on), or 'kill' their message.
+    /// What becomes of packets when the context's share of the packet buffer is full: 'drop' them, 'wait' (other
+    /// contexts wait too, but for no more than its share of the time; then they are dropped), 'mark' (ECN, from half the share on), or
+    /// 'kill' their message.
     #[arg(long, value_name = "drop|wait|mark|kill", default_value_t)]
     pub full: Full,
     /// HPUs of each cluster that the context's tasks may hold at a time: others run while one waits.
