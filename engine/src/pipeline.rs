@@ -575,6 +575,13 @@ impl Engine {
         context.descriptor.tell(Event { flow, what });
     }
 
+    /// The same of a message that ends before its time; not of one that was given up, of which all was said then.
+    pub(crate) fn tell_of_end(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
+        if !self.mpqs.is_dead(mpq) {
+            self.tell(slot, mpq, counter, what);
+        }
+    }
+
     /// What a context knows the queue of its message by: the message's number where messages are named as FPsPIN does it.
     pub(crate) fn flow(&mut self, slot: Slot, mpq: MpqId) -> u32 {
         let numbered = context(&mut self.contexts, slot).entry.key.is_fpspin();
@@ -638,15 +645,17 @@ impl Engine {
     fn take_over(&mut self, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         let idle = self.messages.victim(slot, now, |mpq| self.mpqs.is_quiescent(mpq));
         let victim = idle.or_else(|| self.queued_victim(slot))?;
+        // One that was killed before it began is nobody's.
+        let owner = self.mpqs.context(victim).map(|binding| binding.slot);
+        if let Some(owner) = owner {
+            self.tell_of_end(owner, victim, Counter::MessagesEvicted, What::Evicted);
+        }
         let dropped = &mut self.outbound.spent;
         let before = dropped.len();
-        let owner = self.mpqs.context(victim).map(|binding| binding.slot);
         self.mpqs.reset(victim, |packet| dropped.push(packet.frame));
         let dropped = dropped.len() - before;
-        // One that was killed before it began is nobody's.
         if let Some(owner) = owner {
             context(&mut self.contexts, owner).counts.add(Counter::DropShare, dropped as u64);
-            self.tell(owner, victim, Counter::MessagesEvicted, What::Evicted);
         }
         self.messages.release(victim);
         self.messages.queue(slot, key, now)
@@ -689,7 +698,7 @@ impl Engine {
             let overdue = self.messages.overdue(nanoseconds(now), timeout).filter(|&mpq| self.mpqs.is_quiescent(mpq));
             let Some(mpq) = overdue else { continue };
             if let Some(binding) = self.mpqs.context(mpq) {
-                self.tell(binding.slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
+                self.tell_of_end(binding.slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
             }
             self.end(mpq);
         }

@@ -102,6 +102,22 @@ fn nor_does_one_that_goes_on_and_on() {
     assert_eq!(lab.total(Counter::RxPackets), lab.total(Counter::Released));
 }
 
+/// A handler did not want it, and its end never came.
+#[test]
+fn nor_is_one_waited_for_that_was_given_up_or_told_of() {
+    let mut lab = Lab::new(Kind::Jit);
+    let open = Install { verdicts: true, ..streams(None) };
+    let (old, _) = lab.install_with("verdicts", open);
+    let unwanted = udp_from(7, 1, &[Verdict::Drop as u8; 40]);
+    lab.exchange(&[unwanted]);
+    assert_eq!(lab.total(Counter::DropVerdict), 1);
+    lab.install_with("empty", streams(Some(old)));
+    lab.now = Duration::from_secs(120);
+    answers(&mut lab, &[packet(8, true)]);
+    (0..4).for_each(|_| lab.turn());
+    assert_eq!((lab.engine.context_infos().len(), lab.total(Counter::MessagesTimedOut)), (1, 0));
+}
+
 #[test]
 fn open_messages_end_as_they_began_however_often_it_is_replaced() {
     let mut lab = Lab::new(Kind::Jit);

@@ -219,6 +219,26 @@ fn a_message_beyond_the_share_is_given_up_and_the_next_one_is_not() {
 }
 
 #[test]
+fn a_message_that_is_given_up_does_not_time_out_besides() {
+    let mut lab = lab(Schedule::RoundRobin);
+    let install = Install {
+        full: Full::Kill,
+        eom: Some("payload[0:1] = 1".into()),
+        message_timeout_us: Some(1000),
+        ..Install::default()
+    };
+    let [greedy, _] = install_two(&mut lab, install);
+    let open = udp_from(6, 1, &[0; 30]);
+    lab.exchange(&vec![open.clone(); 50]);
+    lab.now += Duration::from_millis(2);
+    (0..256).for_each(|_| lab.turn());
+    let ended = [Counter::MessagesKilled, Counter::MessagesTimedOut].map(|counter| lab.count(greedy, counter));
+    assert_eq!((ended, lab.events(greedy)), ([1, 0], vec![What::Killed]));
+    // Its key serves again.
+    assert_eq!(lab.exchange(&[open]).len(), 1);
+}
+
+#[test]
 fn tasks_are_shared_by_weight() {
     // The lighter one may be 64 tasks ahead: three quarters of as many are still to come of the other's when 640 are through.
     let cases = [(Schedule::RoundRobin, 3, 320), (Schedule::Weighted, 3, 480 - 48), (Schedule::Weighted, 1, 320)];

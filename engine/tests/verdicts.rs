@@ -138,6 +138,40 @@ fn a_message_that_is_kept_open_for_nothing_times_out() {
     assert_eq!((lab.total(Counter::HeaderRuns), lab.total(Counter::Messages)), (2, 1));
 }
 
+/// What is left of it is a queue, until the timeout frees that.
+#[test]
+fn a_message_that_was_given_up_does_not_time_out_besides() {
+    for verdict in [Verdict::Drop, Verdict::Proceed] {
+        let mut lab = Lab::new(Kind::Jit);
+        let install = Install {
+            verdicts: true,
+            eom: Some("payload[2:1] = 1".into()),
+            message_timeout_us: Some(1000),
+            ..rule("udp dport 1")
+        };
+        let (id, _) = lab.install_with("verdicts", install);
+        lab.exchange(&[part_of(7, verdict, Verdict::Success, None)]);
+        lab.now += Duration::from_millis(2);
+        (0..256).for_each(|_| lab.turn());
+        assert_eq!((lab.count(id, Counter::MessagesTimedOut), lab.events(id)), (0, vec![]), "{verdict:?}");
+        // What comes is of another message.
+        lab.exchange(&[part(Verdict::Success, Some(Verdict::Success))]);
+        assert_eq!((lab.count(id, Counter::HeaderRuns), lab.count(id, Counter::Messages)), (2, 1), "{verdict:?}");
+    }
+}
+
+/// A new message may have its queue, too.
+#[test]
+fn a_message_that_was_given_up_is_not_evicted_besides() {
+    let mut lab = Lab::new(Kind::Jit);
+    let install = Install { verdicts: true, eom: Some("payload[2:1] = 1".into()), ..rule("udp dport 1") };
+    let (id, _) = lab.install_with("verdicts", install);
+    lab.install("udp_pingpong", "udp dport 2");
+    (0..256).for_each(|flow| drop(lab.exchange(&[part_of(1000 + flow, Verdict::Drop, Verdict::Success, None)])));
+    assert_eq!(lab.exchange(&[udp_from(7, 2, &[0; 30])]).len(), 1);
+    assert_eq!((lab.count(id, Counter::MessagesEvicted), lab.events(id)), (0, vec![]));
+}
+
 #[test]
 fn what_is_no_verdict_is_counted_and_means_success() {
     let mut lab = Lab::new(Kind::Jit);

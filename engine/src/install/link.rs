@@ -206,7 +206,7 @@ impl Engine {
             let is_over = self.last_feedback > context.ends_by;
             if is_over || self.messages.held(slot) == 0 && !self.has_parked(slot.0) {
                 for mpq in self.messages.of_context(slot).collect::<Vec<_>>() {
-                    self.tell(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
+                    self.tell_of_end(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
                 }
                 self.retired -= 1;
                 drop_aside(self.clear(slot));

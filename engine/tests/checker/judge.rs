@@ -88,6 +88,8 @@ struct Tally {
     passed: u64,
     dropped: u64,
     bad_verdicts: u64,
+    /// Messages that a handler gave up.
+    given_up: u64,
     /// Messages that ended before their end, for a reason that only the engine knows.
     cut: u64,
     /// What a handler explains that the clock ended before its record: what others did then, and numbers that no record has. Each
@@ -210,6 +212,7 @@ impl Judge {
         let order = flow.queue[0];
         self.ran(context, &order, record, HEADER);
         let given_up = matches!(self.verdict(context, &order, HEADER), Some(DROP | PROCEED));
+        self.tallies[context].given_up += u64::from(given_up);
         flow.phase = if given_up { Phase::Dead } else { Phase::Begun(order) };
     }
 
@@ -223,7 +226,7 @@ impl Judge {
             Phase::Begun(_) | Phase::Open => !self.policies[context].completion && skipped.iter().any(unseen_end),
             Phase::Ended(order) if order.actions[COMPLETION] == Action::FaultUnseen => true,
             Phase::Ended(order) => return self.incomplete(context, &order),
-            Phase::Dead => skipped.iter().any(|order| order.end),
+            Phase::Dead => self.policies[context].frees_dead_queues() || skipped.iter().any(|order| order.end),
         };
         self.tallies[context].cut += u64::from(!over);
     }
@@ -251,7 +254,10 @@ impl Judge {
         let tally = &mut self.tallies[context];
         match verdict {
             Some(PROCEED) => tally.passed += 1,
-            Some(DROP) => tally.dropped += 1,
+            Some(DROP) => {
+                tally.dropped += 1;
+                tally.given_up += u64::from(!matches!(flow.phase, Phase::Dead));
+            }
             _ => tally.released += 1,
         }
         match order.actions[PAYLOAD] {
@@ -386,6 +392,9 @@ impl Judge {
         if policy.completion {
             assert_eq!(counters(Counter::Messages), runs[COMPLETION], "{}", about());
         }
+        // Each of these is the end of a message that had begun, and it has one.
+        let ends = counters(Counter::Messages) + counters(Counter::MessagesTimedOut) + tally.given_up;
+        assert!(!policy.header || ends <= runs[HEADER], "{ends} messages ended: {}", about());
         Self::verify_policy(policy, counters);
     }
 

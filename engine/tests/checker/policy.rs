@@ -79,6 +79,11 @@ impl Policy {
         Self { index, header, completion, verdicts, full, ending, waits, alone: false, install }
     }
 
+    /// Whether the queue of a message that was given up may be freed before its end, of which nobody is told: by the clock, or for others.
+    pub fn frees_dead_queues(&self) -> bool {
+        self.install.message_timeout_us.is_some() || !self.alone
+    }
+
     /// Arguments of `spin-cc` for its image.
     pub fn arguments(&self) -> Vec<&'static str> {
         let left_out = [(self.header, "-DNO_HEADER"), (self.completion, "-DNO_COMPLETION")];
