@@ -1,13 +1,12 @@
 //! What this spind offers, told to whoever asks: sPIN's NIC limits and what holds for packets (PsPIN paper §III).
 
-use spin_abi::control::{
-    Capabilities, Checks, Guarantees, Isolation, LimitsInfo, MAX_BLOB, MachineInfo, Placement, VERSION,
-};
+use spin_abi::control::{Capabilities, Checks, Guarantees, Isolation, LimitsInfo, MachineInfo, Placement, VERSION};
 use spin_abi::map::{Machine, PACKET_WINDOW, STACK_WINDOW};
 use spin_nic::Queue;
 
 use crate::config::{Config, Mode, Nic};
 use crate::memory::saturate;
+use crate::server::blobs::longest_image;
 
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;
@@ -73,7 +72,7 @@ fn limits(config: &Config, threads: u64) -> LimitsInfo {
         host_mem: limits.host_mem,
         watchdog_us: limits.watchdog_us,
         instruction_limit: limits.instruction_limit,
-        image: MAX_BLOB as u64,
+        image: longest_image(&config.machine),
         connections: limits.connections as u64,
     }
 }

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
-use libspin::{Checks, Client, Install, Placement};
+use libspin::{Checks, Client, Install, MAX_BLOB, Placement};
 use rustix::process::{Pid, Signal, kill_process};
 use spin_abi::control::{Reply, Request};
 use spin_nic::pcap::{Packet, read_all, write_all};
@@ -490,6 +490,38 @@ fn connections_are_limited_and_the_refusal_is_heard() {
     assert!(refused.contains("all 32 control connections of this user are in use"), "{refused}");
     held.pop();
     wait_until(|| Client::connect(spind.socket()).unwrap().contexts().is_ok());
+}
+
+#[test]
+fn what_is_behind_a_request_has_a_bound_by_its_kind() {
+    let spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    let limit = client.capabilities().unwrap().limits.image;
+    let context = client.install(&rule("udp dport 1"), &image("udp_pingpong")).unwrap().id;
+    let stream = UnixStream::from(client.as_fd().try_clone_to_owned().unwrap());
+    let said = move |request: &Request, len: usize| {
+        channel::send(&stream, request, &vec![7; len], None).unwrap();
+        match channel::receive::<Reply>(&stream).unwrap().expect("a reply").body {
+            Reply::Error { message } => message,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (image_len, install) = (usize::try_from(limit).unwrap() + 1, Request::Install(rule("udp dport 2")));
+    assert_eq!(said(&install, image_len), format!("an image of {image_len} bytes: at most {limit} on this machine"));
+    let write = Request::WriteMemory { context, address: 0 };
+    assert!(said(&write, 5 << 20).contains("at most 4194304"), "as much as L2 has for handlers");
+    assert!(said(&Request::List, 16 << 20).contains("behind a request that has none"));
+    // What is not read over one connection, for what waits over others, is read once these are gone.
+    let preamble = spin_abi::control::Preamble { json: 20, blob: u32::try_from(MAX_BLOB).unwrap() }.encode();
+    let others = [(); 2].map(|()| UnixStream::connect(spind.socket()).unwrap());
+    others.iter().for_each(|mut other| {
+        other.write_all(&[&preamble, &br#"{"request":"replay"}"#[..], &[0; 9]].concat()).unwrap()
+    });
+    let waiting = std::thread::spawn(move || said(&Request::Replay, MAX_BLOB));
+    drop(others);
+    let reply = waiting.join().unwrap();
+    assert!(reply.starts_with("capture:"), "{reply}");
+    assert_eq!(answers(&mut client, 1), 1);
 }
 
 /// Descriptors on their way count for who sends them, and there is an end to that: who leaves them there has one for each connection.

@@ -15,7 +15,7 @@ use spin_shm::channel as wire;
 
 use super::control::{Answer, Work};
 use super::places::Place;
-use super::{Shared, give_way};
+use super::{Shared, blobs, give_way};
 use crate::install::{HOST_ADDRESS, Matching, Prepared, User};
 use crate::nic_memory::NicMemory;
 
@@ -86,8 +86,8 @@ impl Connection {
     fn converse(&mut self) -> Result<(), wire::ChannelError> {
         self.stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         loop {
-            let message = match wire::receive_from_anybody::<Request>(&self.stream, LONGEST_REQUEST) {
-                Ok(Some(message)) => message,
+            let begun = match wire::receive_from_anybody::<Request>(&self.stream, LONGEST_REQUEST) {
+                Ok(Some(begun)) => begun,
                 Ok(None) => return Ok(()),
                 Err(error) => {
                     let said = wire::send(&self.stream, &Reply::Error { message: error.to_string() }, &[], None);
@@ -98,9 +98,19 @@ impl Connection {
                     return Err(error);
                 }
             };
-            let handled = match self.may_hand(&message.body) {
-                Ok(()) => self.handle(message.body, message.blob),
-                Err(refusal) => Err(refusal),
+            let machine = &self.shared.loader.machine;
+            let allowed = blobs::check(&begun.body, begun.blob, machine).and_then(|()| self.may_hand(&begun.body));
+            let shared = self.shared.clone();
+            let handled = match allowed {
+                Ok(()) => {
+                    let _held = shared.blobs.take(self.user.0, begun.blob);
+                    let (request, blob) = begun.whole()?;
+                    self.handle(request, blob)
+                }
+                Err(refusal) => {
+                    begun.skip()?;
+                    Err(refusal)
+                }
             };
             match handled {
                 Ok((reply, blob, region)) => self.reply(&reply, &blob, region)?,

@@ -2,9 +2,11 @@
 //!
 //! * `control`: the way to the control thread.
 //! * `places`: how many connections there may be.
+//! * `blobs`: how many bytes there may be behind requests.
 //! * `turns`: who prepares a context.
 //! * `connection`: one application.
 
+pub(crate) mod blobs;
 mod connection;
 mod control;
 mod places;
@@ -31,6 +33,7 @@ use crate::install::User;
 use crate::loader::Loader;
 use crate::metrics::{self, Endpoint, EndpointError, Listener};
 use crate::socket_file::{SocketError, SocketFile};
+use blobs::Blobs;
 use connection::Connection;
 pub use control::{Answer, Control, Responder, Ticket, Work};
 use places::Connections;
@@ -71,6 +74,7 @@ struct Shared {
     control: Control,
     connections: Arc<Connections>,
     turns: Turns,
+    blobs: Blobs,
     handed: Handed,
 }
 
@@ -103,8 +107,8 @@ impl Server {
         let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
         let control = self.control.clone();
         let (connections, handed) = (Arc::default(), Handed::new(limits.host_mem));
-        let turns = Turns::default();
-        let shared = Arc::new(Shared { loader, limits, capabilities, control, connections, turns, handed });
+        let (turns, blobs) = (Turns::default(), Blobs::default());
+        let shared = Arc::new(Shared { loader, limits, capabilities, control, connections, turns, blobs, handed });
         thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared))?;
         if let Some(listener) = metrics {
             metrics::start(listener, self.control.clone())?;

@@ -89,11 +89,44 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<Option<Message<T>>, ChannelError> {
     let mut bytes = [0; Preamble::LEN];
     let Received { len, mut fds, .. } = recv_with_fds(stream, &mut bytes, 1)?;
-    receive_rest(stream, bytes, len, u32::MAX, fds.pop())
+    let Some(begun) = begin(stream, bytes, len, u32::MAX)? else { return Ok(None) };
+    let (body, blob) = begun.whole()?;
+    Ok(Some(Message { body, blob, fd: fds.pop() }))
 }
 
-/// The same from somebody who has no need of more than `json` bytes of JSON, nor of descriptors. The kernel drops those
-/// that come along, if they were let in at all ([`take_no_fds`](crate::take_no_fds)): whose file it is may have a process that closes
+/// A message of which the bytes behind the document are still to be [read](Self::whole), or to be [skipped](Self::skip).
+#[derive(Debug)]
+pub struct Begun<'s, T> {
+    /// The decoded JSON document.
+    pub body: T,
+    /// How many bytes are behind it.
+    pub blob: u32,
+    stream: &'s UnixStream,
+}
+
+impl<T> Begun<'_, T> {
+    /// Reads the rest.
+    ///
+    /// # Errors
+    /// See [`ChannelError`].
+    pub fn whole(self) -> Result<(T, Vec<u8>), ChannelError> {
+        let blob = read_exactly(self.stream, self.blob)?;
+        self.stream.set_read_timeout(None)?;
+        Ok((self.body, blob))
+    }
+
+    /// Reads the rest and keeps nothing of it: so another message can follow.
+    ///
+    /// # Errors
+    /// See [`ChannelError`].
+    pub fn skip(self) -> Result<T, ChannelError> {
+        skip(self.stream, self.blob)?;
+        Ok(self.body)
+    }
+}
+
+/// Receives a message up to its blob from somebody who has no need of more than `json` bytes of JSON, nor of descriptors. One that is not
+/// understood is read to its end: another can follow. The kernel drops descriptors that come along, if they were let in at all ([`take_no_fds`](crate::take_no_fds)): whose file it is may have a process that closes
 /// it wait for ever (FUSE asks him).
 ///
 /// # Errors
@@ -101,20 +134,19 @@ pub fn receive<T: DeserializeOwned>(stream: &UnixStream) -> Result<Option<Messag
 pub fn receive_from_anybody<T: DeserializeOwned>(
     stream: &UnixStream,
     json: u32,
-) -> Result<Option<Message<T>>, ChannelError> {
+) -> Result<Option<Begun<'_, T>>, ChannelError> {
     let mut bytes = [0; Preamble::LEN];
     let len = retry_on_intr(|| rustix::io::read(stream, &mut bytes)).map_err(io::Error::from)?;
-    receive_rest(stream, bytes, len, json, None)
+    begin(stream, bytes, len, json)
 }
 
-/// The rest of a message of which `got` bytes are there.
-fn receive_rest<T: DeserializeOwned>(
+/// What is before the blob of a message of which `got` bytes are there.
+fn begin<T: DeserializeOwned>(
     stream: &UnixStream,
     mut bytes: [u8; Preamble::LEN],
     got: usize,
     json: u32,
-    fd: Option<OwnedFd>,
-) -> Result<Option<Message<T>>, ChannelError> {
+) -> Result<Option<Begun<'_, T>>, ChannelError> {
     if got == 0 {
         return Ok(None);
     }
@@ -126,9 +158,20 @@ fn receive_rest<T: DeserializeOwned>(
         return Err(ChannelError::Long(preamble.json, json));
     }
     let json = read_exactly(stream, preamble.json)?;
-    let blob = read_exactly(stream, preamble.blob)?;
+    match serde_json::from_slice(&json) {
+        Ok(body) => Ok(Some(Begun { body, blob: preamble.blob, stream })),
+        Err(error) => {
+            skip(stream, preamble.blob)?;
+            Err(error.into())
+        }
+    }
+}
+
+/// Reads the `len` bytes at the end of a message, and keeps none.
+fn skip(stream: &UnixStream, len: u32) -> io::Result<()> {
+    let read = io::copy(&mut stream.take(u64::from(len)), &mut io::sink())?;
     stream.set_read_timeout(None)?;
-    Ok(Some(Message { body: serde_json::from_slice(&json)?, blob, fd }))
+    if read == u64::from(len) { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// Reads `len` bytes into memory that grows as they arrive, so that a length alone costs nothing.
@@ -169,12 +212,27 @@ mod tests {
         let (watched, passed) = UnixStream::pair().unwrap();
         send(&ours, &1, b"blob", Some(passed.as_fd())).unwrap();
         drop(passed);
-        let message = receive_from_anybody::<u32>(&theirs, 64).unwrap().unwrap();
-        assert_eq!((message.body, &message.blob[..], message.fd.is_none()), (1, &b"blob"[..], true));
+        let begun = receive_from_anybody::<u32>(&theirs, 64).unwrap().unwrap();
+        assert_eq!((begun.blob, begun.whole().unwrap()), (4, (1, b"blob".to_vec())));
         let mut byte = [0];
         assert_eq!((&watched).read(&mut byte).unwrap(), 0, "nobody has it any more");
         send(&ours, &"x".repeat(100), &[], None).unwrap();
         assert!(matches!(receive_from_anybody::<String>(&theirs, 64), Err(ChannelError::Long(102, 64))));
+    }
+
+    #[test]
+    fn what_is_not_wanted_keeps_nothing_from_following() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let sender = std::thread::spawn(move || {
+            send(&ours, &1, &vec![7; 3 << 20], None).unwrap();
+            send(&ours, &"no number", &vec![7; 3 << 20], None).unwrap();
+            send(&ours, &2, b"wanted", None).unwrap();
+        });
+        let begun = || receive_from_anybody::<u32>(&theirs, 64).map(|begun| begun.unwrap());
+        assert_eq!(begun().unwrap().skip().unwrap(), 1);
+        assert!(matches!(begun(), Err(ChannelError::Json(_))));
+        assert_eq!(begun().unwrap().whole().unwrap(), (2, b"wanted".to_vec()));
+        sender.join().unwrap();
     }
 
     #[test]

@@ -1,0 +1,135 @@
+//! The bytes behind requests: how many each kind of request may have, and how many a user's connections may send at the same time. They are
+//! read before anything is known of what they are, so all connections of a user together could have spind hold some hundred
+//! megabytes, and all users' some gigabytes.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use spin_abi::control::{MAX_BLOB, Request};
+use spin_abi::map::Machine;
+
+/// Of an image, what never gets to a handler's memory: symbols, lines, what there is to debug with. Images of ours, in Rust too, have a
+/// tenth of it.
+const ABOUT_IMAGE: u64 = 8 << 20;
+/// Bytes that a user's requests have behind them at the same time: those of some that are as long as may be.
+const OF_USER: u64 = 2 * MAX_BLOB as u64;
+
+/// The most bytes of an image: all that the machine's memories hold of one, and what is said about it.
+pub(crate) fn longest_image(machine: &Machine) -> u64 {
+    let &Machine { l1_size, l2_data_size, handler_mem_size, program_size, .. } = machine;
+    let memories = [l1_size, l2_data_size, handler_mem_size, program_size].map(u64::from);
+    (memories.iter().sum::<u64>() + ABOUT_IMAGE).min(MAX_BLOB as u64)
+}
+
+/// Whether so many bytes may be behind a request.
+///
+/// # Errors
+/// That it may not have as many.
+pub fn check(request: &Request, len: u32, machine: &Machine) -> Result<(), String> {
+    let (what, most) = match request {
+        Request::Install(_) => ("an image", longest_image(machine)),
+        // It is all of one memory at the most.
+        Request::WriteMemory { .. } => {
+            let memories = [machine.l1_size, machine.l2_data_size.saturating_add(machine.handler_mem_size)];
+            ("a write to memory", memories.into_iter().max().unwrap_or(0).into())
+        }
+        Request::Replay => ("a capture to replay", MAX_BLOB as u64),
+        _ if len == 0 => return Ok(()),
+        _ => {
+            return Err(format!("{len} bytes behind a request that has none: only an image, a write or a capture has"));
+        }
+    };
+    let fits = u64::from(len) <= most;
+    fits.then_some(()).ok_or_else(|| format!("{what} of {len} bytes: at most {most} on this machine"))
+}
+
+/// Bytes that users' requests have behind them.
+#[derive(Default)]
+pub struct Blobs {
+    users: Mutex<HashMap<u32, u64>>,
+    fewer: Condvar,
+}
+
+impl Blobs {
+    /// Waits until a user's requests may have so many more. Nobody else waits for him.
+    pub fn take(&self, user: u32, len: u32) -> Held<'_> {
+        let len = u64::from(len);
+        let many = |users: &mut HashMap<u32, u64>| users.get(&user).is_some_and(|held| held + len > OF_USER);
+        let users = self.fewer.wait_while(self.lock(), many);
+        *users.unwrap_or_else(PoisonError::into_inner).entry(user).or_default() += len;
+        Held { blobs: self, user, len }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
+        // Every step leaves it whole.
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request's part, given back when dropped.
+pub struct Held<'b> {
+    blobs: &'b Blobs,
+    user: u32,
+    len: u64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut users = self.blobs.lock();
+        if let Some(held) = users.get_mut(&self.user) {
+            *held -= self.len;
+            if *held == 0 {
+                users.remove(&self.user);
+            }
+        }
+        self.blobs.fewer.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::thread;
+
+    use spin_abi::control::{Install, MAX_BLOB, Request};
+    use spin_abi::map::Machine;
+
+    use super::{Blobs, OF_USER, check};
+
+    #[test]
+    fn each_user_has_so_many_at_a_time() {
+        let (blobs, each) = (Blobs::default(), [0; 3].map(AtomicU64::new));
+        thread::scope(|scope| {
+            for round in 0..60 {
+                let (blobs, own) = (&blobs, &each[round % 3]);
+                scope.spawn(move || {
+                    let len = if round % 2 == 0 { MAX_BLOB as u32 } else { round as u32 * 1000 };
+                    let _held = blobs.take((round % 3) as u32, len);
+                    assert!(own.fetch_add(len.into(), SeqCst) + u64::from(len) <= OF_USER);
+                    thread::yield_now();
+                    own.fetch_sub(len.into(), SeqCst);
+                });
+            }
+        });
+        assert!(blobs.lock().is_empty());
+    }
+
+    #[test]
+    fn each_kind_has_a_bound() {
+        let install = || Request::Install(Install::default());
+        let write = || Request::WriteMemory { context: 1, address: 0 };
+        for machine in [Machine::PSPIN, Machine::FPSPIN] {
+            for (request, fits) in
+                [(install(), 8 << 20), (write(), machine.l1_size), (Request::Replay, MAX_BLOB as u32)]
+            {
+                assert_eq!(check(&request, fits, &machine), Ok(()));
+            }
+            let said = [(install(), 15 << 20), (write(), 9 << 20), (Request::List, 1)]
+                .map(|(request, len)| check(&request, len, &machine).expect_err("too many"));
+            assert!(said[0].starts_with("an image of 15728640 bytes: at most"), "{said:?}");
+            assert!(said[1].starts_with("a write to memory of 9437184 bytes: at most"), "{said:?}");
+            assert!(said[2].starts_with("1 bytes behind a request that has none"), "{said:?}");
+        }
+    }
+}
