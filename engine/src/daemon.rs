@@ -1,5 +1,6 @@
 //! spind: opens the NIC, starts the engine's threads, and carries out applications' requests until the end.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hpu_vm::jit::Executor;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use spin_abi::control::{Replayed, Reply, Request};
+use spin_abi::control::{Reply, Request};
 use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode};
 use spin_nic::frame::CHUNK;
 use spin_nic::memory::MemoryQueue;
@@ -27,8 +28,8 @@ use crate::pipeline::Engine;
 use crate::privileges;
 use crate::readings::{Reading, Readings};
 use crate::receiver::Receiver;
-use crate::replay::replay;
-use crate::server::{Answer, Server, ServerError, Ticket, Work};
+use crate::replay::Replay;
+use crate::server::{Answer, Responder, Server, ServerError, Ticket, Work};
 use crate::statistics::Statistics;
 use crate::threads::{Common, Feed, Worker};
 
@@ -44,6 +45,8 @@ const TOGETHER: usize = 64;
 /// and after some that were refused, which need not wait for the NIC.
 const PAUSE: Duration = Duration::from_millis(1);
 const REFUSED: Duration = Duration::from_millis(5);
+/// How long frames of a capture arrive before other requests have their turn.
+const REPLAYED: Duration = Duration::from_millis(10);
 /// Longest wait for a request: how late a signal that arrives just before it can be noticed.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
@@ -91,6 +94,8 @@ pub struct Daemon {
     fleet: Fleet,
     /// The far end of the loopback NIC.
     far: Option<MemoryQueue>,
+    /// Captures whose frames arrive there, one capture after the other, and whose answers wait for that.
+    replays: VecDeque<(Replay, Responder)>,
     server: Server,
     readings: Readings,
     /// The NIC's end is the end of the job, not a failure.
@@ -136,7 +141,8 @@ impl Daemon {
         let (workers, receiving) = start_workers(config, &common, nics)?;
         let ends = matches!(config.nic, Nic::Pcap { .. });
         let fleet = Fleet::new(workers, receiving, steering, config.limits);
-        let mut daemon = Self { fleet, far, server, readings: Readings::default(), ends, nic, common };
+        let (replays, readings) = (VecDeque::new(), Readings::default());
+        let mut daemon = Self { fleet, far, replays, server, readings, ends, nic, common };
         let installed = daemon.fleet.change(Changes { installs: contexts, ..Changes::default() }).installed;
         for (installed, context) in installed.into_iter().zip(&config.contexts) {
             installed.map_err(|source| failed(context, source))?;
@@ -155,11 +161,12 @@ impl Daemon {
         while !self.common.stop.load(Relaxed) && !self.fleet.has_ended() {
             // So many at a time: however many wait, the end is not missed.
             let tickets: Vec<_> = std::iter::from_fn(|| self.server.next()).take(TOGETHER).collect();
-            if tickets.is_empty() {
+            if tickets.is_empty() && self.replays.is_empty() {
                 let longest = self.readings.wait().map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT));
                 self.server.wait(longest).map_err(DaemonError::Wait)?;
             }
             let pause = self.serve(tickets);
+            self.replay();
             self.readings.answer(&self.fleet, &self.nic);
             sleep(pause);
         }
@@ -188,8 +195,10 @@ impl Daemon {
                     changes.removals.push((context, user));
                     removers.push(reply);
                 }
-                Work::Replay(capture) => reply
-                    .answer(self.replay(capture).map(|(sent, told)| Answer::Reply(Reply::Replayed(told), sent, None))),
+                Work::Replay(capture) => match self.replay_of(&capture) {
+                    Ok(replay) => self.replays.push_back((replay, reply)),
+                    Err(error) => reply.answer(Err(error)),
+                },
                 Work::Request(Request::List, _) => self.readings.ask(Reading::Contexts, reply),
                 Work::Request(Request::Stats, _) => self.readings.ask(Reading::Stats, reply),
                 Work::Request(request, user) => {
@@ -230,15 +239,31 @@ impl Daemon {
         (0..count).map(of_all).map(|answer| answer.unwrap_or_else(|| Err(InstallError::Stopped.to_string()))).collect()
     }
 
-    /// Lets the frames of a capture arrive on the loopback NIC, and returns what was sent meanwhile, as a capture, and how many there were.
-    fn replay(&mut self, capture: Vec<u8>) -> Result<(Vec<u8>, Replayed), String> {
-        let mut far = self.far.take().ok_or("only a spind with --nic loopback can replay a capture")?;
-        let start = self.common.start;
-        let thread = self.fleet.workers.first().ok_or("spind is stopping")?;
-        let replayed = thread.worker.ask(move |engine| (replay(engine, &mut far, &capture, start), far));
-        let (sent, far) = replayed.ok_or("spind is stopping")?;
+    fn replay_of(&self, capture: &[u8]) -> Result<Replay, String> {
+        if self.far.is_none() {
+            return Err("only a spind with --nic loopback can replay a capture".to_owned());
+        }
+        Replay::new(capture)
+    }
+
+    /// Lets some frames of a capture arrive on the loopback NIC. When they are through, what was sent meanwhile is the answer, as a capture,
+    /// and how many there were.
+    fn replay(&mut self) {
+        let Some((mut replay, reply)) = self.replays.pop_front() else { return };
+        let (start, thread) = (self.common.start, self.fleet.workers.first());
+        // Who waits for the answer is told that spind is stopping when nobody is left to give one.
+        let (Some(mut far), Some(thread)) = (self.far.take(), thread) else { return };
+        let went_on = thread.worker.ask(move |engine| match replay.go_on(engine, &mut far, start, REPLAYED) {
+            Ok(true) => (far, Ok(replay.end(engine)), None),
+            Ok(false) => (far, Ok(Default::default()), Some(replay)),
+            Err(error) => (far, Err(error), None),
+        });
+        let Some((far, outcome, more)) = went_on else { return };
         self.far = Some(far);
-        sent
+        match more {
+            Some(replay) => self.replays.push_front((replay, reply)),
+            None => reply.answer(outcome.map(|(sent, told)| Answer::Reply(Reply::Replayed(told), sent, None))),
+        }
     }
 }
 

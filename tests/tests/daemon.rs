@@ -572,6 +572,28 @@ fn a_handler_that_sends_without_end_does_not_hang_a_replay() {
     assert_eq!(client.stats().unwrap().contexts[0].faults.len(), 1);
 }
 
+/// Each frame's handler takes all the time it may: a minute in all.
+#[test]
+fn a_replay_that_takes_long_keeps_nobody_waiting_and_ends_with_spind() {
+    let mut spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    client.install(&rule("udp dport 1"), &image("spin")).unwrap();
+    let long = udp(1, &[0xff; 4]);
+    let mut other = Client::connect(spind.socket()).unwrap();
+    let replay = std::thread::spawn(move || client.replay(&capture(&vec![long; 6000])).map(drop));
+    wait_until(|| {
+        let counters = other.stats().unwrap().engine;
+        counters.iter().any(|(name, count)| name == "faults" && *count > 2)
+    });
+    assert_eq!(other.contexts().unwrap().len(), 1);
+    let id = other.install(&rule("udp dport 2"), &image("udp_pingpong")).unwrap().id;
+    other.remove(id).unwrap();
+    assert!(!replay.is_finished(), "all of that was answered meanwhile");
+    spind.signal(Signal::TERM);
+    assert!(spind.wait().0);
+    assert!(replay.join().unwrap().is_err(), "what was sent so far is not all");
+}
+
 #[test]
 fn each_engine_serves_and_says_how_contexts_are_run() {
     let folder = tempfile::tempdir().unwrap();
