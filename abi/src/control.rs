@@ -316,8 +316,9 @@ pub struct Install {
     /// Microseconds of its core that a handler may take: `None` = the daemon's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watchdog_us: Option<u64>,
-    /// Microseconds that an open message may wait for its next packet before it is ended and its queue given to another:
-    /// `None` = for ever, as long as queues are free.
+    /// Microseconds that an open message may wait for its next packet before it is ended and its queue given to another, with what it takes to
+    /// notice that: a tenth of a second, with `[sizes] queues` above 8192 as often as that goes into them. `None` = for ever, as long as
+    /// queues are free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_timeout_us: Option<u64>,
     /// Microseconds that events may wait for others while there are packets, before the application is woken for all of them:

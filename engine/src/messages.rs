@@ -167,6 +167,12 @@ impl Messages {
         &self.holders[mpq.0 as usize].key
     }
 
+    /// All of them, free ones too.
+    #[must_use]
+    pub const fn queues(&self) -> u64 {
+        self.holders.len() as u64
+    }
+
     /// Queues that messages of a context hold.
     #[must_use]
     pub fn held(&self, context: Slot) -> u32 {

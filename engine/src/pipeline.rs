@@ -41,8 +41,10 @@ use crate::translator::Translator;
 
 /// Frames taken at least, while there is room: some may be for contexts that have nothing to do.
 const FEW: usize = 8;
-/// Queues looked at in a turn for messages that wait too long.
-const QUEUES_MONITORED: u32 = 16;
+/// Queues looked at in a turn for messages that wait too long: some, and at the most as many as some tens of microseconds are enough for,
+const MONITORED: [u64; 2] = [16, 8192];
+/// so that each is looked at as often as this.
+const MONITORING: Duration = Duration::from_millis(100);
 /// Frames staged for sending above which nothing more is received: the NIC has to catch up first.
 pub(crate) const TRANSMIT_BACKLOG: usize = 256;
 
@@ -155,8 +157,10 @@ pub struct Engine {
     pub(crate) hers: u32,
     /// Tasks that wait on their HPUs.
     pub(crate) parked: Vec<Parked>,
-    /// Contexts whose messages may time out.
+    /// Contexts whose messages may time out,
     pub(crate) timeouts: u32,
+    /// and when that was looked at last.
+    monitored: Duration,
     /// Contexts that are here, whether or not frames are led to them.
     pub(crate) linked: u32,
     /// Those of them that go with their last message.
@@ -245,6 +249,7 @@ impl Engine {
             hers: sizes.hers,
             parked: Vec::new(),
             timeouts: 0,
+            monitored: Duration::ZERO,
             linked: 0,
             retired: 0,
             heirs: 0,
@@ -687,12 +692,17 @@ impl Engine {
     }
 
     /// Monitoring: looks at some queues, and ends the open messages among them whose next packet has not come for longer
-    /// than their contexts allow. Their completion handlers do not run: they are not complete.
+    /// than their contexts allow: by a tenth of a second at the most, if there are no more queues than are looked at in a turn, and turns are
+    /// as many (a thread that sleeps takes ten a second).
+    /// Their completion handlers do not run: they are not complete.
     fn end_overdue(&mut self, now: Duration) {
         if self.timeouts == 0 {
             return;
         }
-        for _ in 0..QUEUES_MONITORED {
+        let since = now.saturating_sub(std::mem::replace(&mut self.monitored, now)).min(MONITORING);
+        let due = self.messages.queues() * nanoseconds(since) / nanoseconds(MONITORING);
+        let [least, most] = MONITORED;
+        for _ in 0..due.clamp(least, most) {
             let contexts = &self.contexts;
             let timeout = |slot: Slot| contexts[slot.0 as usize].as_ref()?.message_timeout.map(nanoseconds);
             let overdue = self.messages.overdue(nanoseconds(now), timeout).filter(|&mpq| self.mpqs.is_quiescent(mpq));

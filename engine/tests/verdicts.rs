@@ -5,9 +5,11 @@ mod common;
 use std::time::Duration;
 
 use common::{Kind, Lab, ROOT, rule, udp_from};
-use spin_abi::control::{Abi, Install};
+use spin_abi::control::{Abi, Install, Schedule};
 use spin_abi::counters::Counter;
+use spin_abi::map::Machine;
 use spin_abi::verdict::Verdict;
+use spin_engine::config::Sizes;
 
 const SUCCESS: u8 = Verdict::Success as u8;
 const PROCEED: u8 = Verdict::Proceed as u8;
@@ -136,6 +138,22 @@ fn a_message_that_is_kept_open_for_nothing_times_out() {
     assert_eq!(lab.total(Counter::MessagesTimedOut), 1);
     lab.exchange(&[part(Verdict::Success, Some(Verdict::Success))]);
     assert_eq!((lab.total(Counter::HeaderRuns), lab.total(Counter::Messages)), (2, 1));
+}
+
+/// A thread that sleeps looks at them ten times a second.
+#[test]
+fn timeouts_are_noticed_within_a_second_however_many_queues_there_are() {
+    let sizes = Sizes { queues: 1 << 16, ..Sizes::default() };
+    let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 256, sizes, Schedule::default());
+    let install = Install { message_timeout_us: Some(1000), eom: Some("never".into()), ..rule("udp dport 1") };
+    let (id, _) = lab.install_with("empty", install);
+    // Some queues have been in use before: those of the last messages are far from where looking goes on.
+    lab.exchange(&(0..100).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect::<Vec<_>>());
+    for turn in 1..=10 {
+        lab.now += Duration::from_millis(100);
+        lab.turn();
+        assert!(turn < 10 || lab.count(id, Counter::MessagesTimedOut) == 100, "{turn}");
+    }
 }
 
 /// What is left of it is a queue, until the timeout frees that.
