@@ -59,7 +59,7 @@ check-long: deps-test ## 100 million packets, and 10 with lent tasks: order of h
 	SPIN_CHECK_PACKETS=$${SPIN_CHECK_PACKETS:-100000000} SPIN_RACE_PACKETS=$${SPIN_RACE_PACKETS:-10000000} \
 		$(CARGO) test --release --locked -p spin-engine --test checker --test overflow -- --nocapture
 
-loom: deps-build ## what threads wait for each other with, in all interleavings
+loom: deps-build ## what threads wait for each other with, in all interleavings, or all with few preemptions
 	RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked -p spin-sync --lib --target-dir target/loom
 
 test-aarch64: ## the tests that need no NIC as aarch64 programs, emulated

@@ -89,7 +89,7 @@ impl<A, F, B> Lane<A, F, B> {
         self.back.is_abandoned() && !self.has_news()
     }
 
-    /// Gives up what the borrower did not give back, which is [gone](Lane::is_over). Returns how many.
+    /// Gives up what the borrower did not give back, which is [gone](Lane::is_over): it cannot be lent anything any more. Returns how many.
     pub fn write_off(&mut self) -> usize {
         std::mem::replace(&mut self.credit, self.size).abs_diff(self.size)
     }
@@ -112,8 +112,10 @@ impl<A, F, B> Lane<A, F, B> {
                 self.credit -= 1;
             }
         }
-        if let Ok(given) = give(&mut self.out, self.staged.drain(..count)) {
-            self.credit -= given;
+        // A lane has room for all that there is credit for.
+        match give(&mut self.out, self.staged.drain(..count)) {
+            Ok(given) => self.credit -= given,
+            Err(room) => unreachable!("{count} are lent, there is room for {room}"),
         }
         if self.credit != before {
             self.bell.ring();

@@ -6,7 +6,7 @@
 //! * [`Notes`]: what is to be known of them.
 //! * [`Standing`]: who may be lent something, and until when.
 //!
-//! Each is small enough to be tried in all its interleavings: with `--cfg loom` the same code is compiled on loom's atomics, locks
+//! Each is small enough to be tried in all its interleavings, or in all that have few preemptions where these are too many: with `--cfg loom` the same code is compiled on loom's atomics, locks
 //! and threads, and on rings and events made of these (`make loom`).
 #![forbid(unsafe_code)]
 
