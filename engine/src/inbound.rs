@@ -258,10 +258,15 @@ impl Inbound {
 
     /// Puts `more` frames behind those that are here, and returns those of both that are `gone`.
     pub fn weed(&mut self, more: Vec<(Frame, Found)>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
-        let here = self.frames.drain(..).zip(self.found.drain(..)).rev().collect::<Vec<_>>();
+        let here = self.frames.drain(..).zip(self.found.iter().copied()).rev().collect::<Vec<_>>();
         let all = here.into_iter().chain(more);
         let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|(_, found)| found.slot().is_some_and(&gone));
-        (self.frames, self.found) = kept.into_iter().rev().unzip();
+        // Both keep what room they have: there is none to be made when the next batch comes.
+        self.found.resize(self.found.len().max(kept.len()), Found::default());
+        for ((frame, found), place) in kept.into_iter().rev().zip(&mut self.found) {
+            self.frames.push(frame);
+            *place = found;
+        }
         taken.into_iter().map(|(frame, _)| frame).collect()
     }
 
@@ -324,7 +329,7 @@ mod tests {
     use spin_matcher::{Headers, KeySpec, MessageKey, Table, TableEntry};
     use spin_nic::{Queue, Rotation};
 
-    use super::{Found, Inbound, Routes};
+    use super::{BATCH, Found, Inbound, Routes};
     use crate::context::Slot;
     use crate::counts::Counts;
 
@@ -433,5 +438,7 @@ mod tests {
         assert_eq!(gone.iter().map(|frame| frame[14]).collect::<Vec<_>>(), [1, 1]);
         let left = std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[14], found.slot())));
         assert_eq!(left.collect::<Vec<_>>(), [(2, Some(Slot(3))), (9, None), (2, Some(Slot(3))), (2, Some(Slot(3)))]);
+        // There is room for the next batch, which is not made when it comes.
+        assert!(inbound.found.len() >= BATCH && inbound.frames.capacity() >= BATCH);
     }
 }
