@@ -48,7 +48,7 @@ pub struct File {
     /// Cores for the engine's threads, one each, which share the machine's clusters and the interface's queues. Default: one
     /// thread, on any core.
     pub cores: Vec<usize>,
-    /// How these threads share the work: `run-to-completion` or `pipeline`. Default `run-to-completion`.
+    /// How these threads share the work: `run-to-completion`, `pipeline` or `spread`. Default `run-to-completion`.
     pub mode: Mode,
     /// Whose tasks run next when several contexts have some: `round-robin`, `weighted` or `wlbvt`. Default `wlbvt`.
     pub schedule: Option<Schedule>,

@@ -1,6 +1,7 @@
 //! Memory that applications have descriptors of. It stays as long as they keep these, whatever becomes of its context: so whoever
-//! installs and removes again and again could take all there is. What a user may keep of contexts that are gone is bounded; who has
-//! more gets no new.
+//! installs and removes again and again could take all there is. So who keeps more of contexts that are gone than he may gets no new. That is
+//! looked at when one is asked for: what he has of contexts that are there he keeps when these go, however much it is. So he has no more
+//! at a time than that bound and what contexts that are there at the same time may have.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -76,8 +76,8 @@ fn connect_hint(error: &std::io::Error) -> &'static str {
 pub struct Context {
     /// Its id.
     pub id: u32,
-    /// Its host memory, when some was asked for. Handlers name it by the address it has in this process. It outlives the context; but
-    /// of what a user keeps of many contexts that are gone, spind empties the oldest (`limits.host_mem`).
+    /// Its host memory, when some was asked for. Handlers name it by the address it has in this process. It outlives the context, for as
+    /// long as it is kept here; but who keeps much of contexts that are gone (`limits.host_mem`) gets no more before he lets some go.
     pub host: Option<Region>,
     /// Where in NIC memory its handlers and handler memory are.
     pub areas: Areas,

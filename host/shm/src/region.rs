@@ -77,9 +77,9 @@ pub struct OutOfBounds {
 }
 
 impl Region {
-    /// Creates `len` bytes of zeroes. All of it is allocated now, so that when memory is short this fails. (An
-    /// application that may write may also punch holes, which no seal forbids: memory it freed is allocated anew by the
-    /// next access to it.)
+    /// Creates `len` bytes of zeroes. All of it is allocated now, so that when memory is short this fails. An
+    /// application that may write may also punch holes, which no seal forbids. Memory that it freed is allocated anew by the next access to it;
+    /// one that comes while it is being freed sleeps until that is done (`shmem_falloc_wait`, mm/shmem.c): the application can make that long.
     ///
     /// # Errors
     /// When `len` is out of range, or the system refuses.
