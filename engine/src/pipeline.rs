@@ -683,12 +683,10 @@ impl Engine {
         );
     }
 
-    /// A message that has packets queued may give way too, or a context that is slow would keep all others out; unless its context
-    /// has chosen that all others wait for it.
+    /// A message that has packets queued may give way too, or a context that is slow would keep all others out.
     fn queued_victim(&self, slot: Slot) -> Option<MpqId> {
         let greediest = self.messages.greediest(slot)?;
-        let context = self.contexts[greediest.0 as usize].as_ref()?;
-        self.mpqs.next_to_begin(greediest.0).filter(|_| context.run.full != Full::Wait)
+        self.mpqs.next_to_begin(greediest.0)
     }
 
     /// Monitoring: looks at some queues, and ends the open messages among them whose next packet has not come for longer
