@@ -154,3 +154,35 @@ impl Lanes {
         self.length * self.lanes.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use spin_nic::{Bell, Queue};
+
+    use super::Lanes;
+    use crate::toll::Toll;
+
+    /// They share one thread's time out, each without knowledge of the others.
+    #[test]
+    fn each_thread_charges_for_all_whose_frames_are_handed_on_by_one() {
+        let bell = Bell::new().expect("an event");
+        let pipeline = Lanes::new(2048, &bell, 3, 64).expect("lanes");
+        let spread = Lanes::spreading(2048, &bell, 3, 64).expect("lanes");
+        for ((lanes, ends), sharing) in [(pipeline, 3), (spread, 4)] {
+            assert_eq!(lanes.toll().charge(), Toll::new(1).charge() * sharing);
+            assert!(ends.iter().all(|(arrivals, _)| Arc::ptr_eq(&arrivals.toll, lanes.toll())));
+            // What the one measures is what they charge.
+            let now = std::cell::Cell::new(Duration::ZERO);
+            let (mut nic, _far) = spin_nic::memory::pair(4).expect("a pair");
+            let mut frames = Vec::from_iter(nic.allocate());
+            lanes.toll().pass(&mut nic, &mut frames, || now.replace(now.get() + Duration::from_micros(90)));
+            assert_eq!(
+                ends[0].0.toll.charge(),
+                (Toll::new(1).charge() * 7 / 8 + Duration::from_micros(90) / 8) * sharing
+            );
+        }
+    }
+}
