@@ -420,6 +420,9 @@ pub struct Replayed {
     pub unmatched: u64,
     /// Frames of the capture that were left out: they are longer than the NIC takes.
     pub too_long: u64,
+    /// Frames left out that were shorter than an Ethernet header.
+    #[serde(default)]
+    pub too_short: u64,
     /// Frames that were sent.
     pub sent: u64,
 }

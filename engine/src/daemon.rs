@@ -16,6 +16,7 @@ use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::PcapQueue;
 use spin_nic::{NicError, Queue};
 
+use crate::audit::Wanted;
 use crate::capabilities;
 use crate::config::{Config, Mode as Threads, Nic, StaticContext, XdpMode};
 use crate::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
@@ -153,11 +154,19 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Carries out requests until it is told to stop or the NIC is exhausted, then lets what is under way finish.
-    ///
-    /// # Errors
-    /// When the NIC fails.
-    pub fn run(mut self) -> Result<Statistics, DaemonError> {
+    /// Carries out requests until it is told to stop or the NIC is exhausted, then lets what is under way finish. What there is to tell of it
+    /// all, and whether the NIC failed.
+    pub fn run(mut self) -> (Statistics, Result<(), DaemonError>) {
+        let carried_out = self.carry_out();
+        let told = self.common.stop.swap(true, Relaxed);
+        let (statistics, ended) = self.fleet.finish();
+        let (ends, nic) = (told || self.ends, self.nic);
+        let gone = || if ends { Ok(()) } else { Err(DaemonError::Gone(nic)) };
+        (statistics, carried_out.and(ended).and_then(|()| gone()))
+    }
+
+    /// Carries out requests until it is told to stop or a thread has ended.
+    fn carry_out(&mut self) -> Result<(), DaemonError> {
         while !self.common.stop.load(Relaxed) && !self.fleet.has_ended() {
             // So many at a time: however many wait, the end is not missed.
             let tickets: Vec<_> = std::iter::from_fn(|| self.server.next()).take(TOGETHER).collect();
@@ -170,9 +179,7 @@ impl Daemon {
             self.readings.answer(&self.fleet, &self.nic);
             sleep(pause);
         }
-        let told = self.common.stop.swap(true, Relaxed);
-        let statistics = self.fleet.join()?;
-        if told || self.ends { Ok(statistics) } else { Err(DaemonError::Gone(self.nic)) }
+        Ok(())
     }
 
     /// Answers requests. Contexts are changed together: whose requests wait at the same time did not wait for each other. Returns how
@@ -212,7 +219,9 @@ impl Daemon {
         if installers.is_empty() && rulers.is_empty() && removers.is_empty() {
             return if asked { PAUSE } else { Duration::ZERO };
         }
+        let wanted = Wanted::of(&changes);
         let Changed { installed, ruled, removed } = self.fleet.change(changes);
+        wanted.log(&installed, &ruled, &removed);
         let mut outcomes = ruled.iter().chain(&removed).map(Result::is_ok).chain(installed.iter().map(Result::is_ok));
         let pause = if outcomes.all(|fine| fine) { PAUSE } else { REFUSED };
         for (reply, installed) in installers.into_iter().zip(installed) {

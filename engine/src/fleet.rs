@@ -356,18 +356,25 @@ impl Fleet {
     /// # Errors
     /// The first that one of them ended with.
     pub fn join(self) -> Result<Statistics, DaemonError> {
+        let (statistics, ended) = self.finish();
+        ended.map(|()| statistics)
+    }
+
+    /// The same. What they have done, however they ended.
+    pub fn finish(self) -> (Statistics, Result<(), DaemonError>) {
         // Each thread does that too, and may have been asked for rules before.
         if let Err(error) = self.steering.set_rules(&[]) {
             tracing::debug!("the NIC keeps its rules: {error}");
         }
         // All of them have frames that are to leave, whatever became of the others.
-        let workers: Vec<_> = self.workers.into_iter().map(|thread| thread.worker.join()).collect();
-        let receiver = if let Receiving::Apart(receiver) = self.receiving { Some(receiver.join()) } else { None };
-        let mut statistics = Statistics::default();
-        for ended in workers.into_iter().chain(receiver) {
-            statistics.merge(&ended?);
+        let workers: Vec<_> = self.workers.into_iter().map(|thread| thread.worker.finish()).collect();
+        let receiver = if let Receiving::Apart(receiver) = self.receiving { Some(receiver.finish()) } else { None };
+        let (mut all, mut result) = (Statistics::default(), Ok(()));
+        for (statistics, ended) in workers.into_iter().chain(receiver) {
+            all.merge(&statistics);
+            result = result.and(ended);
         }
-        Ok(statistics)
+        (all, result)
     }
 
     /// Whether one of the threads has come to its end.

@@ -36,9 +36,10 @@
 //! * [`receiver`], [`lanes`], [`handover`]: pipeline mode, where one thread receives and others run handlers; `spread`: where it does, too.
 //! * `readings`: counters, for all who ask.
 //! * [`replay`]: a capture through the loopback NIC.
-//! * [`daemon`]: spind from start to end; [`log`]: where its lines go.
+//! * [`daemon`]: spind from start to end; [`log`]: where its lines go; [`audit`]: those of who changed contexts.
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod capabilities;
 pub mod check;
 pub mod cluster_dma;

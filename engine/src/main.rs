@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Parser;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use spin_abi::control::{Compat, Engine, Schedule};
 use spin_engine::config::{Config, File, Idle, Mode, Preset, XdpMode};
 use spin_engine::daemon::Daemon;
@@ -132,17 +132,26 @@ fn filter(asked: Option<String>) -> Option<EnvFilter> {
 fn run(args: Args) -> Result<(), Box<dyn Error>> {
     let config = args.config()?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
         // The second one of a kind ends the process at once.
         signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
         signal_hook::flag::register(signal, stop.clone())?;
     }
-    let statistics = Daemon::new(&config, &stop)?.run()?;
+    let (statistics, ended) = Daemon::new(&config, &stop)?.run();
     // Whoever does not read them any more misses nothing else.
     if let Err(error) = writeln!(stdout(), "{statistics}") {
         warn!("the last statistics were not printed: {error}");
     }
-    Ok(())
+    Ok(ended?)
+}
+
+/// Whether whoever started the process has it ignore a signal, as nohup(1) does: by the mask in proc_pid_status(5).
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
 }
 
 #[cfg(test)]

@@ -675,9 +675,15 @@ impl Engine {
         let (id, name) = (context.id, context.name.clone());
         let Some((most, held)) = self.messages.holder() else { return };
         let Some(most) = self.contexts.get(most.0 as usize).and_then(Option::as_ref) else { return };
+        let advice = match most.message_timeout {
+            None => "if those are left open, its --message-timeout-us ends them".to_owned(),
+            Some(timeout) => {
+                format!("those left open end after {timeout:?}: less, or more queues (sizes.queues), leaves room")
+            }
+        };
         tracing::warn!(
             "context {id} ({name}): packet {lost} of a new message is lost: all queues are taken, {held} of them by messages of \
-             context {} ({}); if those are left open, its --message-timeout-us ends them",
+             context {} ({}); {advice}",
             most.id,
             most.name
         );

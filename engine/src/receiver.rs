@@ -27,6 +27,8 @@ pub struct Receiver {
     counts: Counts,
     /// Nothing is taken from the NIC any more.
     closed: bool,
+    /// Nothing could be taken when that was asked last.
+    stalled: bool,
 }
 
 impl Receiver {
@@ -49,6 +51,7 @@ impl Receiver {
             passing: Vec::with_capacity(BATCH),
             counts: Counts::default(),
             closed: false,
+            stalled: false,
         };
         Ok((receiver, ends))
     }
@@ -83,8 +86,11 @@ impl Receiver {
             return 0;
         }
         let room = self.lanes.credit().min(BATCH);
-        if room == 0 || self.transmit.len() >= TRANSMIT_BACKLOG {
-            self.counts.add(Counter::HerStalls, 1);
+        let stalls = room == 0 || self.transmit.len() >= TRANSMIT_BACKLOG;
+        // This thread has nothing else to do, and asks on and on.
+        self.counts.add(Counter::HerStalls, u64::from(stalls && !self.stalled));
+        self.stalled = stalls;
+        if stalls {
             return 0;
         }
         let arrived = self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts);

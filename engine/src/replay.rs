@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use spin_abi::control::{MAX_BLOB, Replayed};
 use spin_abi::counters::Counter;
+use spin_nic::frame::MIN_SEND;
 use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_nic::{NicError, Queue};
@@ -67,9 +68,13 @@ impl Replay {
         Ok(true)
     }
 
-    /// Lets the next frame that is not too long arrive. Returns whether there was one.
+    /// Lets the next frame arrive that is neither too long nor too short. Returns whether there was one.
     fn next_arrives(&mut self, far: &mut MemoryQueue) -> Result<bool, String> {
         for captured in self.packets.by_ref() {
+            if captured.data.len() < MIN_SEND {
+                self.replayed.too_short += 1;
+                continue;
+            }
             let mut frame = far.allocate().ok_or("the loopback NIC has no buffer left")?;
             if frame.fill(&captured.data).is_ok() {
                 self.replayed.arrived += 1;

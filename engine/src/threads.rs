@@ -175,10 +175,13 @@ pub struct Common {
     pub ended: Arc<OwnedFd>,
 }
 
+/// What a thread has done, and what ended it if that is not what it was told.
+type Ended = (Statistics, Result<(), NicError>);
+
 /// A running thread.
 pub struct Worker<P> {
     requests: Mailbox<Request<P>>,
-    thread: JoinHandle<Result<Statistics, NicError>>,
+    thread: JoinHandle<Ended>,
 }
 
 impl<P: Part + 'static> Worker<P> {
@@ -234,9 +237,18 @@ impl<P: Part + 'static> Worker<P> {
     /// # Errors
     /// The NIC's, or that it panicked.
     pub fn join(self) -> Result<Statistics, DaemonError> {
+        let (statistics, ended) = self.finish();
+        ended.map(|()| statistics)
+    }
+
+    /// The same. What it has done, however it ended.
+    pub fn finish(self) -> (Statistics, Result<(), DaemonError>) {
         match self.thread.join() {
-            Ok(result) => Ok(result?),
-            Err(_) => Err(DaemonError::Thread("a thread of the engine panicked".to_owned())),
+            Ok((statistics, ended)) => (statistics, ended.map_err(DaemonError::from)),
+            Err(_) => {
+                let panicked = DaemonError::Thread("a thread of the engine panicked".to_owned());
+                (Statistics::default(), Err(panicked))
+            }
         }
     }
 }
@@ -339,7 +351,7 @@ fn live<P: Part>(
     asked: &Inbox<Request<P>>,
     ready: &SyncSender<Result<(), String>>,
     make: impl FnOnce() -> Result<P, String>,
-) -> Result<Statistics, NicError> {
+) -> Ended {
     // Whatever ends it, panics too: the control thread has to know.
     let _bell = Knell(&common.ended);
     let mut part = match core.map_or(Ok(()), spin_nic::affinity::pin).and_then(|()| make()) {
@@ -347,14 +359,13 @@ fn live<P: Part>(
         Err(error) => {
             // Whoever starts it waits for this.
             let _ = ready.send(Err(error));
-            return Ok(Statistics::default());
+            return (Statistics::default(), Ok(()));
         }
     };
     let _ = ready.send(Ok(()));
     prepare(&mut part, common, asked);
-    run(&mut part, common, asked)?;
-    drain(&mut part, common)?;
-    Ok(part.statistics())
+    let ended = run(&mut part, common, asked).and_then(|()| drain(&mut part, common));
+    (part.statistics(), ended)
 }
 
 /// Rings when dropped.

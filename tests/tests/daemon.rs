@@ -368,7 +368,7 @@ fn nonsense_on_the_control_socket_harms_nobody() {
 
 #[test]
 fn signals_end_it_with_statistics_and_leave_no_socket() {
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut spind = Spind::start(&["--nic", "loopback"]);
         let mut client = Client::connect(spind.socket()).unwrap();
         client.install(&rule("udp dport 9999"), &image("udp_pingpong")).unwrap();
@@ -673,6 +673,39 @@ fn captures_in_and_out_with_contexts_from_the_configuration() {
     let replies = read_all(&fs::read(path("out.pcap")).unwrap()).unwrap();
     let payloads: Vec<_> = replies.iter().map(|frame| frame.data[42..].to_vec()).collect();
     assert_eq!(payloads, [b"one", b"two"]);
+
+    // Of one that breaks off there is as much to tell as there was.
+    let whole = fs::read(path("in.pcap")).unwrap();
+    fs::write(path("in.pcap"), &whole[..whole.len() - 3]).unwrap();
+    let run = Command::new(binary("spind"))
+        .args(["--config", &path("spind.toml"), "--socket", &path("spind.sock")])
+        .output()
+        .unwrap();
+    let (printed, said) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(!run.status.success() && said.contains("ends inside the record"), "{said}");
+    assert!(printed.contains("payload_runs: 1"), "{printed}");
+}
+
+/// Who takes whose packets is logged, and what no frame can be is not said to have arrived.
+#[test]
+fn changes_of_contexts_are_logged() {
+    let mut spind = Spind::start(&["--nic", "loopback"]);
+    let mut client = Client::connect(spind.socket()).unwrap();
+    let named = Install { name: "echo".into(), ..rule("udp dport 9999") };
+    let id = client.install(&named, &image("udp_pingpong")).unwrap().id;
+    let uid = rustix::process::getuid().as_raw();
+    spind.wait_for_log(&format!("user {uid} installed \"echo\" for udp dport 9999 as context {id}"));
+    client.set_rules(id, vec!["udp dport 1".into(), "icmp echo".into()], None).unwrap();
+    spind.wait_for_log(&format!("user {uid} has context {id} take udp dport 1 or icmp echo"));
+    let (_, told) = client.replay_counted(&capture(&[vec![0; 13], vec![], udp(1, b"a")])).unwrap();
+    assert_eq!((told.arrived, told.too_short, told.sent), (1, 2, 1));
+    client.remove(id).unwrap();
+    spind.wait_for_log(&format!("user {uid} removed context {id}"));
+    // What is refused is none.
+    client.remove(id).unwrap_err();
+    client.install(&named, &image("udp_pingpong")).unwrap();
+    spind.wait_for_log(&format!("as context {}", id + 1));
+    assert_eq!(spind.logged.matches("removed context").count(), 1, "{}", spind.logged);
 }
 
 #[test]

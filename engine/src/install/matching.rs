@@ -34,6 +34,12 @@ impl Matching {
         check_length(rules.iter().chain([&eom]).map(String::as_str))?;
         Ok(Self { rules: entry.rules, eom: entry.eom })
     }
+
+    /// The rules.
+    #[must_use]
+    pub const fn rules(&self) -> &Rules {
+        &self.rules
+    }
 }
 
 /// That texts are short enough together.

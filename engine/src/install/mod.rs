@@ -17,6 +17,8 @@ pub use error::InstallError;
 pub use matching::Matching;
 pub use prepared::Prepared;
 
+use std::fmt;
+
 use crate::context::{Context, Slot};
 
 /// Address by which handlers name host memory until the application says where it mapped it (PsPIN's
@@ -35,6 +37,12 @@ pub struct Place {
 /// On whose behalf a context is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User(pub u32);
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user {}", self.0)
+    }
+}
 
 impl User {
     fn may_change(self, context: &Context) -> bool {

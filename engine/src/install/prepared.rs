@@ -11,7 +11,7 @@ use spin_matcher::KeySpec;
 use spin_shm::Region;
 
 use super::matching::check_length;
-use super::{InstallError, Matching, Place, built};
+use super::{InstallError, Matching, Place, User, built};
 use crate::check::{Twin, TwinMemory};
 use crate::config::Limits;
 use crate::context::{Handler, LoadedImage};
@@ -47,6 +47,12 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Who installs what for which packets.
+    pub(crate) fn in_words(&self) -> String {
+        let Self { install, uid, matching, .. } = self;
+        format!("{} installed {:?} for {}", User(*uid), install.name, matching.rules())
+    }
+
     /// Checks what user `uid` asks for, and translates the image.
     ///
     /// # Errors

@@ -9,9 +9,12 @@ use serde::Serialize;
 
 /// Prints what came of a capture.
 pub fn replayed(out: &mut impl Write, replayed: &Replayed) -> io::Result<()> {
-    let Replayed { arrived, unmatched, too_long, sent } = replayed;
+    let Replayed { arrived, unmatched, too_long, too_short, sent } = replayed;
     let unmatched = if *unmatched > 0 { format!(" ({unmatched} matched no context)") } else { String::new() };
     writeln!(out, "{arrived} frames arrived{unmatched}, {sent} were sent")?;
+    if *too_short > 0 {
+        writeln!(out, "{too_short} shorter than an Ethernet header were left out")?;
+    }
     if *too_long > 0 {
         writeln!(
             out,
