@@ -108,10 +108,12 @@ fn value(random: &mut Random, program: Assembly, data: &mut Vec<u32>, reg: Reg, 
 fn copy(random: &mut Random, mut program: Assembly, data: &mut Vec<u32>, handles: &mut i32) -> Assembly {
     let lengths = [random.below(80), random.below(80), 42, 64, random.below(PACKET + 2)];
     let length = random.choose(&lengths);
-    let nic = match random.below(8) {
+    let nic = match random.below(9) {
         0 => L1_ALIAS + random.below(1 << 16),
         1 => OWN.data + random.below(64),
         2 => random.value(),
+        // In no window, until one is looked at.
+        3 | 4 => place(random, OWN.l2_packet(), PACKET),
         _ if random.one_in(2) => packet() + (PACKET - length.min(PACKET)) + random.below(3) - 1,
         _ => place(random, packet(), PACKET),
     };
@@ -145,6 +147,10 @@ fn program(seed: u64) -> (Code, Vec<u32>) {
         if random.one_in(2) {
             program = program.imm(Op::Lw, A4, A5, 8).imm(Op::Addi, A4, A4, 3).store(Op::Sw, A4, A5, 8);
         }
+        if random.one_in(8) {
+            let op = random.choose(&[Op::Lw, Op::Lb]);
+            program = program.li(A3, OWN.l2_packet()).imm(op, A4, A3, 16).store(Op::Sw, A4, A3, 20);
+        }
         if random.one_in(3) {
             let over = program.pc() + 12;
             program = program.imm(Op::Addi, S1, S1, -1).branch(Op::Bge, Reg::ZERO, S1, over).jal(Reg::ZERO, again);
@@ -166,6 +172,11 @@ fn run(executor: &Executor, way: Way, code: &Code, data: &[u32]) -> (Vec<Exit>, 
     for at in (0..PACKET).step_by(4) {
         guest.set_word(packet() + at, at.wrapping_mul(0x9e37_79b1) | 1);
     }
+    guest
+        .frame
+        .iter_mut()
+        .zip(0_u32..)
+        .for_each(|(byte, at)| *byte = at.wrapping_mul(0x9e37_79b1).to_le_bytes()[3] | 1);
     let translation = way.options.map(|options| translate(code, &[], options));
     let mut memory = vec![0; HOST_LEN as usize];
     let host = HostBytes::exclusive(HOST, &mut memory);

@@ -1,8 +1,8 @@
 //! Copies of the packet to host memory that the device is not asked for: that takes longer than such a copy. It is told later how many
 //! there were.
 //!
-//! Only what most of them are: from the window in L1, where the packet is already, to within host memory. What else there is to be said of
-//! one the device says. Translated code itself makes those of a few bytes, as many as it knew when it was made, to aligned places.
+//! Only what most of them are: from the window in L1, if the packet is there already, or from the frame, if no task looks at it there; to within
+//! host memory. What else there is to be said of one the device says. Translated code itself makes those of a few bytes, as many as it knew when it was made, to aligned places.
 #![allow(unsafe_code, reason = "follows the pointer to host memory that was lent for a row of tasks")]
 
 use std::ops::RangeInclusive;
@@ -68,17 +68,27 @@ impl Direct {
     /// The host memory that was aimed at last is there still, and so is the packet, whose guest memory begins at `base`.
     #[inline(always)]
     pub(super) unsafe fn copy(&mut self, base: *const u8, address: u64, nic: u32, len: u32) -> bool {
+        let end = u64::from(nic.wrapping_sub(self.packet)) + u64::from(len);
+        if len == 0 || end > u64::from(self.packet_len) {
+            return false;
+        }
+        // SAFETY: as the caller says; these are bytes of the packet.
+        unsafe { self.copy_from(base.wrapping_add(nic as usize), address, len) }
+    }
+
+    /// The same of bytes wherever they are.
+    ///
+    /// # Safety
+    /// The host memory that was aimed at last is there still, and [`host::copy`] says what it asks of `from`.
+    #[inline(always)]
+    pub(super) unsafe fn copy_from(&mut self, from: *const u8, address: u64, len: u32) -> bool {
         // SAFETY: as the caller says.
         let bytes = unsafe { slice::from_raw_parts(self.host.cast::<AtomicU8>().cast_const(), self.len) };
         let Some(to) = HostBytes::new(self.address, bytes).part(address, len) else { return false };
-        let end = u64::from(nic.wrapping_sub(self.packet)) + u64::from(len);
-        if to.is_empty() || end > u64::from(self.packet_len) {
-            return false;
-        }
         self.copies += 1;
         self.bytes += u64::from(len);
-        // SAFETY: as the caller says, of bytes of the packet.
-        unsafe { host::copy(base.wrapping_add(nic as usize), to) };
+        // SAFETY: as the caller says.
+        unsafe { host::copy(from, to) };
         true
     }
 }
