@@ -144,6 +144,13 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
         }
     }
 
+    #[inline(always)]
+    fn take_handle(&mut self) -> u32 {
+        let handle = self.state.next_handle;
+        self.state.next_handle = handle.checked_add(1).unwrap_or(1);
+        handle
+    }
+
     fn remember(&mut self, handle: u32, status: Status) {
         self.state.history[handle as usize % HISTORY] = (handle, status);
     }
@@ -220,8 +227,7 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
 
     #[inline(always)]
     fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
-        let handle = self.state.next_handle;
-        self.state.next_handle = handle.checked_add(1).unwrap_or(1);
+        let handle = self.take_handle();
         let status = match command {
             // What most handlers issue: so the command is only put together again where it has to be carried out.
             Ok(Command::Send { destination, fid: 0, source: Source::Nic(address), length }) => {
@@ -237,9 +243,14 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
     }
 
     fn copied(&mut self, copies: u64, bytes: u64) {
-        // As if each had one: those that are remembered by the same place are another one's.
-        let handles = u64::from(self.state.next_handle - 1) + copies;
-        self.state.next_handle = u32::try_from(handles % u64::from(u32::MAX)).map_or(1, |last| last + 1);
+        // The first of as many as are remembered; handles are 1 to the largest number.
+        let most = copies.min(HISTORY as u64);
+        let before = (u64::from(self.state.next_handle) - 1 + copies - most) % u64::from(u32::MAX);
+        self.state.next_handle = u32::try_from(before + 1).unwrap_or(1);
+        for _ in 0..most {
+            let handle = self.take_handle();
+            self.remember(handle, Status::Done);
+        }
         self.commands.copied(copies, bytes);
     }
 

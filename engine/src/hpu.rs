@@ -498,6 +498,7 @@ impl Windows {
     fn isolate<C: CommandUnit>(&mut self, bound: &mut Bound<'_, Driver<'_, C>>, message: u64) {
         if self.message != message {
             self.clean(message);
+            bound.tell_of_copies();
             bound.device().clear();
         }
     }

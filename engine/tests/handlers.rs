@@ -301,6 +301,52 @@ fn headers_are_kept_for_the_host(kind: Kind) {
     }
 }
 
+/// What host memory holds after packets that arrive at once, each a message, whose payloads begin so; and what was counted.
+fn copied(kind: Kind, handler: &str, batches: &[&[(&[u8], usize)]]) -> (Vec<u8>, [u64; 4]) {
+    let mut lab = Lab::new(kind);
+    let install = Install { host_mem: 8192, isolation: Isolation::Message, ..rule("udp dport 1") };
+    let (id, host) = lab.install_with(handler, install);
+    for batch in batches {
+        let frames =
+            batch.iter().map(|(begins, length)| udp(1, &[begins, &vec![0xa5; length - begins.len()][..]].concat()));
+        lab.exchange(&frames.collect::<Vec<_>>());
+    }
+    assert!(lab.faults(id).is_empty(), "{:?}", lab.faults(id));
+    let mut memory = vec![0; 8192];
+    host.expect("host memory").read(0, &mut memory).expect("all of it");
+    let counters =
+        [Counter::CommandsDma, Counter::DmaToHostBytes, Counter::CommandErrors, Counter::CommandsBadNicAddress];
+    (memory, counters.map(|counter| lab.count(id, counter)))
+}
+
+/// Translated code does not ask the command unit for each.
+#[test]
+fn copies_are_the_same_whoever_makes_them() {
+    let alike = |handler: &str, batches: &[&[(&[u8], usize)]]| {
+        let expected = copied(Kind::Interp, handler, batches);
+        for kind in [Kind::Jit, Kind::Check] {
+            let found = copied(kind, handler, batches);
+            assert_eq!(found.1, expected.1, "{kind:?}: {handler} {batches:?}");
+            assert!(found.0 == expected.0, "{kind:?}: {handler} {batches:?}");
+        }
+        expected
+    };
+    // Into a window that no task opened.
+    let (_, [copies, ..]) = alike("copies_unseen", &[&[(b"", 100)], &[(b"", 100), (b"", 18)], &[(b"", 1400)]]);
+    assert_eq!(copies, 8);
+    // The packet in between is too short for both; the one behind it, in the same row, is not.
+    let long: (&[u8], usize) = (b"l\x50", 1000);
+    let (_, [copies, .., outside]) = alike("copies_seen", &[&[long], &[long, (b"l\x50", 20), long], &[(b"l\x09", 30)]]);
+    assert_eq!((copies, outside), (8, 2));
+    // What one message did, the next one does not see.
+    let (memory, _) = alike("copies_seen", &[&[(b"n\x01", 20)], &[(b"n\x05", 20), (b"h\x00", 20)]]);
+    assert_eq!(memory[4096], 1, "the first handle");
+    for others in [7, 8, 9] {
+        let (memory, _) = alike("copies_seen", &[&[(b"n\x01", 20)], &[(&[b's', others], 20)]]);
+        assert_eq!(memory[4097], 1, "{others}");
+    }
+}
+
 fn puts_are_divided_into_packets(kind: Kind) {
     let mut lab = Lab::new(kind);
     let install = Install { host_mem: 8192, handler_mem: 8192, ..rule("udp dport 1") };

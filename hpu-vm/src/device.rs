@@ -164,7 +164,7 @@ pub trait Device {
     }
 
     /// Translated code itself made so many copies to host memory, of so many bytes in all, as if they had been issued before whatever is
-    /// asked for next: see [`jit::Task::host`](crate::jit::Task::host).
+    /// asked for next: see [`jit::Task::host`](crate::jit::Task::host). They were not charged: what they took is the task's time.
     fn copied(&mut self, copies: u64, bytes: u64) {
         let _ = (copies, bytes);
     }

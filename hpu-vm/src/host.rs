@@ -90,8 +90,8 @@ pub(crate) unsafe fn copy(from: *const u8, to: &[AtomicU8]) {
 #[inline(always)]
 unsafe fn copy_ends(from: *const u8, to: &[AtomicU8], _: usize, _: usize) {
     let (start, last) = (to.as_ptr().cast_mut().cast::<u8>(), to.len() - WORD);
-    // SAFETY: as the caller says; both are within the copy. Processors write at once what a store has of an aligned word of eight bytes
-    // (AMD64 manual, vol. 2, 7.3.2), in their order; of the words that were copied these write what is there already.
+    // SAFETY: as the caller says; both are within the copy. These processors write at once what a store has of a cache line, in the order of
+    // the stores; of the words that were copied these write what is there already.
     unsafe {
         std::arch::asm!(
             "mov {first}, [{from}]",

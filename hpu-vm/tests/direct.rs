@@ -23,6 +23,8 @@ use std::sync::atomic::Ordering::Relaxed;
 const PROGRAMS: u64 = if cfg!(debug_assertions) { 200 } else { 1000 };
 /// Where commands find host memory; its upper half is 0 with one bit more.
 const HOST: u64 = 0x7000_ffff_f000;
+/// Bytes of the packets of one handler after another.
+const LENGTHS: [u32; 4] = [PACKET, 70, PACKET, 300];
 /// Longer than a window, and no multiple of anything.
 const HOST_LEN: u32 = 5003;
 const DRIVER: Reg = T2;
@@ -95,8 +97,8 @@ fn place(random: &mut Random, base: u32, len: u32) -> u32 {
 }
 
 /// Sets a register to a value that the translator knows, or to one from the data, of which it knows nothing.
-fn value(random: &mut Random, program: Assembly, data: &mut Vec<u32>, reg: Reg, value: u32) -> Assembly {
-    if random.one_in(2) {
+fn value(random: &mut Random, known: bool, program: Assembly, data: &mut Vec<u32>, reg: Reg, value: u32) -> Assembly {
+    if known || random.one_in(2) {
         return program.li(reg, value);
     }
     data.push(value);
@@ -106,6 +108,8 @@ fn value(random: &mut Random, program: Assembly, data: &mut Vec<u32>, reg: Reg, 
 
 /// Issues a copy, and sometimes keeps its handle.
 fn copy(random: &mut Random, mut program: Assembly, data: &mut Vec<u32>, handles: &mut i32) -> Assembly {
+    // What translated code makes itself, where it lies within.
+    let plain = random.one_in(2);
     let lengths = [random.below(80), random.below(80), 42, 64, random.below(PACKET + 2)];
     let length = random.choose(&lengths);
     let nic = match random.below(9) {
@@ -114,18 +118,29 @@ fn copy(random: &mut Random, mut program: Assembly, data: &mut Vec<u32>, handles
         2 => random.value(),
         // In no window, until one is looked at.
         3 | 4 => place(random, OWN.l2_packet(), PACKET),
-        _ if random.one_in(2) => packet() + (PACKET - length.min(PACKET)) + random.below(3) - 1,
+        _ if random.one_in(2) => {
+            let len = random.choose(&LENGTHS);
+            packet() + (len - length.min(len)) + random.below(3) - 1
+        }
         _ => place(random, packet(), PACKET),
     };
-    let to = HOST.wrapping_add_signed(place(random, 0, HOST_LEN).cast_signed().into());
+    // At the very end, or as near to it as is aligned, most often.
+    let last = HOST_LEN.saturating_sub(length);
+    let at = match random.below(4) {
+        0 => last + random.below(2),
+        1 => last & !7,
+        2 => (last & !7) + 8,
+        _ => place(random, 0, HOST_LEN),
+    };
+    let to = HOST.wrapping_add_signed(at.cast_signed().into());
     let to = if random.one_in(16) { to ^ 1 << (32 + random.below(32)) } else { to };
     let half = |shift: u32| u32::try_from(to >> shift & u64::from(u32::MAX)).expect("32 bits");
-    let words = [half(0), half(32), nic, length, u32::from(!random.one_in(12))];
+    let words = [half(0), half(32), nic, length, u32::from(plain || !random.one_in(12))];
     for (word, offset) in words.into_iter().zip((COMMAND_WORDS.cast_signed()..).step_by(4)) {
-        program = value(random, program, data, A3, word).store(Op::Sw, A3, DRIVER, offset);
+        program = value(random, plain, program, data, A3, word).store(Op::Sw, A3, DRIVER, offset);
     }
     program = program.li(T0, INFO_DMA).store(Op::Sw, T0, DRIVER, COMMAND_INFO.cast_signed());
-    let wanted = random.one_in(5);
+    let wanted = !plain && random.one_in(5);
     let reg = if wanted || random.one_in(2) { A2 } else { Reg::ZERO };
     program = program.imm(Op::Lw, reg, DRIVER, COMMAND_ISSUE.cast_signed());
     if wanted {
@@ -164,7 +179,7 @@ fn program(seed: u64) -> (Code, Vec<u32>) {
     (program.ret().code(), data)
 }
 
-/// What comes of a handler that runs three times.
+/// What comes of a handler that runs a few times.
 fn run(executor: &Executor, way: Way, code: &Code, data: &[u32]) -> (Vec<Exit>, Seen, Vec<u8>, Vec<u8>) {
     let mut guest = Guest::new(OWN, code, 0);
     guest.slot.view().set_checks(way.checks);
@@ -178,13 +193,23 @@ fn run(executor: &Executor, way: Way, code: &Code, data: &[u32]) -> (Vec<Exit>, 
         .zip(0_u32..)
         .for_each(|(byte, at)| *byte = at.wrapping_mul(0x9e37_79b1).to_le_bytes()[3] | 1);
     let translation = way.options.map(|options| translate(code, &[], options));
-    let mut memory = vec![0; HOST_LEN as usize];
-    let host = HostBytes::exclusive(HOST, &mut memory);
+    // Nothing is written behind it.
+    let mut memory = vec![0; HOST_LEN as usize + 64];
+    let host = HostBytes::exclusive(HOST, &mut memory[..HOST_LEN as usize]);
     let mut unit = Unit { host, seen: Seen { done: 0, bytes: 0, refused: 0, told: 0 } };
     let limits = Limits { time: None, instructions: way.counts().then_some(10_000) };
     let task = Task { limits, host: Some(host), ..task(OWN, code, translation.as_ref()) };
-    let exits = (0..3).map(|_| executor.run(&mut guest.slot, &mut guest.frame, &task, &mut unit)).collect();
-    let (seen, copied) = (unit.seen, host.bytes().iter().map(|byte| byte.load(Relaxed)).collect());
+    // Of packets of other lengths, then without that memory, then with it again.
+    let turns = [Some(host), Some(host), None, Some(host)].into_iter().zip(LENGTHS);
+    let exits: Vec<_> = turns
+        .map(|(host, len)| {
+            guest.slot.set_packet_len(len).expect("it is no longer");
+            let frame = &mut guest.frame[..len as usize];
+            executor.run(&mut guest.slot, frame, &Task { host, ..task }, &mut unit)
+        })
+        .collect();
+    let seen = unit.seen;
+    let copied = memory;
     (exits, seen, copied, guest.memory())
 }
 

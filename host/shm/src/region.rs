@@ -144,10 +144,10 @@ impl Region {
         self.start.as_ptr()
     }
 
-    /// All bytes, for who copies to them as [`Region::write`] does.
+    /// All bytes, for who copies to them by atomics, or leaves it to the C library, as [`copy`] does. Words are to be whole there too.
     #[must_use]
     pub fn bytes(&self) -> &[AtomicU8] {
-        // SAFETY: they are within the mapping, which lives as long as `self`, and accessed by atomics, as `copy` says.
+        // SAFETY: they are within the mapping, which lives as long as `self`, and are not accessed as anything else: see `copy`.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 
@@ -158,8 +158,8 @@ impl Region {
     /// When any byte is outside the region.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), OutOfBounds> {
         let at = self.at(offset, to.len())?;
-        // SAFETY: `at` checked that the bytes are within the mapping, which lives as long as `self`; safe code
-        // accesses it by `read` and `write` only.
+        // SAFETY: `at` checked that the bytes are within the mapping, which lives as long as `self`; all
+        // others access them as `copy` says.
         unsafe { copy::load(at, to) };
         Ok(())
     }

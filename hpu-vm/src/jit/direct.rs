@@ -1,8 +1,9 @@
 //! Copies of the packet to host memory that the device is not asked for: that takes longer than such a copy. It is told later how many
 //! there were.
 //!
-//! Only what most of them are: from the window in L1, if the packet is there already, or from the frame, if no task looks at it there; to within
-//! host memory. What else there is to be said of one the device says. Translated code itself makes those of a few bytes, as many as it knew when it was made, to aligned places.
+//! Only what most of them are: from the window in L1, if the packet is there already, or from the frame, if no task looks at it there; to
+//! within host memory. What else there is to be said of one the device says. Translated code itself makes those of a few bytes, as many as
+//! it knew when it was made, to aligned places.
 #![allow(unsafe_code, reason = "follows the pointer to host memory that was lent for a row of tasks")]
 
 use std::ops::RangeInclusive;
@@ -65,7 +66,8 @@ impl Direct {
     /// Copies `len` bytes at the guest address `nic` to the host's `address`, if all is as most often; says whether it was.
     ///
     /// # Safety
-    /// The host memory that was aimed at last is there still, and so is the packet, whose guest memory begins at `base`.
+    /// The host memory that was aimed at last is there still, and so are the slot's windows, whose guest memory begins at `base`. Of the packet
+    /// as many bytes as `packet_len` may be read there without a fault, which would find no body.
     #[inline(always)]
     pub(super) unsafe fn copy(&mut self, base: *const u8, address: u64, nic: u32, len: u32) -> bool {
         let end = u64::from(nic.wrapping_sub(self.packet)) + u64::from(len);

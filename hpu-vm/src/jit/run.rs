@@ -223,6 +223,12 @@ impl<D: Device> Bound<'_, D> {
         }
     }
 
+    /// Tells the device of [copies](Device::copied) that earlier tasks made, before it forgets what they did.
+    pub fn tell_of_copies(&mut self) {
+        // SAFETY: as in `device`.
+        unsafe { (*self.parts.state).tell_of_copies(&mut *self.device) };
+    }
+
     /// The tasks' device, between two of them.
     #[inline]
     pub const fn device(&mut self) -> &mut D {

@@ -148,11 +148,12 @@ impl PacketWindows {
         self.is_used(READ)
     }
 
-    /// Whether a task finds the packet in L1 when it begins: some task before used it there, or it is in no window of these.
+    /// Whether a task finds the packet in L1 when it begins, where it may be read without that a fault opens the window: translated code
+    /// looked at it there before. Else some task may have used it otherwise. Or it is in no window of these.
     #[must_use]
     #[inline]
     pub fn shows_in_l1(&self) -> bool {
-        !self.has_l1() || self.is_used(USED)
+        self.l1.as_ref().is_none_or(|window| window.followed.load(Relaxed) && self.is_used(USED))
     }
 
     /// Whether any task wrote the packet in L2 so far.

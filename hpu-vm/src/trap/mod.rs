@@ -3,7 +3,7 @@
 //! Translated code checks no address: it faults, and [`fault`] turns the signal into the task's fault. [`watchdog`]
 //! looks at a thread's task from time to time. Both find the task by a thread-local pointer that is set while
 //! translated code may run, and leave it through the epilogue that the program counter's [`Site`] names. The watchdog leaves
-//! a program counter outside of translated bodies alone; guest memory is touched by bodies only.
+//! a program counter outside of translated bodies alone; what may fault is touched by bodies only.
 //!
 //! What runs in a handler neither allocates, locks, nor uses buffered I/O: only atomics, the mapping's own tables and
 //! system calls.

@@ -101,9 +101,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Copies from the window in L1, which the first load opens if no task did that yet, to host memory. A processor writes at once what a
-    /// store has of an aligned word of eight bytes (AMD64 manual, vol. 2, 7.3.2), or of four where pieces are as long; so others see such
-    /// words as a whole, and the last one last.
+    /// Copies from the window in L1, which the first load opens if no task did that yet, to host memory. These processors write at once
+    /// what a store has of a cache line: so others see aligned words as a whole, of eight bytes, or of four where pieces are as long.
     fn copy_pieces(&mut self, from: Value, to: Value, len: u32) {
         let (kind, places) = pieces(len);
         let at = |place: u32| offset(place as usize);
