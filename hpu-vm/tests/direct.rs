@@ -20,7 +20,7 @@ use spin_abi::map::{DRIVER_BASE, L1_ALIAS};
 use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORDS, INFO_DMA};
 use std::sync::atomic::Ordering::Relaxed;
 
-const PROGRAMS: u64 = if cfg!(debug_assertions) { 200 } else { 1000 };
+const PROGRAMS: u64 = if cfg!(debug_assertions) { 600 } else { 1000 };
 /// Where commands find host memory; its upper half is 0 with one bit more.
 const HOST: u64 = 0x7000_ffff_f000;
 /// Bytes of the packets of one handler after another.
@@ -237,5 +237,5 @@ fn what_is_copied_is_what_the_device_would_have_copied() {
         }
     }
     println!("{asked} copies were asked for, {told} were not, {refused} refused, {faults} programs with faults");
-    assert!([asked, told, refused, faults].into_iter().all(|count| count > PROGRAMS / 4), "not a mixture");
+    assert!([asked, told, refused, faults].into_iter().all(|count| count > PROGRAMS / 8), "not a mixture");
 }
