@@ -351,16 +351,8 @@ impl Fleet {
         asked.into_iter().filter_map(Asked::wait).collect()
     }
 
-    /// Waits until all threads have ended, which something else brings about. The NIC is told of nothing any more.
-    ///
-    /// # Errors
-    /// The first that one of them ended with.
-    pub fn join(self) -> Result<Statistics, DaemonError> {
-        let (statistics, ended) = self.finish();
-        ended.map(|()| statistics)
-    }
-
-    /// The same. What they have done, however they ended.
+    /// Waits until all threads have ended, which something else brings about. The NIC is told of nothing any more. What they have done, and
+    /// the first error that one of them ended with.
     pub fn finish(self) -> (Statistics, Result<(), DaemonError>) {
         // Each thread does that too, and may have been asked for rules before.
         if let Err(error) = self.steering.set_rules(&[]) {

@@ -120,16 +120,16 @@ fn a_message_that_is_dropped_may_go_on_behind_its_end() {
     }
 }
 
+/// Messages that wait a millisecond for what ends them.
+fn timed() -> Install {
+    let eom = Some("payload[2:1] = 1".into());
+    Install { verdicts: true, eom, message_timeout_us: Some(1000), ..rule("udp dport 1") }
+}
+
 #[test]
 fn a_message_that_is_kept_open_for_nothing_times_out() {
     let mut lab = Lab::new(Kind::Jit);
-    let install = Install {
-        verdicts: true,
-        eom: Some("payload[2:1] = 1".into()),
-        message_timeout_us: Some(1000),
-        ..rule("udp dport 1")
-    };
-    lab.install_with("verdicts", install);
+    lab.install_with("verdicts", timed());
     lab.exchange(&[part(Verdict::Success, Some(Verdict::SuccessPending))]);
     assert_eq!((lab.total(Counter::Messages), lab.total(Counter::MessagesTimedOut)), (0, 0));
     lab.now += Duration::from_millis(2);
@@ -161,13 +161,7 @@ fn timeouts_are_noticed_within_a_second_however_many_queues_there_are() {
 fn a_message_that_was_given_up_does_not_time_out_besides() {
     for verdict in [Verdict::Drop, Verdict::Proceed] {
         let mut lab = Lab::new(Kind::Jit);
-        let install = Install {
-            verdicts: true,
-            eom: Some("payload[2:1] = 1".into()),
-            message_timeout_us: Some(1000),
-            ..rule("udp dport 1")
-        };
-        let (id, _) = lab.install_with("verdicts", install);
+        let (id, _) = lab.install_with("verdicts", timed());
         lab.exchange(&[part_of(7, verdict, Verdict::Success, None)]);
         lab.now += Duration::from_millis(2);
         (0..256).for_each(|_| lab.turn());

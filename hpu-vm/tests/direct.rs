@@ -31,7 +31,7 @@ const DRIVER: Reg = T2;
 /// Where handles are kept in the data.
 const HANDLES: i32 = 0x200;
 
-/// Carries out copies to host memory.
+/// What a device saw: copies that were made, and commands that it refused.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     done: u64,
@@ -41,6 +41,7 @@ struct Seen {
     told: u64,
 }
 
+/// Carries out copies to host memory.
 struct Unit<'h> {
     host: HostBytes<'h>,
     seen: Seen,
@@ -208,9 +209,7 @@ fn run(executor: &Executor, way: Way, code: &Code, data: &[u32]) -> (Vec<Exit>, 
             executor.run(&mut guest.slot, frame, &Task { host, ..task }, &mut unit)
         })
         .collect();
-    let seen = unit.seen;
-    let copied = memory;
-    (exits, seen, copied, guest.memory())
+    (exits, unit.seen, memory, guest.memory())
 }
 
 #[test]

@@ -76,7 +76,9 @@ fn threads_help_each_other_until_they_stop() {
             far[0].flush().expect("memory does not fail");
         }
         common.stop.store(true, Relaxed);
-        let counts = fleet.join().expect("it did not end by itself").counts;
+        let (statistics, ended) = fleet.finish();
+        ended.expect("it did not end by itself");
+        let counts = statistics.counts;
         let [received, released, run] =
             [Counter::RxPackets, Counter::Released, Counter::PayloadRuns].map(|counter| counts.get(counter));
         assert_eq!([released, run], [received; 2], "{idle:?}: none is lost");
