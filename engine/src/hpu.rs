@@ -321,8 +321,9 @@ impl<C: CommandUnit> Row<'_, '_, '_, C> {
     /// not, [`Row::exit`] says how it ended.
     #[inline(always)]
     pub fn returns(&mut self, about: About, packet: &mut [u8]) -> bool {
-        self.windows.begin_driven(self.bound, self.job, about, packet);
-        let returned = self.bound.returns(Some(packet));
+        self.windows.isolate(self.bound, self.job, about);
+        let changed = self.windows.fit(self.bound, self.job, about, packet);
+        let returned = self.bound.returns(&self.windows.block, changed, Some(packet));
         if returned {
             self.bound.device().finish();
         } else {
@@ -475,40 +476,50 @@ impl Windows {
         about: About,
         packet: &[u8],
     ) {
-        if job.isolation == Isolation::Message {
-            self.isolate(bound, about.message);
-        }
+        self.isolate(bound, job, about);
         self.begin(bound, job, about, packet);
     }
 
     /// Prepares them for a task that may see what earlier ones left.
     #[inline(always)]
     pub(crate) fn begin<D: Device>(&mut self, bound: &mut Bound<'_, D>, job: &Job<'_>, about: About, packet: &[u8]) {
+        let changed = self.fit(bound, job, about, packet);
+        bound.describe(&self.block, changed);
+    }
+
+    /// Has them hold as much of a packet as its task is shown. Returns what else of the block is not as in [`Self::block`].
+    #[inline(always)]
+    fn fit<D: Device>(
+        &mut self,
+        bound: &mut Bound<'_, D>,
+        job: &Job<'_>,
+        about: About,
+        packet: &[u8],
+    ) -> [(u32, u32); 2] {
         let len = job.l1_bytes.min(packet.len()).min(PACKET_WINDOW as usize);
         if len != self.shown {
             self.resize(bound, len);
         }
         #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
-        let changed = [(regs::PACKET_SIZE, len as u32), (regs::FLOW_ID, about.flow)];
-        bound.describe(&self.block, changed);
+        return [(regs::PACKET_SIZE, len as u32), (regs::FLOW_ID, about.flow)];
     }
 
-    /// Has a task of a message see nothing of others'.
-    #[inline(never)]
-    fn isolate<C: CommandUnit>(&mut self, bound: &mut Bound<'_, Driver<'_, C>>, message: u64) {
-        if self.message != message {
-            self.clean(message);
-            bound.tell_of_copies();
-            bound.device().clear();
+    /// Has a task see nothing of other messages', if that is asked for.
+    #[inline(always)]
+    fn isolate<C: CommandUnit>(&mut self, bound: &mut Bound<'_, Driver<'_, C>>, job: &Job<'_>, about: About) {
+        if job.isolation == Isolation::Message && self.message != about.message {
+            self.clean(bound, about.message);
         }
     }
 
     /// Clears all that tasks of other messages may have left.
-    #[cold]
-    fn clean(&mut self, message: u64) {
+    #[inline(never)]
+    fn clean<C: CommandUnit>(&mut self, bound: &mut Bound<'_, Driver<'_, C>>, message: u64) {
         self.message = message;
         let cleared = self.memory.clear(self.offset, (WINDOWS * PAGE) as usize);
         debug_assert!(cleared.is_some(), "the windows are in the context's memory");
+        bound.tell_of_copies();
+        bound.device().clear();
     }
 
     /// The packet to come has another length than the one before it.

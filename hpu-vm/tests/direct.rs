@@ -9,7 +9,7 @@ mod guest;
 #[expect(dead_code, reason = "a part of it is for other tests")]
 mod random;
 
-use assembly::{A2, A3, A4, A5, Assembly, S0, S1, T0, T2};
+use assembly::{A2, A3, A4, A5, Assembly, S0, S1, T0, T1, T2};
 use guest::{Guest, OWN, PACKET, Way, task, translate};
 use hpu_vm::jit::{Executor, Limits, Task};
 use hpu_vm::{Checks, Code, Device, Exit, HostBytes, Op, Reg, Trap, View};
@@ -99,12 +99,40 @@ fn place(random: &mut Random, base: u32, len: u32) -> u32 {
 
 /// Sets a register to a value that the translator knows, or to one from the data, of which it knows nothing.
 fn value(random: &mut Random, known: bool, program: Assembly, data: &mut Vec<u32>, reg: Reg, value: u32) -> Assembly {
-    if known || random.one_in(2) {
-        return program.li(reg, value);
-    }
+    if known || random.one_in(2) { program.li(reg, value) } else { loaded(program, data, reg, value) }
+}
+
+fn loaded(program: Assembly, data: &mut Vec<u32>, reg: Reg, value: u32) -> Assembly {
     data.push(value);
     let at = i32::try_from(4 * (data.len() - 1)).expect("few words");
     program.imm(Op::Lw, reg, S0, at)
+}
+
+fn half(address: u64, shift: u32) -> u32 {
+    u32::try_from(address >> shift & u64::from(u32::MAX)).expect("32 bits")
+}
+
+/// Has a copy go to an address that is computed as compilers do, or not quite.
+fn sum(random: &mut Random, program: Assembly, data: &mut Vec<u32>, to: u64) -> Assembly {
+    let more = [random.below(64) * 8, random.below(0x1100), random.value()];
+    let more = random.choose(&more);
+    let of = to.wrapping_sub(more.into());
+    let program = loaded(program, data, A3, half(of, 0));
+    let program = value(random, false, program, data, A4, more);
+    let program = loaded(program, data, T1, half(of, 32));
+    let (low, carry) = if random.one_in(2) { (A4, A3) } else { (A3, A4) };
+    let program = program.op(Op::Add, low, A3, A4);
+    // Whether there is a carry, whether there is none, and what is one of numbers that may be negative.
+    let (op, less, than) = match random.below(4) {
+        0 => (Op::Sltu, carry, low),
+        1 => (Op::Slt, low, carry),
+        _ => (Op::Sltu, low, carry),
+    };
+    let program = program.op(op, carry, less, than);
+    let (one, other) = if random.one_in(2) { (T1, carry) } else { (carry, T1) };
+    let program = program.op(if random.one_in(8) { Op::Sub } else { Op::Add }, T1, one, other);
+    let at = COMMAND_WORDS.cast_signed();
+    program.store(Op::Sw, low, DRIVER, at).store(Op::Sw, T1, DRIVER, at + 4)
 }
 
 /// Issues a copy, and sometimes keeps its handle.
@@ -135,9 +163,13 @@ fn copy(random: &mut Random, mut program: Assembly, data: &mut Vec<u32>, handles
     };
     let to = HOST.wrapping_add_signed(at.cast_signed().into());
     let to = if random.one_in(16) { to ^ 1 << (32 + random.below(32)) } else { to };
-    let half = |shift: u32| u32::try_from(to >> shift & u64::from(u32::MAX)).expect("32 bits");
-    let words = [half(0), half(32), nic, length, u32::from(plain || !random.one_in(12))];
-    for (word, offset) in words.into_iter().zip((COMMAND_WORDS.cast_signed()..).step_by(4)) {
+    let words = [half(to, 0), half(to, 32), nic, length, u32::from(plain || !random.one_in(12))];
+    let summed = random.one_in(2);
+    if summed {
+        program = sum(random, program, data, to);
+    }
+    let offsets = (COMMAND_WORDS.cast_signed()..).step_by(4);
+    for (word, offset) in words.into_iter().zip(offsets).skip(if summed { 2 } else { 0 }) {
         program = value(random, plain, program, data, A3, word).store(Op::Sw, A3, DRIVER, offset);
     }
     program = program.li(T0, INFO_DMA).store(Op::Sw, T0, DRIVER, COMMAND_INFO.cast_signed());

@@ -26,21 +26,41 @@ enum Sum {
     Shifted,
 }
 
-/// Adds to three words in a row of the table that the first data word points to, from the index on that is in the second; indices beyond
+/// What is done in a loop, three times.
+#[derive(Clone, Copy, Debug)]
+enum Body {
+    /// A word.
+    Once,
+    /// Two of a table that stays where it is: such a loop is made twice.
+    Twice,
+    /// Two, of a table that goes on by a word between them.
+    Moving,
+}
+
+/// Works on words in a row of the table that the first data word points to, from the index on that is in the second; indices beyond
 /// `limit` are passed over.
-fn program(limit: u32, op: Op, rd: Reg, sum: Sum) -> Code {
+fn program(limit: u32, op: Op, rd: Reg, sum: Sum, body: Body) -> Code {
     let program = Assembly::new().li(S0, OWN.data).imm(Op::Lw, A2, S0, 0).imm(Op::Lw, A3, S0, 4);
     let program = program.li(T0, limit).li(T1, 3);
     let again = program.pc();
-    let program = program.branch(Op::Bltu, T0, A3, again + 16).imm(Op::Slli, A4, A3, 2);
-    let program = match sum {
-        Sum::TableFirst => program.op(Op::Add, A4, A2, A4),
-        Sum::IndexFirst => program.op(Op::Add, A4, A4, A2),
-        Sum::Shifted => program.op(Op::Sh2add, A4, A3, A2),
+    let word = |program: Assembly| {
+        let over = program.pc() + 16;
+        let program = program.branch(Op::Bltu, T0, A3, over).imm(Op::Slli, A4, A3, 2);
+        let program = match sum {
+            Sum::TableFirst => program.op(Op::Add, A4, A2, A4),
+            Sum::IndexFirst => program.op(Op::Add, A4, A4, A2),
+            Sum::Shifted => program.op(Op::Sh2add, A4, A3, A2),
+        };
+        let program = program.op(op, rd, A4, T1);
+        assert_eq!(program.pc(), over, "where what is passed over ends");
+        program.imm(Op::Addi, A3, A3, 1)
     };
-    let program = program.op(op, rd, A4, T1);
-    assert_eq!(program.pc(), again + 16, "where what is passed over ends");
-    let program = program.imm(Op::Addi, A3, A3, 1).imm(Op::Addi, T1, T1, -1).branch(Op::Bne, T1, Reg::ZERO, again);
+    let program = match body {
+        Body::Once => word(program),
+        Body::Twice => word(word(program)),
+        Body::Moving => word(word(program).imm(Op::Addi, A2, A2, 4)),
+    };
+    let program = program.imm(Op::Addi, T1, T1, -1).branch(Op::Bne, T1, Reg::ZERO, again);
     program.store(Op::Sw, A5, S0, 8).ret().code()
 }
 
@@ -75,11 +95,17 @@ fn run(executor: &Executor, checks: Checks, task: &Task<'_>, (base, index): (u32
 fn words_of_tables_are_where_the_interpreter_finds_them() {
     const AMOS: [(Op, Reg); 4] =
         [(Op::AmoaddW, Reg::ZERO), (Op::AmoaddW, A5), (Op::AmoswapW, A5), (Op::AmomaxuW, Reg::ZERO)];
-    const SUMS: [Sum; 3] = [Sum::TableFirst, Sum::IndexFirst, Sum::Shifted];
+    const SUMS: [(Sum, Body); 4] = [
+        (Sum::TableFirst, Body::Once),
+        (Sum::IndexFirst, Body::Twice),
+        (Sum::Shifted, Body::Twice),
+        (Sum::Shifted, Body::Moving),
+    ];
     let executor = Executor::new().expect("a timer");
     let mut ends = BTreeMap::new();
-    for ((limit, (op, rd)), sum) in LIMITS.into_iter().zip(AMOS).flat_map(|amo| SUMS.map(|sum| (amo, sum))) {
-        let code = program(limit, op, rd, sum);
+    let amos = LIMITS.into_iter().zip(AMOS);
+    for ((limit, (op, rd)), (sum, body)) in amos.flat_map(|amo| SUMS.map(|sum| (amo, sum))) {
+        let code = program(limit, op, rd, sum, body);
         for checks in [Checks::Page, Checks::Exact] {
             let expected: Vec<_> = tables()
                 .into_iter()
@@ -91,7 +117,7 @@ fn words_of_tables_are_where_the_interpreter_finds_them() {
                 let task = Task { limits, ..task(OWN, &code, translation.as_ref()) };
                 for (table, (exit, memory)) in &expected {
                     let found = run(&executor, checks, &task, *table);
-                    let name = format!("at most {limit}, {table:#x?}, {}", way.name());
+                    let name = format!("at most {limit}, {table:#x?}, {body:?}, {}", way.name());
                     assert_eq!(found.0, *exit, "{name}");
                     assert!(found.1 == *memory, "{name}: memory");
                 }

@@ -143,8 +143,8 @@ impl Runner for Jit {
             let (mut packet_at, end) = (at(packets.start), at(packets.end));
             // Without the packet's number, which would be kept beside its address for each.
             while packet_at != end {
-                bound.describe(block, [(regs::PACKET_ADDR, packet_at), (regs::L2_PACKET_ADDR, packet_at)]);
-                if !bound.returns(None) && bound.exit() != Exit::Finished {
+                let changed = [(regs::PACKET_ADDR, packet_at), (regs::L2_PACKET_ADDR, packet_at)];
+                if !bound.returns(block, changed, None) && bound.exit() != Exit::Finished {
                     return Err(failed((packet_at - PACKETS_BASE) / stride, bound.exit()));
                 }
                 packet_at += stride;

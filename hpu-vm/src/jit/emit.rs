@@ -18,7 +18,9 @@ mod memory;
 mod part;
 mod registers;
 mod retreat;
+mod sum;
 mod swap;
+mod twice;
 mod vector;
 
 use std::mem::offset_of;
@@ -108,6 +110,8 @@ pub(crate) struct Made {
     pub(crate) exits: Exits,
     /// Resume points, with those of that part.
     pub(crate) resumes: usize,
+    /// It makes copies that the device is told of [later](super::direct).
+    pub(crate) copies: bool,
 }
 
 /// What a function is made of.
@@ -121,6 +125,8 @@ pub(crate) struct Input<'a> {
     pub(crate) loops: &'a [RangeInclusive<BlockId>],
     /// What of the plan.
     pub(crate) part: Part<'a>,
+    /// Ways to the fault return are taken for some that nothing leads to.
+    pub(crate) doubted: bool,
 }
 
 /// Builds the function of a plan, or of a part of it: of state and a0, to whether the handler returned. `None` when
@@ -136,9 +142,12 @@ pub(crate) fn function(isa: &dyn TargetIsa, input: Input<'_>, context: &mut Func
     let mut emitter = Emitter::new(builder, input, stores_in_order);
     loops.iter().for_each(|blocks| emitter.polls[*blocks.start()] = true);
     emitter.entry();
+    let twice = emitter.table_loops();
     for id in (0..plan.blocks.len()).filter(|&id| part.has(id)) {
-        if !emitter.is_chosen(id) {
-            emitter.block(id);
+        match twice.iter().find(|found| found.blocks.contains(&id)) {
+            Some(found) if *found.blocks.start() == id => emitter.twice(found),
+            None if !emitter.is_chosen(id) => emitter.block(id),
+            _ => {}
         }
         emitter.seal_behind(id);
         if emitter.is_too_large() {
@@ -153,10 +162,10 @@ pub(crate) fn function(isa: &dyn TargetIsa, input: Input<'_>, context: &mut Func
     emitter.go_aside();
     emitter.ways_out();
     emitter.builder.seal_all_blocks();
-    let (begins, exits, too_large) =
-        (emitter.begins, std::mem::take(&mut emitter.known_outside), emitter.is_too_large());
+    let (begins, exits, copies, too_large) =
+        (emitter.begins, std::mem::take(&mut emitter.known_outside), emitter.copies, emitter.is_too_large());
     emitter.builder.finalize(isa.frontend_config());
-    (!too_large).then_some(Made { function, begins, exits, resumes })
+    (!too_large).then_some(Made { function, begins, exits, resumes, copies })
 }
 
 /// Whether a fence with this immediate asks for no more than that stores are seen in order, before later ones and after earlier
@@ -172,6 +181,8 @@ struct Emitter<'a> {
     part: Part<'a>,
     /// The number before that of the first resume point.
     first_resume: usize,
+    /// See [`Input::doubted`].
+    doubted: bool,
     /// To the part that was made before: takes the number of the block where that begins.
     handed_over: Option<ir::Block>,
     code: &'a Code,
@@ -230,12 +241,16 @@ struct Emitter<'a> {
     polls: Vec<bool>,
     /// Indices of atomics that are known to be on L1.
     in_l1: Vec<usize>,
+    /// Registers that hold addresses of tables which are known to be there, and the largest indices.
+    tables_in_l1: Vec<(Reg, u32)>,
     /// Atomics of the block may be on words of a table.
     has_tables: bool,
     /// By block, when it was asked for: see [`commands::live_behind`](crate::jit::commands::live_behind).
     commands_live: Option<Vec<bool>>,
     /// The words of the block's commands need not be stored.
     hides_commands: bool,
+    /// See [`Made::copies`].
+    copies: bool,
     /// The block is the handler's first one, and nothing leads back there: a task begins with it for certain.
     begins_task: bool,
     /// Index of the instruction that loads a pointer which is at a known distance from what it is loaded from.
@@ -249,7 +264,7 @@ struct Emitter<'a> {
 
 impl<'a> Emitter<'a> {
     fn new(mut builder: FunctionBuilder<'a>, input: Input<'a>, stores_in_order: bool) -> Self {
-        let Input { code, plan, facts, options, loops, part } = input;
+        let Input { code, plan, facts, options, loops, part, doubted } = input;
         let entry = builder.create_block();
         builder.append_block_params_for_function_params(entry);
         builder.switch_to_block(entry);
@@ -285,11 +300,12 @@ impl<'a> Emitter<'a> {
         let apart = (0..plan.blocks.len()).filter(|&id| plan.blocks[id].apart);
         last.chain([0]).chain(apart).for_each(|id| ways_left[id] += 1);
         let aside = part.before();
-        let known_outside = aside.map(|aside| aside.exits.take()).unwrap_or_default();
+        let known_outside = aside.map(|aside| aside.exits.clone()).unwrap_or_default();
         Self {
             builder,
             part,
             first_resume: aside.map_or(0, |aside| aside.resumes),
+            doubted,
             handed_over: None,
             code,
             plan,
@@ -327,9 +343,11 @@ impl<'a> Emitter<'a> {
             ways_left,
             polls: vec![false; plan.blocks.len()],
             in_l1: Vec::new(),
+            tables_in_l1: Vec::new(),
             has_tables: false,
             commands_live: None,
             hides_commands: false,
+            copies: false,
             begins_task: false,
             task_pointer: None,
             block_len: 0,
@@ -511,6 +529,12 @@ impl<'a> Emitter<'a> {
         // Not zero, and made here: a constant might be made before, where another instruction wants the same.
         let left = self.builder.ins().get_stack_pointer(I64);
         self.builder.ins().return_(&[left]);
+    }
+
+    /// Whether there are ways to the fault return, though Cranelift may find that nothing leads there.
+    fn may_leave(&self) -> bool {
+        let ways = [&self.faults, &self.exits, &self.waits, &self.ended];
+        !self.doubted && ways.into_iter().any(|junction| !junction.blocks.is_empty())
     }
 
     /// Ends the block by leaving the function.

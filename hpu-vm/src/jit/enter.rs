@@ -47,14 +47,14 @@ pub(crate) struct Placed {
 
 /// Where code is left for the interpreter: what it does not write to the hart, since it was known when it was translated. By what
 /// [`State::resume`] is then.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Exits {
     exits: Vec<Exit>,
     /// Registers and their values, for one exit or more.
     known: Vec<Box<[(Reg, u32)]>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Exit {
     /// The next instruction; `None`: the hart has it.
     pc: Option<u32>,

@@ -33,6 +33,7 @@ mod run;
 mod sites;
 mod slot;
 mod state;
+mod tables;
 mod translation;
 mod vectors;
 

@@ -1,7 +1,5 @@
 //! A handler in one function, or in two: what it seldom does is [aside](super::plan::Plan::sides).
 
-use std::cell::Cell;
-
 use super::enter::{Begins, Exits};
 use super::plan::{BlockId, Side};
 
@@ -41,7 +39,7 @@ pub(crate) struct Aside {
     /// What it sees to: the other does, or what goes there.
     pub(crate) begins: Begins,
     /// Its exits have the first numbers.
-    pub(crate) exits: Cell<Exits>,
+    pub(crate) exits: Exits,
     /// How many resume points it has, which have the first numbers too.
     pub(crate) resumes: usize,
 }

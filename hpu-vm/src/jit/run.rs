@@ -115,7 +115,9 @@ impl Executor {
         let packet = slot.packet_in_l1();
         let state = slot.state();
         state.direct.aim(task.host, packet);
-        (state.device, state.calls) = (device.cast(), MaybeUninit::new(Bridge::<D>::CALLS));
+        let copies = task.translation.is_some_and(Translation::copies);
+        let calls = if copies { &Bridge::<D, true>::CALLS } else { &Bridge::<D, false>::CALLS };
+        (state.device, state.calls) = (device.cast(), MaybeUninit::new(*calls));
         (state.sp, state.tp) = (task.sp, task.tp);
         state.may_park = u32::from(task.may_park);
         let limit = task.limits.nanoseconds();
@@ -127,7 +129,7 @@ impl Executor {
         state.aside = entry.map_or(ptr::null(), Entry::aside);
         let whole = task.translation.is_none_or(Translation::needs_registers) || entry.is_none();
         let clocked = task.limits.time.is_some() || !task.may_park;
-        let simple = entry.filter(|_| !whole && clocked && task.limits.instructions.is_none());
+        let simple = entry.filter(|_| !whole && clocked && task.limits.instructions.is_none() && !block.is_null());
         let (state, slot) = (ptr::from_mut(state), ptr::from_mut(slot));
         // SAFETY: both are of the slot, which is borrowed until the end of this function.
         unsafe { (*state).view = ptr::from_mut((*slot).view()).cast() };
@@ -178,7 +180,7 @@ struct BoundParts<'b> {
     block: *mut TaskBlock,
     task: &'b Task<'b>,
     entry: Option<&'b Entry>,
-    /// The same, when there is nothing to see to between tasks but the packet.
+    /// The same, when there is a `block`, and nothing to see to between tasks but that and the packet.
     simple: Option<&'b Entry>,
     /// The slot's windows for packets, if there are some.
     offering: Option<&'b Offering<'b>>,
@@ -250,13 +252,32 @@ impl<D: Device> Bound<'_, D> {
     /// [`crate::memory::Space::offer`].
     #[inline]
     pub fn run(&mut self, packet: &mut [u8]) -> Exit {
-        if self.returns(Some(packet)) { Exit::Returned } else { self.exit() }
+        if self.does_return(Some(packet), |_, _| {}) { Exit::Returned } else { self.exit() }
     }
 
-    /// The same, for those who look at handlers that returned most of all: whether this one did. If not, [`Bound::exit`] says how
-    /// the task ended. Without a packet the windows stay as they are.
+    /// Describes a task and runs it, for those who look at handlers that returned most of all: says whether this one did. If not,
+    /// [`Bound::exit`] says how the task ended. Without a packet the windows stay as they are.
     #[inline(always)]
-    pub fn returns(&mut self, packet: Option<&mut [u8]>) -> bool {
+    pub fn returns<const N: usize>(
+        &mut self,
+        block: &TaskBlock,
+        other: [(u32, u32); N],
+        packet: Option<&mut [u8]>,
+    ) -> bool {
+        self.does_return(packet, |parts, is_simple| {
+            // SAFETY: as in `describe`. What is simple has a place.
+            unsafe {
+                if is_simple {
+                    block.write(parts.block, copy_at_once, other);
+                } else {
+                    describe_otherwise(parts.slot, block, other);
+                }
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn does_return(&mut self, packet: Option<&mut [u8]>, describe: impl FnOnce(&BoundParts<'_>, bool)) -> bool {
         let parts = self.parts;
         // SAFETY: the state is the slot's own, which is borrowed, attached to its space, with device and calls of type `D`
         // and a view that only this uses. The translated code is what `State::lookup` knows.
@@ -265,11 +286,15 @@ impl<D: Device> Bound<'_, D> {
             parts.watch.announce(parts.state);
             match parts.simple {
                 Some(entry) if (*parts.state).is_fresh() => {
+                    describe(&parts, true);
                     if parts.run_simple::<D>(packet, entry) {
                         return true;
                     }
                 }
-                _ => parts.run_any::<D>(packet.unwrap_or_default()),
+                _ => {
+                    describe(&parts, false);
+                    parts.run_any::<D>(packet.unwrap_or_default());
+                }
             }
         }
         // The interpreter may have gone on to where it did.
@@ -557,10 +582,11 @@ impl<D: Device> Device for Charged<'_, D> {
     }
 }
 
-/// The functions that translated code calls, for a device of type `D`.
-struct Bridge<D>(PhantomData<D>);
+/// The functions that translated code calls, for a device of type `D`: of a translation that makes copies which the device has to be told
+/// of, or not.
+struct Bridge<D, const COPIES: bool>(PhantomData<D>);
 
-impl<D: Device> Bridge<D> {
+impl<D: Device, const COPIES: bool> Bridge<D, COPIES> {
     const CALLS: Calls = Calls {
         load: Self::load,
         issue: Self::issue,
@@ -575,10 +601,18 @@ impl<D: Device> Bridge<D> {
     };
 
     /// # Safety
+    /// As [`Parts::of`].
+    #[inline(always)]
+    unsafe fn parts<'t>(state: *mut State) -> Parts<'t, D> {
+        // SAFETY: as the caller says.
+        unsafe { if COPIES { Parts::of(state) } else { Parts::told(state) } }
+    }
+
+    /// # Safety
     /// Translated code calls it with the state that it was called with.
     unsafe extern "C" fn load(state: *mut State, address: u32, width: u32) -> i64 {
         // SAFETY: as the caller says.
-        let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
+        let Parts { state, view, device } = unsafe { Self::parts(state) };
         let loaded = if is_task_register(address) { load_task_register(view, address, width) } else { None };
         // A width is 1, 2 or 4.
         let width = width.to_le_bytes()[0];
@@ -590,7 +624,7 @@ impl<D: Device> Bridge<D> {
     /// As [`Bridge::load`].
     unsafe extern "C" fn store(state: *mut State, address: u32, width: u32, value: u32) -> i64 {
         // SAFETY: as the caller says.
-        let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
+        let Parts { state, view, device } = unsafe { Self::parts(state) };
         let bytes = value.to_le_bytes();
         let stored = if is_task_register(address) { view.copy_in(address, &bytes[..width as usize]) } else { None };
         let width = width.to_le_bytes()[0];
@@ -606,7 +640,7 @@ impl<D: Device> Bridge<D> {
     /// As [`Bridge::load`].
     unsafe extern "C" fn issue(state: *mut State) -> i64 {
         // SAFETY: as the caller says.
-        let parts = unsafe { Parts::<D>::of(state) };
+        let parts = unsafe { Self::parts(state) };
         let command = parts.state.hart.command.decode();
         parts.issue(command)
     }
@@ -622,7 +656,7 @@ impl<D: Device> Bridge<D> {
         word4: u32,
     ) -> i64 {
         // SAFETY: as the caller says.
-        let parts = unsafe { Parts::<D>::of(state) };
+        let parts = unsafe { Self::parts(state) };
         let words = [word0, word1, word2, word3, word4];
         parts.issue(Command::decode(INFO, |index| words[index]))
     }
@@ -631,7 +665,7 @@ impl<D: Device> Bridge<D> {
     /// As [`Bridge::load`].
     unsafe extern "C" fn send_plain(state: *mut State, address: u32, length: u32) -> i64 {
         // SAFETY: as the caller says.
-        let parts = unsafe { Parts::<D>::of(state) };
+        let parts = unsafe { Self::parts(state) };
         parts.issue(Ok(Command::Send { destination: 0, fid: 0, source: Source::Nic(address), length }))
     }
 
@@ -639,7 +673,7 @@ impl<D: Device> Bridge<D> {
     /// As [`Bridge::load`].
     unsafe extern "C" fn dma_to_host(state: *mut State, low: u32, high: u32, nic: u32, length: u32) -> i64 {
         // SAFETY: as the caller says.
-        let parts = unsafe { Parts::<D>::of(state) };
+        let parts = unsafe { Self::parts(state) };
         let host = u64::from(high) << 32 | u64::from(low);
         parts.issue(Ok(Command::Dma { host, nic, length, direction: Direction::ToHost, event: false }))
     }
@@ -681,7 +715,7 @@ impl<D: Device> Bridge<D> {
     /// As [`Bridge::load`].
     unsafe extern "C" fn ecall(state: *mut State) -> i64 {
         // SAFETY: as the caller says.
-        let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
+        let Parts { state, view, device } = unsafe { Self::parts(state) };
         let result = device.ecall(&mut state.hart, view);
         state.outcome(result.map(|()| 0), device, 0)
     }
@@ -690,7 +724,7 @@ impl<D: Device> Bridge<D> {
     /// As [`Bridge::load`].
     unsafe extern "C" fn vector(state: *mut State, bits: u32) -> i64 {
         // SAFETY: as the caller says.
-        let Parts { state, view, device } = unsafe { Parts::<D>::of(state) };
+        let Parts { state, view, device } = unsafe { Self::parts(state) };
         let (result, address) = match interp::vector(&mut state.hart, view, bits) {
             Ok(()) => (Ok(0), 0),
             Err((cause, address)) => (Err(Trap::Fault(cause)), address),
@@ -721,12 +755,25 @@ impl<D: Device> Parts<'_, D> {
     /// # Safety
     /// `state` is that of a running task whose device is a `D`, and translated code waits for the result meanwhile.
     unsafe fn of(state: *mut State) -> Self {
+        // SAFETY: as the caller says.
+        unsafe {
+            let parts = Self::told(state);
+            parts.state.tell_of_copies(parts.device);
+            parts
+        }
+    }
+
+    /// The same where there are no copies that the device has not been told of.
+    ///
+    /// # Safety
+    /// As [`Parts::of`].
+    #[inline(always)]
+    unsafe fn told(state: *mut State) -> Self {
         // SAFETY: the executor has all three borrowed for the time of the task and uses none of them; they are
         // different objects.
         unsafe {
             let state = &mut *state;
             let (view, device) = (&mut *state.view.cast(), &mut *state.device.cast());
-            state.tell_of_copies(device);
             Self { state, view, device }
         }
     }

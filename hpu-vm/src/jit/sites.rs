@@ -49,6 +49,11 @@ pub(crate) struct Sites {
     waits: Vec<(u32, u32)>,
 }
 
+/// Whether there is a fault return among spans as [`Sites::push`] takes them.
+pub(crate) fn has_fault_return(mut spans: impl Iterator<Item = (u32, u32, u32)>) -> bool {
+    spans.any(|(.., location)| location == FAULT_RETURN)
+}
+
 impl Sites {
     /// Sites of code that is yet to be placed.
     pub(crate) fn new() -> Self {

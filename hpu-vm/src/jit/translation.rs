@@ -1,6 +1,5 @@
 //! From an image to machine code.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::panic::{self, AssertUnwindSafe};
@@ -8,7 +7,7 @@ use std::sync::OnceLock;
 
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
-use cranelift_codegen::{Context, control::ControlPlane};
+use cranelift_codegen::{CompiledCode, Context, control::ControlPlane};
 use cranelift_frontend::FunctionBuilderContext;
 use spin_abi::map::PAGE;
 
@@ -20,7 +19,7 @@ use super::options::Options;
 use super::part::{Aside, Part};
 use super::plan::{BlockId, Plan, Side};
 use super::polls;
-use super::sites::Sites;
+use super::sites::{self, Sites};
 use crate::code::{Code, CodeSegment};
 use crate::inst::Reg;
 
@@ -63,6 +62,7 @@ pub struct Translation {
     size: Size,
     needs_registers: bool,
     waits: bool,
+    copies: bool,
 }
 
 /// How large a translation is.
@@ -107,7 +107,7 @@ impl Translation {
         let waits = sites.wait();
         let memory = CodeMemory::new(&code, sites)?;
         let entries = places.into_iter().map(|(entry, placed)| (entry, Entry::new(&memory, placed))).collect();
-        Ok(Self { _memory: memory, entries, options, size, needs_registers, waits })
+        Ok(Self { _memory: memory, entries, options, size, needs_registers, waits, copies: compiler.copies })
     }
 
     /// The code Cranelift makes of the handler at `entry`, in words, for the machine `triple` names: for those
@@ -139,6 +139,12 @@ impl Translation {
     #[inline]
     pub(crate) const fn waits(&self) -> bool {
         self.waits
+    }
+
+    /// Whether there may be copies that the device is told of [later](super::direct).
+    #[inline]
+    pub(crate) const fn copies(&self) -> bool {
+        self.copies
     }
 
     /// Whether the hart has to hold all registers when a task begins.
@@ -186,6 +192,8 @@ struct Compiler<'i> {
     isa: &'i dyn TargetIsa,
     frontend: FunctionBuilderContext,
     context: Context,
+    /// Something that was compiled makes [copies](Made::copies).
+    copies: bool,
     /// The code is wanted in words too,
     words: bool,
     /// which are these.
@@ -198,6 +206,7 @@ impl<'i> Compiler<'i> {
             isa,
             frontend: FunctionBuilderContext::new(),
             context: Context::new(),
+            copies: false,
             words: false,
             said: String::new(),
         }
@@ -211,15 +220,37 @@ impl<'i> Compiler<'i> {
         options: Options,
         part: Part<'_>,
     ) -> Result<Made, TranslateError> {
+        let made = self.compile_once(code, planned, options, part, false)?;
+        if self.has_fault_return() {
+            return Ok(made);
+        }
+        self.compile_once(code, planned, options, part, true)
+    }
+
+    /// Whether the function that was compiled last can be stopped.
+    fn has_fault_return(&self) -> bool {
+        let compiled = self.context.compiled_code();
+        compiled.is_some_and(|compiled| sites::has_fault_return(spans(compiled)))
+    }
+
+    fn compile_once(
+        &mut self,
+        code: &Code,
+        planned: &Planned,
+        options: Options,
+        part: Part<'_>,
+        doubted: bool,
+    ) -> Result<Made, TranslateError> {
         let refused = |reason: String| TranslateError::Code { entry: planned.entry, reason };
         self.context.clear();
         self.context.set_disasm(self.words);
         // Images are hostile input to a large library; a mistake in it must not take others down.
         let compiled = panic::catch_unwind(AssertUnwindSafe(|| {
             let Planned { plan, facts, loops, .. } = planned;
-            let input = Input { code, plan, facts, options, loops, part };
+            let input = Input { code, plan, facts, options, loops, part, doubted };
             let made = emit::function(self.isa, input, &mut self.frontend);
             let mut made = made.ok_or("it would take too much code")?;
+            self.copies |= made.copies;
             std::mem::swap(&mut self.context.func, &mut made.function);
             if self.loops_are_too_deep()? {
                 return Err("its loops are nested too deep".to_owned());
@@ -289,7 +320,7 @@ impl<'i> Compiler<'i> {
             let Made { begins, exits, resumes, .. } =
                 self.compile(source.code, planned, options, Part::Aside(sides))?;
             let (there, count) = (self.place(planned.entry, code, sites)?, exits.len());
-            let known = Aside { begins, exits: Cell::new(exits), resumes };
+            let known = Aside { begins, exits, resumes };
             let made = self.compile(source.code, planned, options, Part::Rest(sides, &known))?;
             let offset = self.place(planned.entry, code, sites)?;
             let aside = Some((there, known.begins, count));
@@ -315,12 +346,16 @@ impl<'i> Compiler<'i> {
         let bytes = compiled.code_buffer();
         let fits = |offset: usize| u32::try_from(offset).map_err(|_| refused("it is too large"));
         let (start, len) = (fits(at)?, fits(bytes.len())?);
-        let spans = compiled.buffer.get_srclocs_sorted().iter().map(|span| (span.start, span.end, span.loc.bits()));
-        sites.push(start, len, spans).ok_or_else(|| refused("it has no fault return"))?;
+        sites.push(start, len, spans(compiled)).ok_or_else(|| refused("it has no fault return"))?;
         code.extend_from_slice(bytes);
         self.said.extend(compiled.vcode.as_deref());
         Ok(at)
     }
+}
+
+/// Which locations parts of a function have: start, end, location.
+fn spans(compiled: &CompiledCode) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+    compiled.buffer.get_srclocs_sorted().iter().map(|span| (span.start, span.end, span.loc.bits()))
 }
 
 /// Why instructions cannot be named by their addresses and the bit below: some in the last page stand for parts of

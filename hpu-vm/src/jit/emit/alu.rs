@@ -7,9 +7,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use super::Emitter;
 use super::registers::Indexed;
 use crate::inst::{Format, Inst, Op, Reg};
-
-/// Largest index that is followed: a table has as many bytes, and one more.
-const MOST_INDEX: u32 = 1 << 20;
+use crate::jit::tables::IndexedBy;
 
 impl Emitter<'_> {
     /// Computes `rd` of an instruction whose format [computes](Format::computes).
@@ -37,17 +35,7 @@ impl Emitter<'_> {
 
     /// What an instruction adds up, if it is an index and something else.
     fn index_of(&mut self, inst: &Inst) -> Option<Indexed> {
-        let by = inst.op.shift_of_sum();
-        let is_index = |reg, by: u32| self.known.constant(reg).is_none() && self.known.most(reg) <= MOST_INDEX >> by;
-        let (index, base) = match inst.op {
-            Op::Add | Op::Sh1add | Op::Sh2add | Op::Sh3add if is_index(inst.rs1, by) => (inst.rs1, inst.rs2),
-            Op::Add if is_index(inst.rs2, 0) => (inst.rs2, inst.rs1),
-            _ => return None,
-        };
-        let (most, words) = (self.known.most(index) << by, by >= 2 || self.known.is_aligned(index));
-        if is_index(base, 0) || self.known.constant(base).is_some() {
-            return None;
-        }
+        let IndexedBy { index, by, base, most, words } = IndexedBy::sum(inst, &self.known)?;
         let (value, more) = match self.registers.shifted(index) {
             Some((value, more)) => (value, more),
             None => (self.registers.get_wide(&mut self.builder, self.state, index), 0),

@@ -43,9 +43,13 @@ impl Emitter<'_> {
     /// if it is wanted.
     fn amo_in_table(&mut self, inst: &Inst, table: Indexed) -> Option<Value> {
         let value = self.get(inst.rs2);
+        let wanted = inst.rd != Reg::ZERO;
+        if self.is_in_l1(&table) {
+            let old = self.plain_in_table(inst.op, table, value);
+            return wanted.then_some(old);
+        }
         let beyond = self.beyond_table(inst, table);
         let [slow, quick, joined] = [(); 3].map(|()| self.builder.create_block());
-        let wanted = inst.rd != Reg::ZERO;
         if wanted {
             self.builder.append_block_param(joined, I32);
         }
@@ -59,22 +63,29 @@ impl Emitter<'_> {
         let added = first..self.builder.func.dfg.num_blocks();
         added.map(ir::Block::new).chain([slow]).for_each(|block| self.builder.set_cold_block(block));
         self.builder.switch_to_block(quick);
-        let (_, base) = table.base;
-        let base = self.builder.ins().iadd(self.base, base);
-        let host = self.builder.ins().iadd(base, table.index);
-        let old = self.plain(inst.op, Host(host, 0), value);
+        let old = self.plain_in_table(inst.op, table, value);
         let result = wanted.then_some(old.into());
         self.builder.ins().jump(joined, result.as_slice());
         self.join(joined);
         wanted.then(|| self.builder.block_params(joined)[0])
     }
 
-    /// Whether a table is not all in memory that a plain AMO may be on.
-    fn beyond_table(&mut self, inst: &Inst, table: Indexed) -> Value {
-        let (narrow, _) = table.base;
+    fn plain_in_table(&mut self, op: Op, table: Indexed, value: Value) -> Value {
+        let base = self.builder.ins().iadd(self.base, table.base.1);
+        let host = self.builder.ins().iadd(base, table.index);
+        self.plain(op, Host(host, 0), value)
+    }
+
+    /// Whether a table with an index of so many bytes at the most is not all in memory that a plain AMO may be on, or not of words.
+    pub(super) fn is_beyond_l1(&mut self, base: Value, most: u32) -> Value {
         // What is no multiple of 4 is larger, rotated, than any that is on L1.
-        let quarter = self.builder.ins().rotr_imm_u(narrow, 2);
-        let beyond = self.compare(IntCC::UnsignedGreaterThanOrEqual, quarter, (L2_BASE - table.most) / 4);
+        let quarter = self.builder.ins().rotr_imm_u(base, 2);
+        self.compare(IntCC::UnsignedGreaterThanOrEqual, quarter, (L2_BASE - most) / 4)
+    }
+
+    /// The same of a table that an instruction is on, or whether that is refused.
+    fn beyond_table(&mut self, inst: &Inst, table: Indexed) -> Value {
+        let beyond = self.is_beyond_l1(table.base.0, table.most);
         let Some(span) = self.accesses.span(self.index).filter(|_| self.exact()) else { return beyond };
         let low = self.moved_wide(table.base, inst.imm.wrapping_add(span.from));
         let refused = self.beyond_bound(low, table.most + span.len);

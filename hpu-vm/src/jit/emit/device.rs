@@ -182,12 +182,15 @@ impl Emitter<'_> {
             switch.set_entry(number, stub);
             stubs.push((stub, resume));
         }
-        // Always the first; but a function without any other way to its fault return, or whose others nothing is found to lead to, could not
-        // be stopped.
+        // Always the first; but a function without any way to its fault return could not be stopped.
         let anew =
             |emitter: &mut Self| emitter.builder.ins().brif(emitter.state, begin, &[], emitter.fault_return, &[]);
         if stubs.is_empty() && self.first_resume == 0 {
-            anew(self);
+            if self.may_leave() {
+                self.builder.ins().jump(begin, &[]);
+            } else {
+                anew(self);
+            }
         } else {
             let dispatch = self.builder.create_block();
             self.builder.set_cold_block(dispatch);

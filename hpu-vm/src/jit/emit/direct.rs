@@ -34,6 +34,7 @@ impl Emitter<'_> {
     /// Issues a copy of which `words` are what [`Calls::dma_to_host`] takes, and `len` is what is known of its length. Where stores are seen
     /// in their order, as who reads host memory relies on, a short one is made here.
     pub(super) fn copy_to_host(&mut self, words: &[Value], len: Option<u32>) {
+        self.copies = true;
         match len.filter(|len| self.stores_in_order && LENGTHS.contains(len)) {
             Some(len) => self.copy_here(words, len),
             None => {
@@ -56,7 +57,7 @@ impl Emitter<'_> {
         let beyond = self.is_beyond_packet(nic, len);
         self.go_if(beyond, otherwise);
 
-        let nic = self.builder.ins().uextend(I64, nic);
+        let nic = self.zero_extended(nic);
         let from = self.builder.ins().iadd(self.base, nic);
         let to = self.direct(I64, offset_of!(Direct, host));
         let to = self.builder.ins().iadd(to, at);
@@ -75,9 +76,7 @@ impl Emitter<'_> {
 
     /// How far from the first byte of host memory an address is, given by its halves.
     fn place_in_host(&mut self, low: Value, high: Value) -> Value {
-        let [low, high] = [low, high].map(|half| self.builder.ins().uextend(I64, half));
-        let high = self.builder.ins().ishl_imm_u(high, 32);
-        let host = self.builder.ins().bor(low, high);
+        let host = self.joined(low, high);
         let first = self.direct(I64, offset_of!(Direct, address));
         self.builder.ins().isub(host, first)
     }

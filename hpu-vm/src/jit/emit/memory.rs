@@ -49,10 +49,11 @@ impl Emitter<'_> {
                 self.check_span(inst);
             }
             // What is reached by the pointer is reached by that of the arguments.
-            let argument = self.get(Reg::A0);
+            let argument = self.registers.get_wide(&mut self.builder, self.state, Reg::A0);
             self.host(self.accesses.place(self.index), Reg::A0);
+            // It is not negative: arguments are above the block. So it is computed anew wherever it is wanted, or part of addresses.
             let value = self.builder.ins().iadd_imm_s(argument, i64::from(TASK_POINTER));
-            return self.set(inst.rd, value);
+            return self.set_wide(inst.rd, value);
         }
         match self.access(inst) {
             Access::Memory(host) => {

@@ -28,21 +28,28 @@ impl Generator {
 
     /// A loop that ends when its counter does, or before.
     pub(super) fn counted_loop(&mut self, left: usize) {
+        let out = self.asm.label();
+        self.around(|generator| {
+            generator.some(left);
+            if generator.random.one_in(3) {
+                let inst = generator.some_branch();
+                generator.asm.to(&mut generator.random, inst, out, 0);
+            }
+        });
+        self.asm.bind(out);
+    }
+
+    /// Does something some times.
+    pub(super) fn around(&mut self, body: impl FnOnce(&mut Self)) {
         let counter = COUNTERS[self.loops];
         let times = 1 + self.random.below(5);
         self.set(counter, times);
-        let out = self.asm.label();
         let again = self.asm.here();
         self.loops += 1;
-        self.some(left);
-        if self.random.one_in(3) {
-            let inst = self.some_branch();
-            self.asm.to(&mut self.random, inst, out, 0);
-        }
+        body(self);
         self.loops -= 1;
         self.inst(Inst::new(Op::Addi).rd(counter).rs1(counter).imm(-1));
         self.asm.to(&mut self.random, Inst::new(Op::Bne).rs1(counter), again, 0);
-        self.asm.bind(out);
     }
 
     fn some(&mut self, left: usize) {
@@ -50,7 +57,7 @@ impl Generator {
         self.statements(size.min(left));
     }
 
-    fn some_branch(&mut self) -> Inst {
+    pub(super) fn some_branch(&mut self) -> Inst {
         let short = self.random.one_in(2);
         let op = self.random.choose(if short { &BRANCHES[..2] } else { &BRANCHES });
         Inst::new(op).rs1(self.source()).rs2(if short { Reg::ZERO } else { self.source() })

@@ -5,7 +5,7 @@ use hpu_vm::{Inst, Op, Reg, RegionKind};
 use spin_abi::map::{DRIVER_BASE, PAGE};
 use spin_abi::regs;
 
-use super::{ARGUMENT, Generator, LOCALS, SP};
+use super::{ARGUMENT, COUNTERS, Generator, LOCALS, SP};
 use crate::assembler::split;
 use crate::device::COMMAND_WRITES;
 use crate::memory::{CODE, REGISTERS, TABLES, TABLES_LEN};
@@ -251,7 +251,26 @@ impl Generator {
         self.inst(Inst::new(Op::Lw).rd(table).rs1(ARGUMENT));
         self.inst(Inst::new(Op::Lw).rd(table).rs1(table).imm((register - regs::TASK_FIRST).cast_signed()));
         self.inst(Inst::new(Op::Add).rd(table).rs1(table).rs2(limit));
-        for _ in 0..=self.random.below(2) {
+        if self.loops < COUNTERS.len() && self.random.one_in(2) {
+            self.around(|generator| generator.atomics_by_index(table, index));
+        } else {
+            self.atomics_by_index(table, index);
+        }
+        self.asm.bind(over);
+    }
+
+    /// Some of them, whose index may be another one each time.
+    fn atomics_by_index(&mut self, table: Reg, index: Reg) {
+        if self.random.one_in(2) {
+            let source = self.source();
+            self.inst(Inst::new(Op::Andi).rd(index).rs1(source).imm(7));
+        }
+        let out = self.asm.label();
+        for _ in 0..=self.random.below(3) {
+            if self.random.one_in(3) {
+                let inst = self.some_branch();
+                self.asm.to(&mut self.random, inst, out, 0);
+            }
             // The sum goes nowhere now and then, and the atomic to address 0.
             let pointer = if self.random.one_in(16) { Reg::ZERO } else { self.scratch_but(table) };
             if self.random.one_in(2) {
@@ -276,7 +295,7 @@ impl Generator {
                 break;
             }
         }
-        self.asm.bind(over);
+        self.asm.bind(out);
     }
 
     /// An AMO without an address.

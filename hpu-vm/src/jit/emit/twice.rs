@@ -1,0 +1,91 @@
+//! Loops whose AMOs are on [tables](crate::jit::tables) are made twice: one for tables that are all on L1, as they are most likely, and one
+//! for others.
+
+use std::mem;
+use std::ops::RangeInclusive;
+
+use cranelift_codegen::entity::EntityRef;
+use cranelift_codegen::ir;
+use cranelift_codegen::ir::InstBuilder;
+
+use super::Emitter;
+use super::registers::Indexed;
+use crate::inst::Reg;
+use crate::jit::plan::BlockId;
+use crate::jit::tables::{self, TableLoop};
+use crate::jit::vectors;
+
+impl Emitter<'_> {
+    /// The loops that are made twice. Not where more is looked at than where AMOs go, and none that tasks are parked in.
+    pub(super) fn table_loops(&self) -> Vec<TableLoop> {
+        let is_watched = self.options.observe || self.retired.is_some() || self.registers.in_state();
+        if !self.home() || self.exact() || is_watched || vectors::are_in(self.plan) {
+            return Vec::new();
+        }
+        let mut loops = tables::loops(self.plan, self.facts, &self.ways);
+        loops.retain(|found| found.blocks.clone().all(|id| !self.polls[id] && self.part.has(id)));
+        loops
+    }
+
+    /// Both of a loop, and the way in.
+    pub(super) fn twice(&mut self, TableLoop { blocks, head, tables }: &TableLoop) {
+        let (head, entry) = (*head, self.blocks[*head]);
+        let quick: Vec<_> = blocks.clone().map(|_| self.builder.create_block()).collect();
+        let quick_head = quick[head - blocks.start()];
+        self.builder.switch_to_block(entry);
+        self.registers.begin_block();
+        self.known = self.facts.known(head).cloned().unwrap_or_default();
+        self.pc = self.plan.blocks[head].start;
+        self.locate(false);
+        let mut any = None;
+        for &(base, most) in tables {
+            let base = self.get(base);
+            let beyond = self.is_beyond_l1(base, most);
+            any = Some(any.map_or(beyond, |any| self.builder.ins().bor(any, beyond)));
+        }
+        let Some(beyond) = any else { unreachable!("such a loop has tables") };
+        let slow = self.builder.create_block();
+        self.builder.set_cold_block(slow);
+        self.builder.ins().brif(beyond, slow, &[], quick_head, &[]);
+
+        let others: Vec<_> = blocks.clone().map(|id| self.blocks[id]).collect();
+        self.blocks[blocks.clone()].copy_from_slice(&quick);
+        self.tables_in_l1.clone_from(tables);
+        self.all_of(blocks.clone());
+        self.tables_in_l1.clear();
+        quick.into_iter().for_each(|block| self.builder.seal_block(block));
+
+        self.blocks[blocks.clone()].copy_from_slice(&others);
+        self.blocks[head] = slow;
+        let first = self.builder.func.dfg.num_blocks();
+        self.all_of(blocks.clone());
+        let added = first..self.builder.func.dfg.num_blocks();
+        let others = others.into_iter().filter(|&block| block != entry);
+        let cold = added.map(ir::Block::new).chain(others).chain([slow]);
+        cold.for_each(|block| self.builder.set_cold_block(block));
+        self.builder.seal_block(slow);
+        self.blocks[head] = entry;
+    }
+
+    /// Emits blocks, of which what was emitted before tells nothing, nor they of what they know to those that follow.
+    fn all_of(&mut self, blocks: RangeInclusive<BlockId>) {
+        for id in blocks.clone() {
+            if !self.is_chosen(id) && !self.is_too_large() {
+                self.block(id);
+            }
+        }
+        self.roots[blocks.clone()].fill(None);
+        self.retreats[blocks].fill(None);
+    }
+
+    /// Whether a table is one of the loop's that are on L1.
+    pub(super) fn is_in_l1(&mut self, table: &Indexed) -> bool {
+        let tables = mem::take(&mut self.tables_in_l1);
+        let is_it = |&(base, most): &(Reg, u32)| {
+            table.most <= most && table.base.1 == self.registers.get_wide(&mut self.builder, self.state, base)
+        };
+        let found = tables.iter().any(is_it);
+        self.tables_in_l1 = tables;
+        found
+    }
+}
