@@ -127,8 +127,9 @@ unsafe fn copy_ends(from: *const u8, to: &[AtomicU8], first: usize, behind: usiz
 /// As [`copy`].
 #[inline(never)]
 unsafe fn copy_parts(mut from: *const u8, mut to: &[AtomicU8]) {
-    while let Some(first) = to.first() {
-        let at = first.as_ptr();
+    while !to.is_empty() {
+        // Of all that is left: it has more bytes than the first.
+        let at = to.as_ptr().cast_mut().cast::<u8>();
         let size = match to.len() {
             8.. if at.addr().is_multiple_of(8) => 8,
             4.. if at.addr().is_multiple_of(4) => 4,
@@ -140,7 +141,7 @@ unsafe fn copy_parts(mut from: *const u8, mut to: &[AtomicU8]) {
             match size {
                 8 => AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(load(from)), Relaxed),
                 4 => AtomicU32::from_ptr(at.cast()).store(u32::from_ne_bytes(load(from)), Relaxed),
-                _ => first.store(u8::from_ne_bytes(load(from)), Relaxed),
+                _ => AtomicU8::from_ptr(at).store(u8::from_ne_bytes(load(from)), Relaxed),
             }
         }
         (from, to) = (from.wrapping_add(size), &to[size..]);
