@@ -6,7 +6,7 @@
 //! * [`inbound`]: which context and message the frames of a batch belong to.
 //! * [`messages`]: which queue a message is in.
 //! * [`mpq`]: message processing queues, the order of handlers.
-//! * [`schedule`]: whose tasks are next.
+//! * [`schedule`]: whose tasks are next; `sharing`: in a turn; `intake`: what is taken in before they are run.
 //! * [`patience`]: contexts that have others wait for room.
 //! * [`toll`]: what contexts are charged for frames that they leave to the kernel.
 //! * [`tasks`]: handlers run, left where they wait, gone on with; `straight`: those of packets that need not wait.
@@ -59,6 +59,7 @@ pub mod hpu;
 pub mod idle;
 pub mod inbound;
 pub mod install;
+pub(crate) mod intake;
 pub mod ip_view;
 pub mod lanes;
 pub mod latency;

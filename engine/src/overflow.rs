@@ -142,7 +142,7 @@ impl Engine {
     #[cold]
     fn help(&mut self, clock: &impl Fn() -> Duration) {
         let (mut at, mut left, mut later) = (0, HELPED[usize::from(self.has_own_tasks())], None);
-        let mut shift = self.is_shared().then(|| Shift::new(&self.scheduler, clock));
+        let mut shift = self.is_shared().then(|| self.shift(clock));
         while left > 0 && !shift.as_ref().is_some_and(Shift::is_over) {
             let Some((_, Loan { task, context: id, .. })) = self.peers.as_ref().and_then(|peers| peers.waiting.get(at))
             else {

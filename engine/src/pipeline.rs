@@ -23,6 +23,7 @@ use crate::descriptor::News;
 use crate::ecn;
 use crate::handover::Arrivals;
 use crate::inbound::{Arrival, BATCH, Found, Inbound, Routes};
+use crate::intake::Intake;
 use crate::ip_view;
 use crate::latency::{Latencies, nanoseconds};
 use crate::loader::Loader;
@@ -196,6 +197,7 @@ pub struct Engine {
     pub(crate) overran: bool,
     /// A context that shares the time may run out of tasks, and have more packets in the NIC.
     pub(crate) lean: bool,
+    pub(crate) intake: Intake,
     /// Turns for which others are [expected](crate::sharing) to have packets behind those of the only one that has some.
     pub(crate) company: u32,
     /// Applications are to be woken.
@@ -273,6 +275,7 @@ impl Engine {
             released: Stamp::at(Duration::ZERO),
             overran: false,
             lean: false,
+            intake: Intake::default(),
             company: 0,
             news: News::default(),
             first_arrival: None,
@@ -315,11 +318,12 @@ impl Engine {
             self.taken_in += taken as u64;
             self.unsampled += released;
             self.last_feedback = clock();
+            let [turn, since] = [arrival, before_that].map(|start| self.last_feedback.saturating_sub(start));
+            self.intake.note_turn(turn, since);
             if self.waits {
-                let [turn, since] = [arrival, before_that].map(|start| self.last_feedback.saturating_sub(start));
                 self.charge_waits(kept, turn, since);
             }
-            self.note_load(waited, run, self.last_feedback.saturating_sub(arrival));
+            self.note_load(waited, run, turn);
             // As if all of the batch had waited as long as its last one.
             self.latencies.record_total(released, self.released.before(self.last_feedback));
             self.end_overdue(self.last_feedback);
@@ -357,6 +361,7 @@ impl Engine {
 
     /// Takes a batch from the NIC, as much as there is room for. Returns how many frames there are to admit.
     fn receive(&mut self) -> usize {
+        self.intake.whole = false;
         if !self.inbound.is_empty() {
             // Kept back: since then rules may have changed, and others' arrivals joined them.
             self.inbound.seek(&self.messages, &self.mpqs);
@@ -376,6 +381,7 @@ impl Engine {
             None if self.spread.is_some() => self.receive_and_spread(room),
             None => self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts),
         };
+        self.intake.whole |= taken >= room.min(BATCH);
         if self.heirs > 0 {
             self.hand_down();
         }
@@ -401,7 +407,7 @@ impl Engine {
     /// the NIC can keep it. But as many as possible while one of several contexts may run out of it.
     fn wanted(&self) -> usize {
         let most = if self.is_shared() { shared_batch(self.linked) } else { BATCH };
-        if self.lean {
+        if self.lean || self.intake.is_wanted() {
             return most;
         }
         most.saturating_sub(self.hers_taken()).max(FEW)

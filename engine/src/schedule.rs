@@ -14,6 +14,7 @@ use std::time::Duration;
 use spin_abi::control::Schedule;
 
 use crate::context::Slot;
+use crate::latency::nanoseconds;
 
 /// Tasks of a context that run in a row at most: the clock is read once for them.
 const QUANTUM: u32 = 16;
@@ -77,9 +78,8 @@ impl Scheduler {
         Self { policy, accounts: Vec::new(), picks: 0, now: 0 }
     }
 
-    /// Whether [`Scheduler::charge`] wants to know how long tasks took.
-    #[must_use]
-    pub const fn wants_time(&self) -> bool {
+    /// Whether a task costs the time that it takes.
+    pub(crate) const fn costs_time(&self) -> bool {
         matches!(self.policy, Schedule::Wlbvt)
     }
 
@@ -114,14 +114,14 @@ impl Scheduler {
     /// Whether a context may run as its packets arrive, where the one that is furthest behind is at this virtual time.
     #[must_use]
     pub fn keeps_pace(&self, owner: u32, least: u64) -> bool {
-        let ahead = AHEAD[usize::from(self.wants_time())] * u64::from(MOST_WEIGHT);
+        let ahead = AHEAD[usize::from(self.costs_time())] * u64::from(MOST_WEIGHT);
         self.due(owner).0 <= least.saturating_add(ahead)
     }
 
     /// How much time a context was charged for since it was added; nothing where no time is taken.
     #[must_use]
     pub fn had(&self, owner: u32) -> Duration {
-        let timed = self.wants_time();
+        let timed = self.costs_time();
         Duration::from_nanos(if timed { self.accounts[owner as usize].had } else { 0 })
     }
 
@@ -155,11 +155,10 @@ impl Scheduler {
     /// So many tasks of a pick were run, and took so long. Returns what they [owe](Scheduler::owe) besides.
     pub fn charge(&mut self, owner: u32, tasks: u32, time: Duration) -> Duration {
         let cost = self.cost(tasks, time);
-        let timed = self.wants_time();
         let account = &mut self.accounts[owner as usize];
         let owed = std::mem::take(&mut account.owed);
-        if timed && tasks > 0 {
-            account.each = (cost + owed) / u64::from(tasks);
+        if tasks > 0 {
+            account.each = nanoseconds(time).saturating_add(owed) / u64::from(tasks);
         }
         account.add(cost);
         Duration::from_nanos(owed)
@@ -167,7 +166,7 @@ impl Scheduler {
 
     /// A context has the thread do something that takes so long later on, when it is nobody's turn. As a task it counts for one.
     pub fn owe(&mut self, owner: u32, time: Duration) {
-        let (cost, due, timed) = (self.cost(1, time), self.due(owner), self.wants_time());
+        let (cost, due, timed) = (self.cost(1, time), self.due(owner), self.costs_time());
         let account = &mut self.accounts[owner as usize];
         account.virtual_time = due.0;
         account.add(cost);
@@ -178,7 +177,7 @@ impl Scheduler {
     fn cost(&self, tasks: u32, time: Duration) -> u64 {
         match self.policy {
             Schedule::RoundRobin | Schedule::Weighted => tasks.into(),
-            Schedule::Wlbvt => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+            Schedule::Wlbvt => nanoseconds(time),
         }
     }
 }

@@ -48,8 +48,7 @@ pub(crate) struct Shift<C> {
 }
 
 impl<C: Fn() -> Duration> Shift<C> {
-    pub(crate) fn new(scheduler: &Scheduler, clock: C) -> Self {
-        let clock = scheduler.wants_time().then_some(clock);
+    pub(crate) fn new(clock: Option<C>) -> Self {
         let start = clock.as_ref().map_or(Duration::ZERO, |clock| clock());
         Self { clock, start, last: start, later: Duration::ZERO }
     }
@@ -71,14 +70,20 @@ impl<C: Fn() -> Duration> Shift<C> {
 }
 
 impl Engine {
+    /// A shift whose end is seen, if somebody asks for the time or turns take long.
+    pub(crate) fn shift<C: Fn() -> Duration>(&self, clock: C) -> Shift<C> {
+        Shift::new((self.scheduler.costs_time() || self.intake.has_long_turns()).then_some(clock))
+    }
+
     /// Runs tasks of contexts that share the time, and queues what is left of the batch. Returns how many packet buffers were given
     /// back.
     pub(crate) fn run_together(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
         self.ranks.note(&self.inbound);
+        let takes_in_more = self.takes_in_more();
         if self.overflows() {
             self.lean = false;
             self.admit_batch(now);
-            return self.run_shared(clock);
+            return if takes_in_more { 0 } else { self.run_shared(clock) };
         }
         let ahead = self.run_ahead(now, clock);
         self.admit_batch(now);
@@ -87,7 +92,7 @@ impl Engine {
         // Others' packets are worth its own, unless it is alone.
         let has_room = ahead.expects || ahead.slot.is_some_and(|slot| self.has_room_for_more(slot));
         self.lean = runs_low || ahead.were_many() && has_room;
-        ahead.released + if self.has_more(&ahead) { 0 } else { self.run_shared(clock) }
+        ahead.released + if takes_in_more || self.has_more(&ahead) { 0 } else { self.run_shared(clock) }
     }
 
     /// Whether a context has few tasks queued, of those that it may have.
@@ -115,7 +120,7 @@ impl Engine {
             return all;
         }
         self.ranks.put_in_order(&mut self.inbound, &self.scheduler);
-        let (sampled, shift) = (self.is_sampled(), Shift::new(&self.scheduler, clock));
+        let (sampled, shift) = (self.is_sampled(), self.shift(clock));
         let mut pace = Pace { least: self.least(), shift, sampled };
         for rank in 0..self.ranks.slots.len() {
             let slot = self.ranks.slots[rank];
@@ -219,7 +224,7 @@ impl Engine {
     /// Runs some tasks that contexts have queued, and charges them for theirs. Returns how many packet buffers were given
     /// back.
     fn run_shared(&mut self, clock: &impl Fn() -> Duration) -> u64 {
-        let (mut sampled, mut shift) = (self.is_sampled(), Shift::new(&self.scheduler, clock));
+        let (mut sampled, mut shift) = (self.is_sampled(), self.shift(clock));
         let (overflows, mut all) = (self.overflows(), Done::default());
         loop {
             let most = match self.mpqs.backlogged().len() {
@@ -255,6 +260,11 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
+    /// Them.
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
     /// Notes whose packets there are.
     fn note(&mut self, inbound: &Inbound) {
         let Self { slots, places } = self;

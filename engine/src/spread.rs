@@ -53,15 +53,17 @@ impl Engine {
     /// Takes frames from the NIC, so many that about `wanted` of them are its own, of which there is room for as many as there are HERs;
     /// and hands others' over. Returns how many are its own.
     pub(crate) fn receive_and_spread(&mut self, wanted: usize) -> usize {
-        let Self { spread: Some(spread), nic, inbound, counts, mpqs, .. } = self else { return 0 };
+        let Self { spread: Some(spread), nic, inbound, intake, counts, mpqs, .. } = self else { return 0 };
         let room = spread.lanes.all_for(wanted).min(mpqs.room()).min(spread.lanes.credit()).min(BATCH);
         if room == 0 {
             counts.add(Counter::HerStalls, 1);
             return 0;
         }
-        if inbound.receive(&mut **nic, &spread.routes, room, counts) == 0 {
+        let taken = inbound.receive(&mut **nic, &spread.routes, room, counts);
+        if taken == 0 {
             return 0;
         }
+        intake.whole = taken == room;
         spread.busy = true;
         while let Some((frame, found)) = inbound.take() {
             match spread.lanes.lane_of(found) {

@@ -25,7 +25,6 @@ use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{Mpqs, Stage, Task};
 use crate::peers::Outcome;
 use crate::pipeline::{Binding, Engine, Gone, Moment, Packet, context};
-use crate::sharing::Shift;
 
 /// The time of one packet's task is taken of so many: where packets come one by one, each would wait for the clock else.
 const SAMPLE_OF: u64 = 16;
@@ -283,7 +282,7 @@ impl Engine {
     pub(crate) fn resume_parked(&mut self, clock: &impl Fn() -> Duration) -> u64 {
         let (mut released, mut index) = (0, 0);
         let shares = !self.parked.is_empty() && self.is_shared();
-        let mut shift = shares.then(|| Shift::new(&self.scheduler, clock));
+        let mut shift = shares.then(|| self.shift(clock));
         while index < self.parked.len() {
             let mut parked = self.parked.swap_remove(index);
             let begun = Begun { issued: parked.issued, translation: parked.translation.as_deref() };

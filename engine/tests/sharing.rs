@@ -296,6 +296,36 @@ fn shares_are_kept_when_packets_come_in_bursts() {
     assert!(lab.count(first, Counter::DropShare) > 0 && lab.count(second, Counter::DropShare) == 0);
 }
 
+/// Few packets of one context among many of another whose tasks take a millisecond, of which all are in the NIC.
+#[test]
+fn packets_behind_those_of_long_tasks_do_not_wait_for_all_of_these() {
+    // Where tasks are counted: as many as the other's, and those of a turn.
+    for (schedule, most) in [(Schedule::Wlbvt, 8), (Schedule::RoundRobin, 164), (Schedule::Weighted, 164)] {
+        let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 4096, Sizes::default(), schedule);
+        let install = Install { host_mem: 4096, ..rule("udp dport 1") };
+        let (long, _) = lab.install_with("told", install);
+        let short = lab.install("udp_pingpong", "udp dport 2");
+        // Each of its tasks is an event.
+        let event = [0, 0, 0, 0, 1, 0];
+        let port = |at: u16| if at % 20 == 19 { (2, vec![7; 30]) } else { (1, event.to_vec()) };
+        let frames =
+            (0..2000).map(|at| (at, port(at))).map(|(at, (port, bytes))| udp_from(1000 + at % 200, port, &bytes));
+        lab.arrive(&frames.collect::<Vec<_>>());
+        let (events, reads) = (lab.engine.descriptor(long, ROOT).expect("installed"), Cell::new(0));
+        while lab.count(short, Counter::Released) < 100 {
+            let clock = || {
+                let mut tasks = [0; 8];
+                events.read(0, &mut tasks).expect("inside");
+                reads.set(reads.get() + 1);
+                Duration::from_millis(u64::from_le_bytes(tasks)) + Duration::from_micros(reads.get())
+            };
+            lab.engine.turn(clock).expect("memory does not fail");
+        }
+        let runs = lab.count(long, Counter::PayloadRuns);
+        assert!((1..=most).contains(&runs), "{schedule}: {runs}");
+    }
+}
+
 /// A context whose packets come last in a batch does not wait for all of another's, which had more before.
 #[test]
 fn few_packets_behind_many_have_their_turn() {

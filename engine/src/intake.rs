@@ -1,0 +1,63 @@
+//! What is taken in after a turn that took long. Others' packets may be in the NIC by then, behind those of the context whose tasks it was:
+//! with one batch between two such tasks most of them would be lost there.
+//!
+//! So no queued tasks are run until the NIC has no whole batch left, for a part of the time that the turn took; what runs as it arrives
+//! does. Only while others' packets are seen: a burst of a context that is alone is better off in the NIC than beyond its share here.
+
+use std::time::Duration;
+
+use crate::pipeline::Engine;
+
+/// What a turn has to take: after a shorter one the next batch will do.
+const LONG: Duration = Duration::from_micros(50);
+/// Of the time that a long turn took, one part in so many may go by.
+const PART: u32 = 8;
+/// Batches without a packet of a context that has nothing queued, after which there are none behind them, most likely.
+const EXPECTED: u32 = 16;
+/// Turns after a long one in which others may be as long.
+const ALIKE: u32 = 256;
+
+/// How much there may be to take in.
+#[derive(Debug, Default)]
+pub(crate) struct Intake {
+    /// The NIC gave as many frames as it was asked for.
+    pub(crate) whole: bool,
+    /// For how long queued tasks may wait.
+    left: Duration,
+    /// So many turns may take long.
+    long: u32,
+    /// For so many batches others' packets are expected.
+    expected: u32,
+}
+
+impl Intake {
+    /// Whether packets are worth taking though there is work enough.
+    pub(crate) const fn is_wanted(&self) -> bool {
+        !self.left.is_zero() && self.expected > 0
+    }
+
+    /// Whether a turn may take long: who asks for no time otherwise does then, to end it.
+    pub(crate) const fn has_long_turns(&self) -> bool {
+        self.long > 0
+    }
+
+    /// A turn took so long, and so much time went by since the one before ended.
+    pub(crate) fn note_turn(&mut self, turn: Duration, since: Duration) {
+        let left = (self.left.saturating_sub(since), self.long.saturating_sub(1));
+        (self.left, self.long) = if turn >= LONG { (turn / PART, ALIKE) } else { left };
+    }
+}
+
+impl Engine {
+    /// Whether queued tasks are to wait until more is taken in than the batch that is there.
+    pub(crate) fn takes_in_more(&mut self) -> bool {
+        if self.intake.left.is_zero() {
+            return false;
+        }
+        // Who has queued none needs to be found.
+        let others = self.hers_taken() > 0 && self.ranks.slots().iter().any(|slot| self.mpqs.held(slot.0) == 0);
+        let Intake { whole, expected, .. } = &mut self.intake;
+        *expected = if others { EXPECTED } else { expected.saturating_sub(1) };
+        *whole && *expected > 0
+    }
+}
