@@ -14,6 +14,8 @@ const LONG: Duration = Duration::from_micros(50);
 const PART: u32 = 8;
 /// Batches without a packet of a context that has nothing queued, after which there are none behind them, most likely.
 const EXPECTED: u32 = 16;
+/// What a turn takes that keeps all waiting who ask something of its thread.
+const VERY_LONG: Duration = Duration::from_millis(5);
 /// Turns after a long one in which others may be as long.
 const ALIKE: u32 = 256;
 
@@ -24,8 +26,10 @@ pub(crate) struct Intake {
     pub(crate) whole: bool,
     /// For how long queued tasks may wait.
     left: Duration,
-    /// So many turns may take long.
+    /// So many turns may take long,
     long: u32,
+    /// and so many very long.
+    very_long: u32,
     /// For so many batches others' packets are expected.
     expected: u32,
 }
@@ -41,10 +45,16 @@ impl Intake {
         self.long > 0
     }
 
+    /// Whether one may take very long.
+    pub(crate) const fn has_very_long_turns(&self) -> bool {
+        self.very_long > 0
+    }
+
     /// A turn took so long, and so much time went by since the one before ended.
     pub(crate) fn note_turn(&mut self, turn: Duration, since: Duration) {
-        let left = (self.left.saturating_sub(since), self.long.saturating_sub(1));
-        (self.left, self.long) = if turn >= LONG { (turn / PART, ALIKE) } else { left };
+        let turns = |took: Duration, before: u32| if turn >= took { ALIKE } else { before.saturating_sub(1) };
+        (self.long, self.very_long) = (turns(LONG, self.long), turns(VERY_LONG, self.very_long));
+        self.left = if turn >= LONG { turn / PART } else { self.left.saturating_sub(since) };
     }
 }
 

@@ -31,6 +31,9 @@ const SAMPLE_OF: u64 = 16;
 /// And of so many batches at the least: it takes as long as some packets do.
 const SAMPLE_OF_BATCHES: u64 = 4;
 
+/// Time of a turn of a context that is alone after which no more of its tasks are begun, where turns take very long.
+const ALONE_TIME: Duration = Duration::from_millis(1);
+
 /// A task that waits on its HPU.
 pub(crate) struct Parked {
     pub(crate) task: Task<Binding, Packet>,
@@ -54,19 +57,24 @@ pub(crate) struct Borrowed {
 }
 
 impl Engine {
-    /// Runs all tasks of the only context, those of the batch's packets too. Returns how many packet buffers were given back.
+    /// Runs all tasks of the only context, those of the batch's packets too, unless they take too long for one turn. Returns how many packet
+    /// buffers were given back.
     pub(crate) fn run_alone(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
         let (mut sampled, mut released) = (self.is_sampled(), 0);
+        let limited = self.intake.has_very_long_turns();
+        let (most, end) = (if limited { 1 } else { u32::MAX }, Duration::from_nanos(now.time) + ALONE_TIME);
+        self.overran = false;
         loop {
             // One whose HPUs are all taken runs none.
             if let Some(&only) = self.mpqs.backlogged().first() {
-                released += self.run_some(only, u32::MAX, clock, &mut sampled).released;
+                released += self.run_some(only, most, clock, &mut sampled).released;
             }
             let before = self.kept_back();
             if sampled && let Some(&only) = self.routes.slots.first() {
-                released += self.run_straight(only, u32::MAX, now).released;
+                released += self.run_straight(only, most, now).released;
             }
-            if before == self.kept_back() && (self.mpqs.room() == 0 || !self.admit_next(now)) {
+            let over = (limited || self.overran) && clock() > end;
+            if over || before == self.kept_back() && (self.mpqs.room() == 0 || !self.admit_next(now)) {
                 return released;
             }
         }

@@ -18,6 +18,7 @@ use spin_engine::install::Prepared;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_nic::{Queue, Rotation};
+use spin_shm::Region;
 
 /// Room for 64 packets. Tasks that are checked run one at a time: so packets have to be queued.
 fn lab(schedule: Schedule) -> Lab {
@@ -46,6 +47,16 @@ fn meeting(who: u8, waits_for: u8) -> Vec<u8> {
 /// How many of the frames came from a port.
 fn from(port: u16, frames: &[Vec<u8>]) -> usize {
     frames.iter().filter(|frame| frame[34..36] == port.to_be_bytes()).count()
+}
+
+/// What has `told` write an event.
+const EVENT: [u8; 6] = [0, 0, 0, 0, 1, 0];
+
+/// A clock on which each event of a context took a millisecond.
+fn by_events(events: &Region) -> Duration {
+    let mut count = [0; 8];
+    events.read(0, &mut count).expect("inside");
+    Duration::from_millis(u64::from_le_bytes(count))
 }
 
 #[test]
@@ -305,19 +316,15 @@ fn packets_behind_those_of_long_tasks_do_not_wait_for_all_of_these() {
         let install = Install { host_mem: 4096, ..rule("udp dport 1") };
         let (long, _) = lab.install_with("told", install);
         let short = lab.install("udp_pingpong", "udp dport 2");
-        // Each of its tasks is an event.
-        let event = [0, 0, 0, 0, 1, 0];
-        let port = |at: u16| if at % 20 == 19 { (2, vec![7; 30]) } else { (1, event.to_vec()) };
+        let port = |at: u16| if at % 20 == 19 { (2, vec![7; 30]) } else { (1, EVENT.to_vec()) };
         let frames =
             (0..2000).map(|at| (at, port(at))).map(|(at, (port, bytes))| udp_from(1000 + at % 200, port, &bytes));
         lab.arrive(&frames.collect::<Vec<_>>());
         let (events, reads) = (lab.engine.descriptor(long, ROOT).expect("installed"), Cell::new(0));
         while lab.count(short, Counter::Released) < 100 {
             let clock = || {
-                let mut tasks = [0; 8];
-                events.read(0, &mut tasks).expect("inside");
                 reads.set(reads.get() + 1);
-                Duration::from_millis(u64::from_le_bytes(tasks)) + Duration::from_micros(reads.get())
+                by_events(&events) + Duration::from_micros(reads.get())
             };
             lab.engine.turn(clock).expect("memory does not fail");
         }
@@ -350,6 +357,33 @@ fn one_that_takes_all_its_time_ends_its_contexts_turn() {
     let runs = [endless, quick].map(|id| lab.count(id, Counter::PayloadRuns));
     assert!((1..=2).contains(&runs[0]) && runs[1] >= 14, "the contexts took turns, and one task is a turn: {runs:?}");
     assert_eq!(lab.count(endless, Counter::Faults), runs[0]);
+}
+
+/// Whoever asks something of a thread waits for the end of its turn.
+#[test]
+fn long_tasks_of_a_context_that_is_alone_are_not_run_all_in_a_turn() {
+    let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 512, Sizes::default(), Schedule::Wlbvt);
+    let (endless, _) = lab.install_with("spin", Install { watchdog_us: Some(2000), ..rule("udp dport 1") });
+    lab.arrive(&(0..64).map(|flow| udp_from(1000 + flow, 1, &[0xff; 30])).collect::<Vec<_>>());
+    let start = Instant::now();
+    lab.engine.turn(|| start.elapsed()).expect("memory does not fail");
+    assert!(
+        (1..=2).contains(&lab.count(endless, Counter::PayloadRuns)),
+        "one that took all its time is the turn's last"
+    );
+    // Those that end by themselves are known once there were some.
+    let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 512, Sizes::default(), Schedule::Wlbvt);
+    let (long, _) = lab.install_with("told", Install { host_mem: 4096, ..rule("udp dport 1") });
+    lab.arrive(&vec![udp_from(1000, 1, &EVENT); 200]);
+    let (events, mut turns) = (lab.engine.descriptor(long, ROOT).expect("installed"), 0);
+    while lab.count(long, Counter::Released) < 200 {
+        let before = lab.count(long, Counter::PayloadRuns);
+        lab.engine.turn(|| by_events(&events)).expect("memory does not fail");
+        let runs = lab.count(long, Counter::PayloadRuns) - before;
+        assert!(turns == 0 || runs <= 2, "{runs}");
+        turns += 1;
+    }
+    assert!(turns > 10, "{turns}");
 }
 
 /// What it takes to hand a packet on to the kernel.
