@@ -769,14 +769,27 @@ impl Engine {
     /// The NIC outbound engine: hands staged frames over; what the NIC has no room for stays staged.
     fn send(&mut self, clock: &impl Fn() -> Duration) -> Result<(), NicError> {
         if !self.passing.is_empty() {
-            match self.arrivals {
-                // The thread that these come from does it, and knows how long it takes.
-                Some(_) => _ = self.nic.pass(&mut self.passing),
-                None => self.toll.pass(&mut *self.nic, &mut self.passing, clock),
-            }
+            self.pass(clock);
         }
         self.outbound.leave(&mut *self.nic);
         self.nic.flush()
+    }
+
+    /// Hands on what is the kernel's.
+    #[cold]
+    fn pass(&mut self, clock: &impl Fn() -> Duration) {
+        let Self { nic, passing, toll, counts, .. } = self;
+        match (&self.arrivals, &mut self.spread) {
+            // The thread that these come from does it, and knows how long it takes.
+            (Some(_), _) => _ = nic.pass(passing),
+            (None, Some(spread)) => {
+                counts.add(Counter::DropShare, toll.pass_some(&mut **nic, passing, spread.passed(), clock));
+            }
+            (None, None) => {
+                let took = toll.pass(&mut **nic, passing, clock);
+                self.intake.note_turn(took, Duration::ZERO);
+            }
+        }
     }
 
     #[cold]
@@ -794,7 +807,7 @@ impl Engine {
     /// Frames that handlers sent and that have not left: staged here, or in the NIC's transmit ring; and those that other threads have.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.out_on_lanes() + self.unsent()
+        self.out_on_lanes() + self.passing.len() + self.unsent()
     }
 
     /// Those that have not left.

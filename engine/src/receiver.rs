@@ -13,6 +13,7 @@ use crate::inbound::{BATCH, Found, Inbound, Routes};
 use crate::lanes::{Ends, Lanes};
 use crate::pipeline::TRANSMIT_BACKLOG;
 use crate::statistics::Statistics;
+use crate::toll::{PASSED, PASSING};
 
 /// The receiving thread's part.
 pub struct Receiver {
@@ -23,7 +24,10 @@ pub struct Receiver {
     inbound: Inbound,
     spent: Vec<Frame>,
     transmit: Vec<Frame>,
+    /// Those for the kernel that wait, in order,
     passing: Vec<Frame>,
+    /// and those that it gets in this turn.
+    passed: Vec<Frame>,
     counts: Counts,
     /// Nothing is taken from the NIC any more.
     closed: bool,
@@ -48,7 +52,8 @@ impl Receiver {
             inbound: Inbound::default(),
             spent: Vec::with_capacity(most),
             transmit: Vec::with_capacity(most),
-            passing: Vec::with_capacity(BATCH),
+            passing: Vec::with_capacity(PASSING + most),
+            passed: Vec::with_capacity(PASSED),
             counts: Counts::default(),
             closed: false,
             stalled: false,
@@ -56,8 +61,8 @@ impl Receiver {
         Ok((receiver, ends))
     }
 
-    /// One turn: what came back goes to the NIC, what arrived to its lane. `clock` is read when there are frames for the kernel. Returns
-    /// how many frames there were of both.
+    /// One turn: what came back goes to the NIC or the kernel, what arrived to its lane. `clock` is read when there are frames for the kernel.
+    /// Returns how many frames there were of all.
     ///
     /// # Errors
     /// When the NIC is of no use any more.
@@ -65,12 +70,19 @@ impl Receiver {
         let returned = self.take_back();
         let arrived = self.receive();
         self.lanes.hand_over(|| self.nic.allocate());
-        if !self.passing.is_empty() {
-            self.lanes.toll().pass(&mut *self.nic, &mut self.passing, clock);
-        }
+        let passed = if self.passing.is_empty() { 0 } else { self.pass(clock) };
         self.nic.send(&mut self.transmit);
         self.nic.flush()?;
-        Ok(arrived + returned)
+        Ok(arrived + returned + passed)
+    }
+
+    /// Hands some frames on to the kernel, and drops those that are too many to wait for it. Returns how many of both.
+    #[cold]
+    fn pass(&mut self, clock: impl Fn() -> Duration) -> usize {
+        let Self { nic, lanes, passing, passed, counts, .. } = self;
+        let waiting = passing.len();
+        counts.add(Counter::DropShare, lanes.toll().pass_some(&mut **nic, passing, passed, clock));
+        waiting - passing.len()
     }
 
     fn take_back(&mut self) -> usize {
@@ -134,7 +146,7 @@ impl Receiver {
     /// Frames that are on lanes, or that have not left.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.lanes.out() + self.unsent()
+        self.lanes.out() + self.passing.len() + self.unsent()
     }
 
     /// Frames that have not left.
@@ -175,5 +187,81 @@ impl Receiver {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics { counts: self.counts.clone(), ..Statistics::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use spin_abi::counters::Counter;
+    use spin_matcher::{Table, TableEntry};
+    use spin_nic::Queue;
+    use spin_nic::memory::{MemoryQueue, pair};
+
+    use super::Receiver;
+    use crate::context::Slot;
+    use crate::handover::{Arrivals, LaneQueue};
+    use crate::inbound::{BATCH, Routes};
+    use crate::toll::{PASSED, PASSING};
+
+    /// Room for HERs: all that arrives may be out.
+    const HERS: u32 = 4096;
+
+    /// A receiver of which all that arrives goes to one lane.
+    fn receiver() -> (Receiver, MemoryQueue, Arrivals, LaneQueue) {
+        let (near, far) = pair(4096).expect("a pair");
+        let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1, HERS).expect("a lane");
+        let entry = TableEntry { rules: "any".parse().expect("a rule"), ..TableEntry::default() };
+        receiver.follow(Routes { table: Table::new(&[entry]).expect("fits"), slots: vec![Slot(0)] });
+        let (arrivals, queue) = ends.remove(0);
+        (receiver, far, arrivals, queue)
+    }
+
+    fn arrive(far: &mut MemoryQueue, count: usize) {
+        let mut batch: Vec<_> = (0..count).map(|_| far.allocate().expect("there are as many")).collect();
+        batch.iter_mut().for_each(|frame| frame.fill(&[7; 60]).expect("short"));
+        assert_eq!(far.send(&mut batch), count);
+        far.flush().expect("memory does not fail");
+    }
+
+    /// A turn, after which the other thread leaves to the kernel all that it was handed. Returns how many frames there were.
+    fn turn(receiver: &mut Receiver, arrivals: &mut Arrivals, queue: &mut LaneQueue) -> usize {
+        let count = receiver.turn(|| Duration::ZERO).expect("memory does not fail");
+        let mut frames = Vec::new();
+        arrivals.take(arrivals.len(), |frame| frames.push(frame), |_| {});
+        queue.pass(&mut frames);
+        queue.flush().expect("a lane does not fail");
+        count
+    }
+
+    #[test]
+    fn packets_are_received_while_others_wait_for_the_kernel() {
+        let (mut receiver, mut far, mut arrivals, mut queue) = receiver();
+        arrive(&mut far, 1000);
+        let turns = 1000_usize.div_ceil(BATCH) + 1;
+        (0..turns).for_each(|_| _ = turn(&mut receiver, &mut arrivals, &mut queue));
+        assert_eq!(receiver.received(), 1000);
+        assert!(receiver.passing.len() >= 1000 - turns * PASSED, "{}", receiver.passing.len());
+        // Those get there too, though nothing else comes.
+        while receiver.backlog() > 0 {
+            assert!(turn(&mut receiver, &mut arrivals, &mut queue) > 0, "it does not sleep before");
+        }
+        assert_eq!(receiver.counts.get(Counter::DropShare), 0);
+    }
+
+    #[test]
+    fn what_waits_for_the_kernel_leaves_the_nic_buffers() {
+        let (mut receiver, mut far, mut arrivals, mut queue) = receiver();
+        arrive(&mut far, 3000);
+        while receiver.received() < 3000 {
+            turn(&mut receiver, &mut arrivals, &mut queue);
+            assert!(receiver.passing.len() <= PASSING);
+        }
+        while receiver.backlog() > 0 {
+            turn(&mut receiver, &mut arrivals, &mut queue);
+        }
+        let dropped = receiver.counts.get(Counter::DropShare);
+        assert!((1000..2000).contains(&dropped), "{dropped}");
     }
 }

@@ -2,10 +2,12 @@
 //! elsewhere over by lanes, as a [`Receiver`](crate::receiver::Receiver) does; its own go on as if it were alone.
 
 use spin_abi::counters::Counter;
+use spin_nic::Frame;
 
 use crate::inbound::{BATCH, Routes};
 use crate::lanes::Lanes;
 use crate::pipeline::Engine;
+use crate::toll::{PASSED, PASSING};
 
 /// What an engine has that receives for others.
 #[derive(Debug)]
@@ -15,6 +17,15 @@ pub(crate) struct Spread {
     routes: Routes,
     /// The last turn had something to do for others.
     busy: bool,
+    /// Frames that the kernel gets in a turn.
+    passed: Vec<Frame>,
+}
+
+impl Spread {
+    /// A list for those that the kernel gets in a turn.
+    pub(crate) const fn passed(&mut self) -> &mut Vec<Frame> {
+        &mut self.passed
+    }
 }
 
 impl Engine {
@@ -26,8 +37,14 @@ impl Engine {
         for list in [&mut self.outbound.transmit, &mut self.outbound.spent, &mut self.passing] {
             list.reserve(list.capacity() + most);
         }
+        self.passing.reserve(self.passing.capacity() + PASSING);
         self.toll = lanes.toll().clone();
-        self.spread = Some(Box::new(Spread { lanes, routes: Routes::default(), busy: false }));
+        self.spread = Some(Box::new(Spread {
+            lanes,
+            routes: Routes::default(),
+            busy: false,
+            passed: Vec::with_capacity(PASSED),
+        }));
         self
     }
 
@@ -82,7 +99,7 @@ impl Engine {
 
     /// Whether there is something to do for others, or was in the last turn.
     pub(crate) fn is_busy_for_others(&self) -> bool {
-        self.spread.as_ref().is_some_and(|spread| spread.busy || spread.lanes.has_news())
+        self.spread.as_ref().is_some_and(|spread| spread.busy || spread.lanes.has_news() || !self.passing.is_empty())
     }
 
     /// Hands over what others are to have, before anything is run here.

@@ -13,6 +13,11 @@ const MOST: Duration = Duration::from_millis(1);
 /// A batch of them counts for so much of the running average.
 const PART: u64 = 8;
 
+/// Frames that a thread which receives for others hands on in a turn at the most: with what arrives meanwhile the NIC is not full.
+pub(crate) const PASSED: usize = 8;
+/// Those that wait for that at the most: others' packets need buffers, too.
+pub(crate) const PASSING: usize = 1024;
+
 /// What a frame costs, as the thread that hands them over has measured it.
 #[derive(Debug)]
 pub struct Toll {
@@ -36,13 +41,32 @@ impl Toll {
         Duration::from_nanos(self.each.load(Relaxed)) * self.threads
     }
 
-    /// Hands frames on to the kernel, and notes how long that took.
-    pub fn pass(&self, nic: &mut dyn Queue, frames: &mut Vec<Frame>, clock: impl Fn() -> Duration) {
+    /// Hands frames on to the kernel, and notes how long that took. Returns it.
+    pub fn pass(&self, nic: &mut dyn Queue, frames: &mut Vec<Frame>, clock: impl Fn() -> Duration) -> Duration {
         let (count, start) = (frames.len() as u32, clock());
         nic.pass(frames);
+        let took = clock().saturating_sub(start);
         if count > 0 {
-            self.note(clock().saturating_sub(start) / count);
+            self.note(took / count);
         }
+        took
+    }
+
+    /// Hands the first of those that wait on, which have a list of their own then, and drops those that are too many. Returns how many it
+    /// dropped.
+    pub(crate) fn pass_some(
+        &self,
+        nic: &mut dyn Queue,
+        waiting: &mut Vec<Frame>,
+        first: &mut Vec<Frame>,
+        clock: impl Fn() -> Duration,
+    ) -> u64 {
+        first.extend(waiting.drain(..waiting.len().min(PASSED)));
+        self.pass(nic, first, clock);
+        let surplus = waiting.drain(waiting.len().min(PASSING)..);
+        let count = surplus.len() as u64;
+        surplus.for_each(|frame| nic.recycle(frame));
+        count
     }
 
     fn note(&self, took: Duration) {
