@@ -24,8 +24,10 @@ const ALIKE: u32 = 256;
 pub(crate) struct Intake {
     /// The NIC gave as many frames as it was asked for.
     pub(crate) whole: bool,
-    /// For how long queued tasks may wait.
+    /// For how long queued tasks may wait,
     left: Duration,
+    /// as they did in this turn.
+    waited: bool,
     /// So many turns may take long,
     long: u32,
     /// and so many very long.
@@ -54,7 +56,9 @@ impl Intake {
     pub(crate) fn note_turn(&mut self, turn: Duration, since: Duration) {
         let turns = |took: Duration, before: u32| if turn >= took { ALIKE } else { before.saturating_sub(1) };
         (self.long, self.very_long) = (turns(LONG, self.long), turns(VERY_LONG, self.very_long));
-        self.left = if turn >= LONG { turn / PART } else { self.left.saturating_sub(since) };
+        // Whatever took so long: they do not wait on and on.
+        let waited = std::mem::take(&mut self.waited);
+        self.left = if turn >= LONG && !waited { turn / PART } else { self.left.saturating_sub(since) };
     }
 }
 
@@ -66,8 +70,35 @@ impl Engine {
         }
         // Who has queued none needs to be found.
         let others = self.hers_taken() > 0 && self.ranks.slots().iter().any(|slot| self.mpqs.held(slot.0) == 0);
-        let Intake { whole, expected, .. } = &mut self.intake;
+        let Intake { whole, expected, waited, .. } = &mut self.intake;
         *expected = if others { EXPECTED } else { expected.saturating_sub(1) };
-        *whole && *expected > 0
+        *waited = *whole && *expected > 0;
+        *waited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Intake, LONG, PART};
+
+    #[test]
+    fn queued_tasks_wait_for_a_part_of_what_they_took_and_no_longer() {
+        let (mut intake, turn) = (Intake { expected: 1, ..Intake::default() }, LONG * PART);
+        assert!(!intake.is_wanted());
+        for _ in 0..3 {
+            intake.note_turn(turn, turn);
+            let mut waited = Duration::ZERO;
+            // Whatever else there is to do in these turns.
+            while intake.is_wanted() {
+                intake.waited = true;
+                intake.note_turn(LONG, LONG);
+                waited += LONG;
+                assert!(waited <= turn, "on and on");
+            }
+            assert_eq!(waited, turn / PART);
+        }
+        assert!(intake.has_long_turns());
     }
 }
