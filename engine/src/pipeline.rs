@@ -158,6 +158,8 @@ pub struct Engine {
     pub(crate) hers: u32,
     /// Tasks that wait on their HPUs.
     pub(crate) parked: Vec<Parked>,
+    /// The one of them that is looked at next.
+    pub(crate) next_parked: usize,
     /// Contexts whose messages may time out,
     pub(crate) timeouts: u32,
     /// and when that was looked at last.
@@ -250,6 +252,7 @@ impl Engine {
             scheduler: Scheduler::new(schedule),
             hers: sizes.hers,
             parked: Vec::new(),
+            next_parked: 0,
             timeouts: 0,
             monitored: Duration::ZERO,
             linked: 0,

@@ -216,9 +216,10 @@ impl Engine {
     }
 
     /// Whether it still is the turn of the context that was run ahead, and there may be so many more packets of it that the NIC is to be
-    /// asked before others' tasks are run.
+    /// asked before others' tasks are run: else those have the time that it leaves.
     fn has_more(&self, ahead: &Ahead) -> bool {
-        ahead.were_many() && (ahead.expects || ahead.slot.is_some_and(|slot| self.is_next(slot)))
+        let may_be_more = self.intake.whole || self.kept_back() > 0;
+        may_be_more && ahead.were_many() && (ahead.expects || ahead.slot.is_some_and(|slot| self.is_next(slot)))
     }
 
     /// Runs some tasks that contexts have queued, and charges them for theirs. Returns how many packet buffers were given

@@ -34,6 +34,9 @@ const SAMPLE_OF_BATCHES: u64 = 4;
 /// Time of a turn of a context that is alone after which no more of its tasks are begun, where turns take very long.
 const ALONE_TIME: Duration = Duration::from_millis(1);
 
+/// Tasks that wait which are looked at in a turn while others have packets: it takes as long as some of these do.
+const LOOKED_AT: usize = 4;
+
 /// A task that waits on its HPU.
 pub(crate) struct Parked {
     pub(crate) task: Task<Binding, Packet>,
@@ -286,12 +289,16 @@ impl Engine {
         issued
     }
 
-    /// Goes on with each task that waits, at the expense of its context. Returns how many packet buffers were given back.
+    /// Goes on with tasks that wait, at the expense of their contexts: with each of them, or with [some](LOOKED_AT), those that are next,
+    /// while others have packets. Returns how many packet buffers were given back.
     pub(crate) fn resume_parked(&mut self, clock: &impl Fn() -> Duration) -> u64 {
-        let (mut released, mut index) = (0, 0);
+        let others = self.kept_back() > 0 || !self.mpqs.backlogged().is_empty();
+        let most = if others { LOOKED_AT } else { usize::MAX };
+        let (mut released, mut index) = (0, self.next_parked);
         let shares = !self.parked.is_empty() && self.is_shared();
         let mut shift = shares.then(|| self.shift(clock));
-        while index < self.parked.len() {
+        for _ in 0..self.parked.len().min(most) {
+            index = if index < self.parked.len() { index } else { 0 };
             let mut parked = self.parked.swap_remove(index);
             let begun = Begun { issued: parked.issued, translation: parked.translation.as_deref() };
             let Binding { slot, .. } = parked.task.context;
@@ -313,6 +320,7 @@ impl Engine {
             self.parked.swap(index, last);
             index += 1;
         }
+        self.next_parked = index;
         released
     }
 

@@ -495,6 +495,68 @@ fn one_that_waits(schedule: Schedule, sizes: Sizes, install: Install) -> (Lab, [
     (lab, [waiting, other])
 }
 
+/// A context that had more than its share still has the time that others leave, though these have packets all the time.
+#[test]
+fn one_that_is_ahead_runs_when_nobody_else_has_more() {
+    for schedule in [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt] {
+        let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 512, Sizes::default(), schedule);
+        let (ahead, _) = lab.install_with("told", Install { host_mem: 4096, ..rule("udp dport 1") });
+        let other = lab.install("udp_pingpong", "udp dport 2");
+        let events = lab.engine.descriptor(ahead, ROOT).expect("installed");
+        let turn = |lab: &mut Lab| lab.engine.turn(|| by_events(&events)).expect("memory does not fail");
+        lab.arrive(&vec![udp_from(1000, 1, &EVENT); 200]);
+        while lab.count(ahead, Counter::Released) < 200 {
+            turn(&mut lab);
+        }
+        for turns in 1..=5 {
+            lab.arrive(&[udp_from(1001, 1, &EVENT), udp_from(1002, 2, &[7; 30])]);
+            turn(&mut lab);
+            assert_eq!(lab.count(other, Counter::Released), turns, "{schedule}");
+            assert_eq!(lab.count(ahead, Counter::Released), 200 + turns, "{schedule}");
+        }
+    }
+}
+
+/// Others' packets wait for a look at some of those that wait, not at all of them; each has its turn.
+#[test]
+fn many_that_wait_are_looked_at_some_at_a_time_while_others_have_packets() {
+    let looks = |waiting: u8| {
+        // It asks for the time of each.
+        let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 512, Sizes::default(), Schedule::Wlbvt);
+        let (meet, _) = lab.install_with("meet", Install { hpus: Some(8), ..rule("udp dport 1") });
+        let other = lab.install("udp_pingpong", "udp dport 2");
+        let (start, reads) = (Instant::now(), Cell::new(0));
+        let turn = |lab: &mut Lab| {
+            let before = reads.get();
+            let clock = || {
+                reads.set(reads.get() + 1);
+                start.elapsed()
+            };
+            lab.engine.turn(clock).expect("memory does not fail");
+            reads.get() - before
+        };
+        // Each for its partner.
+        lab.arrive(&(0..waiting).map(|who| meeting(who, 100 + who)).collect::<Vec<_>>());
+        while lab.count(meet, Counter::Parked) < waiting.into() {
+            turn(&mut lab);
+        }
+        lab.arrive(&packets_for_the_other(1));
+        let looks = turn(&mut lab);
+        assert_eq!(lab.count(other, Counter::Released), 1);
+        lab.arrive(&(0..waiting).map(|who| meeting(100 + who, who)).collect::<Vec<_>>());
+        let mut turns = 0;
+        while lab.count(meet, Counter::Released) < 2 * u64::from(waiting) {
+            lab.arrive(&packets_for_the_other(1));
+            turn(&mut lab);
+            lab.take_replies();
+            turns += 1;
+            assert!(turns < 100, "some wait on and on");
+        }
+        looks
+    };
+    assert_eq!(looks(4), looks(7));
+}
+
 fn packets_for_the_other(count: u16) -> Vec<Vec<u8>> {
     (0..count).map(|flow| udp_from(1000 + flow, 2, &[7; 30])).collect()
 }
