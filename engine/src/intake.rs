@@ -14,8 +14,6 @@ const LONG: Duration = Duration::from_micros(50);
 const PART: u32 = 8;
 /// Batches without a packet of a context that has nothing queued, after which there are none behind them, most likely.
 const EXPECTED: u32 = 16;
-/// What a turn takes that keeps all waiting who ask something of its thread.
-const VERY_LONG: Duration = Duration::from_millis(5);
 /// Turns after a long one in which others may be as long.
 const ALIKE: u32 = 256;
 
@@ -28,10 +26,8 @@ pub(crate) struct Intake {
     left: Duration,
     /// as they did in this turn.
     waited: bool,
-    /// So many turns may take long,
+    /// So many turns may take long.
     long: u32,
-    /// and so many very long.
-    very_long: u32,
     /// For so many batches others' packets are expected.
     expected: u32,
 }
@@ -47,15 +43,9 @@ impl Intake {
         self.long > 0
     }
 
-    /// Whether one may take very long.
-    pub(crate) const fn has_very_long_turns(&self) -> bool {
-        self.very_long > 0
-    }
-
     /// A turn took so long, and so much time went by since the one before ended.
     pub(crate) fn note_turn(&mut self, turn: Duration, since: Duration) {
-        let turns = |took: Duration, before: u32| if turn >= took { ALIKE } else { before.saturating_sub(1) };
-        (self.long, self.very_long) = (turns(LONG, self.long), turns(VERY_LONG, self.very_long));
+        self.long = if turn >= LONG { ALIKE } else { self.long.saturating_sub(1) };
         // Whatever took so long: they do not wait on and on.
         let waited = std::mem::take(&mut self.waited);
         self.left = if turn >= LONG && !waited { turn / PART } else { self.left.saturating_sub(since) };

@@ -197,6 +197,8 @@ pub struct Engine {
     pub(crate) released: Stamp,
     /// A task took all the time that it may.
     pub(crate) overran: bool,
+    /// Tasks of a context that is alone that a turn has time for.
+    pub(crate) fitting: u32,
     /// A context that shares the time may run out of tasks, and have more packets in the NIC.
     pub(crate) lean: bool,
     pub(crate) intake: Intake,
@@ -277,6 +279,7 @@ impl Engine {
             unsampled: u64::from(u32::MAX),
             released: Stamp::at(Duration::ZERO),
             overran: false,
+            fitting: u32::MAX,
             lean: false,
             intake: Intake::default(),
             company: 0,
@@ -323,6 +326,7 @@ impl Engine {
             self.last_feedback = clock();
             let [turn, since] = [arrival, before_that].map(|start| self.last_feedback.saturating_sub(start));
             self.intake.note_turn(turn, since);
+            self.note_length(released, turn);
             if self.waits {
                 self.charge_waits(kept, turn, since);
             }

@@ -21,6 +21,7 @@ use crate::counts::Counts;
 use crate::descriptor::Descriptor;
 use crate::hpu::{About, Hpus, Job};
 use crate::ip_view::Link;
+use crate::latency::nanoseconds;
 use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{Mpqs, Stage, Task};
 use crate::peers::Outcome;
@@ -31,7 +32,7 @@ const SAMPLE_OF: u64 = 16;
 /// And of so many batches at the least: it takes as long as some packets do.
 const SAMPLE_OF_BATCHES: u64 = 4;
 
-/// Time of a turn of a context that is alone after which no more of its tasks are begun, where turns take very long.
+/// For so long tasks of a context that is alone are run in a turn: who asks something of its thread waits meanwhile.
 const ALONE_TIME: Duration = Duration::from_millis(1);
 
 /// Tasks that wait which are looked at in a turn while others have packets: it takes as long as some of these do.
@@ -64,22 +65,34 @@ impl Engine {
     /// buffers were given back.
     pub(crate) fn run_alone(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
         let (mut sampled, mut released) = (self.is_sampled(), 0);
-        let limited = self.intake.has_very_long_turns();
-        let (most, end) = (if limited { 1 } else { u32::MAX }, Duration::from_nanos(now.time) + ALONE_TIME);
+        let (mut left, end) = (self.fitting, Duration::from_nanos(now.time) + ALONE_TIME);
         self.overran = false;
         loop {
             // One whose HPUs are all taken runs none.
             if let Some(&only) = self.mpqs.backlogged().first() {
-                released += self.run_some(only, most, clock, &mut sampled).released;
+                let done = self.run_some(only, left, clock, &mut sampled);
+                (released, left) = (released + done.released, left.saturating_sub(done.tasks));
             }
             let before = self.kept_back();
-            if sampled && let Some(&only) = self.routes.slots.first() {
-                released += self.run_straight(only, most, now).released;
+            if left > 0
+                && sampled
+                && let Some(&only) = self.routes.slots.first()
+            {
+                let done = self.run_straight(only, left, now);
+                (released, left) = (released + done.released, left.saturating_sub(done.tasks));
             }
-            let over = (limited || self.overran) && clock() > end;
+            let over = left == 0 || self.overran && clock() > end;
             if over || before == self.kept_back() && (self.mpqs.room() == 0 || !self.admit_next(now)) {
                 return released;
             }
+        }
+    }
+
+    /// A turn with so many tasks took so long: that says how many fit in one, until one takes another time.
+    pub(crate) fn note_length(&mut self, tasks: u64, turn: Duration) {
+        if tasks > 0 {
+            let fitting = nanoseconds(ALONE_TIME).saturating_mul(tasks) / nanoseconds(turn).max(1);
+            self.fitting = u32::try_from(fitting.max(1)).unwrap_or(u32::MAX);
         }
     }
 
