@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::inst::{Format, Inst, Op, Reg};
-use crate::jit::facts::{Facts, Known, writes};
+use crate::jit::facts::{Facts, Known, Regs, writes};
 use crate::jit::plan::{BlockId, End, Plan};
 
 /// Largest index that is followed: a table has as many bytes, and one more.
@@ -60,17 +60,23 @@ pub(crate) struct TableLoop {
 /// All of them, none within another; `ways` are the blocks that lead to each. Blocks of a loop follow each other in a plan, but for those of
 /// calls, and where the loop goes on may be before where it begins.
 pub(crate) fn loops(plan: &Plan, facts: &Facts, ways: &[Vec<BlockId>]) -> Vec<TableLoop> {
-    let back =
-        |last: BlockId| plan.successors(last).filter(move |to| (1..=last).contains(to)).map(move |first| first..=last);
-    let mut all: Vec<_> = (0..plan.blocks.len()).flat_map(back).collect();
+    // What computed jumps lead to or from, what is apart, and then what loops have that were found.
+    let mut taken: Vec<bool> =
+        plan.blocks.iter().map(|block| block.apart || matches!(block.end, End::Jump { .. })).collect();
+    plan.tables.iter().flatten().filter_map(|target| target.block).for_each(|id| taken[id] = true);
+    let back = |last: BlockId| {
+        let near = move |first: &BlockId| (1..=last).contains(first) && last - first < MOST_BLOCKS;
+        plan.successors(last).filter(near).map(move |first| first..=last)
+    };
+    let mut all: Vec<_> = (0..plan.blocks.len()).filter(|&last| !taken[last]).flat_map(back).collect();
     all.sort_by_key(|blocks| blocks.end() - blocks.start());
     let mut found: Vec<TableLoop> = Vec::new();
     for blocks in all {
-        let overlaps = |other: &TableLoop| other.blocks.start() <= blocks.end() && blocks.start() <= other.blocks.end();
-        if !found.iter().any(overlaps)
+        if !taken[blocks.clone()].contains(&true)
             && let Some(head) = head(plan, ways, &blocks)
             && let Some(tables) = tables(plan, facts, &blocks)
         {
+            taken[blocks.clone()].fill(true);
             found.push(TableLoop { blocks, head, tables });
         }
     }
@@ -79,11 +85,8 @@ pub(crate) fn loops(plan: &Plan, facts: &Facts, ways: &[Vec<BlockId>]) -> Vec<Ta
 
 /// Where a short loop begins, if that is what blocks are: nothing else in it is led to from elsewhere.
 fn head(plan: &Plan, ways: &[Vec<BlockId>], blocks: &RangeInclusive<BlockId>) -> Option<BlockId> {
-    let body = plan.blocks.get(blocks.clone()).filter(|body| body.len() <= MOST_BLOCKS)?;
-    let is_long = body.iter().map(|block| block.body.len()).sum::<usize>() > MOST_INSTRUCTIONS;
-    let is_odd = body.iter().any(|block| block.apart || matches!(block.end, End::Jump { .. }));
-    let mut of_jumps = plan.tables.iter().flatten().filter_map(|target| target.block);
-    if is_long || is_odd || of_jumps.any(|id| blocks.contains(&id)) {
+    let length: usize = plan.blocks[blocks.clone()].iter().map(|block| block.body.len()).sum();
+    if length > MOST_INSTRUCTIONS {
         return None;
     }
     let mut heads = blocks.clone().filter(|&id| ways[id].iter().any(|from| !blocks.contains(from)));
@@ -98,14 +101,14 @@ fn tables(plan: &Plan, facts: &Facts, blocks: &RangeInclusive<BlockId>) -> Optio
     if insts().any(does_more) {
         return None;
     }
+    let written = insts().fold(Regs(0), |written, inst| written.with(writes(&inst)));
     let (mut tables, mut amos) = (Vec::<(Reg, u32)>::new(), 0);
     for id in blocks.clone() {
         let (block, mut known) = (&plan.blocks[id], facts.known(id)?.clone());
         let mut sums: Vec<(Reg, IndexedBy)> = Vec::new();
         for (index, (_, decoded)) in block.body.iter().enumerate() {
             let inst = &decoded.inst;
-            let sum = IndexedBy::sum(inst, &known)
-                .filter(|sum| sum.words && !insts().any(|other| writes(&other) == sum.base));
+            let sum = IndexedBy::sum(inst, &known).filter(|sum| sum.words && !written.has(sum.base));
             if inst.op.format() == Format::Amo
                 && let Some((_, sum)) = sums.iter().find(|(reg, _)| *reg == inst.rs1)
             {
