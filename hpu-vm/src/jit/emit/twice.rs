@@ -23,8 +23,15 @@ impl Emitter<'_> {
             return Vec::new();
         }
         let mut loops = tables::loops(self.plan, self.facts, &self.ways);
-        loops.retain(|found| found.blocks.clone().all(|id| !self.polls[id] && self.part.has(id)));
+        loops.retain(|found| found.blocks.clone().all(|id| self.is_as_it_seems(id, &found.blocks)));
         loops
+    }
+
+    /// Whether a block of a loop does nothing on the way from one to another but what is in the loop.
+    fn is_as_it_seems(&self, id: BlockId, blocks: &RangeInclusive<BlockId>) -> bool {
+        // What a branch chooses is done in its own block, and might move a table behind the look at where that is.
+        let chooses_outside = self.choices[id].is_some_and(|choice| !blocks.contains(&choice.skipped));
+        !chooses_outside && !self.polls[id] && self.part.has(id)
     }
 
     /// Both of a loop, and the way in.
