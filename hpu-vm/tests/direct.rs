@@ -11,12 +11,12 @@ mod random;
 
 use assembly::{A2, A3, A4, A5, Assembly, S0, S1, T0, T1, T2};
 use guest::{Guest, OWN, PACKET, Way, task, translate};
-use hpu_vm::jit::{Executor, Limits, Task};
+use hpu_vm::jit::{Executor, Limits, Options, Task};
 use hpu_vm::{Checks, Code, Device, Exit, HostBytes, Op, Reg, Trap, View};
 use random::Random;
 use spin_abi::command::{Command, Direction, Status};
 use spin_abi::fault::Cause;
-use spin_abi::map::{DRIVER_BASE, L1_ALIAS};
+use spin_abi::map::{DRIVER_BASE, HANDLER_ARGS, L1_ALIAS, TASK_BLOCK};
 use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WORDS, INFO_DMA};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -269,4 +269,50 @@ fn what_is_copied_is_what_the_device_would_have_copied() {
     }
     println!("{asked} copies were asked for, {told} were not, {refused} refused, {faults} programs with faults");
     assert!([asked, told, refused, faults].into_iter().all(|count| count > PROGRAMS / 8), "not a mixture");
+}
+
+/// Copies to the pointer that the arguments begin with, as if that were what is left of a sum of which a0 is a part.
+fn to_the_pointer(high: u32) -> (Code, Vec<u32>) {
+    let program = Assembly::new().imm(Op::Lw, A2, Reg::A0, 0).op(Op::Sltu, A3, A2, Reg::A0).li(S0, OWN.data);
+    let program = program.imm(Op::Lw, A4, S0, 0).op(Op::Add, A4, A4, A3).li(DRIVER, DRIVER_BASE);
+    let words = [(A5, packet()), (T0, 8), (T1, 1), (S1, INFO_DMA)];
+    let program = words.into_iter().fold(program, |program, (reg, value)| program.li(reg, value));
+    let offsets = (COMMAND_WORDS.cast_signed()..).step_by(4);
+    let program = [A2, A4, A5, T0, T1]
+        .into_iter()
+        .zip(offsets)
+        .fold(program, |program, (reg, at)| program.store(Op::Sw, reg, DRIVER, at));
+    let program = program.store(Op::Sw, S1, DRIVER, COMMAND_INFO.cast_signed());
+    (program.imm(Op::Lw, Reg::ZERO, DRIVER, COMMAND_ISSUE.cast_signed()).ret().code(), vec![high])
+}
+
+#[test]
+fn a_pointer_that_is_known_is_no_half_of_a_sum() {
+    let executor = Executor::new().expect("a timer");
+    let pointer = OWN.stack_end() - TASK_BLOCK;
+    let address = 0x7000_0000_0000 | u64::from(pointer & !0xff);
+    for high in [0x7000, 0x6fff] {
+        let (code, data) = to_the_pointer(high);
+        let run = |way: Way| {
+            let mut guest = Guest::new(OWN, &code, 1);
+            guest.slot.view().set_checks(way.checks);
+            guest.set_word(OWN.data, data[0]);
+            guest.set_word(OWN.stack_end() - HANDLER_ARGS, pointer);
+            let mut memory = vec![0; 512];
+            let host = HostBytes::exclusive(address, &mut memory);
+            let mut unit = Unit { host, seen: Seen { done: 0, bytes: 0, refused: 0, told: 0 } };
+            let options = way.options.map(|options| Options { described: true, ..options });
+            let translation = options.map(|options| translate(&code, &[], options));
+            let limits = Limits { time: None, instructions: way.counts().then_some(10_000) };
+            let task = Task { limits, host: Some(host), ..task(OWN, &code, translation.as_ref()) };
+            let exit = executor.run(&mut guest.slot, &mut guest.frame, &task, &mut unit);
+            (exit, Seen { told: 0, ..unit.seen }, memory)
+        };
+        for checks in [Checks::Page, Checks::Exact] {
+            let expected = run(Way::interpreter(checks));
+            for way in Way::translated(checks) {
+                assert!(run(way) == expected, "{high:#x}, {}: {:?}", way.name(), run(way).1);
+            }
+        }
+    }
 }

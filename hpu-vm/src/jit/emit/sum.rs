@@ -61,9 +61,13 @@ impl Emitter<'_> {
         }
     }
 
+    /// What a value is the sum of, in 32 bits: what was added up in 64, as a pointer at a known distance is, has no carry like that.
     fn addends(&self, value: Value) -> Option<[Value; 2]> {
-        match self.made_by(self.name(value))? {
-            InstructionData::Binary { opcode: Opcode::Iadd, args } => Some(args),
+        let name = self.name(value);
+        match self.made_by(name)? {
+            InstructionData::Binary { opcode: Opcode::Iadd, args } => {
+                (self.builder.func.dfg.value_type(name) == I32).then_some(args)
+            }
             _ => None,
         }
     }
