@@ -188,5 +188,12 @@ mod tests {
         assert_eq!(changed(6, Inst::new(Op::Addi)), []);
         assert_eq!(changed(5, Inst::new(Op::Ecall)), []);
         assert_eq!(changed(0, Inst::new(Op::Beq).rs1(Reg::A0).imm(20)), []);
+        // The same where the table is known, and a table that moves behind its words.
+        let mut into = [&program()[..2], &[Inst::new(Op::Beq).rs1(A3).imm(16)], &program()[2..]].concat();
+        into[8] = into[8].imm(-20);
+        assert_eq!(found(&into), []);
+        let moving =
+            [&program()[..7], &[Inst::new(Op::Addi).rd(Reg::A1).rs1(Reg::A1).imm(4)], &program()[7..]].concat();
+        assert_eq!(found(&moving), []);
     }
 }
