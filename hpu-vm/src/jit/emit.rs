@@ -241,8 +241,8 @@ struct Emitter<'a> {
     polls: Vec<bool>,
     /// Indices of atomics that are known to be on L1.
     in_l1: Vec<usize>,
-    /// Registers that hold addresses of tables which are known to be there, and the largest indices.
-    tables_in_l1: Vec<(Reg, u32)>,
+    /// Tables that are known to be there.
+    tables_in_l1: Vec<twice::InL1>,
     /// Atomics of the block may be on words of a table.
     has_tables: bool,
     /// By block, when it was asked for: see [`commands::live_behind`](crate::jit::commands::live_behind).

@@ -44,7 +44,7 @@ impl Emitter<'_> {
     fn amo_in_table(&mut self, inst: &Inst, table: Indexed) -> Option<Value> {
         let value = self.get(inst.rs2);
         let wanted = inst.rd != Reg::ZERO;
-        if self.is_in_l1(&table) {
+        if let Some(table) = self.in_l1(&table) {
             let old = self.plain_in_table(inst.op, table, value);
             return wanted.then_some(old);
         }

@@ -5,8 +5,7 @@ use std::mem;
 use std::ops::RangeInclusive;
 
 use cranelift_codegen::entity::EntityRef;
-use cranelift_codegen::ir;
-use cranelift_codegen::ir::InstBuilder;
+use cranelift_codegen::ir::{self, InstBuilder, Value};
 
 use super::Emitter;
 use super::registers::Indexed;
@@ -14,6 +13,16 @@ use crate::inst::Reg;
 use crate::jit::plan::BlockId;
 use crate::jit::tables::{self, TableLoop};
 use crate::jit::vectors;
+
+/// A table that was found to be on L1 before a loop.
+pub(super) struct InL1 {
+    /// What holds its address in the loop,
+    reg: Reg,
+    /// which is this, extended with zeroes: what was looked at, whatever becomes of the register.
+    address: Value,
+    /// The largest index, in bytes.
+    most: u32,
+}
 
 impl Emitter<'_> {
     /// The loops that are made twice. Not where more is looked at than where AMOs go, and none that tasks are parked in.
@@ -44,9 +53,10 @@ impl Emitter<'_> {
         self.known = self.facts.known(head).cloned().unwrap_or_default();
         self.pc = self.plan.blocks[head].start;
         self.locate(false);
-        let mut any = None;
-        for &(base, most) in tables {
-            let base = self.get(base);
+        let (mut any, mut in_l1) = (None, Vec::new());
+        for &(reg, most) in tables {
+            let (base, address) = (self.get(reg), self.registers.get_wide(&mut self.builder, self.state, reg));
+            in_l1.push(InL1 { reg, address, most });
             let beyond = self.is_beyond_l1(base, most);
             any = Some(any.map_or(beyond, |any| self.builder.ins().bor(any, beyond)));
         }
@@ -57,7 +67,7 @@ impl Emitter<'_> {
 
         let others: Vec<_> = blocks.clone().map(|id| self.blocks[id]).collect();
         self.blocks[blocks.clone()].copy_from_slice(&quick);
-        self.tables_in_l1.clone_from(tables);
+        self.tables_in_l1 = in_l1;
         self.all_of(blocks.clone());
         self.tables_in_l1.clear();
         quick.into_iter().for_each(|block| self.builder.seal_block(block));
@@ -85,13 +95,14 @@ impl Emitter<'_> {
         self.retreats[blocks].fill(None);
     }
 
-    /// Whether a table is one of the loop's that are on L1.
-    pub(super) fn is_in_l1(&mut self, table: &Indexed) -> bool {
+    /// A table by the address that was looked at, if it is one of the loop's that are on L1.
+    pub(super) fn in_l1(&mut self, table: &Indexed) -> Option<Indexed> {
         let tables = mem::take(&mut self.tables_in_l1);
-        let is_it = |&(base, most): &(Reg, u32)| {
-            table.most <= most && table.base.1 == self.registers.get_wide(&mut self.builder, self.state, base)
+        let is_it = |known: &&InL1| {
+            table.most <= known.most
+                && table.base.1 == self.registers.get_wide(&mut self.builder, self.state, known.reg)
         };
-        let found = tables.iter().any(is_it);
+        let found = tables.iter().find(is_it).map(|known| Indexed { base: (table.base.0, known.address), ..*table });
         self.tables_in_l1 = tables;
         found
     }
