@@ -70,7 +70,10 @@ impl Spind {
     /// When spind does not listen in time.
     #[must_use]
     pub fn start_in(folder: tempfile::TempDir, arguments: &[&str]) -> Self {
-        let mut child = Command::new(binary("spind"))
+        // What ends spind ends it here too where tests are run by `nohup`.
+        let mut child = Command::new("env")
+            .arg("--default-signal=HUP")
+            .arg(binary("spind"))
             .args(arguments)
             .arg("--socket")
             .arg(folder.path().join("spind.sock"))
