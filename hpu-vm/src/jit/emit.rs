@@ -727,7 +727,7 @@ impl Junction {
 }
 
 /// The blocks that lead to each block, none for the first.
-fn ways(plan: &Plan) -> Vec<Vec<BlockId>> {
+pub(crate) fn ways(plan: &Plan) -> Vec<Vec<BlockId>> {
     let mut ways = vec![Vec::new(); plan.blocks.len()];
     for from in 0..plan.blocks.len() {
         plan.successors(from).filter(|&to| to > 0).for_each(|to| ways[to].push(from));

@@ -133,6 +133,7 @@ mod tests {
     use super::{TableLoop, loops};
     use crate::code::Code;
     use crate::inst::{Inst, Op, Reg};
+    use crate::jit::emit::ways;
     use crate::jit::facts::{Facts, Regs};
     use crate::jit::plan::Plan;
 
@@ -146,10 +147,7 @@ mod tests {
     fn found(program: &[Inst]) -> Vec<TableLoop> {
         let mut plan = Plan::new(&Code::of(BASE, program), BASE, &BTreeSet::new());
         let facts = Facts::new(&mut plan, Regs(0), 0);
-        let mut ways = vec![Vec::new(); plan.blocks.len()];
-        (0..plan.blocks.len())
-            .for_each(|from| plan.successors(from).filter(|&to| to > 0).for_each(|to| ways[to].push(from)));
-        loops(&plan, &facts, &ways)
+        loops(&plan, &facts, &ways(&plan))
     }
 
     /// Adds up words of the table that a1 points to, with an index of at most 255; a branch around one of them.
