@@ -39,7 +39,7 @@ fn every_packet_goes_through_all_stages() {
 #[test]
 fn round_robin_runs_as_many_packets_of_both() {
     let images = images(&["spin"]);
-    let arena = Arena::new(images.path(), Kind::Jit, Duration::from_millis(20)).expect("an image");
+    let arena = Arena::new(images.path(), Kind::Jit, Duration::from_millis(100)).expect("an image");
     let all = arena.contests(Schedule::RoundRobin, [1, 1]).expect("both run");
     for (greed, shares) in Greed::ALL.into_iter().zip(all) {
         let [first, second] = shares.packets;
