@@ -1,6 +1,7 @@
 //! Memory of the host that handlers' packets are copied to.
 #![allow(unsafe_code, reason = "copies between memories that others use at the same time")]
 
+use std::ffi::c_void;
 use std::slice;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
@@ -9,6 +10,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
 const WORD: usize = 8;
 /// Bytes from which on a copy is left to the C library, but for its ends.
 const SHORT: usize = 2 * WORD;
+
+/// The C library's `memcpy`, by its address. Who returns what that returns leaves by a jump there, not by a call: both take as long as a good part
+/// of a copy. By its name the compiler knows what it returns, and comes back for that.
+pub(crate) type Memcpy = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
 /// Host memory, and where commands find it.
 #[derive(Clone, Copy, Debug)]
@@ -55,60 +60,64 @@ impl<'h> HostBytes<'h> {
 }
 
 /// Copies all of `to` from `from`. Aligned words of eight bytes, else of four, are written as a whole; who sees any of them sees all that was
-/// copied before.
+/// copied before. Returns an address in `to`.
 ///
 /// # Safety
 /// `to.len()` bytes from `from` are mapped readable, are not those of `to`, and accessed by atomics, translated code and copies only.
 #[inline(always)]
-pub(crate) unsafe fn copy(from: *const u8, to: &[AtomicU8]) {
+pub(crate) unsafe fn copy(from: *const u8, to: &[AtomicU8], memcpy: Memcpy) -> *mut c_void {
     fence(Release);
-    if to.len() < SHORT {
-        // SAFETY: as the caller says.
-        return unsafe { copy_parts(from, to) };
-    }
     let (start, len) = (to.as_ptr().cast_mut().cast::<u8>(), to.len());
-    if (start.addr() | len).is_multiple_of(WORD) {
-        // SAFETY: as the caller says. The C library copies whatever others write meanwhile, and by no less than whole words.
-        unsafe { libc::memcpy(start.cast(), from.cast(), len) };
-        return;
+    if len < SHORT {
+        // SAFETY: as the caller says.
+        return unsafe { copy_short(from, start, len) };
     }
-    // From the first aligned word on, all words behind which something follows.
-    let first = start.addr().next_multiple_of(WORD) - start.addr();
-    let words = (start.addr() + len - 1) / WORD * WORD - (start.addr() + first);
-    // SAFETY: as before, and both are within the copy.
-    unsafe {
-        libc::memcpy(start.wrapping_add(first).cast(), from.wrapping_add(first).cast(), words);
-        copy_ends(from, to, first, first + words);
+    let (mut first, mut words) = (0, len);
+    if !(start.addr() | len).is_multiple_of(WORD) {
+        // All words, and then what is before and behind them.
+        first = start.addr().wrapping_neg() % WORD;
+        words = (len - first) / WORD * WORD;
+        // SAFETY: as the caller says.
+        unsafe { copy_ends(from, to, first, first + words) };
     }
+    // SAFETY: as the caller says, and within the copy. The C library copies whatever others write meanwhile, and by no less than whole words.
+    unsafe { memcpy(start.wrapping_add(first).cast(), from.wrapping_add(first).cast(), words) }
 }
 
-/// Copies what is before and behind some words of a copy that is no shorter than [`SHORT`].
+/// Copies what is before the words from `first` on and `behind` them, of a copy that is no shorter than [`SHORT`].
 ///
 /// # Safety
 /// As [`copy`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
-unsafe fn copy_ends(from: *const u8, to: &[AtomicU8], _: usize, _: usize) {
-    let (start, last) = (to.as_ptr().cast_mut().cast::<u8>(), to.len() - WORD);
-    // SAFETY: as the caller says; both are within the copy. These processors write at once what a store has of a cache line, in the order of
-    // the stores; of the words that were copied these write what is there already.
+unsafe fn copy_ends(from: *const u8, to: &[AtomicU8], first: usize, behind: usize) {
+    let start = to.as_ptr().cast_mut().cast::<u8>();
+    let (last_word, last) = (behind - WORD, to.len() - WORD);
+    // SAFETY: as the caller says; all are within the copy. These processors write at once what a store has of a cache line, in the order of
+    // the stores: the first and the last of the words are there when what is next to them is written with parts of them.
     unsafe {
         std::arch::asm!(
-            "mov {first}, [{from}]",
+            "mov {one}, [{from} + {first}]",
+            "mov {other}, [{from} + {last_word}]",
+            "mov [{to} + {first}], {one}",
+            "mov [{to} + {last_word}], {other}",
+            "mov {one}, [{from}]",
             "mov {other}, [{from} + {last}]",
-            "mov [{to}], {first}",
+            "mov [{to}], {one}",
             "mov [{to} + {last}], {other}",
             from = in(reg) from,
             to = in(reg) start,
+            first = in(reg) first,
+            last_word = in(reg) last_word,
             last = in(reg) last,
-            first = out(reg) _,
+            one = out(reg) _,
             other = out(reg) _,
             options(nostack, preserves_flags),
         );
     }
 }
 
-/// Copies what is before and behind the words from `first` on, up to `behind`.
+/// Copies what is before the words from `first` on and `behind` them.
 ///
 /// # Safety
 /// As [`copy`].
@@ -121,11 +130,21 @@ unsafe fn copy_ends(from: *const u8, to: &[AtomicU8], first: usize, behind: usiz
     }
 }
 
+/// Makes a short copy, as [`Memcpy`] would.
+///
+/// # Safety
+/// As [`copy`]; `to` are [`AtomicU8`].
+#[inline(never)]
+unsafe extern "C" fn copy_short(from: *const u8, to: *mut u8, len: usize) -> *mut c_void {
+    // SAFETY: as the caller says.
+    unsafe { copy_parts(from, slice::from_raw_parts(to.cast::<AtomicU8>().cast_const(), len)) };
+    to.cast()
+}
+
 /// Makes a short copy part by part.
 ///
 /// # Safety
 /// As [`copy`].
-#[inline(never)]
 unsafe fn copy_parts(mut from: *const u8, mut to: &[AtomicU8]) {
     while !to.is_empty() {
         // Of all that is left: it has more bytes than the first.
@@ -162,8 +181,11 @@ unsafe fn load<const N: usize>(from: *const u8) -> [u8; N] {
 
 #[cfg(test)]
 mod tests {
-    use super::{HostBytes, SHORT, copy};
+    use super::{HostBytes, SHORT, WORD, copy};
+    use std::slice;
     use std::sync::atomic::Ordering::Relaxed;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+    use std::thread;
 
     #[test]
     fn every_alignment_and_length_copies_exactly_its_bytes() {
@@ -174,11 +196,43 @@ mod tests {
                 let host = HostBytes::exclusive(0x1000, &mut memory);
                 let part = host.part(0x1000 + start as u64, u32::try_from(len).expect("few")).expect("it is there");
                 // SAFETY: two different memories of this thread.
-                unsafe { copy(bytes.as_ptr(), part) };
+                unsafe { copy(bytes.as_ptr(), part, libc::memcpy) };
                 let found: Vec<u8> = host.bytes().iter().map(|byte| byte.load(Relaxed)).collect();
                 assert_eq!(found[start..start + len], bytes[..len]);
                 assert!(found[..start].iter().chain(&found[start + len..]).all(|byte| *byte == 0));
             }
+        }
+    }
+
+    /// Copies bytes that are all the same, again and again, while another thread looks at the words: no bit of one differs from the others.
+    #[test]
+    #[cfg(not(miri))]
+    fn words_are_written_as_a_whole() {
+        let words = [const { AtomicU64::new(0) }; 16];
+        // SAFETY: these bytes are as AtomicU8 are; accesses of several sizes are what is tested.
+        let bytes = unsafe { slice::from_raw_parts(words.as_ptr().cast(), words.len() * WORD) };
+        let host = HostBytes::new(0, bytes);
+        for (start, len) in (0..WORD).flat_map(|start| [16, 23, 31, 64, 101].map(|len| (start, len))) {
+            words.iter().for_each(|word| word.store(0, Relaxed));
+            let part = host.part(start as u64, len).expect("it is there");
+            let whole = start.div_ceil(WORD)..(start + len as usize) / WORD;
+            let done = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    for round in 0..5000_u32 {
+                        let same = [if round % 2 == 0 { !0 } else { 0_u8 }; 101];
+                        // SAFETY: two different memories; the other thread reads by atomics.
+                        unsafe { copy(same.as_ptr(), part, libc::memcpy) };
+                    }
+                    done.store(true, Relaxed);
+                });
+                while !done.load(Relaxed) {
+                    for word in &words[whole.clone()] {
+                        let word = word.load(Relaxed);
+                        assert!([0, !0].contains(&word), "{start}, {len}: {word:x}");
+                    }
+                }
+            });
         }
     }
 

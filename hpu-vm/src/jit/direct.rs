@@ -6,12 +6,13 @@
 //! it knew when it was made, to aligned places.
 #![allow(unsafe_code, reason = "follows the pointer to host memory that was lent for a row of tasks")]
 
+use std::ffi::c_void;
 use std::ops::RangeInclusive;
 use std::ptr;
 use std::slice;
 use std::sync::atomic::AtomicU8;
 
-use crate::host::{self, HostBytes};
+use crate::host::{self, HostBytes, Memcpy};
 
 /// Bytes of a copy that translated code makes.
 pub(super) const LENGTHS: RangeInclusive<u32> = 4..=64;
@@ -39,12 +40,24 @@ pub struct Direct {
     pub packet_len: u32,
     /// Bytes of those copies.
     pub bytes: u64,
+    /// What copies most of each.
+    memcpy: Memcpy,
 }
 
 impl Direct {
     /// Nowhere to copy to.
     pub(super) const fn nowhere() -> Self {
-        Self { host: ptr::dangling_mut(), len: 0, address: 0, places: 0, packet: 0, packet_len: 0, copies: 0, bytes: 0 }
+        Self {
+            host: ptr::dangling_mut(),
+            len: 0,
+            address: 0,
+            places: 0,
+            packet: 0,
+            packet_len: 0,
+            copies: 0,
+            bytes: 0,
+            memcpy: libc::memcpy,
+        }
     }
 
     /// Has copies go to `host`, of the packet at the guest address `packet.0`, of which `packet.1` bytes are there.
@@ -63,16 +76,16 @@ impl Direct {
         (self.packet, self.packet_len) = packet;
     }
 
-    /// Copies `len` bytes at the guest address `nic` to the host's `address`, if all is as most often; says whether it was.
+    /// Copies `len` bytes at the guest address `nic` to the host's `address`, if all is as most often; returns what [`host::copy`] does then.
     ///
     /// # Safety
     /// The host memory that was aimed at last is there still, and so are the slot's windows, whose guest memory begins at `base`. Of the packet
     /// as many bytes as `packet_len` may be read there without a fault, which would find no body.
     #[inline(always)]
-    pub(super) unsafe fn copy(&mut self, base: *const u8, address: u64, nic: u32, len: u32) -> bool {
+    pub(super) unsafe fn copy(&mut self, base: *const u8, address: u64, nic: u32, len: u32) -> Option<*mut c_void> {
         let end = u64::from(nic.wrapping_sub(self.packet)) + u64::from(len);
         if len == 0 || end > u64::from(self.packet_len) {
-            return false;
+            return None;
         }
         // SAFETY: as the caller says; these are bytes of the packet.
         unsafe { self.copy_from(base.wrapping_add(nic as usize), address, len) }
@@ -83,15 +96,19 @@ impl Direct {
     /// # Safety
     /// The host memory that was aimed at last is there still, and [`host::copy`] says what it asks of `from`.
     #[inline(always)]
-    pub(super) unsafe fn copy_from(&mut self, from: *const u8, address: u64, len: u32) -> bool {
-        // SAFETY: as the caller says.
-        let bytes = unsafe { slice::from_raw_parts(self.host.cast::<AtomicU8>().cast_const(), self.len) };
-        let Some(to) = HostBytes::new(self.address, bytes).part(address, len) else { return false };
+    pub(super) unsafe fn copy_from(&mut self, from: *const u8, address: u64, len: u32) -> Option<*mut c_void> {
+        // What is before the first byte is far behind the last one then.
+        let at = usize::try_from(address.wrapping_sub(self.address)).ok()?;
+        if self.len.checked_sub(at)? < len as usize {
+            return None;
+        }
+        // SAFETY: as the caller says; these are some of those bytes.
+        let to =
+            unsafe { slice::from_raw_parts(self.host.wrapping_add(at).cast::<AtomicU8>().cast_const(), len as usize) };
         self.copies += 1;
         self.bytes += u64::from(len);
         // SAFETY: as the caller says.
-        unsafe { host::copy(from, to) };
-        true
+        Some(unsafe { host::copy(from, to, self.memcpy) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Running tasks on translated code, and what that code calls.
 #![allow(unsafe_code, reason = "enters translated code, which calls back with pointers")]
 
+use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -680,16 +681,18 @@ impl<D: Device, const COPIES: bool> Bridge<D, COPIES> {
 
     /// # Safety
     /// As [`Bridge::load`].
-    unsafe extern "C" fn copy_to_host(state: *mut State, low: u32, high: u32, nic: u32, length: u32) -> i64 {
+    unsafe extern "C" fn copy_to_host(state: *mut State, low: u32, high: u32, nic: u32, length: u32) -> *mut c_void {
         let host = u64::from(high) << 32 | u64::from(low);
         // SAFETY: as the caller says. `bind` aimed it at memory that its task has borrowed, and the window is there as long as the slot.
         unsafe {
             let parts = &mut *state;
-            if parts.wanted.ends() || !parts.direct.copy(parts.base, host, nic, length) {
-                return Self::copy_frame_to_host(state, low, high, nic, length);
+            if !parts.wanted.ends()
+                && let Some(copied) = parts.direct.copy(parts.base, host, nic, length)
+            {
+                return copied;
             }
+            Self::copy_frame_to_host(state, low, high, nic, length)
         }
-        0
     }
 
     /// The same where the packet may be in no window. By itself: it would take registers from the other.
@@ -697,17 +700,23 @@ impl<D: Device, const COPIES: bool> Bridge<D, COPIES> {
     /// # Safety
     /// As [`Bridge::load`].
     #[inline(never)]
-    unsafe extern "C" fn copy_frame_to_host(state: *mut State, low: u32, high: u32, nic: u32, length: u32) -> i64 {
+    unsafe extern "C" fn copy_frame_to_host(
+        state: *mut State,
+        low: u32,
+        high: u32,
+        nic: u32,
+        length: u32,
+    ) -> *mut c_void {
         let host = u64::from(high) << 32 | u64::from(low);
         // SAFETY: as in `copy_to_host`; the frame is lent for as long as it is looked at.
         unsafe {
             let parts = &mut *state;
             let view = &*parts.view.cast::<View<'static>>();
-            let copy = |frame: &[u8]| parts.direct.copy_from(frame.as_ptr(), host, length);
+            let copy = |frame: &[u8]| parts.direct.copy_from(frame.as_ptr(), host, length).is_some();
             if !parts.wanted.ends() && view.look_at_frame(nic, length, copy) == Some(true) {
-                return 0;
+                return ptr::null_mut();
             }
-            Self::dma_to_host(state, low, high, nic, length)
+            ptr::without_provenance_mut(Self::dma_to_host(state, low, high, nic, length).cast_unsigned() as usize)
         }
     }
 

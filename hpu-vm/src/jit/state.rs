@@ -156,8 +156,8 @@ pub struct Calls {
     pub dma: unsafe extern "C" fn(*mut State, u32, u32, u32, u32, u32) -> i64,
     /// The same to host memory: without the word that says so.
     pub dma_to_host: unsafe extern "C" fn(*mut State, u32, u32, u32, u32) -> i64,
-    /// The same when nobody asks for the handle: it is 0 where the device was not asked.
-    pub copy_to_host: unsafe extern "C" fn(*mut State, u32, u32, u32, u32) -> i64,
+    /// The same when nobody asks for the handle: it is an address where the device was not asked, or null, which are not negative either.
+    pub copy_to_host: unsafe extern "C" fn(*mut State, u32, u32, u32, u32) -> *mut c_void,
     /// An `ecall`, with a0 to a7 in the hart: 0.
     pub ecall: unsafe extern "C" fn(*mut State) -> i64,
     /// A vector instruction, with what it reads in the hart: its encoding to 0.
