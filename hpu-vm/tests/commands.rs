@@ -14,11 +14,13 @@ use guest::{DATA_LEN, Guest, OWN, Way, task, translate};
 use hpu_vm::jit::{Executor, Limits, Options, Task};
 use hpu_vm::{Checks, Code, Device, Exit, Op, Reg, Trap, View};
 use random::Random;
-use spin_abi::command::{Command, Status};
-use spin_abi::fault::Cause;
+use spin_abi::command::{Command, Source, Status};
+use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::DRIVER_BASE;
 use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WAIT, COMMAND_WORDS, INFO_DMA, INFO_SEND};
+use std::hint;
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 /// Pairs of them.
 const PROGRAMS: u64 = if cfg!(debug_assertions) { 300 } else { 1000 };
@@ -277,6 +279,64 @@ fn agree(program: &Code, word: u32) -> (Exit, Issued, u32) {
         assert_eq!(outcome(way), expected, "{}", way.name());
     }
     expected
+}
+
+/// Refuses all, or takes its time for each.
+struct Last {
+    time: Option<Duration>,
+}
+
+impl Device for Last {
+    fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
+        Err(Trap::Fault(Cause::DeviceAccess))
+    }
+
+    fn store(&mut self, _: &mut View<'_>, _: u32, _: u8, _: u32) -> Result<(), Trap> {
+        Err(Trap::Fault(Cause::DeviceAccess))
+    }
+
+    fn issue(&mut self, _: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
+        let expected = Command::Send { destination: 0, fid: 0, source: Source::Nic(0x1234_5678), length: u32::MAX - 1 };
+        assert_eq!(command, Ok(expected));
+        let time = self.time.ok_or(Cause::DeviceAccess)?;
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            hint::spin_loop();
+        }
+        Ok(0)
+    }
+}
+
+/// Translated code leaves it to its caller, which says where it was issued.
+#[test]
+fn a_send_that_comes_last_fails_where_it_is() {
+    let executor = Executor::new().expect("a timer");
+    let begin = Assembly::new().li(DRIVER, DRIVER_BASE).li(A2, 0x1234_5678).li(A3, u32::MAX - 1).li(T0, INFO_SEND);
+    let offsets = (COMMAND_WORDS.cast_signed()..).step_by(4);
+    let words = [Reg::ZERO, Reg::ZERO, A2, Reg::ZERO, A3].into_iter().zip(offsets);
+    let program = words.fold(begin, |program, (reg, at)| program.store(Op::Sw, reg, DRIVER, at));
+    let program = program.store(Op::Sw, T0, DRIVER, COMMAND_INFO.cast_signed());
+    let pc = program.pc();
+    let code = program.imm(Op::Lw, Reg::ZERO, DRIVER, COMMAND_ISSUE.cast_signed()).ret().code();
+    let (refused, late) =
+        (Fault { cause: Cause::DeviceAccess, pc, address: DRIVER_BASE + COMMAND_ISSUE }, Duration::from_millis(200));
+    let late_fault = Fault { cause: Cause::Watchdog, pc, address: 0 };
+    for way in [Way::interpreter(Checks::Page)].into_iter().chain(Way::translated(Checks::Page)) {
+        let run = |time: Option<Duration>| {
+            let mut guest = Guest::new(OWN, &code, 0);
+            let translation = way.options.map(|options| translate(&code, &[], options));
+            let instructions = way.counts().then_some(1000);
+            let limits = Limits { time: Some(5000), instructions };
+            let task = Task { limits, ..task(OWN, &code, translation.as_ref()) };
+            executor.run(&mut guest.slot, &mut guest.frame, &task, &mut Last { time })
+        };
+        assert_eq!(run(None), Exit::Fault(refused), "{}", way.name());
+        assert_eq!(run(Some(Duration::ZERO)), Exit::Returned, "{}", way.name());
+        // The interpreter looks at the clock now and then.
+        if way.options.is_some() {
+            assert_eq!(run(Some(late)), Exit::Fault(late_fault), "{}", way.name());
+        }
+    }
 }
 
 /// Exact checks leave a load to the interpreter that may be a device's: it finds the words of the command before.

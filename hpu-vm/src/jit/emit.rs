@@ -249,6 +249,10 @@ struct Emitter<'a> {
     commands_live: Option<Vec<bool>>,
     /// The words of the block's commands need not be stored.
     hides_commands: bool,
+    /// Index of the instruction behind which the block's handler does nothing but return.
+    last: Option<usize>,
+    /// What is sent there: see [`command`].
+    last_send: Option<command::LastSend>,
     /// See [`Made::copies`].
     copies: bool,
     /// The block is the handler's first one, and nothing leads back there: a task begins with it for certain.
@@ -347,6 +351,8 @@ impl<'a> Emitter<'a> {
             has_tables: false,
             commands_live: None,
             hides_commands: false,
+            last: None,
+            last_send: None,
             copies: false,
             begins_task: false,
             task_pointer: None,
@@ -397,6 +403,7 @@ impl<'a> Emitter<'a> {
         self.count_block(block);
         self.in_l1.clear();
         self.hides_commands = self.hides_commands(id);
+        self.last = self.last(id);
         self.has_tables = self.home() && block.body.iter().any(|(_, decoded)| decoded.inst.op.format() == Format::Amo);
         let Some(beyond_l1) = self.amos_beyond_l1() else {
             self.body(id);
@@ -522,19 +529,26 @@ impl<'a> Emitter<'a> {
         self.builder.switch_to_block(self.returned);
         self.builder.set_srcloc(SourceLoc::new(RETURNED));
         let returned = self.builder.ins().iconst(I64, enter::RETURNED);
-        self.builder.ins().return_(&[returned]);
+        self.return_how(returned);
 
         self.builder.switch_to_block(self.fault_return);
         self.builder.set_srcloc(SourceLoc::new(FAULT_RETURN));
         // Not zero, and made here: a constant might be made before, where another instruction wants the same.
         let left = self.builder.ins().get_stack_pointer(I64);
-        self.builder.ins().return_(&[left]);
+        self.return_how(left);
+    }
+
+    /// Returns what says `how` the function ended. What else it returns, if it does so elsewhere, is anything.
+    fn return_how(&mut self, how: Value) {
+        let results = self.builder.func.signature.returns.len();
+        self.builder.ins().return_(&[how; 2][..results]);
     }
 
     /// Whether there are ways to the fault return, though Cranelift may find that nothing leads there.
     fn may_leave(&self) -> bool {
         let ways = [&self.faults, &self.exits, &self.waits, &self.ended];
-        !self.doubted && ways.into_iter().any(|junction| !junction.blocks.is_empty())
+        let any = self.handed_over.is_some() || ways.into_iter().any(|junction| !junction.blocks.is_empty());
+        !self.doubted && any
     }
 
     /// Ends the block by leaving the function.

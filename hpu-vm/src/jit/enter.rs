@@ -12,10 +12,41 @@ use crate::inst::Reg;
 use crate::vector::vtype::VILL;
 
 /// Takes a0 extended with zeroes.
-type Code = unsafe extern "C" fn(*mut State, u64) -> i64;
+type Code = unsafe extern "C" fn(*mut State, u64) -> Results;
 
-/// What the code returns when the handler did, and never in all other cases: see [`State::exit`].
+/// What the code returns.
+#[repr(C)]
+struct Results {
+    how: i64,
+    /// With [`SENDS`], address and, above it, length of what is sent; else anything.
+    what: u64,
+}
+
+/// How the code says that the handler returned, and never in all other cases: see [`State::exit`].
 pub(crate) const RETURNED: i64 = 0;
+
+/// The same of one that has sent a frame last: that is for the caller to do. With the address of the instruction; all else is positive.
+pub(crate) const SENDS: i64 = i64::MIN;
+
+/// How the code of a handler came to its end.
+pub(crate) enum Ended {
+    /// The handler returned.
+    Returned,
+    /// It does, but for this.
+    Sends(LastSend),
+    /// [`State::exit`] says how.
+    Early,
+}
+
+/// A send that is the last thing a handler does, yet to be issued.
+pub(crate) struct LastSend {
+    /// The instruction that would issue it.
+    pub(crate) pc: u32,
+    /// Where the frame is that it sends.
+    pub(crate) address: u32,
+    /// How many bytes it has.
+    pub(crate) length: u32,
+}
 
 /// Host code of a handler. Its translation must be alive when it is called.
 #[derive(Debug)]
@@ -120,8 +151,8 @@ impl Begins {
 /// The function at `offset` of a translation's memory.
 fn code(memory: &CodeMemory, offset: usize) -> Code {
     let address = memory.address(offset);
-    // SAFETY: the translator compiled a function of this signature and calling convention to this address; whether it
-    // may be called is for those who do.
+    // SAFETY: the translator compiled a function of this signature and calling convention to this address, or one that has the first of
+    // both results alone: the other, of which nothing is made then, is what the register holds. Whether it may be called is for those who do.
     unsafe { mem::transmute::<*const c_void, Code>(address) }
 }
 
@@ -137,16 +168,24 @@ impl Entry {
         self.aside.as_ref().map_or(ptr::null(), |aside| aside.code as *const c_void)
     }
 
-    /// Executes it, up to the end of the task or to where it leaves off; says whether the handler returned. Takes what a0
-    /// holds.
+    /// Executes it, up to the end of the task or to where it leaves off. Takes what a0 holds.
     ///
     /// # Safety
     /// Its translation lives, `state` is attached to a live space, and attended to ([`crate::trap`]); it has what sp and tp hold, and
     /// what is [aside](Entry::aside).
-    #[inline]
-    pub(crate) unsafe fn returns(&self, state: *mut State, argument: u32) -> bool {
+    #[inline(always)]
+    pub(crate) unsafe fn execute(&self, state: *mut State, argument: u32) -> Ended {
         // SAFETY: as the caller says.
-        unsafe { (self.code)(state, argument.into()) == RETURNED }
+        let Results { how, what } = unsafe { (self.code)(state, argument.into()) };
+        if how == RETURNED {
+            return Ended::Returned;
+        }
+        std::hint::cold_path();
+        if how < 0 {
+            Ended::Sends(LastSend { pc: how as u32, address: what as u32, length: (what >> 32) as u32 })
+        } else {
+            Ended::Early
+        }
     }
 
     /// Makes the hart that the code has left at an exit be as if it had begun the task.

@@ -12,7 +12,7 @@ use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{DRIVER_BASE, PACKET_WINDOW};
 use spin_abi::regs::{COMMAND_ISSUE, INFO_DMA, INFO_SEND, TASK_END, TASK_FIRST};
 
-use super::enter::Entry;
+use super::enter::{Ended, Entry, LastSend};
 use super::slot::{Slot, TaskBlock, copy_at_once};
 use super::state::{Calls, Left, State};
 use super::translation::Translation;
@@ -370,7 +370,7 @@ impl BoundParts<'_> {
         let Self { state, task, .. } = *self;
         // SAFETY: as the caller says.
         unsafe {
-            let returned = entry.returns(state, task.argument);
+            let returned = returns::<D>(state, task, entry);
             if !returned {
                 (*state).ended = left_early::<D>(state, task, entry);
             }
@@ -455,11 +455,56 @@ unsafe fn execute<D: Device>(state: *mut State, task: &Task<'_>, entry: Option<&
     // SAFETY: as the caller says.
     unsafe {
         match entry {
-            Some(entry) if entry.returns(state, task.argument) => Exit::Returned,
+            Some(entry) if returns::<D>(state, task, entry) => Exit::Returned,
             Some(entry) => left_early::<D>(state, task, entry),
             None => go_on_interpreting::<D>(state, task),
         }
     }
+}
+
+/// Executes translated code, and issues what is sent last. Says whether the handler returned.
+///
+/// # Safety
+/// As [`execute`].
+#[inline(always)]
+unsafe fn returns<D: Device>(state: *mut State, task: &Task<'_>, entry: &Entry) -> bool {
+    // SAFETY: as the caller says.
+    unsafe {
+        match entry.execute(state, task.argument) {
+            Ended::Returned => true,
+            Ended::Sends(send) => sends_last::<D>(state, send),
+            Ended::Early => false,
+        }
+    }
+}
+
+/// Issues the send with which a handler ends, as translated code would have done. Says whether that was how it ended.
+///
+/// # Safety
+/// As [`execute`], after translated code has returned.
+#[inline]
+unsafe fn sends_last<D: Device>(state: *mut State, LastSend { pc, address, length }: LastSend) -> bool {
+    // SAFETY: as the caller says.
+    let parts = unsafe { if (*state).direct.copies > 0 { with_copies_told(state) } else { Parts::<D>::told(state) } };
+    let issued = parts.issue(Ok(plain_send(address, length)));
+    if issued < 0 {
+        // SAFETY: as the caller says; nothing has the state any more.
+        unsafe { (*state).fault_pc = pc };
+    }
+    issued >= 0
+}
+
+/// # Safety
+/// As [`Parts::of`].
+#[cold]
+unsafe fn with_copies_told<'t, D: Device>(state: *mut State) -> Parts<'t, D> {
+    // SAFETY: as the caller says.
+    unsafe { Parts::of(state) }
+}
+
+/// A raw send of NIC memory.
+const fn plain_send(address: u32, length: u32) -> Command {
+    Command::Send { destination: 0, fid: 0, source: Source::Nic(address), length }
 }
 
 /// What it means that translated code did not return from the handler.
@@ -667,7 +712,7 @@ impl<D: Device, const COPIES: bool> Bridge<D, COPIES> {
     unsafe extern "C" fn send_plain(state: *mut State, address: u32, length: u32) -> i64 {
         // SAFETY: as the caller says.
         let parts = unsafe { Self::parts(state) };
-        parts.issue(Ok(Command::Send { destination: 0, fid: 0, source: Source::Nic(address), length }))
+        parts.issue(Ok(plain_send(address, length)))
     }
 
     /// # Safety

@@ -1,18 +1,23 @@
 //! Commands: handlers store type and words just before they issue one, so what is issued is mostly known by the values that they
 //! stored. The host is called with those then, and need not wait until the words have left the store buffer. Most handlers end with
 //! that, or store all words anew for the next one: then nobody else could read the words, and they are not stored at all.
+//!
+//! A send that is the last thing a handler does is left to who called the function: that takes no call from here, nor what a function takes that
+//! calls others.
 
 use std::mem::offset_of;
 
-use cranelift_codegen::ir::types::I32;
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::{AbiParam, InstBuilder, SourceLoc, Value};
+use spin_abi::map::RETURN_ADDRESS;
 use spin_abi::regs::{COMMAND_WORD_COUNT, INFO_DMA, INFO_SEND};
 
-use super::Emitter;
+use super::{Emitter, RETURNED};
 use crate::inst::{Format, Inst, Op};
 use crate::jit::commands::{self, Parts, WORDS, issues, may_read, register};
+use crate::jit::enter;
 use crate::jit::facts::Known;
-use crate::jit::plan::{Block, BlockId};
+use crate::jit::plan::{Block, BlockId, End, Target};
 use crate::jit::state::Calls;
 
 /// What was stored to the command registers since the block began.
@@ -50,6 +55,14 @@ impl Stored {
             _ => None,
         }
     }
+}
+
+/// A send that is left to the caller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastSend {
+    pc: u32,
+    address: Value,
+    length: Value,
 }
 
 /// Whether the words of a block's commands need not be stored for what the block itself does: all of each is stored in it, and from the
@@ -112,13 +125,50 @@ impl Emitter<'_> {
         !live[id]
     }
 
+    /// Index of the last instruction of a block that does more than compute, if behind that the handler returns.
+    pub(super) fn last(&self, id: BlockId) -> Option<usize> {
+        let block = &self.plan.blocks[id];
+        let End::Goto(Target { block: Some(to), .. }) = block.end else { return None };
+        let behind = &self.plan.blocks[to];
+        let returns = behind.body.is_empty() && matches!(behind.end, End::Fetch(RETURN_ADDRESS)) && !self.is_apart(to);
+        block.body.iter().rposition(|(_, decoded)| !computes(&decoded.inst)).filter(|_| returns)
+    }
+
+    /// Whether a send that `inst` issues may be left to the caller: nobody wants its handle, and it is the function's own caller that is to
+    /// come.
+    fn sends_last(&self, inst: &Inst) -> bool {
+        self.last == Some(self.index) && self.is_untold(inst) && !self.part.is_aside()
+    }
+
+    /// Returns from the handler, but for what is to be sent.
+    pub(super) fn return_sending(&mut self, LastSend { pc, address, length }: LastSend) {
+        self.save(self.facts.results);
+        let [address, length] = [address, length].map(|word| self.zero_extended(word));
+        let above = self.builder.ins().ishl_imm_u(length, 32);
+        let what = self.builder.ins().bor(above, address);
+        let how = self.builder.ins().iconst(I64, enter::SENDS | i64::from(pc));
+        let results = &mut self.builder.func.signature.returns;
+        if results.len() < 2 {
+            results.push(AbiParam::new(I64));
+        }
+        // Not of the body, as where functions return.
+        self.builder.set_srcloc(SourceLoc::new(RETURNED));
+        self.builder.ins().return_(&[how, what]);
+    }
+
     /// The handle of the command that `inst` issues.
     pub(super) fn issue(&mut self, inst: &Inst) -> Value {
         let stored = self.registers.stored();
         let length = stored.known[3];
         let result = match stored.command() {
-            Some((field, words)) if field == offset_of!(Calls, dma_to_host) && self.copies_directly(inst) => {
+            Some((field, words)) if field == offset_of!(Calls, dma_to_host) && self.is_untold(inst) => {
                 self.copy_to_host(&words, length);
+                return self.constant(0);
+            }
+            Some((field, words)) if field == offset_of!(Calls, send_plain) && self.sends_last(inst) => {
+                let &[address, length] = &*words else { unreachable!("address and length") };
+                self.begins.command |= !self.hides_commands;
+                self.last_send = Some(LastSend { pc: self.pc, address, length });
                 return self.constant(0);
             }
             Some((field, words)) => self.device_call(field, &words),

@@ -206,10 +206,7 @@ impl Emitter<'_> {
             self.builder.switch_to_block(other);
             if self.first_resume > 0 {
                 // That function has the other resume points.
-                let there = self.builder.create_block();
-                self.builder.set_cold_block(there);
-                self.builder.ins().brif(self.state, there, &[], self.fault_return, &[]);
-                self.builder.switch_to_block(there);
+                self.unless_stopped();
                 self.call_aside(resume);
             } else {
                 anew(self);

@@ -23,9 +23,8 @@ fn pieces(len: u32) -> (Type, impl Iterator<Item = u32> + Clone) {
 }
 
 impl Emitter<'_> {
-    /// Whether the device need not be asked for a copy to host memory that `inst` issues: nobody wants its handle, and it is not watched what
-    /// commands cost.
-    pub(super) fn copies_directly(&self, inst: &Inst) -> bool {
+    /// Whether the device need not be asked at once for what `inst` issues: nobody wants its handle, and it is not watched what commands cost.
+    pub(super) fn is_untold(&self, inst: &Inst) -> bool {
         let is_wanted = inst.rd != Reg::ZERO && self.live[self.index + 1].has(inst.rd);
         let is_watched = self.options.observe || self.retired.is_some() || self.registers.in_state();
         !is_wanted && !is_watched

@@ -23,6 +23,9 @@ impl Emitter<'_> {
                     self.link(&decoded);
                     self.known.step(self.pc, &decoded.inst, decoded.size);
                 }
+                if let Some(send) = self.last_send.take() {
+                    return self.return_sending(send);
+                }
                 self.publish_results(block);
                 self.count_end();
                 self.goto(target);

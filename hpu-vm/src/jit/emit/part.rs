@@ -65,13 +65,24 @@ impl Emitter<'_> {
         self.builder.set_srcloc(SourceLoc::default());
         let number = self.builder.block_params(way)[0];
         self.begin_state(aside.begins.but(self.begins));
+        self.unless_stopped();
         self.call_aside(number);
+    }
+
+    /// A way to where faults leave, which is never taken: there has to be one.
+    pub(super) fn unless_stopped(&mut self) {
+        let go_on = self.builder.create_block();
+        self.builder.set_cold_block(go_on);
+        self.builder.ins().brif(self.state, go_on, &[], self.fault_return, &[]);
+        self.builder.switch_to_block(go_on);
     }
 
     /// Ends the block with a call of the other function: what that returns is what this one does. Of a task that goes on it asks for
     /// no block's number.
     pub(super) fn call_aside(&mut self, number: Value) {
-        let signature = self.builder.func.signature.clone();
+        let mut signature = self.builder.func.signature.clone();
+        // That one leaves nothing to its caller.
+        signature.returns.truncate(1);
         let signature = self.builder.import_signature(signature);
         let number = self.builder.ins().uextend(I64, number);
         let function = self.load_state(I64, offset_of!(State, aside));
@@ -79,7 +90,7 @@ impl Emitter<'_> {
         let result = self.builder.inst_results(call)[0];
         // No task is here any more that could be sent to where faults leave.
         self.builder.set_srcloc(SourceLoc::new(RETURNED));
-        self.builder.ins().return_(&[result]);
+        self.return_how(result);
         self.builder.set_srcloc(SourceLoc::default());
     }
 
