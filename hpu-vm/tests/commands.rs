@@ -16,7 +16,7 @@ use hpu_vm::{Checks, Code, Device, Exit, Op, Reg, Trap, View};
 use random::Random;
 use spin_abi::command::{Command, Source, Status};
 use spin_abi::fault::{Cause, Fault};
-use spin_abi::map::DRIVER_BASE;
+use spin_abi::map::{DRIVER_BASE, RETURN_ADDRESS};
 use spin_abi::regs::{COMMAND_INFO, COMMAND_ISSUE, COMMAND_WAIT, COMMAND_WORDS, INFO_DMA, INFO_SEND};
 use std::hint;
 use std::task::Poll;
@@ -307,15 +307,41 @@ impl Device for Last {
     }
 }
 
+/// The words of a raw send of what `A2` and `A3` say.
+fn plain(program: Assembly) -> Assembly {
+    let offsets = (COMMAND_WORDS.cast_signed()..).step_by(4);
+    let words = [Reg::ZERO, Reg::ZERO, A2, Reg::ZERO, A3].into_iter().zip(offsets);
+    let program = words.fold(program, |program, (reg, at)| program.store(Op::Sw, reg, DRIVER, at));
+    program.li(T0, INFO_SEND).store(Op::Sw, T0, DRIVER, COMMAND_INFO.cast_signed())
+}
+
+/// Behind it the return address may prove to be another one than that of the handler's end.
+#[test]
+fn a_send_that_most_likely_comes_last_is_issued_whatever_comes() {
+    let whole = |elsewhere: u32| {
+        let program = Assembly::new().li(S0, OWN.data).li(DRIVER, DRIVER_BASE).li(A2, 1).li(A3, 2);
+        let program = program.imm(Op::Addi, Reg::SP, Reg::SP, -16).store(Op::Sw, Reg::RA, Reg::SP, 12);
+        let over = program.imm(Op::Lw, A5, S0, 0);
+        let past = over.pc() + 8;
+        let program = over.branch(Op::Beq, A5, Reg::ZERO, past).store(Op::Sw, A5, Reg::SP, 12);
+        let program = plain(program).imm(Op::Lw, Reg::RA, Reg::SP, 12);
+        let program = program.imm(Op::Lw, Reg::ZERO, DRIVER, COMMAND_ISSUE.cast_signed());
+        let program = program.imm(Op::Addi, Reg::SP, Reg::SP, 16).ret();
+        let there = program.pc();
+        (program.li(A4, elsewhere).store(Op::Sw, A4, S0, 36).li(Reg::RA, RETURN_ADDRESS).ret(), there)
+    };
+    let (program, elsewhere) = whole(7);
+    for (word, left) in [(0, 0), (elsewhere, 7)] {
+        let (exit, issued, found) = agree(&program.clone().code(), word);
+        assert_eq!((exit, issued.len(), found), (Exit::Returned, 1, left));
+    }
+}
+
 /// Translated code leaves it to its caller, which says where it was issued.
 #[test]
 fn a_send_that_comes_last_fails_where_it_is() {
     let executor = Executor::new().expect("a timer");
-    let begin = Assembly::new().li(DRIVER, DRIVER_BASE).li(A2, 0x1234_5678).li(A3, u32::MAX - 1).li(T0, INFO_SEND);
-    let offsets = (COMMAND_WORDS.cast_signed()..).step_by(4);
-    let words = [Reg::ZERO, Reg::ZERO, A2, Reg::ZERO, A3].into_iter().zip(offsets);
-    let program = words.fold(begin, |program, (reg, at)| program.store(Op::Sw, reg, DRIVER, at));
-    let program = program.store(Op::Sw, T0, DRIVER, COMMAND_INFO.cast_signed());
+    let program = plain(Assembly::new().li(DRIVER, DRIVER_BASE).li(A2, 0x1234_5678).li(A3, u32::MAX - 1));
     let pc = program.pc();
     let code = program.imm(Op::Lw, Reg::ZERO, DRIVER, COMMAND_ISSUE.cast_signed()).ret().code();
     let (refused, late) =

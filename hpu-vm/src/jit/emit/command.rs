@@ -131,7 +131,10 @@ impl Emitter<'_> {
         let End::Goto(Target { block: Some(to), .. }) = block.end else { return None };
         let behind = &self.plan.blocks[to];
         let returns = behind.body.is_empty() && matches!(behind.end, End::Fetch(RETURN_ADDRESS)) && !self.is_apart(to);
-        block.body.iter().rposition(|(_, decoded)| !computes(&decoded.inst)).filter(|_| returns)
+        let last = block.body.iter().rposition(|(_, decoded)| !computes(&decoded.inst))?;
+        // Where the return address is looked at that a frame held, there is a way to elsewhere.
+        let expected = (last..block.body.len()).any(|index| block.restored(index).is_some());
+        (returns && !expected).then_some(last)
     }
 
     /// Whether a send that `inst` issues may be left to the caller: nobody wants its handle, and it is the function's own caller that is to
