@@ -86,14 +86,14 @@ fn rules_change_at_once_and_drop_detaches() {
     passes(b"none again");
     queue.steering().set_rules(&udp_to(9999)).expect("rules");
     drop(queue);
-    // A process that another test is about to start has what was open when it was made, for a moment.
+    // See `Link::reopen`.
     kernel.set_read_timeout(Some(PATIENCE / 100)).expect("a timeout");
     let begin = Instant::now();
     while client.send_to(b"detached", (NEAR, 9999)).is_ok() && kernel.recv_from(&mut buffer).is_err() {
         assert!(begin.elapsed() < PATIENCE, "nothing passes to the kernel");
     }
     assert_eq!(&buffer[..8], b"detached");
-    link.open(&config(Mode::Auto)).expect("opens again at once");
+    link.reopen(&config(Mode::Auto));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn two_queues_are_both_served() {
     }
     drop(queue);
     let one = AfXdpConfig { queues: Queues::List(vec![1]), ..config(Mode::Native) };
-    let mut queue = link.open(&one).expect("opens one queue");
+    let mut queue = link.reopen(&one);
     assert!(queue.describe().contains("1 queue of 2"), "{}", queue.describe());
     queue.steering().set_rules(&udp_to(9999)).expect("rules");
     for client in &clients {

@@ -82,6 +82,18 @@ impl Link {
         within(&self.near, || AfXdp::open(config))
     }
 
+    /// Opens it again: a process that another test is about to start has what was open when it was made, for a moment.
+    pub fn reopen(&self, config: &AfXdpConfig) -> AfXdp {
+        let begin = Instant::now();
+        loop {
+            match self.open(config) {
+                Ok(queue) => return queue,
+                Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
+            }
+            thread::sleep(PATIENCE / 1000);
+        }
+    }
+
     /// A plain UDP socket in a namespace, with the tests' patience.
     pub fn udp(namespace: &str, address: &str) -> UdpSocket {
         let socket = within(namespace, || UdpSocket::bind(address)).expect("binds");
