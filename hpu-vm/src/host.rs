@@ -80,8 +80,35 @@ pub(crate) unsafe fn copy(from: *const u8, to: &[AtomicU8], memcpy: Memcpy) -> *
         // SAFETY: as the caller says.
         unsafe { copy_ends(from, to, first, first + words) };
     }
-    // SAFETY: as the caller says, and within the copy. The C library copies whatever others write meanwhile, and by no less than whole words.
-    unsafe { memcpy(start.wrapping_add(first).cast(), from.wrapping_add(first).cast(), words) }
+    // SAFETY: as the caller says, and within the copy.
+    unsafe { copy_words(from.wrapping_add(first), start.wrapping_add(first), words, memcpy) }
+}
+
+/// Copies aligned words.
+///
+/// # Safety
+/// As [`copy`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize, memcpy: Memcpy) -> *mut c_void {
+    // SAFETY: as the caller says. The C library copies whatever others write meanwhile, and by no less than whole words.
+    unsafe { memcpy(to.cast(), from.cast(), len) }
+}
+
+/// Copies aligned words, one by one: the C library may store bytes where it has SVE.
+///
+/// # Safety
+/// As [`copy`].
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize, _: Memcpy) -> *mut c_void {
+    for at in (0..len).step_by(WORD) {
+        // SAFETY: as the caller says; see `copy_parts`.
+        unsafe {
+            let word = u64::from_ne_bytes(load(from.wrapping_add(at)));
+            AtomicU64::from_ptr(to.wrapping_add(at).cast()).store(word, Relaxed);
+        }
+    }
+    to.cast()
 }
 
 /// Copies what is before the words from `first` on and `behind` them, of a copy that is no shorter than [`SHORT`].
