@@ -97,14 +97,9 @@ impl Direct {
     /// The host memory that was aimed at last is there still, and [`host::copy`] says what it asks of `from`.
     #[inline(always)]
     pub(super) unsafe fn copy_from(&mut self, from: *const u8, address: u64, len: u32) -> Option<*mut c_void> {
-        // What is before the first byte is far behind the last one then.
-        let at = usize::try_from(address.wrapping_sub(self.address)).ok()?;
-        if self.len.checked_sub(at)? < len as usize {
-            return None;
-        }
-        // SAFETY: as the caller says; these are some of those bytes.
-        let to =
-            unsafe { slice::from_raw_parts(self.host.wrapping_add(at).cast::<AtomicU8>().cast_const(), len as usize) };
+        // SAFETY: as the caller says.
+        let bytes = unsafe { slice::from_raw_parts(self.host.cast::<AtomicU8>().cast_const(), self.len) };
+        let to = HostBytes::new(self.address, bytes).part(address, len)?;
         self.copies += 1;
         self.bytes += u64::from(len);
         // SAFETY: as the caller says.
