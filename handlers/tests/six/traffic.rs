@@ -74,9 +74,14 @@ pub fn messages(size: usize, mut fill: impl FnMut(usize, &mut [u8])) -> Vec<Mess
 
 /// All frames but each message's last `held_back`: the first of each message, then the second of each, and so on.
 pub fn interleaved(messages: &[Message], held_back: usize) -> Vec<Vec<u8>> {
+    turns(messages, held_back).concat()
+}
+
+/// The same in parts: the first frame of each message, the second of each, and so on. Frames of one message may be handled in any
+/// order unless they arrive in different parts.
+pub fn turns(messages: &[Message], held_back: usize) -> Vec<Vec<Vec<u8>>> {
     let mut queues: Vec<Vec<_>> = messages.iter().map(|message| message.frames().collect()).collect();
     queues.iter_mut().for_each(|queue| queue.truncate(queue.len() - held_back));
     let longest = queues.iter().map(Vec::len).max().unwrap_or(0);
-    let queues = &queues;
-    (0..longest).flat_map(|turn| queues.iter().filter_map(move |queue| queue.get(turn).cloned())).collect()
+    (0..longest).map(|turn| queues.iter().filter_map(|queue| queue.get(turn).cloned()).collect()).collect()
 }
