@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{FAR, LINK, Link, NEAR, PATIENCE, counter, receive, root, run, turn_round, udp_to, within};
+use common::{FAR, LINK, Link, NEAR, PATIENCE, alone, counter, receive, root, run, start, turn_round, udp_to, within};
 use spin_nic::afxdp::{Mode, Queues, ZeroCopy};
 use spin_nic::{AfXdp, AfXdpConfig, NicError, Queue};
 
@@ -85,15 +85,11 @@ fn rules_change_at_once_and_drop_detaches() {
     queue.steering().set_rules(&[]).expect("rules");
     passes(b"none again");
     queue.steering().set_rules(&udp_to(9999)).expect("rules");
-    drop(queue);
-    // See `Link::reopen`.
-    kernel.set_read_timeout(Some(PATIENCE / 100)).expect("a timeout");
-    let begin = Instant::now();
-    while client.send_to(b"detached", (NEAR, 9999)).is_ok() && kernel.recv_from(&mut buffer).is_err() {
-        assert!(begin.elapsed() < PATIENCE, "nothing passes to the kernel");
-    }
-    assert_eq!(&buffer[..8], b"detached");
-    link.reopen(&config(Mode::Auto));
+    alone(|| {
+        drop(queue);
+        passes(b"detached");
+        link.open(&config(Mode::Auto)).expect("opens again at once");
+    });
 }
 
 #[test]
@@ -208,9 +204,11 @@ fn two_queues_are_both_served() {
     for client in &clients {
         client.recv_from(&mut [0; 64]).expect("an answer");
     }
-    drop(queue);
     let one = AfXdpConfig { queues: Queues::List(vec![1]), ..config(Mode::Native) };
-    let mut queue = link.reopen(&one);
+    let mut queue = alone(|| {
+        drop(queue);
+        link.open(&one).expect("opens one queue")
+    });
     assert!(queue.describe().contains("1 queue of 2"), "{}", queue.describe());
     queue.steering().set_rules(&udp_to(9999)).expect("rules");
     for client in &clients {
@@ -258,12 +256,9 @@ fn a_killed_process_leaves_nothing_behind() {
         return;
     }
     let link = Link::new(1);
-    let mut child = Command::new(std::env::current_exe().expect("own path"))
-        .args(["--exact", "holds_the_interface_until_killed", "--ignored", "--nocapture"])
-        .env("SPIN_NIC_NAMESPACE", &link.near)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("starts");
+    let mut holder = Command::new(std::env::current_exe().expect("own path"));
+    holder.args(["--exact", "holds_the_interface_until_killed", "--ignored", "--nocapture"]);
+    let mut child = start(holder.env("SPIN_NIC_NAMESPACE", &link.near).stdout(Stdio::piped())).expect("starts");
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let ready = lines.map_while(Result::ok).any(|line| line.contains("holding"));
     child.kill().expect("killed");

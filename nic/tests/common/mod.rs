@@ -3,9 +3,11 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::fs::File;
+use std::io;
 use std::net::UdpSocket;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,12 +33,30 @@ pub fn root() -> bool {
     root
 }
 
-/// Runs a command that must succeed.
-pub fn run(command: &str) {
+/// Held by who starts a process, which has all that is open from when it is made until it runs its program.
+static STARTS: RwLock<()> = RwLock::new(());
+
+/// Starts a process.
+pub fn start(command: &mut Command) -> io::Result<Child> {
+    let _starting = STARTS.read().unwrap_or_else(PoisonError::into_inner);
+    command.spawn()
+}
+
+/// Does what has to end with the last owner of something open: no other test is starting a process meanwhile.
+pub fn alone<R>(work: impl FnOnce() -> R) -> R {
+    let _alone = STARTS.write().unwrap_or_else(PoisonError::into_inner);
+    work()
+}
+
+/// Runs a command that must succeed. Returns what it prints.
+pub fn run(command: &str) -> String {
     let mut words = command.split_whitespace();
-    let output = Command::new(words.next().expect("a command")).args(words).output();
+    let mut process = Command::new(words.next().expect("a command"));
+    process.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = start(&mut process).and_then(Child::wait_with_output);
     let output = output.unwrap_or_else(|error| panic!("{command}: {error}"));
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// The two namespaces; removed on drop, and the link with them.
@@ -68,9 +88,8 @@ impl Link {
         }
         // So that no ARP is needed for the first frame.
         let mac = |namespace: &str| {
-            let output =
-                Command::new("ip").args(["-n", namespace, "-br", "link", "show", LINK]).output().expect("ip runs");
-            String::from_utf8_lossy(&output.stdout).split_whitespace().nth(2).expect("a MAC").to_owned()
+            let shown = run(&format!("ip -n {namespace} -br link show {LINK}"));
+            shown.split_whitespace().nth(2).expect("a MAC").to_owned()
         };
         run(&format!("ip -n {far} neigh replace {NEAR} lladdr {} dev {LINK}", mac(near)));
         run(&format!("ip -n {near} neigh replace {FAR} lladdr {} dev {LINK}", mac(far)));
@@ -80,18 +99,6 @@ impl Link {
     /// Opens the near end.
     pub fn open(&self, config: &AfXdpConfig) -> Result<AfXdp, NicError> {
         within(&self.near, || AfXdp::open(config))
-    }
-
-    /// Opens it again: a process that another test is about to start has what was open when it was made, for a moment.
-    pub fn reopen(&self, config: &AfXdpConfig) -> AfXdp {
-        let begin = Instant::now();
-        loop {
-            match self.open(config) {
-                Ok(queue) => return queue,
-                Err(error) => assert!(begin.elapsed() < PATIENCE, "{error}"),
-            }
-            thread::sleep(PATIENCE / 1000);
-        }
     }
 
     /// A plain UDP socket in a namespace, with the tests' patience.
@@ -105,7 +112,9 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         for namespace in [&self.near, &self.far] {
-            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
+            let mut command = Command::new("ip");
+            command.args(["netns", "del", namespace]).stderr(Stdio::null());
+            let _ = start(&mut command).and_then(|mut process| process.wait());
         }
     }
 }
