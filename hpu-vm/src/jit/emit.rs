@@ -44,12 +44,12 @@ use crate::jit::enter::{self, Begins, Exits};
 use crate::jit::facts::{Facts, Known, Regs};
 use crate::jit::options::{Atomics, Options};
 use crate::jit::part::Part;
-use crate::jit::plan::{BlockId, Plan};
+use crate::jit::plan::{Block, BlockId, Plan};
 use crate::jit::state::{Left, State};
-use crate::jit::vectors;
+use crate::jit::{totals, vectors};
 use crate::view::Checks;
 use choice::Choice;
-use registers::Registers;
+use registers::{Registers, Total};
 use vector::Vectors;
 
 /// Source location of the epilogue that faults leave through. Never an instruction's address, as those of
@@ -401,6 +401,9 @@ impl<'a> Emitter<'a> {
             self.poll();
         }
         self.count_block(block);
+        if !self.registers.in_state() && plan.successors(id).any(|to| to == id) {
+            self.note_totals(block);
+        }
         self.in_l1.clear();
         self.hides_commands = self.hides_commands(id);
         self.last = self.last(id);
@@ -427,6 +430,14 @@ impl<'a> Emitter<'a> {
         self.body(id);
         let added = first..self.builder.func.dfg.num_blocks();
         added.map(ir::Block::new).for_each(|block| self.builder.set_cold_block(block));
+    }
+
+    /// What the block adds up, in each turn of the loop that it is.
+    fn note_totals(&mut self, block: &Block) {
+        for reg in totals::totals(block).iter().filter(|&reg| self.known.constant(reg).is_none()).collect::<Vec<_>>() {
+            let before = self.get(reg);
+            self.registers.add_total(reg, Total { before, more: None });
+        }
     }
 
     /// Seals the blocks to which a block was the last to lead: so no value has to be looked for on ways that are yet to come.

@@ -6,6 +6,7 @@
 //! * [`facts`], [`most`], [`accesses`]: constants, addresses of devices, liveness; how large values are; accesses that share a check.
 //! * [`commands`]: where nobody reads what was stored of a command.
 //! * [`polls`]: loops that wait.
+//! * [`totals`]: what loops add up.
 //! * [`vectors`]: vector types and lengths.
 //! * [`emit`]: Cranelift's intermediate representation.
 //! * [`translation`]: compilation; [`code_memory`], [`sites`]: where the code lies and what is where in it.
@@ -34,6 +35,7 @@ mod sites;
 mod slot;
 mod state;
 mod tables;
+mod totals;
 mod translation;
 mod vectors;
 

@@ -5,14 +5,19 @@ use cranelift_codegen::ir::types::{I8, I16, I32, I64, Type};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 use super::Emitter;
-use super::registers::Indexed;
+use super::registers::{Indexed, Total};
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::tables::IndexedBy;
 
 impl Emitter<'_> {
     /// Computes `rd` of an instruction whose format [computes](Format::computes).
     pub(super) fn arithmetic(&mut self, inst: &Inst) {
-        let value = self.result(self.pc, inst);
+        let total = self.total_of(inst);
+        let value = match total {
+            // What it adds up to is one addition behind what it was: so long a turn of the loop takes at the least.
+            Some(Total { before, more: Some(more) }) => self.builder.ins().iadd(before, more),
+            _ => self.result(self.pc, inst),
+        };
         // What goes to x0 goes nowhere: that holds no sum.
         let noted = self.has_tables && inst.rd != Reg::ZERO;
         let (shifted, indexed) = if noted { (self.shift_of(inst), self.index_of(inst)) } else { (None, None) };
@@ -23,6 +28,22 @@ impl Emitter<'_> {
         if let Some(indexed) = indexed {
             self.registers.add_indexed(inst.rd, indexed);
         }
+        if let Some(total) = total {
+            self.registers.add_total(inst.rd, total);
+        }
+    }
+
+    /// The total that an instruction adds to, with what it adds.
+    fn total_of(&mut self, inst: &Inst) -> Option<Total> {
+        if inst.op != Op::Add || inst.rd == Reg::ZERO {
+            return None;
+        }
+        let of = |reg| self.registers.total(reg);
+        let (total, other) =
+            of(inst.rs1).map(|total| (total, inst.rs2)).or(of(inst.rs2).map(|total| (total, inst.rs1)))?;
+        let added = self.get(other);
+        let more = total.more.map_or(added, |more| self.builder.ins().iadd(more, added));
+        Some(Total { more: Some(more), ..total })
     }
 
     /// What an instruction shifts left without losing a bit, and by how much.

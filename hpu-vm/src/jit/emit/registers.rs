@@ -39,6 +39,15 @@ pub(super) struct Indexed {
     pub(super) words: bool,
 }
 
+/// A [total](crate::jit::totals).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Total {
+    /// What it was when the block began.
+    pub(super) before: Value,
+    /// What was added since.
+    pub(super) more: Option<Value>,
+}
+
 /// The registers.
 #[derive(Clone, Debug)]
 pub(super) struct Registers {
@@ -53,6 +62,8 @@ pub(super) struct Registers {
     indexed: Vec<(Reg, Indexed)>,
     /// Those that hold another value, in 64 bits, shifted left by so much.
     shifted: Vec<(Reg, Value, u32)>,
+    /// Registers that hold totals, within a block.
+    totals: Vec<(Reg, Total)>,
     /// What the command registers hold.
     stored: Stored,
     /// Writes go to the state too.
@@ -69,6 +80,7 @@ impl Registers {
             hosts: Vec::new(),
             indexed: Vec::new(),
             shifted: Vec::new(),
+            totals: Vec::new(),
             stored: Stored::default(),
             through: in_memory || observe,
         }
@@ -84,6 +96,7 @@ impl Registers {
         self.hosts.clear();
         self.indexed.clear();
         self.shifted.clear();
+        self.totals.clear();
         self.stored = Stored::default();
     }
 
@@ -139,6 +152,7 @@ impl Registers {
         self.cached[reg.index()] = cached;
         self.forget_indexed(reg);
         self.shifted.retain(|(other, ..)| *other != reg);
+        self.totals.retain(|(other, _)| *other != reg);
     }
 
     /// Notes that a register, which was just set, holds a sum with an index.
@@ -164,6 +178,16 @@ impl Registers {
     /// What a register holds, shifted left by so much.
     pub(super) fn shifted(&self, reg: Reg) -> Option<(Value, u32)> {
         self.shifted.iter().find(|(other, ..)| *other == reg).map(|(_, value, by)| (*value, *by))
+    }
+
+    /// Notes that a register, which was just set or the block begins with, holds a total.
+    pub(super) fn add_total(&mut self, reg: Reg, total: Total) {
+        self.totals.push((reg, total));
+    }
+
+    /// The total that a register holds.
+    pub(super) fn total(&self, reg: Reg) -> Option<Total> {
+        self.totals.iter().find(|(other, _)| *other == reg).map(|(_, total)| *total)
     }
 
     /// Sets a register to a value extended with zeroes.
