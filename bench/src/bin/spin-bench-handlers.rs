@@ -1,17 +1,19 @@
 //! Nanoseconds per packet of the paper's handlers, by every way to run them, on packets in memory. Medians of interleaved
-//! rounds; quote ratios, machines differ and are noisy. Every round's results are compared with a reference.
+//! rounds; quote ratios, machines differ and are noisy. Every round's results are compared with a reference. And what it takes to translate
+//! the handlers.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
 use hpu_vm::Checks;
 use hpu_vm::jit::Executor;
-use spin_bench::handlers::case::Case;
+use spin_bench::handlers::case::{Case, Handler};
 use spin_bench::handlers::interp::Interp;
 use spin_bench::handlers::jit::Jit;
 use spin_bench::handlers::measure::round;
 use spin_bench::handlers::native::Twins;
 use spin_bench::handlers::reference::Expected;
 use spin_bench::handlers::runner::Runner;
+use spin_bench::handlers::translating::translate;
 use spin_bench::handlers::work::Work;
 use spin_bench::report::{Row, head, line, write};
 use std::error::Error;
@@ -23,6 +25,12 @@ use std::rc::Rc;
 const RESULTS: &str = "bench/results/handlers.json";
 /// Libraries of native twins, as the Makefile names them.
 const NATIVE: [&str; 3] = ["native-scalar", "native-vector", "native-atomics"];
+/// How images are translated: a name, the folder that they are in, and what is checked.
+const TRANSLATED: [(&str, &str, Checks); 3] = [
+    ("translate-page", "", Checks::Page),
+    ("translate-exact", "", Checks::Exact),
+    ("translate-vector", "vector", Checks::Page),
+];
 
 /// Measure handlers on packets in memory.
 #[derive(Debug, Parser)]
@@ -65,12 +73,17 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let chosen = |case: &Case| args.filter.as_ref().is_none_or(|filter| case.to_string().contains(filter));
     for case in Case::all().filter(chosen) {
         let measured = measure(case, args, &executor).map_err(|error| format!("{case}: {error}"))?;
+        if measured.is_empty() {
+            // Only translations are asked for.
+            break;
+        }
         if rows.is_empty() {
             println!("{}", head(&measured.iter().map(|row| row.variant).collect::<Vec<_>>()));
         }
         println!("{}", line(&measured));
         rows.extend(measured);
     }
+    rows.extend(translations(args)?);
     match (&args.json, args.filter.as_ref().or(args.variant.as_ref())) {
         (Some(path), _) => Ok(write(path, &rows)?),
         (None, None) => Ok(write(Path::new(RESULTS), &rows)?),
@@ -98,19 +111,50 @@ fn variants(work: &Work, args: &Args, executor: &Rc<Executor>) -> Result<Variant
         let twins = Twins::load(&args.native.join(name).with_extension("so"))?;
         variants.push((name, Box::new(twins.runner(work)?)));
     }
-    let image = read_image(&args.images, work)?;
+    let image = read_image(&args.images, work.case.handler)?;
     for (name, checks) in [("jit-page", Checks::Page), ("jit-exact", Checks::Exact)] {
         variants.push((name, Box::new(Jit::new(executor.clone(), &image, work, checks)?)));
     }
-    let vectors = read_image(&args.images.join("vector"), work)?;
+    let vectors = read_image(&args.images.join("vector"), work.case.handler)?;
     variants.push(("jit-vector", Box::new(Jit::new(executor.clone(), &vectors, work, Checks::Page)?)));
     variants.push(("interp", Box::new(Interp::new(&image, work)?)));
     variants.retain(|(name, _)| args.variant.as_ref().is_none_or(|wanted| name.contains(wanted)));
     Ok(variants)
 }
 
-/// The image of the work's handler.
-fn read_image(folder: &Path, work: &Work) -> Result<Vec<u8>, String> {
-    let path = folder.join(work.case.handler.symbol()).with_extension("elf");
+/// What it takes to translate the handlers of the cases, for each instruction of theirs.
+fn translations(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
+    let is = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| name.contains(wanted));
+    let chosen =
+        |handler: &Handler| Case::all().any(|case| case.handler == *handler && is(&args.filter, &case.to_string()));
+    let mut variants = Vec::from(TRANSLATED);
+    variants.retain(|(name, ..)| is(&args.variant, name));
+    let mut rows = Vec::new();
+    if variants.is_empty() {
+        return Ok(rows);
+    }
+    let columns: String = variants.iter().map(|(name, ..)| format!("{name:>18}")).collect();
+    println!("\n{:<18}{columns}\n{:<18}{:>18}", "handlers", "", "us (each instr.)");
+    for handler in Handler::ALL.into_iter().filter(chosen) {
+        let name = handler.symbol();
+        print!("{name:<18}");
+        for &(variant, folder, checks) in &variants {
+            let image = read_image(&args.images.join(folder), handler)?;
+            let translated: Result<Vec<_>, _> = (0..args.rounds).map(|_| translate(&image, checks)).collect();
+            let each = |(instructions, micros): (usize, f64)| micros / instructions as f64;
+            let translated = translated.map_err(|error| format!("{name}: {error}"))?;
+            let instructions = translated[0].0;
+            let row = Row::of(name, variant, "us/instruction", translated.into_iter().map(each).collect());
+            print!("{:>10.0} ({:>5.2})", row.median * instructions as f64, row.median);
+            rows.push(row);
+        }
+        println!();
+    }
+    Ok(rows)
+}
+
+/// The image of a handler.
+fn read_image(folder: &Path, handler: Handler) -> Result<Vec<u8>, String> {
+    let path = folder.join(handler.symbol()).with_extension("elf");
     std::fs::read(&path).map_err(|error| format!("{}: {error}; `make bench-handlers` builds it", path.display()))
 }

@@ -41,9 +41,9 @@ impl Jit {
     pub fn new(executor: Rc<Executor>, elf: &[u8], work: &Work, checks: Checks) -> Result<Self, Box<dyn Error>> {
         let image = Image::load(elf, &MACHINE)?;
         let entry = image.handler(Kind::Payload).ok_or("no handler on packets")?;
-        let options = Options { checks, atomics: Atomics::Home, described: true, ..Options::default() };
         let taken = image.addresses_taken();
-        let translation = Translation::new(Source { code: image.code(), entries: &[entry], taken: &taken }, options)?;
+        let source = Source { code: image.code(), entries: &[entry], taken: &taken };
+        let translation = Translation::new(source, options(checks))?;
         let handler_base = image.handler_mem_end();
         let mut slot = Slot::new(0, space(&image, work)?);
         slot.view().set_checks(checks);
@@ -51,6 +51,11 @@ impl Jit {
         let (memory, log) = (OwnedMemory::new(work), Log::new());
         Ok(Self { executor, image, translation, entry, slot, block, memory, handler_base, log, stride: work.stride })
     }
+}
+
+/// How the home cluster's handlers are translated.
+pub(super) fn options(checks: Checks) -> Options {
+    Options { checks, atomics: Atomics::Home, described: true, ..Options::default() }
 }
 
 /// All that the tasks may touch.

@@ -13,6 +13,7 @@
 //! * [`device`], [`interp`], [`jit`]: the HPU's engines.
 //! * [`native`]: functions of the host that do the same work.
 //! * [`measure`]: interleaved rounds, each one verified.
+//! * [`translating`]: what it takes to make machine code of a handler.
 
 pub mod case;
 pub mod command;
@@ -25,6 +26,7 @@ pub mod memory;
 pub mod native;
 pub mod reference;
 pub mod runner;
+pub mod translating;
 pub mod work;
 
 #[cfg(test)]
