@@ -59,7 +59,6 @@ fn run(executor: &Executor, checks: Checks, task: &Task<'_>, data: &[u32]) -> (E
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn what_is_added_up_is_what_the_interpreter_adds_up(
         body in prop::collection::vec(instruction(), 1..14),
