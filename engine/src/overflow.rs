@@ -11,13 +11,14 @@ use hpu_vm::Exit;
 use spin_abi::control::{Engine as Kind, Placement, RunInfo};
 use spin_abi::counters::Counter;
 
-use crate::context::Slot;
+use crate::commands::{Commands, Issued};
+use crate::context::{Handler, Slot};
 use crate::memory::HpuId;
 use crate::mpq::{Stage, Task};
 use crate::peers::{Loan, Outcome, Peers, Repaid};
-use crate::pipeline::{Binding, Engine, Gone, Packet};
+use crate::pipeline::{Binding, Engine, Gone, Packet, context};
 use crate::sharing::{SHARED_BATCH, Shift};
-use crate::tasks::{Borrowed, Done, idle_hpu};
+use crate::tasks::{Borrowed, Done, Parts, idle_hpu, parts};
 
 /// Tasks that wait, from which on others may be lent: those that remain keep this thread busy meanwhile.
 const ENOUGH: usize = 16;
@@ -155,12 +156,13 @@ impl Engine {
                 continue;
             }
             let hpu = if known { self.idle_for(slot) } else { None };
-            left -= 1;
             // What it takes counts from where the others are, however long it had nothing to run here.
-            let picked = hpu.is_some() && shift.is_some() && self.scheduler.pick([slot.0]).is_some();
-            self.run_borrowed(at, hpu);
-            if let Some(shift) = shift.as_mut().filter(|_| picked) {
-                self.scheduler.charge(slot.0, 1, shift.lap());
+            let shared = hpu.is_some() && shift.is_some();
+            let picked = if shared { self.scheduler.pick([slot.0]) } else { None };
+            let run = self.run_borrowed(at, hpu, picked.map_or(left, |pick| pick.tasks.min(left)));
+            left -= run;
+            if let Some(shift) = shift.as_mut().filter(|_| picked.is_some()) {
+                self.scheduler.charge(slot.0, run, shift.lap());
             }
         }
     }
@@ -176,28 +178,98 @@ impl Engine {
         !self.is_shared() || self.is_next(slot) && arrived.all(|other| self.scheduler.is_next(slot.0, [other.0]))
     }
 
-    /// Runs another thread's task; `None`: its context is not here, or has no HPU. Home is where it waits for one.
-    fn run_borrowed(&mut self, at: usize, hpu: Option<HpuId>) {
-        let Some((lender, Loan { mut task, context, flow })) =
-            self.peers.as_mut().and_then(|peers| peers.waiting.remove(at))
-        else {
-            return;
+    /// Runs another thread's task, and those behind it that are of the same context and home, `most` in all; `None`: the context is not
+    /// here, or has no HPU. Home is where they wait for one. Returns how many there were.
+    fn run_borrowed(&mut self, at: usize, hpu: Option<HpuId>, most: u32) -> u32 {
+        let Some((lender, loan)) = self.peers.as_mut().and_then(|peers| peers.waiting.remove(at)) else { return 0 };
+        let Some(hpu) = hpu else {
+            self.repay(lender, loan, Outcome::NotRun);
+            return 1;
         };
-        let borrowed = Borrowed { lender, context, flow };
-        let Some(hpu) = hpu else { return self.repay(task, borrowed, Outcome::NotRun) };
-        let (exit, issued) = self.away(task.context, hpu, |engine| engine.run_handler(&mut task, hpu, flow, None));
+        let binding = loan.task.context;
+        self.away(binding, hpu, |engine| {
+            let here = context(&mut engine.contexts, binding.slot);
+            let in_a_row = here.runs_in_a_row(hpu);
+            match here.handler(Stage::Payload).filter(|_| in_a_row) {
+                Some(handler) => engine.run_borrowed_row(lender, loan, handler, hpu, at, most),
+                None => engine.run_borrowed_one(lender, loan, hpu),
+            }
+        })
+    }
+
+    fn run_borrowed_one(&mut self, lender: usize, mut loan: Loan, hpu: HpuId) -> u32 {
+        let (exit, issued) = self.run_handler(&mut loan.task, hpu, loan.flow, None);
+        self.end_borrowed(lender, loan, hpu, exit, issued);
+        1
+    }
+
+    /// Runs tasks of a handler in a row, the first and those that wait at the place behind it, up to one that does not end as most do.
+    fn run_borrowed_row(
+        &mut self,
+        mut lender: usize,
+        mut loan: Loan,
+        handler: Handler,
+        hpu: HpuId,
+        at: usize,
+        most: u32,
+    ) -> u32 {
+        let (id, Binding { slot, home, .. }) = (loan.context, loan.task.context);
+        let Parts { job, hpus, host, counts, events, mut printer } =
+            parts(context(&mut self.contexts, slot), handler, loan.about());
+        let mut print = |line: &[u8]| printer.print(line);
+        let Self { nic, outbound, executor, peers: Some(peers), .. } = self else {
+            unreachable!("tasks of others come from peers")
+        };
+        let mut commands =
+            Commands::new(&mut **nic, outbound, host, counts, Some(events), loan.task.last_use, Issued::NOTHING);
+        let mut run = 0;
+        let unusual = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
+            let copied = row.copied();
+            loop {
+                if let Some((_, next)) = peers.waiting.get(at) {
+                    next.task.packet.frame.prefetch_first(copied);
+                }
+                run += 1;
+                let returned = row.returns(loan.about(), &mut loan.task.packet.frame);
+                let issued = row.commands().issued;
+                if !returned && row.exit() != Exit::Finished {
+                    return Some((lender, loan, row.exit(), issued));
+                }
+                peers.repay(lender, loan, Outcome::Ended(issued.deferred));
+                let is_alike = |(_, next): &(usize, Loan)| {
+                    next.context == id && next.task.context.slot == slot && next.task.context.home == home
+                };
+                if run == most || !peers.waiting.get(at).is_some_and(is_alike) {
+                    return None;
+                }
+                (lender, loan) = peers.waiting.remove(at)?;
+                row.commands().begin(loan.task.last_use);
+            }
+        });
+        commands.counts.add(Counter::PayloadRuns, run.into());
+        commands.counts.add(Counter::Overflowed, u64::from(run) - 1);
+        commands.recycle_spent();
+        if let Some((lender, mut loan, exit, issued)) = unusual {
+            self.see_to(&mut loan.task, hpu, loan.flow, exit);
+            self.end_borrowed(lender, loan, hpu, exit, issued);
+        }
+        run
+    }
+
+    /// Gives another thread's task back that has ended, or leaves it where it waits.
+    fn end_borrowed(&mut self, lender: usize, loan: Loan, hpu: HpuId, exit: Exit, issued: Issued) {
         if exit == Exit::Parked {
-            self.park(task, hpu, issued, Some(borrowed));
+            let Loan { task, context, flow } = loan;
+            self.park(task, hpu, issued, Some(Borrowed { lender, context, flow }));
         } else {
-            self.repay(task, borrowed, Outcome::Ended(issued.deferred));
+            self.repay(lender, loan, Outcome::Ended(issued.deferred));
         }
     }
 
     /// Gives another thread's task back at the end of the turn.
-    pub(crate) fn repay(&mut self, task: Task<Binding, Packet>, borrowed: Borrowed, outcome: Outcome) {
-        let Borrowed { lender, context, flow } = borrowed;
+    pub(crate) fn repay(&mut self, lender: usize, loan: Loan, outcome: Outcome) {
         let Some(peers) = &mut self.peers else { unreachable!("tasks of others come from peers") };
-        peers.repay(lender, Loan { task, context, flow }, outcome);
+        peers.repay(lender, loan, outcome);
     }
 
     /// Hands tasks over that would wait for long, or for an HPU.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use spin_sync::{Arrivals, Bell, Lane, Returns, Standing, lane};
 
 use crate::commands::Deferred;
+use crate::hpu::About;
 use crate::mpq::Task;
 use crate::pipeline::{Binding, Packet};
 
@@ -28,6 +29,13 @@ pub(crate) struct Loan {
     pub(crate) context: u32,
     /// What handlers know its queue by.
     pub(crate) flow: u32,
+}
+
+impl Loan {
+    /// Its message, as handlers know it.
+    pub(crate) const fn about(&self) -> About {
+        About { flow: self.flow, message: self.task.context.message }
+    }
 }
 
 /// What became of it.

@@ -24,7 +24,7 @@ use crate::ip_view::Link;
 use crate::latency::nanoseconds;
 use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{Mpqs, Stage, Task};
-use crate::peers::Outcome;
+use crate::peers::{Loan, Outcome};
 use crate::pipeline::{Binding, Engine, Gone, Moment, Packet, context};
 
 /// The time of one packet's task is taken of so many: where packets come one by one, each would wait for the clock else.
@@ -58,6 +58,13 @@ pub(crate) struct Borrowed {
     pub(crate) context: u32,
     /// What handlers know its queue by.
     pub(crate) flow: u32,
+}
+
+impl Borrowed {
+    /// What was lent, with the task that it was.
+    const fn loan(self, task: Task<Binding, Packet>) -> Loan {
+        Loan { task, context: self.context, flow: self.flow }
+    }
 }
 
 impl Engine {
@@ -323,7 +330,9 @@ impl Engine {
             if exit != Exit::Parked {
                 match parked.borrowed {
                     None => released += u64::from(self.feed_back(parked.task, issued.deferred)),
-                    Some(borrowed) => self.repay(parked.task, borrowed, Outcome::Ended(issued.deferred)),
+                    Some(borrowed) => {
+                        self.repay(borrowed.lender, borrowed.loan(parked.task), Outcome::Ended(issued.deferred));
+                    }
                 }
                 continue;
             }
@@ -345,7 +354,7 @@ impl Engine {
             match borrowed {
                 // It is not complete.
                 None => self.drop_frame(task.packet.frame, Counter::DropRemoved),
-                Some(borrowed) => self.repay(task, borrowed, Outcome::Abandoned),
+                Some(borrowed) => self.repay(borrowed.lender, borrowed.loan(task), Outcome::Abandoned),
             }
         }
     }
@@ -387,7 +396,7 @@ impl Engine {
     }
 
     /// Heeds what a handler returned, and notes its fault.
-    fn see_to(&mut self, task: &mut Task<Binding, Packet>, hpu: HpuId, flow: u32, exit: Exit) {
+    pub(crate) fn see_to(&mut self, task: &mut Task<Binding, Packet>, hpu: HpuId, flow: u32, exit: Exit) {
         match exit {
             Exit::Returned if context(&mut self.contexts, task.context.slot).run.verdicts => self.heed(task, hpu),
             Exit::Returned | Exit::Finished | Exit::Parked => {}
