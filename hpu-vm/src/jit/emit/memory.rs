@@ -278,7 +278,7 @@ impl Emitter<'_> {
 
     /// Goes on in a block that not all that was emitted before leads to.
     fn enter_way(&mut self, block: ir::Block) {
-        self.join(block);
+        self.builder.switch_to_block(block);
         self.registers.begin_block();
         self.retreat = None;
     }
@@ -295,6 +295,7 @@ impl Emitter<'_> {
         let host = self.memory(inst);
         let value = self.load_guest(inst.op, host);
         self.builder.ins().jump(joined, &[value.into()]);
+        self.builder.seal_block(joined);
         self.enter_way(joined);
         let value = self.builder.block_params(joined)[0];
         self.set_wide(inst.rd, value);
@@ -311,6 +312,7 @@ impl Emitter<'_> {
         let host = self.memory(inst);
         self.store_guest(inst.op, value, host);
         self.builder.ins().jump(joined, &[]);
+        self.builder.seal_block(joined);
         self.enter_way(joined);
         self.recheck_limit();
     }
