@@ -22,12 +22,18 @@ use crate::tasks::{Borrowed, Done, Parts, idle_hpu, parts};
 
 /// Tasks that wait, from which on others may be lent: those that remain keep this thread busy meanwhile.
 const ENOUGH: usize = 16;
-/// What a task has to take: to hand it over, with a packet that the other core does not have, costs some hundred nanoseconds.
-const LONG: Duration = Duration::from_nanos(300);
+/// What a task has to take: to hand it over, with a packet that the other core does not have, and to take it back costs somewhat less.
+const LONG: Duration = Duration::from_nanos(150);
 /// Turns in a row in which there were so many that took so long: once in a while a thread is off its core.
 const LASTING: u32 = 4;
 /// Others' tasks that are run in a turn, and while there are tasks of this thread.
 const HELPED: [u32; 2] = [32, 4];
+
+/// Whether a context's payload tasks may run on other threads. Packets that go on to the kernel stay in order; and tasks that are compared
+/// would differ by what others of the context do at the same time.
+pub(crate) fn overflows(run: &RunInfo) -> bool {
+    run.placement == Placement::Any && !run.verdicts && run.engine != Kind::Check
+}
 
 impl Engine {
     /// Has other threads take payload tasks over, and takes theirs.
@@ -40,7 +46,7 @@ impl Engine {
     /// Whether tasks would wait for long here, and not elsewhere.
     #[inline]
     pub(crate) fn overflows(&self) -> bool {
-        self.peers.as_ref().is_some_and(|peers| peers.loaded >= LASTING && peers.idle() > 0)
+        self.may_overflow && self.peers.as_ref().is_some_and(|peers| peers.loaded >= LASTING && peers.idle() > 0)
     }
 
     /// Tasks of its own that are run in a turn then: as many as others get of a batch, each.
@@ -308,14 +314,12 @@ impl Engine {
         }
     }
 
-    /// Whether an owner's next task may run on another thread: it is for payload, on a context that may overflow, and there are
-    /// `enough` of them, or all HPUs are taken here. Packets that go on to the kernel stay in order; and tasks that are compared would
-    /// differ by what others of the context do at the same time. Where some of the context came back as they were, others would too.
-    /// Returns the context's id.
+    /// Whether an owner's next task may run on another thread: it is for payload, on a context that [may overflow](overflows), and there are
+    /// `enough` of them, or all HPUs are taken here. Where some of the context came back as they were, others would too. Returns the
+    /// context's id.
     fn may_lend(&self, owner: u32, enough: bool) -> Option<u32> {
         let context = self.contexts.get(owner as usize)?.as_ref()?;
-        let RunInfo { placement, verdicts, engine, .. } = context.run;
-        let overflows = placement == Placement::Any && !verdicts && engine != Kind::Check && !context.retired;
+        let overflows = overflows(&context.run) && !context.retired;
         let came_back = self.peers.as_ref()?.back.iter().any(|repaid| repaid.loan.context == context.id);
         let (binding, stage) = self.mpqs.peek(owner)?;
         let is_payload = stage == Stage::Payload && context.handler(stage).is_some();

@@ -172,6 +172,8 @@ pub struct Engine {
     pub(crate) heirs: u32,
     /// Batches may be taken in another order: see [`Engine::share_buffer`](crate::install).
     pub(crate) in_any_order: bool,
+    /// Some context's tasks may run on other threads.
+    pub(crate) may_overflow: bool,
     /// Some context has others wait for room.
     pub(crate) waits: bool,
     /// The contexts of a batch that several have packets in.
@@ -261,6 +263,7 @@ impl Engine {
             retired: 0,
             heirs: 0,
             in_any_order: true,
+            may_overflow: false,
             waits: false,
             ranks: Ranks::default(),
             batches: 0,

@@ -26,7 +26,7 @@ const FRAMES: u32 = 4096;
 const FLOWS: u32 = 512;
 const PORT: u16 = 9999;
 /// Turns of a handler's loop, of which a pass runs eight; and what that is called.
-pub const LOOPS: [(u32, &str); 4] = [(2_000, "2k"), (8_000, "8k"), (32_000, "32k"), (128_000, "128k")];
+pub const LOOPS: [(u32, &str); 5] = [(2_000, "2k"), (4_000, "4k"), (8_000, "8k"), (32_000, "32k"), (128_000, "128k")];
 
 /// A thread with packets, and one without.
 pub struct OneSided {

@@ -18,6 +18,7 @@ use crate::counts::Counts;
 use crate::descriptor::{Descriptor, News};
 use crate::handover::Arrivals;
 use crate::inbound::Routes;
+use crate::overflow::overflows;
 use crate::patience::Patience;
 use crate::pipeline::{Engine, context};
 
@@ -221,6 +222,7 @@ impl Engine {
         let contexts = || self.contexts.iter().flatten();
         self.waits = contexts().any(|context| context.run.full == Full::Wait);
         self.in_any_order = !self.waits && !contexts().any(|context| context.run.verdicts);
+        self.may_overflow = contexts().any(|context| overflows(&context.run));
         let weights = self.installed().map(|context| u64::from(context.run.weight)).sum();
         for context in self.contexts.iter_mut().flatten() {
             context.share = Share::new(self.hers, context.run.weight, weights, context.run.full);
