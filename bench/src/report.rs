@@ -62,11 +62,11 @@ pub fn write(path: &Path, rows: &[impl Serialize]) -> io::Result<()> {
     fs::write(path, serde_json::to_vec_pretty(rows)?)
 }
 
-/// The head of the table.
+/// The head of a table with a line for each `what`, and what its figures are.
 #[must_use]
-pub fn head(variants: &[&str]) -> String {
+pub fn head(what: &str, variants: &[&str], figures: &str) -> String {
     let columns: String = variants.iter().map(|name| format!("{name:>18}")).collect();
-    format!("{:<18}{columns}\n{:<18}{:>18}", "case", "", "ns/packet (ratio)")
+    format!("{what:<18}{columns}\n{:<18}{figures:>18}", "")
 }
 
 /// The rows of one case as a line: nanoseconds, and their ratio to the [`BASELINE`]'s.

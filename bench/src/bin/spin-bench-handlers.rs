@@ -70,15 +70,15 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let mut rows = Vec::new();
     let executor = Rc::new(Executor::new()?);
-    let chosen = |case: &Case| args.filter.as_ref().is_none_or(|filter| case.to_string().contains(filter));
-    for case in Case::all().filter(chosen) {
+    for case in cases(args) {
         let measured = measure(case, args, &executor).map_err(|error| format!("{case}: {error}"))?;
         if measured.is_empty() {
             // Only translations are asked for.
             break;
         }
         if rows.is_empty() {
-            println!("{}", head(&measured.iter().map(|row| row.variant).collect::<Vec<_>>()));
+            let variants: Vec<_> = measured.iter().map(|row| row.variant).collect();
+            println!("{}", head("case", &variants, "ns/packet (ratio)"));
         }
         println!("{}", line(&measured));
         rows.extend(measured);
@@ -89,6 +89,16 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         (None, None) => Ok(write(Path::new(RESULTS), &rows)?),
         (None, Some(_)) => Ok(()),
     }
+}
+
+/// Whether a name contains what is wanted, if that is not all.
+fn is_wanted(name: &str, wanted: Option<&String>) -> bool {
+    wanted.is_none_or(|wanted| name.contains(wanted))
+}
+
+/// The cases that are asked for.
+fn cases(args: &Args) -> impl Iterator<Item = Case> + '_ {
+    Case::all().filter(|case| is_wanted(&case.to_string(), args.filter.as_ref()))
 }
 
 /// All variants of one case.
@@ -118,23 +128,21 @@ fn variants(work: &Work, args: &Args, executor: &Rc<Executor>) -> Result<Variant
     let vectors = read_image(&args.images.join("vector"), work.case.handler)?;
     variants.push(("jit-vector", Box::new(Jit::new(executor.clone(), &vectors, work, Checks::Page)?)));
     variants.push(("interp", Box::new(Interp::new(&image, work)?)));
-    variants.retain(|(name, _)| args.variant.as_ref().is_none_or(|wanted| name.contains(wanted)));
+    variants.retain(|(name, _)| is_wanted(name, args.variant.as_ref()));
     Ok(variants)
 }
 
 /// What it takes to translate the handlers of the cases, for each instruction of theirs.
 fn translations(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
-    let is = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| name.contains(wanted));
-    let chosen =
-        |handler: &Handler| Case::all().any(|case| case.handler == *handler && is(&args.filter, &case.to_string()));
+    let chosen = |handler: &Handler| cases(args).any(|case| case.handler == *handler);
     let mut variants = Vec::from(TRANSLATED);
-    variants.retain(|(name, ..)| is(&args.variant, name));
+    variants.retain(|(name, ..)| is_wanted(name, args.variant.as_ref()));
     let mut rows = Vec::new();
     if variants.is_empty() {
         return Ok(rows);
     }
-    let columns: String = variants.iter().map(|(name, ..)| format!("{name:>18}")).collect();
-    println!("\n{:<18}{columns}\n{:<18}{:>18}", "handlers", "", "us (each instr.)");
+    let names: Vec<_> = variants.iter().map(|(name, ..)| *name).collect();
+    println!("\n{}", head("handlers", &names, "us (each instr.)"));
     for handler in Handler::ALL.into_iter().filter(chosen) {
         let name = handler.symbol();
         print!("{name:<18}");

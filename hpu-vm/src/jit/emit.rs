@@ -434,9 +434,11 @@ impl<'a> Emitter<'a> {
 
     /// What the block adds up, in each turn of the loop that it is.
     fn note_totals(&mut self, block: &Block) {
-        for reg in totals::totals(block).iter().filter(|&reg| self.known.constant(reg).is_none()).collect::<Vec<_>>() {
-            let before = self.get(reg);
-            self.registers.add_total(reg, Total { before, more: None });
+        for reg in totals::totals(block).iter() {
+            if self.known.constant(reg).is_none() {
+                let before = self.get(reg);
+                self.registers.add_total(reg, Total { before, more: None });
+            }
         }
     }
 

@@ -15,8 +15,8 @@ impl Emitter<'_> {
         let total = self.total_of(inst);
         let value = match total {
             // What it adds up to is one addition behind what it was: so long a turn of the loop takes at the least.
-            Some(Total { before, more: Some(more) }) => self.builder.ins().iadd(before, more),
-            _ => self.result(self.pc, inst),
+            Some((before, more)) => self.builder.ins().iadd(before, more),
+            None => self.result(self.pc, inst),
         };
         // What goes to x0 goes nowhere: that holds no sum.
         let noted = self.has_tables && inst.rd != Reg::ZERO;
@@ -28,13 +28,13 @@ impl Emitter<'_> {
         if let Some(indexed) = indexed {
             self.registers.add_indexed(inst.rd, indexed);
         }
-        if let Some(total) = total {
-            self.registers.add_total(inst.rd, total);
+        if let Some((before, more)) = total {
+            self.registers.add_total(inst.rd, Total { before, more: Some(more) });
         }
     }
 
-    /// The total that an instruction adds to, with what it adds.
-    fn total_of(&mut self, inst: &Inst) -> Option<Total> {
+    /// The total that an instruction adds to: what it was when the block began, and all that was added since, by this too.
+    fn total_of(&mut self, inst: &Inst) -> Option<(Value, Value)> {
         if inst.op != Op::Add || inst.rd == Reg::ZERO {
             return None;
         }
@@ -43,7 +43,7 @@ impl Emitter<'_> {
             of(inst.rs1).map(|total| (total, inst.rs2)).or(of(inst.rs2).map(|total| (total, inst.rs1)))?;
         let added = self.get(other);
         let more = total.more.map_or(added, |more| self.builder.ins().iadd(more, added));
-        Some(Total { more: Some(more), ..total })
+        Some((total.before, more))
     }
 
     /// What an instruction shifts left without losing a bit, and by how much.
