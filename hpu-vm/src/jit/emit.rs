@@ -18,6 +18,7 @@ mod memory;
 mod part;
 mod registers;
 mod retreat;
+mod rows;
 mod sum;
 mod swap;
 mod twice;
@@ -138,8 +139,8 @@ pub(crate) fn function(isa: &dyn TargetIsa, input: Input<'_>, context: &mut Func
     signature.returns.push(AbiParam::new(I64));
     let mut function = ir::Function::with_name_signature(ir::UserFuncName::default(), signature);
     let builder = FunctionBuilder::new(&mut function, context);
-    let stores_in_order = isa.name() == "x64";
-    let mut emitter = Emitter::new(builder, input, stores_in_order);
+    let is_x64 = isa.name() == "x64";
+    let mut emitter = Emitter::new(builder, input, is_x64);
     loops.iter().for_each(|blocks| emitter.polls[*blocks.start()] = true);
     emitter.entry();
     let twice = emitter.table_loops();
@@ -193,6 +194,8 @@ struct Emitter<'a> {
     any_device: bool,
     /// The host orders all accesses but stores before loads (Intel SDM, vol. 3A, 9.2.2).
     stores_in_order: bool,
+    /// It loads vectors in no smaller parts than quadwords, see [`rows`].
+    loads_quadwords: bool,
     state: Value,
     base: Value,
     /// What a0 holds at first, extended with zeroes.
@@ -267,7 +270,7 @@ struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    fn new(mut builder: FunctionBuilder<'a>, input: Input<'a>, stores_in_order: bool) -> Self {
+    fn new(mut builder: FunctionBuilder<'a>, input: Input<'a>, is_x64: bool) -> Self {
         let Input { code, plan, facts, options, loops, part, doubted } = input;
         let entry = builder.create_block();
         builder.append_block_params_for_function_params(entry);
@@ -316,7 +319,8 @@ impl<'a> Emitter<'a> {
             facts,
             options,
             any_device: options.any_device || facts.device_escapes,
-            stores_in_order,
+            stores_in_order: is_x64,
+            loads_quadwords: is_x64,
             state,
             base,
             argument,
@@ -401,13 +405,16 @@ impl<'a> Emitter<'a> {
             self.poll();
         }
         self.count_block(block);
-        if !self.registers.in_state() && plan.successors(id).any(|to| to == id) {
-            self.note_totals(block);
-        }
         self.in_l1.clear();
         self.hides_commands = self.hides_commands(id);
         self.last = self.last(id);
         self.has_tables = self.home() && block.body.iter().any(|(_, decoded)| decoded.inst.op.format() == Format::Amo);
+        if let Some(row) = self.row(id) {
+            return self.add_rows(id, &row);
+        }
+        if !self.registers.in_state() && plan.successors(id).any(|to| to == id) {
+            self.note_totals(block);
+        }
         let Some(beyond_l1) = self.amos_beyond_l1() else {
             self.body(id);
             self.retreats[id] = self.retreat;
@@ -426,6 +433,11 @@ impl<'a> Emitter<'a> {
         (self.known, self.registers, self.retreat) = (facts, cached, retreat);
         self.vectors.go_back(setting);
         self.builder.switch_to_block(unknown);
+        self.cold_body(id);
+    }
+
+    /// The instructions of a block, where that is seldom done.
+    fn cold_body(&mut self, id: BlockId) {
         let first = self.builder.func.dfg.num_blocks();
         self.body(id);
         let added = first..self.builder.func.dfg.num_blocks();

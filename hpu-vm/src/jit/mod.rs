@@ -6,7 +6,7 @@
 //! * [`facts`], [`most`], [`accesses`]: constants, addresses of devices, liveness; how large values are; accesses that share a check.
 //! * [`commands`]: where nobody reads what was stored of a command.
 //! * [`polls`]: loops that wait.
-//! * [`totals`]: what loops add up.
+//! * [`totals`]: what loops add up; [`rows`]: words next to each other, several at a time.
 //! * [`vectors`]: vector types and lengths.
 //! * [`emit`]: Cranelift's intermediate representation.
 //! * [`translation`]: compilation; [`code_memory`], [`sites`]: where the code lies and what is where in it.
@@ -30,6 +30,7 @@ mod options;
 mod part;
 mod plan;
 mod polls;
+mod rows;
 mod run;
 mod sites;
 mod slot;

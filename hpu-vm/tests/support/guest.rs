@@ -139,6 +139,16 @@ impl Guest {
         u32::from_le_bytes(bytes)
     }
 
+    /// Fills its memory so that no two words next to each other are the same.
+    pub fn scatter(&mut self) {
+        let byte = |at: u32| (at.wrapping_mul(0x9e37_79b1) >> 13).to_le_bytes()[0];
+        for &(base, len) in &self.pages {
+            let bytes: Vec<u8> = (base..base + len).map(byte).collect();
+            self.whole.copy_in(base, &bytes).expect("writable");
+        }
+        (0..).zip(&mut self.frame).for_each(|(at, place)| *place = byte(at));
+    }
+
     /// Sets a word of its memory.
     pub fn set_word(&mut self, address: u32, value: u32) {
         self.whole.copy_in(address, &value.to_le_bytes()).expect("writable");

@@ -50,11 +50,17 @@ impl Emitter<'_> {
 
     /// Lets the blocks that follow have what this one leaves in registers.
     fn publish_results(&mut self, block: &Block) {
+        self.publish_computed(block, |_| true);
+    }
+
+    /// The same, where only the instructions of these indices were emitted.
+    pub(super) fn publish_computed(&mut self, block: &Block, is_emitted: impl Fn(usize) -> bool) {
         let live = self.live[block.body.len()];
         let mut rest = live;
-        for (_, decoded) in block.body.iter().rev() {
+        for (index, (_, decoded)) in block.body.iter().enumerate().rev() {
             let rd = facts::writes(&decoded.inst);
-            if rest.has(rd) && is_cheap(decoded.inst.op) && self.known.constant(rd).is_none() {
+            let computed = is_emitted(index) && is_cheap(decoded.inst.op) && self.known.constant(rd).is_none();
+            if rest.has(rd) && computed {
                 self.registers.compute(&mut self.builder, self.state, rd);
             }
             rest = rest.without(rd);

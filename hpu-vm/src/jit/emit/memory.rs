@@ -198,10 +198,16 @@ impl Emitter<'_> {
     /// Checks that this access and those of the block that go by the same base lie in one range. If not, the interpreter
     /// finds out which of them is the first that does not.
     fn check_span(&mut self, inst: &Inst) {
-        let Some(span) = self.accesses.span(self.index) else { return };
+        if let Some(refused) = self.beyond_span(inst) {
+            self.retreat_if(refused);
+        }
+    }
+
+    /// Whether they do not; `None` when an earlier check says that they do.
+    pub(super) fn beyond_span(&mut self, inst: &Inst) -> Option<Value> {
+        let span = self.accesses.span(self.index)?;
         let low = self.address_wide(inst.rs1, inst.imm.wrapping_add(span.from));
-        let refused = self.beyond_bound(low, span.len);
-        self.retreat_if(refused);
+        Some(self.beyond_bound(low, span.len))
     }
 
     /// The guest address `distance` from what a register holds, extended with zeroes.

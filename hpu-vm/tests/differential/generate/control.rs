@@ -2,7 +2,7 @@
 
 use hpu_vm::{Inst, Op, Reg};
 
-use super::{COUNTERS, Generator, RA, RECURSIONS, RECURSIONS_SAVED, SP};
+use super::{COUNTERS, Generator, MOST_TURNS, RA, RECURSIONS, RECURSIONS_SAVED, SP};
 use crate::assembler::{Label, split};
 use crate::memory::{TABLES, TABLES_LEN};
 
@@ -42,7 +42,7 @@ impl Generator {
     /// Does something some times.
     pub(super) fn around(&mut self, body: impl FnOnce(&mut Self)) {
         let counter = COUNTERS[self.loops];
-        let times = 1 + self.random.below(5);
+        let times = 1 + self.random.below(MOST_TURNS);
         self.set(counter, times);
         let again = self.asm.here();
         self.loops += 1;

@@ -5,7 +5,7 @@ use hpu_vm::{Inst, Op, Reg, RegionKind};
 use spin_abi::map::{DRIVER_BASE, PAGE};
 use spin_abi::regs;
 
-use super::{ARGUMENT, COUNTERS, Generator, LOCALS, SP};
+use super::{ARGUMENT, COUNTERS, Generator, LOCALS, MOST_TURNS, SP};
 use crate::assembler::split;
 use crate::device::COMMAND_WRITES;
 use crate::memory::{CODE, REGISTERS, TABLES, TABLES_LEN};
@@ -121,6 +121,50 @@ impl Generator {
 
     fn packet_len(&self) -> u32 {
         self.blocks.iter().find(|block| block.kind == RegionKind::Packet).map_or(0, |block| block.len)
+    }
+
+    /// A loop that adds up words next to each other, several in each turn, most often as compilers have them added up.
+    pub(super) fn words_added_up(&mut self) {
+        let words = self.random.choose(&[4, 4, 4, 8, 8, 12, 5]);
+        let Some(address) = self.place(4 * words * MOST_TURNS, false) else { return };
+        let beyond = if self.shape.hostile && self.random.one_in(6) { self.random.below(8 * words) } else { 0 };
+        let imm = self.random.signed(7);
+        let (from, hostile) = (self.scratch(), self.shape.hostile);
+        let [total, one, other] =
+            [(); 3].map(|()| if hostile && self.random.one_in(8) { self.scratch() } else { self.scratch_but(from) });
+        let parts = [one, other];
+        self.set(from, address.wrapping_add(beyond).wrapping_sub(imm.cast_unsigned()));
+        self.around(|generator| {
+            generator.add_up_words(words, from, imm, total, parts);
+            // Some are added again, or there are others before.
+            let by = match generator.random.below(8) {
+                0 if hostile => generator.random.signed(6),
+                1 => generator.random.below(4 * words).cast_signed(),
+                _ => 4 * words.cast_signed(),
+            };
+            generator.inst(Inst::new(Op::Addi).rd(from).rs1(from).imm(by));
+        });
+        if !self.random.one_in(4) {
+            parts.into_iter().filter(|part| *part != total).for_each(|part| self.set(part, words));
+        }
+    }
+
+    /// Adds up words of a turn, one or two at a time; now and then something is done in between.
+    fn add_up_words(&mut self, words: u32, from: Reg, imm: i32, total: Reg, parts: [Reg; 2]) {
+        let pairs = self.random.one_in(2);
+        for word in 0..words {
+            let (part, other) = (parts[word as usize % 2], parts[(word as usize + 1) % 2]);
+            self.inst(Inst::new(Op::Lw).rd(part).rs1(from).imm(imm + 4 * word.cast_signed()));
+            if self.shape.hostile && self.random.one_in(64) {
+                self.arithmetic();
+            }
+            if pairs && word % 2 == 1 {
+                self.inst(Inst::new(Op::Add).rd(part).rs1(part).rs2(other));
+            }
+            if !pairs || word % 2 == 1 {
+                self.inst(Inst::new(Op::Add).rd(total).rs1(total).rs2(part));
+            }
+        }
     }
 
     /// An address where `width` bytes may be read or written without harm to the program's frames.

@@ -25,6 +25,8 @@ const SP: Reg = Reg::SP;
 const ARGUMENT: Reg = Reg::new(3);
 /// Loop counters, by how deep the loop is nested.
 const COUNTERS: [Reg; 3] = [Reg::new(24), Reg::new(25), Reg::new(26)];
+/// Most turns of a loop.
+const MOST_TURNS: u32 = 5;
 /// How often a function may still call itself.
 const RECURSIONS: Reg = Reg::new(27);
 /// Bytes of a function's frame: 16 for anybody, then the saved registers, `ra` last.
@@ -168,7 +170,9 @@ impl Generator {
         match self.random.below(100) {
             0..26 => self.arithmetic(),
             26..29 => self.any_form(),
-            29..50 => self.access(),
+            29..48 => self.access(),
+            48..50 if self.framed && self.loops < COUNTERS.len() => self.words_added_up(),
+            48..50 => self.access(),
             50..56 => self.local(),
             56..64 => self.atomic(),
             64..72 => self.skip(left),

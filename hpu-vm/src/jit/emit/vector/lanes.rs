@@ -47,7 +47,7 @@ impl Emitter<'_> {
     }
 
     /// The same bits as a vector of another type.
-    pub(super) fn cast(&mut self, ty: Type, value: Value) -> Value {
+    pub(in crate::jit::emit) fn cast(&mut self, ty: Type, value: Value) -> Value {
         if self.builder.func.dfg.value_type(value) == ty {
             value
         } else {
@@ -62,7 +62,7 @@ impl Emitter<'_> {
     }
 
     /// Bytes of `a` (0 to 15) and `b` (16 to 31), as `from` says for each of the result.
-    pub(super) fn shuffled(&mut self, a: Value, b: Value, from: impl Fn(u32) -> u32) -> Value {
+    pub(in crate::jit::emit) fn shuffled(&mut self, a: Value, b: Value, from: impl Fn(u32) -> u32) -> Value {
         let (a, b) = (self.cast(I8X16, a), self.cast(I8X16, b));
         let bytes: [u8; 16] = std::array::from_fn(|at| from(at as u32).to_le_bytes()[0] & 31);
         let mask = self.builder.func.dfg.immediates.push(bytes.as_slice().into());
