@@ -218,6 +218,12 @@ impl<'t> Commands<'t> {
         (self.issued, self.charge) = (Issued::NOTHING, 0);
     }
 
+    /// Whether the task had commands, and the NIC may have no frame for the next one's.
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        !self.issued.is_nothing() && self.nic.is_short()
+    }
+
     /// After the last task of a row: the NIC may have to wait for buffers.
     #[inline]
     pub fn recycle_spent(&mut self) {

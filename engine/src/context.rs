@@ -213,7 +213,19 @@ impl Context {
     /// messages.
     #[inline]
     pub(crate) fn runs_in_a_row(&mut self, hpu: HpuId) -> bool {
-        self.run.abi != Abi::Pspin && !self.entry.key.is_fpspin() && !self.hpus.get(hpu).compares()
+        self.is_plain() && !self.hpus.get(hpu).compares()
+    }
+
+    /// Whether its handlers see packets as they are, and messages by the queues that these are in.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.run.abi != Abi::Pspin && !self.entry.key.is_fpspin()
+    }
+
+    /// Whether tasks may follow each other on another thread before its engine knows: nothing that it does in between, and no verdict,
+    /// says that they are not to.
+    pub(crate) fn goes_on_elsewhere(&self) -> bool {
+        self.is_plain() && !self.run.verdicts && self.run.full != Full::Kill
     }
 
     /// How its handlers are run now.

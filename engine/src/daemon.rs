@@ -19,6 +19,7 @@ use spin_nic::{NicError, Queue};
 use crate::audit::Wanted;
 use crate::capabilities;
 use crate::config::{Config, Mode as Threads, Nic, StaticContext, XdpMode};
+use crate::errands::Dispatcher;
 use crate::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use crate::install::{InstallError, Prepared, User};
 use crate::lanes::{Ends, Lanes};
@@ -295,6 +296,11 @@ fn start_workers(
         let feeds = std::iter::once(first).chain(fed(ends)).collect();
         return Ok((start_clusters(config, common, &config.cores, feeds)?, Receiving::First));
     }
+    if let [other] = others {
+        let all = 0..config.machine.clusters;
+        let threads = ClusterThread::with_runner(common, nic, &all, [own, Some(*other)])?;
+        return Ok((threads, Receiving::Each));
+    }
     let (receiver, ends) = Receiver::new(nic, others.len(), config.sizes.hers)?;
     let clusters = start_clusters(config, common, others, fed(ends).collect())?;
     let bell = receiver.bell().clone();
@@ -360,6 +366,7 @@ fn frames(config: &Config, settings: &AfXdpConfig) -> u32 {
     let others = config.cores.len().saturating_sub(1);
     let held = match config.mode {
         Threads::RunToCompletion => hers,
+        Threads::Pipeline if others == 1 => hers + Dispatcher::most(),
         Threads::Pipeline => Lanes::most(others, config.sizes.hers),
         Threads::Spread => hers + Lanes::most(others, config.sizes.hers),
     };

@@ -44,19 +44,18 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Memory for a machine of so many clusters.
+    /// Memory of so many pages: one for each thread that there may be.
     ///
     /// # Errors
     /// See [`RegionError`].
-    pub fn create(clusters: u32) -> Result<Arc<Region>, RegionError> {
-        Region::create(u64::from(clusters) * PAGE).map(Arc::new)
+    pub fn create(pages: u32) -> Result<Arc<Region>, RegionError> {
+        Region::create(u64::from(pages) * PAGE).map(Arc::new)
     }
 
-    /// The page of the thread whose first cluster is `cluster`. Events may wait for others as long as the context's `patience`; `news`
-    /// is the thread's.
+    /// A thread's page of that number. Events may wait for others as long as the context's `patience`; `news` is the thread's.
     #[must_use]
-    pub fn new(region: Arc<Region>, cluster: u32, patience: Duration, news: &News) -> Self {
-        let page = u64::from(cluster) * PAGE;
+    pub fn new(region: Arc<Region>, number: u32, patience: Duration, news: &News) -> Self {
+        let page = u64::from(number) * PAGE;
         Self { region, page, written: 0, unrung: 0, since: None, patience, news: news.clone() }
     }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use spin_matcher::MessageKey;
+use spin_nic::prefetch_to_write;
 use spin_nic::steering::Everything;
 use spin_nic::{Bell, Frame, NicError, Queue, Steering};
 use spin_sync::{Noted, Notes, notes};
@@ -21,6 +22,9 @@ use spin_sync::{Noted, Notes, notes};
 use crate::context::Slot;
 use crate::inbound::Found;
 use crate::toll::Toll;
+
+/// Blank frames that a task may need: with fewer than that more are waited for before the next one.
+const FEW: usize = 16;
 
 /// What is to be done with a frame that comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +89,7 @@ pub fn lane(
     let ((found, to_find), (rest, to_join), (back, to_heed)) = (notes(size), notes(size), notes(size));
     let lane = Lane { frames: lane, found, rest, back: to_heed, returned: Vec::with_capacity(size) };
     let arrivals = Arrivals { frames: arrivals, found: to_find, rest: to_join, toll: Arc::new(Toll::new(1)) };
-    (lane, arrivals, LaneQueue { frames, back, max_frame })
+    (lane, arrivals, LaneQueue::new(frames, back, max_frame))
 }
 
 impl Lane {
@@ -198,6 +202,11 @@ impl Arrivals {
 }
 
 impl LaneQueue {
+    /// For what is handed over some other way.
+    pub(crate) const fn new(frames: spin_sync::Returns<Frame, Frame>, back: Notes<Back>, max_frame: usize) -> Self {
+        Self { frames, back, max_frame }
+    }
+
     /// Has frames go back, for what.
     fn stage(&mut self, batch: &mut Vec<Frame>, back: Back) -> usize {
         let count = batch.len();
@@ -215,6 +224,10 @@ impl Queue for LaneQueue {
 
     fn allocate(&mut self) -> Option<Frame> {
         self.frames.blank()
+    }
+
+    fn is_short(&self) -> bool {
+        self.frames.blanks() < FEW
     }
 
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
@@ -243,11 +256,19 @@ impl Queue for LaneQueue {
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
-        self.back.write(self.frames.staged.len());
+        let count = self.frames.staged.len();
+        self.back.write(count);
         self.frames.give_back();
-        if self.frames.has_no_blank() {
-            // Whoever asks again at once wants the receiver to have had its turn.
+        if count > 0 {
+            // About as many come next. The other thread has just read what was there.
+            self.frames.places(count, prefetch_to_write);
+            self.back.places(count, prefetch_to_write);
+        }
+        if self.is_short() {
             self.frames.ring();
+        }
+        if self.frames.blanks() == 0 {
+            // Whoever asks again at once wants the receiver to have had its turn.
             std::thread::yield_now();
         }
         Ok(())

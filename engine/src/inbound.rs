@@ -18,7 +18,7 @@ pub const BATCH: usize = 128;
 const AHEAD: usize = 8;
 /// And how many ahead what tasks will copy of it: there is little room near by for so many frames that are as far apart as chunks
 /// are.
-const SOON: usize = 4;
+pub(crate) const SOON: usize = 4;
 
 /// What a frame was found to be.
 #[derive(Clone, Copy, Debug)]

@@ -18,6 +18,8 @@ const OWN_IDLE: u64 = 10_000_000_000;
 
 /// The end of a chain.
 const NONE: MpqId = MpqId::NONE;
+/// Of a message that is in none.
+const IN_NO_CHAIN: MpqId = MpqId(u32::MAX - 1);
 
 /// What is known of a queue's message: as much as a cache line has.
 #[derive(Clone, Copy)]
@@ -37,7 +39,7 @@ impl Holder {
     /// Whether it is this message of a context's.
     #[inline(always)]
     fn is(&self, context: Slot, key: &MessageKey) -> bool {
-        self.context == context && self.key.is(key)
+        self.context == context && self.next != IN_NO_CHAIN && self.key.is(key)
     }
 
     /// How long before `now` that was.
@@ -155,6 +157,14 @@ impl Messages {
         Some(mpq)
     }
 
+    /// The same of a message that nobody will look for: it is of one packet, which arrived at `now`. Several with the same key may be open then.
+    pub fn begin_unnamed(&mut self, context: Slot, now: u64) -> Option<MpqId> {
+        let mpq = self.free.pop()?;
+        self.holders[mpq.0 as usize] = Holder { key: MessageKey::default(), context, next: IN_NO_CHAIN, used: now };
+        self.held[context.0 as usize] += 1;
+        Some(mpq)
+    }
+
     /// The queue of a key's messages, if there is one.
     #[must_use]
     pub fn queue_of(&self, context: Slot, key: &MessageKey) -> Option<MpqId> {
@@ -185,12 +195,14 @@ impl Messages {
         if context == Slot::NOBODY {
             return;
         }
-        let chain = self.chain(context, &key);
-        let mut link = &mut self.chains[chain];
-        while *link != mpq {
-            link = &mut self.holders[link.0 as usize].next;
+        if next != IN_NO_CHAIN {
+            let chain = self.chain(context, &key);
+            let mut link = &mut self.chains[chain];
+            while *link != mpq {
+                link = &mut self.holders[link.0 as usize].next;
+            }
+            *link = next;
         }
-        *link = next;
         self.holders[mpq.0 as usize].context = Slot::NOBODY;
         self.held[context.0 as usize] -= 1;
         self.free.push(mpq);

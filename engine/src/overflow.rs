@@ -135,14 +135,20 @@ impl Engine {
     }
 
     /// Gives a message up, of which another thread gave up a task.
-    fn give_up(&mut self, task: Task<Binding, Packet>) {
+    pub(crate) fn give_up(&mut self, task: Task<Binding, Packet>) {
+        self.kill(task.mpq, task.context.slot, Gone::Killed);
+        self.bury_task(task);
+    }
+
+    /// What becomes of a task that was not begun, or has not ended, of a message that was given up.
+    pub(crate) fn bury_task(&mut self, task: Task<Binding, Packet>) {
         let Task { mpq, stage, context: Binding { slot, .. }, packet, .. } = task;
-        self.kill(mpq, slot, Gone::Killed);
+        let why = self.gone[mpq.0 as usize];
         if self.mpqs.feedback(mpq, stage, None).idle {
             self.messages.release(mpq);
         }
-        self.bury(slot, Gone::Killed);
-        self.dispose(slot, packet, Gone::Killed);
+        self.bury(slot, why);
+        self.dispose(slot, packet, why);
     }
 
     /// Runs some of others' tasks, those that come before this thread's own.

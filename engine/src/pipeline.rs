@@ -21,6 +21,7 @@ use crate::context::{Context, Slot};
 use crate::counts::Counts;
 use crate::descriptor::News;
 use crate::ecn;
+use crate::elsewhere::Elsewhere;
 use crate::handover::Arrivals;
 use crate::inbound::{Arrival, BATCH, Found, Inbound, Routes};
 use crate::intake::Intake;
@@ -28,8 +29,9 @@ use crate::ip_view;
 use crate::latency::{Latencies, nanoseconds};
 use crate::loader::Loader;
 use crate::messages::Messages;
-use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Task};
+use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Stage, Task};
 use crate::peers::Peers;
+use crate::runner::Runner;
 use crate::schedule::Scheduler;
 use crate::sharing::{Ranks, shared_batch};
 use crate::spread::Spread;
@@ -135,6 +137,10 @@ pub struct Engine {
     pub(crate) spread: Option<Box<Spread>>,
     /// Other threads take tasks over: see [`crate::overflow`].
     pub(crate) peers: Option<Box<Peers>>,
+    /// Another thread runs all its tasks,
+    pub(crate) elsewhere: Option<Box<Elsewhere>>,
+    /// or it runs those of another thread's engine, and has nothing else to do.
+    pub(crate) runner: Option<Box<Runner>>,
     /// Those that are yet to be queued.
     pub(crate) inbound: Inbound,
     /// Nothing is taken from the NIC any more.
@@ -239,6 +245,8 @@ impl Engine {
             arrivals: None,
             spread: None,
             peers: None,
+            elsewhere: None,
+            runner: None,
             inbound: Inbound::default(),
             closed: false,
             waiting: None,
@@ -307,21 +315,24 @@ impl Engine {
     /// # Errors
     /// When the NIC is of no use any more.
     pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
+        if self.runner.is_some() {
+            return self.run_for_another(&clock);
+        }
         self.take_translations();
         self.take_back_frames();
+        let came_back = self.take_back_tasks();
         let mut taken = self.receive();
         self.hand_over();
         let returned = self.see_to_loans(&clock);
-        if taken > 0 || returned > 0 || self.has_tasks() {
+        if taken + came_back > 0 || returned > 0 || self.has_tasks() {
             let arrival = clock();
-            self.first_arrival.get_or_insert(arrival);
+            self.note_first_arrival(arrival);
             let (before, waited) = (self.kept_back(), self.hers_taken() + self.kept_back());
             let now = Moment { time: nanoseconds(arrival), stamp: Stamp::at(arrival) };
             let (kept, before_that) = (self.kept_waiting(), self.last_feedback);
             let resumed = self.resume_parked(&clock);
             self.lend();
-            let together = self.is_shared() || self.overflows();
-            let run = if together { self.run_together(now, &clock) } else { self.run_alone(now, &clock) };
+            let run = self.run_some_tasks(now, &clock);
             let released = returned + resumed + run;
             taken = before - self.kept_back();
             self.taken_in += taken as u64;
@@ -351,9 +362,25 @@ impl Engine {
         Ok(taken)
     }
 
+    /// Runs tasks that there is time for in a turn, or has them run. Returns how many packet buffers were given back.
+    fn run_some_tasks(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
+        if self.runs_elsewhere() {
+            self.hand_over_tasks(now);
+            0
+        } else if self.is_shared() || self.overflows() {
+            self.run_together(now, clock)
+        } else {
+            self.run_alone(now, clock)
+        }
+    }
+
+    pub(crate) fn note_first_arrival(&mut self, time: Duration) {
+        self.first_arrival.get_or_insert(time);
+    }
+
     /// Wakes the applications that sleep until they are told something. While there is work their news may wait for more.
     #[cold]
-    fn ring_doorbells(&mut self, busy: bool) {
+    pub(crate) fn ring_doorbells(&mut self, busy: bool) {
         let now = busy.then_some(self.last_feedback);
         self.contexts.iter_mut().flatten().for_each(|context| context.descriptor.ring(now));
     }
@@ -361,7 +388,13 @@ impl Engine {
     /// Whether there is something to do without that anything arrives.
     #[must_use]
     pub fn has_tasks(&self) -> bool {
-        self.kept_back() > 0 || !self.parked.is_empty() || !self.mpqs.backlogged().is_empty() || self.has_loans()
+        let queued = self.kept_back() > 0 || !self.mpqs.backlogged().is_empty();
+        queued || !self.parked.is_empty() || self.has_loans() || self.has_errands()
+    }
+
+    /// Whether there are tasks of another thread's engine here that are yet to be begun, or tasks that this one's could not begin.
+    pub(crate) fn has_errands(&self) -> bool {
+        self.runner.as_ref().is_some_and(|runner| runner.has_come()) || self.has_to_hand_over_again()
     }
 
     /// HERs that there are.
@@ -377,6 +410,10 @@ impl Engine {
             self.inbound.seek(&self.messages, &self.mpqs);
         }
         let room = self.mpqs.room().min(self.wanted());
+        if room == 0 && self.runs_elsewhere() {
+            // This thread has nothing else to do, and asks on and on.
+            return 0;
+        }
         if room == 0 || self.waiting.is_some() || self.outbound.transmit.len() >= TRANSMIT_BACKLOG {
             self.counts.add(Counter::HerStalls, 1);
             return 0;
@@ -416,6 +453,9 @@ impl Engine {
     /// How many frames are worth taking: few more than there is work for, since what contexts could not hold would be lost, where
     /// the NIC can keep it. But as many as possible while one of several contexts may run out of it.
     fn wanted(&self) -> usize {
+        if self.runs_elsewhere() && !self.is_shared() {
+            return BATCH.min(self.errands_left());
+        }
         let most = if self.is_shared() { shared_batch(self.linked) } else { BATCH };
         if self.lean || self.intake.is_wanted() {
             return most;
@@ -606,12 +646,17 @@ impl Engine {
     /// What a context knows the queue of its message by: the message's number where messages are named as FPsPIN does it.
     pub(crate) fn flow(&mut self, slot: Slot, mpq: MpqId) -> u32 {
         let numbered = context(&mut self.contexts, slot).entry.key.is_fpspin();
-        if numbered { self.messages.key(mpq).first_byte().into() } else { mpq.0 }
+        match &self.runner {
+            _ if !numbered => mpq.0,
+            Some(runner) => runner.name_of(mpq).into(),
+            None => self.messages.key(mpq).first_byte().into(),
+        }
     }
 
-    /// What becomes of the packets of a message that was given up.
+    /// What becomes of the packets of a message that was given up, but for those of which a handler has decided.
     pub(crate) fn bury(&mut self, slot: Slot, why: Gone) {
         while let Some(packet) = self.mpqs.take_dead() {
+            let why = packet.gone.unwrap_or(why);
             self.dispose(slot, packet, why);
         }
     }
@@ -743,24 +788,34 @@ impl Engine {
     /// Feeds a task that has ended back. Returns whether a packet buffer was given back.
     #[inline]
     pub(crate) fn feed_back(&mut self, task: Task<Binding, Packet>, deferred: Option<Deferred>) -> bool {
+        if self.runner.is_some() {
+            return self.report(task, deferred);
+        }
         let Task { mpq, stage, context: binding, packet, last_use } = task;
         let dying = self.mpqs.is_dead(mpq);
-        let feedback = if last_use {
+        let kept = if last_use {
             self.release(packet, binding.slot, deferred);
-            self.mpqs.feedback(mpq, stage, None)
+            None
         } else {
-            self.mpqs.feedback(mpq, stage, Some(packet))
+            Some(packet)
         };
-        if feedback.message_done {
-            context(&mut self.contexts, binding.slot).counts.add(Counter::Messages, 1);
-        }
-        if feedback.idle {
-            self.messages.release(mpq);
-        }
+        self.move_on(mpq, binding.slot, stage, kept);
         if dying {
             self.bury(binding.slot, self.gone[mpq.0 as usize]);
         }
         last_use
+    }
+
+    /// Moves a queue on when a task of its message has ended.
+    #[inline(always)]
+    pub(crate) fn move_on(&mut self, mpq: MpqId, slot: Slot, stage: Stage, packet: Option<Packet>) {
+        let feedback = self.mpqs.feedback(mpq, stage, packet);
+        if feedback.message_done {
+            context(&mut self.contexts, slot).counts.add(Counter::Messages, 1);
+        }
+        if feedback.idle {
+            self.messages.release(mpq);
+        }
     }
 
     /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
@@ -777,7 +832,7 @@ impl Engine {
     }
 
     /// The NIC outbound engine: hands staged frames over; what the NIC has no room for stays staged.
-    fn send(&mut self, clock: &impl Fn() -> Duration) -> Result<(), NicError> {
+    pub(crate) fn send(&mut self, clock: &impl Fn() -> Duration) -> Result<(), NicError> {
         if !self.passing.is_empty() {
             self.pass(clock);
         }

@@ -53,7 +53,7 @@ impl Readings {
         let all = self.asking.iter().any(|(reading, _)| *reading == Reading::Stats);
         let told = fleet.all(move |engine| Told {
             contexts: engine.context_infos(),
-            counted: all.then(|| (engine.clusters.clone(), read(engine))),
+            counted: all.then(|| (engine.own_clusters(), read(engine))),
         });
         if told.is_empty() {
             let stopping = |(_, reply): (_, Responder)| reply.answer(Err(InstallError::Stopped.to_string()));
@@ -114,7 +114,10 @@ fn stats(
     };
     for (clusters, part) in counted {
         let counters = part.0.counts.named().collect();
-        threads.push(ThreadInfo { clusters: (clusters.start, clusters.end - 1), counters });
+        // One that has none has others run its handlers.
+        if !clusters.is_empty() {
+            threads.push(ThreadInfo { clusters: (clusters.start, clusters.end - 1), counters });
+        }
         add(part);
     }
     if let Some(part) = fleet.receiver().and_then(|receiver| receiver.ask(read)) {

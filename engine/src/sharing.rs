@@ -78,7 +78,7 @@ impl Engine {
     /// Runs tasks of contexts that share the time, and queues what is left of the batch. Returns how many packet buffers were given
     /// back.
     pub(crate) fn run_together(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
-        self.ranks.note(&self.inbound);
+        self.note_ranks();
         let takes_in_more = self.takes_in_more();
         if self.overflows() {
             self.lean = false;
@@ -93,6 +93,11 @@ impl Engine {
         let has_room = ahead.expects || ahead.slot.is_some_and(|slot| self.has_room_for_more(slot));
         self.lean = runs_low || ahead.were_many() && has_room;
         ahead.released + if takes_in_more || self.has_more(&ahead) { 0 } else { self.run_shared(clock) }
+    }
+
+    /// Notes which contexts have packets in the batch.
+    pub(crate) fn note_ranks(&mut self) {
+        self.ranks.note(&self.inbound);
     }
 
     /// Whether a context has few tasks queued, of those that it may have.

@@ -11,6 +11,7 @@ use spin_nic::Frame;
 use crate::commands::{Commands, Issued};
 use crate::context::{Context, Handler, Slot};
 use crate::counts::Counts;
+use crate::errands::{Own, Row};
 use crate::hpu::About;
 use crate::inbound::{Arrival, Found, Inbound};
 use crate::memory::HpuId;
@@ -27,6 +28,7 @@ pub(crate) struct Admission {
     unquestioned: u32,
     header: bool,
     completion: bool,
+    verdicts: bool,
 }
 
 impl Admission {
@@ -34,7 +36,7 @@ impl Admission {
     #[inline]
     pub(crate) fn of(slot: Slot, context: &Context) -> Self {
         let [header, completion] = [Stage::Header, Stage::Completion].map(|stage| context.handler(stage).is_some());
-        Self { slot, unquestioned: context.share.unquestioned, header, completion }
+        Self { slot, unquestioned: context.share.unquestioned, header, completion, verdicts: context.run.verdicts }
     }
 
     /// Whether no other handler than that for payload runs.
@@ -106,7 +108,7 @@ impl Engine {
         let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             inlet.copied = row.copied();
             loop {
-                let Passing { mut frame, mpq, home, message, place } = match inlet.take() {
+                let Passing { mut frame, mpq, home, message, place } = match inlet.take::<false>() {
                     Taken::Passing(passing) => passing,
                     Taken::Kept => continue,
                     Taken::Foreign(frame) => {
@@ -160,6 +162,56 @@ impl Engine {
             Rest::Unusual(task, exit, issued) => done.released += u64::from(self.end_unusual(task, hpu, exit, issued)),
         }
         None
+    }
+}
+
+impl Engine {
+    /// Hands over the payload tasks of a context's packets of the batch to who runs them, as many as he takes, and queues those packets that
+    /// have to wait for another task.
+    pub(crate) fn hand_over_straight(&mut self, slot: Slot, now: Moment) {
+        if self.waiting.is_some() || self.inbound.is_empty() || self.inbound.len() > self.mpqs.room() {
+            return;
+        }
+        let context = context(&mut self.contexts, slot);
+        if !context.is_plain() || context.predecessor.is_some() {
+            return;
+        }
+        let (admission, id) = (Admission::of(slot, context), context.id);
+        let Self { outbound, inbound, clusters, messages, mpqs, admitted, counts, elsewhere, .. } = self;
+        let Some(elsewhere) = elsewhere else { return };
+        let (seen, dispatcher) = (elsewhere.seen(), elsewhere.dispatcher());
+        let mut inlet =
+            Inlet { inbound, clusters, messages, mpqs, admitted, counts, admission, now, copied: 0, queued: 0 };
+        let (mut sent, most) = (0, dispatcher.credit());
+        let mut row = Row::of_payload(id, Binding { slot, home: 0, message: 0 }, seen);
+        let mut in_row = 0;
+        let late = loop {
+            if sent == most {
+                break None;
+            }
+            match inlet.take::<true>() {
+                Taken::Passing(Passing { frame, mpq, home, message, .. }) => {
+                    let binding = Binding { slot, home, message };
+                    if !row.has(&binding) {
+                        dispatcher.stage_row(row, std::mem::take(&mut in_row), now.stamp);
+                        row = Row::of_payload(id, binding, seen);
+                    }
+                    dispatcher.stage_more(Own::of(mpq, message), frame);
+                    (in_row, sent) = (in_row + 1, sent + 1);
+                }
+                Taken::Kept | Taken::Behind => {}
+                Taken::Foreign(frame) => outbound.spent.push(frame),
+                Taken::Nothing => break None,
+                Taken::Questionable(arrival) => break Some(arrival),
+            }
+        };
+        dispatcher.stage_row(row, in_row, now.stamp);
+        let matched = sent as u64 + inlet.queued;
+        elsewhere.count_out(slot, sent as u32);
+        context.counts.add(Counter::Matched, matched);
+        if let Some(arrival) = late {
+            self.admit_late(arrival, now);
+        }
     }
 }
 
@@ -239,9 +291,10 @@ impl Inlet<'_> {
         }
     }
 
-    /// Takes a packet of the batch.
+    /// Takes a packet of the batch. If tasks run `ELSEWHERE`, that of one that need not wait is in flight from here on, and others of its message
+    /// may be.
     #[inline(always)]
-    fn take(&mut self) -> Taken {
+    fn take<const ELSEWHERE: bool>(&mut self) -> Taken {
         if self.copied > 0 {
             self.ask_ahead();
         }
@@ -266,12 +319,21 @@ impl Inlet<'_> {
         debug_assert_eq!(chain as usize, self.messages.chain(owner, key), "all of a batch were sought");
         let mpq = match self.messages.find_in((chain as usize, first), owner, key, self.now.time) {
             Some(mpq) => mpq,
-            None if end_of_message
+            None if !ELSEWHERE
+                && end_of_message
                 && admission.is_simple()
                 && let Some(mpq) = self.messages.next_free() =>
             {
                 let Binding { home, message, .. } = latch().context;
                 return Taken::Passing(Passing { frame, mpq, home, message, place: Place::Only });
+            }
+            // The next one need not wait until it is known that this one has ended, which takes as long as many tasks.
+            None if ELSEWHERE && end_of_message && !admission.verdicts => {
+                let Some(mpq) = self.messages.begin_unnamed(admission.slot, self.now.time) else {
+                    return Taken::Questionable(arrival(frame));
+                };
+                begins = true;
+                mpq
             }
             None => match self.messages.begin(admission.slot, key, self.now.time) {
                 Some(mpq) => {
@@ -281,7 +343,12 @@ impl Inlet<'_> {
                 None => return Taken::Questionable(arrival(frame)),
             },
         };
-        if let Some(Binding { home, message, .. }) = self.mpqs.passes(mpq, end_of_message, &mut latch) {
+        let passes = if ELSEWHERE {
+            self.mpqs.sends(mpq, end_of_message, &mut latch)
+        } else {
+            self.mpqs.passes(mpq, end_of_message, &mut latch)
+        };
+        if let Some(Binding { home, message, .. }) = passes {
             let place = if end_of_message { Place::Last } else { Place::Open };
             return Taken::Passing(Passing { frame, mpq, home, message, place });
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{Moody, image, moody_nic, rule, udp_from};
 use spin_abi::control::Install;
-use spin_engine::config::{Idle, Limits, Mode};
+use spin_engine::config::{Idle, Limits};
 use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use spin_engine::install::{InstallError, Matching, Prepared, User};
 use spin_engine::receiver::Receiver;
@@ -33,27 +33,45 @@ struct Live {
     steering: Arc<Moody>,
 }
 
+/// The threads of a fleet that runs the handlers of all clusters on one of them.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// Which is the only one.
+    Alone,
+    /// Another one has its messages.
+    Elsewhere,
+    /// Another one receives for it, as it would for several.
+    Fed,
+    /// It would receive for others.
+    Spread,
+}
+
 impl Live {
-    /// One thread, or one that receives and one that runs handlers, or one that does both by turns.
-    fn start(mode: Mode) -> Self {
+    fn start(way: Way) -> Self {
         let (nic, far, steering) = moody_nic(64);
         let common = all_threads(Idle::Spin);
-        let alone = |feed| Worker::start_engine(common.clone(), feed, 0..4, None).expect("a thread");
-        let (worker, receiving) = match mode {
-            Mode::RunToCompletion => (alone(Feed::of_nic(nic).expect("a descriptor")), Receiving::Each),
-            Mode::Pipeline => {
+        let alone = |feed| {
+            let worker = Worker::start_engine(common.clone(), feed, 0..4, None).expect("a thread");
+            vec![ClusterThread { clusters: 0..4, worker }]
+        };
+        let (workers, receiving) = match way {
+            Way::Alone => (alone(Feed::of_nic(nic).expect("a descriptor")), Receiving::Each),
+            Way::Elsewhere => {
+                let threads = ClusterThread::with_runner(&common, nic, &(0..4), [None; 2]);
+                (threads.expect("two threads"), Receiving::Each)
+            }
+            Way::Fed => {
                 let (receiver, mut lanes) = Receiver::new(nic, 1, 1024).expect("a lane");
                 let (arrivals, queue) = lanes.swap_remove(0);
                 let bell = receiver.bell().clone();
                 let worker = Worker::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
                 (alone(Feed::of_lane(arrivals, queue)), Receiving::Apart(worker.expect("a thread")))
             }
-            Mode::Spread => {
+            Way::Spread => {
                 let (feed, _) = Feed::spreading(nic, 0, 1024).expect("a descriptor");
                 (alone(feed), Receiving::First)
             }
         };
-        let workers = vec![ClusterThread { clusters: 0..4, worker }];
         let fleet = Fleet::new(workers, receiving, steering.clone(), Limits::default());
         Self { fleet, common, far, steering }
     }
@@ -102,11 +120,11 @@ fn port_3() -> Matching {
 
 #[test]
 fn contexts_go_on_as_they_were_when_rules_are_refused() {
-    [Mode::Pipeline, Mode::Spread].into_iter().for_each(contexts_go_on_as_they_were);
+    [Way::Elsewhere, Way::Fed, Way::Spread].into_iter().for_each(contexts_go_on_as_they_were);
 }
 
-fn contexts_go_on_as_they_were(mode: Mode) {
-    let mut live = Live::start(mode);
+fn contexts_go_on_as_they_were(way: Way) {
+    let mut live = Live::start(way);
     let first = live.fleet.install(live.prepare(rule("udp dport 1"))).expect("room");
     let second = live.fleet.install(live.prepare(rule("udp dport 2"))).expect("room");
     assert!(is_answered(&mut live.far, 1) && is_answered(&mut live.far, 2));
@@ -140,8 +158,8 @@ fn contexts_go_on_as_they_were(mode: Mode) {
 
 #[test]
 fn no_packet_is_lost_to_a_context_that_could_not_take_another_one_s_place() {
-    for mode in [Mode::RunToCompletion, Mode::Pipeline, Mode::Spread] {
-        let Live { fleet, common, mut far, steering } = Live::start(mode);
+    for way in [Way::Alone, Way::Elsewhere, Way::Fed, Way::Spread] {
+        let Live { fleet, common, mut far, steering } = Live::start(way);
         let replacement = |install| {
             Prepared::new(install, &image("udp_pingpong"), 0, &common.loader, &Limits::default())
                 .expect("a fine context")
@@ -156,7 +174,7 @@ fn no_packet_is_lost_to_a_context_that_could_not_take_another_one_s_place() {
         });
         let (mut out, mut replies, deadline) = (0, Vec::new(), Instant::now() + PATIENCE);
         while !changing.is_finished() || out > 0 {
-            assert!(Instant::now() < deadline, "{mode:?}: {out} packets are not answered");
+            assert!(Instant::now() < deadline, "{way:?}: {out} packets are not answered");
             if out < FEW && !changing.is_finished() {
                 let mut frame = far.allocate().expect("the pair has more");
                 frame.fill(&udp_from(1000 + out, 1, &[7; 30])).expect("short");
@@ -175,8 +193,8 @@ fn no_packet_is_lost_to_a_context_that_could_not_take_another_one_s_place() {
 /// The kernel takes 10 ms and more for new rules, which is 10,000 packets and more.
 #[test]
 fn threads_go_on_while_the_nic_takes_its_time() {
-    for mode in [Mode::RunToCompletion, Mode::Pipeline, Mode::Spread] {
-        let mut live = Live::start(mode);
+    for way in [Way::Alone, Way::Elsewhere, Way::Fed, Way::Spread] {
+        let mut live = Live::start(way);
         let first = live.fleet.install(live.prepare(rule("udp dport 1"))).expect("room");
         let (second, steering) = (live.prepare(rule("udp dport 2")), live.steering.clone());
         type Change = Box<dyn FnOnce(&Fleet) + Send>;
@@ -197,7 +215,7 @@ fn threads_go_on_while_the_nic_takes_its_time() {
             while steering.asked.load(Relaxed) == asked {
                 thread::yield_now();
             }
-            ports.iter().for_each(|&port| assert!(is_answered(far, port), "{mode:?}, port {port}"));
+            ports.iter().for_each(|&port| assert!(is_answered(far, port), "{way:?}, port {port}"));
             drop(held);
             live.fleet = changing.join().expect("it is changed");
             let infos = live.fleet.first(|engine| Ok(engine.context_infos())).expect("it lives");
@@ -209,7 +227,7 @@ fn threads_go_on_while_the_nic_takes_its_time() {
 
 #[test]
 fn the_nic_is_told_once_of_changes_that_wait() {
-    let mut live = Live::start(Mode::RunToCompletion);
+    let mut live = Live::start(Way::Alone);
     let first = live.fleet.install(live.prepare(rule("udp dport 1"))).expect("room");
     let second = live.fleet.install(live.prepare(rule("udp dport 2"))).expect("room");
     let (installs, removals) = (vec![live.prepare(rule("udp dport 4"))], vec![(second, USER)]);

@@ -40,20 +40,28 @@ const QUEUES: u32 = TIMES * TOGETHER * FLOWS as u32;
 /// Packets of the one that stays, on their way at a time.
 const FEW: usize = 8;
 
-/// The threads of a fleet: two that run handlers, or one where each has a NIC of its own.
-fn start(mode: Mode, common: &Common) -> (Fleet, MemoryQueue, Arc<Moody>) {
+/// Ways to have threads, and how many run handlers.
+const WAYS: [(Mode, usize); 4] =
+    [(Mode::RunToCompletion, 1), (Mode::Pipeline, 1), (Mode::Pipeline, 2), (Mode::Spread, 2)];
+
+/// The threads of a fleet: so many that run handlers.
+fn start(mode: Mode, handlers: usize, common: &Common) -> (Fleet, MemoryQueue, Arc<Moody>) {
     let (nic, far, steering) = moody_nic(4096);
     let (mut feeds, receiving) = match mode {
+        Mode::Pipeline if handlers == 1 => {
+            let threads = ClusterThread::with_runner(common, nic, &(0..4), [None; 2]).expect("two threads");
+            return (Fleet::new(threads, Receiving::Each, steering.clone(), Limits::default()), far, steering);
+        }
         Mode::RunToCompletion => (vec![Feed::of_nic(nic).expect("a descriptor")], Receiving::Each),
         Mode::Pipeline => {
-            let (receiver, ends) = Receiver::new(nic, 2, 1024).expect("lanes");
+            let (receiver, ends) = Receiver::new(nic, handlers, 1024).expect("lanes");
             let bell = receiver.bell().clone();
             let receiver = Worker::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
             let feeds = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue)).collect();
             (feeds, Receiving::Apart(receiver.expect("a thread")))
         }
         Mode::Spread => {
-            let (first, ends) = Feed::spreading(nic, 1, 1024).expect("a descriptor");
+            let (first, ends) = Feed::spreading(nic, handlers - 1, 1024).expect("a descriptor");
             let others = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue));
             (std::iter::once(first).chain(others).collect(), Receiving::First)
         }
@@ -184,12 +192,12 @@ impl Traffic {
 
 #[test]
 fn packets_of_the_one_that_stays_are_all_answered() {
-    for mode in [Mode::RunToCompletion, Mode::Pipeline, Mode::Spread] {
+    for (mode, handlers) in WAYS {
         let seed = fastrand::u64(..);
-        eprintln!("{mode:?}, seed {seed}");
+        eprintln!("{mode:?} with {handlers}, seed {seed}");
         let common = all_threads(Idle::Spin);
         let common = Common { sizes: Sizes { queues: QUEUES, ..common.sizes }, ..common };
-        let (fleet, far, steering) = start(mode, &common);
+        let (fleet, far, steering) = start(mode, handlers, &common);
         let mut storm =
             Storm { rng: Rng::with_seed(seed), common: common.clone(), steering, stays: 0, others: Vec::new() };
         let first = storm.prepare(&stays(), None);
@@ -255,9 +263,9 @@ impl Streams {
 
 #[test]
 fn messages_are_whole_though_another_context_was_to_have_their_packets() {
-    for mode in [Mode::RunToCompletion, Mode::Pipeline, Mode::Spread] {
+    for (mode, handlers) in WAYS {
         let common = all_threads(Idle::Spin);
-        let (fleet, far, steering) = start(mode, &common);
+        let (fleet, far, steering) = start(mode, handlers, &common);
         let loader = common.loader.clone();
         let prepare = move |replaces| {
             let install = Install { eom: Some("payload[0:1] = 1".into()), replaces, ..rule(&stays()) };

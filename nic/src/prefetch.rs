@@ -7,7 +7,42 @@ pub fn prefetch<T>(place: &T) {
     prefetch_at(std::ptr::from_ref(place).cast());
 }
 
-/// The same of any address.
+/// The same of all lines of some.
+#[inline]
+pub fn prefetch_all<T>(places: &[T]) {
+    places.iter().step_by(per_line::<T>()).for_each(prefetch);
+}
+
+/// Asks for the lines to be this core's own in which these are: they are written a little later.
+#[inline]
+pub fn prefetch_to_write<T>(places: &[T]) {
+    places.iter().step_by(per_line::<T>()).for_each(|place| own_at(std::ptr::from_ref(place).cast()));
+}
+
+/// How many there are in a cache line.
+const fn per_line<T>() -> usize {
+    match 64_usize.checked_div(size_of::<T>()) {
+        None | Some(0) => 1,
+        Some(count) => count,
+    }
+}
+
+#[inline(always)]
+fn own_at(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint that any address is good for; processors without `prefetchw` take it for one without effect.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(at.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a hint, which changes neither memory nor registers.
+    unsafe {
+        core::arch::asm!("prfm pstl1keep, [{at}]", at = in(reg) at, options(nostack, readonly, preserves_flags));
+    }
+}
+
+/// As [`prefetch`], of any address.
 #[inline(always)]
 pub(crate) fn prefetch_at(at: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -25,6 +25,11 @@ pub trait Queue: Send {
     /// An empty frame to fill and send; `None` when all are in use.
     fn allocate(&mut self) -> Option<Frame>;
 
+    /// Whether there may soon be no empty frame, and waiting helps.
+    fn is_short(&self) -> bool {
+        false
+    }
+
     /// Moves frames from `batch` to the transmit ring, first ones first, and returns how many left `batch`. Frames it
     /// has no room for stay, in order: try again after `flush`. A backend with several rings, each with its own
     /// frames, passes over those of a full one; the frames of one ring never overtake each other.

@@ -7,10 +7,11 @@
 //! ```
 //! A lane has room for so many. The lender counts those that are out, so that no ring is ever full: that is the borrower's credit.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use crate::bell::Bell;
-use crate::ring::{Consumer, Producer, RingBuffer, give, take};
+use crate::ring::{Consumer, Producer, RingBuffer, ahead, give, places, take};
 
 /// The lender's end: lends `A`s and blank `F`s, and gets `B`s back.
 #[derive(Debug)]
@@ -122,6 +123,21 @@ impl<A, F, B> Lane<A, F, B> {
         }
     }
 
+    /// Wakes the borrower.
+    pub fn ring(&self) {
+        self.bell.ring();
+    }
+
+    /// Shows what came back, and leaves it there.
+    pub fn ahead(&mut self, look: impl FnMut(&[B])) {
+        ahead(&mut self.back, self.size, look);
+    }
+
+    /// Shows the places of what is handed over next, `most` at the most.
+    pub fn places(&mut self, most: usize, look: impl FnMut(&[MaybeUninit<A>])) {
+        places(&mut self.out, most, look);
+    }
+
     /// Takes what came back. Returns how many.
     pub fn take_back(&mut self, each: impl FnMut(B)) -> usize {
         let slots = self.back.slots();
@@ -150,6 +166,11 @@ impl<A> Arrivals<A> {
         self.len() == 0
     }
 
+    /// Shows those that there are, `most` at the most, and leaves them there.
+    pub fn ahead(&mut self, most: usize, look: impl FnMut(&[A])) {
+        ahead(&mut self.ring, most, look);
+    }
+
     /// Takes the next `count`, which there are, together: what both threads look at is written once for all of them.
     #[inline]
     pub fn take(&mut self, count: usize, each: impl FnMut(A)) -> usize {
@@ -175,10 +196,15 @@ impl<F, B> Returns<F, B> {
         self.fresh.pop().ok()
     }
 
-    /// Whether there is no blank.
+    /// How many blanks there are.
     #[must_use]
-    pub fn has_no_blank(&self) -> bool {
-        self.fresh.is_empty()
+    pub fn blanks(&self) -> usize {
+        self.fresh.slots()
+    }
+
+    /// Shows the places of what is given back next, `most` at the most.
+    pub fn places(&mut self, most: usize, look: impl FnMut(&[MaybeUninit<B>])) {
+        places(&mut self.back, most, look);
     }
 
     /// Gives back what is staged, if there is something.

@@ -1,7 +1,9 @@
 //! What is to be known of the things that a [`Lane`](crate::Lane) hands over, on its own: so it is copied many at a time, and not moved with
 //! them, one by one.
 
-use crate::ring::{Consumer, Producer, RingBuffer, read, write};
+use std::mem::MaybeUninit;
+
+use crate::ring::{Consumer, Producer, RingBuffer, ahead, copy, places, read, write};
 
 /// Where notes are written: before the things that they are of are handed over.
 #[derive(Debug)]
@@ -23,6 +25,17 @@ pub fn notes<N: Copy>(size: usize) -> (Notes<N>, Noted<N>) {
 }
 
 impl<N: Copy> Notes<N> {
+    /// How many more there is room for.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.ring.slots()
+    }
+
+    /// Shows the places of the next `most`.
+    pub fn places(&mut self, most: usize, look: impl FnMut(&[MaybeUninit<N>])) {
+        places(&mut self.ring, most, look);
+    }
+
     /// Writes the first `count` of those that are staged.
     ///
     /// # Panics
@@ -39,11 +52,36 @@ impl<N: Copy> Notes<N> {
 }
 
 impl<N: Copy> Noted<N> {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.slots()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Shows those that there are, `most` at the most, and leaves them there.
+    pub fn ahead(&mut self, most: usize, look: impl FnMut(&[N])) {
+        ahead(&mut self.0, most, look);
+    }
+
     /// Reads the notes on the next `count` things, which were taken.
     ///
     /// # Panics
     /// When they were not written.
     pub fn read(&mut self, count: usize, each: impl FnMut(&N)) {
         assert!(read(&mut self.0, count, each), "notes are written first");
+    }
+
+    /// Appends the notes on the next `count` things, which were taken.
+    ///
+    /// # Panics
+    /// As [`Noted::read`].
+    pub fn copy(&mut self, count: usize, to: &mut Vec<N>) {
+        assert!(copy(&mut self.0, count, to), "notes are written first");
     }
 }

@@ -1,15 +1,17 @@
 //! Rings with one writer and one reader: rtrb's, which is checked by its authors, or for loom a queue behind a lock.
 
 #[cfg(not(loom))]
-pub use on_rtrb::{give, read, take, write};
+pub use on_rtrb::{ahead, copy, give, places, read, take, write};
 #[cfg(not(loom))]
 pub use rtrb::{Consumer, Producer, RingBuffer};
 
 #[cfg(loom)]
-pub use modelled::{Consumer, Producer, RingBuffer, give, read, take, write};
+pub use modelled::{Consumer, Producer, RingBuffer, ahead, copy, give, places, read, take, write};
 
 #[cfg(not(loom))]
 mod on_rtrb {
+    use std::mem::MaybeUninit;
+
     use rtrb::chunks::ChunkError;
     use rtrb::{Consumer, Producer};
 
@@ -28,9 +30,37 @@ mod on_rtrb {
         count
     }
 
+    /// Shows what is there, or the first `most`, and leaves it there.
+    pub fn ahead<T>(ring: &mut Consumer<T>, most: usize, mut look: impl FnMut(&[T])) {
+        let count = ring.slots().min(most);
+        let Ok(chunk) = ring.read_chunk(count) else { return };
+        let (first, rest) = chunk.as_slices();
+        look(first);
+        look(rest);
+    }
+
+    /// Shows the places of what is put in next, `most` at the most.
+    pub fn places<T>(ring: &mut Producer<T>, most: usize, mut look: impl FnMut(&[MaybeUninit<T>])) {
+        let count = ring.slots().min(most);
+        let Ok(mut chunk) = ring.write_chunk_uninit(count) else { return };
+        let (first, rest) = chunk.as_mut_slices();
+        look(first);
+        look(rest);
+    }
+
     /// Copies all `items` in; or none, and says so, if there is no room.
     pub fn write<T: Copy>(ring: &mut Producer<T>, items: &[T]) -> bool {
         ring.push_entire_slice(items).is_ok()
+    }
+
+    /// Takes the first `count` out, to the end of a list; or none, and says so, if there are fewer.
+    pub fn copy<T: Copy>(ring: &mut Consumer<T>, count: usize, to: &mut Vec<T>) -> bool {
+        let Ok(chunk) = ring.read_chunk(count) else { return false };
+        let (first, rest) = chunk.as_slices();
+        to.extend_from_slice(first);
+        to.extend_from_slice(rest);
+        chunk.commit_all();
+        true
     }
 
     /// Shows the first `count` and takes them out; or none, and says so, if there are fewer.
@@ -127,6 +157,14 @@ mod modelled {
 
     pub fn write<T: Copy>(ring: &mut Producer<T>, items: &[T]) -> bool {
         give(ring, items.iter().copied()).is_ok()
+    }
+
+    pub fn ahead<T>(_: &mut Consumer<T>, _: usize, _: impl FnMut(&[T])) {}
+
+    pub fn places<T>(_: &mut Producer<T>, _: usize, _: impl FnMut(&[std::mem::MaybeUninit<T>])) {}
+
+    pub fn copy<T: Copy>(ring: &mut Consumer<T>, count: usize, to: &mut Vec<T>) -> bool {
+        take(ring, count, |item| to.push(item)) == count
     }
 
     pub fn read<T: Copy>(ring: &mut Consumer<T>, count: usize, mut each: impl FnMut(&T)) -> bool {

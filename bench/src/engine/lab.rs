@@ -12,13 +12,14 @@ use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
+use spin_engine::counts::Counts;
+use spin_engine::errands::errands;
 use spin_engine::handover::{Arrivals, LaneQueue};
 use spin_engine::inbound::Routes;
 use spin_engine::install::Prepared;
 use spin_engine::lanes::Lanes;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
-use spin_engine::receiver::Receiver;
 use spin_engine::threads::Part;
 use spin_nic::{Bell, NicError, Queue, Rotation};
 
@@ -120,14 +121,36 @@ impl Setting {
     /// # Errors
     /// As [`Setting::round`].
     pub fn pipeline(&self, packets: u64) -> Result<f64, Failure> {
-        let (mut receiver, mut ends) = Receiver::new(Box::new(self.rotation()?), 1, SIZES.hers)?;
-        // The other thread ends with it.
-        self.feeding(ends.remove(0), self.prepare(1)?.remove(0), 0, move |routes| {
-            receiver.follow(routes);
-            second_round(packets, |start| {
-                receiver.turn(|| start.elapsed())?;
-                Ok(receiver.received())
-            })
+        let bell = || Bell::unheard().map_err(NicError::from);
+        let nic = Box::new(self.rotation()?);
+        let (dispatcher, errands, queue) = errands(nic.max_frame(), bell()?, bell()?);
+        let mut own = self.prepare(1)?.remove(0);
+        let part = own.split_off(0);
+        let engine = Engine::new(self.loader.clone(), nic, SIZES, Schedule::default(), 0..1)?;
+        let mut lab = Lab { case: self.case, engine: engine.dispatching(dispatcher), packets: 0 };
+        let handlers = move || -> Result<Counts, Failure> {
+            let engine = Engine::new(self.loader.clone(), Box::new(queue), SIZES, Schedule::default(), 0..1)?;
+            let mut lab = Lab { case: self.case, engine: engine.running_for(errands), packets: 0 };
+            lab.engine.link(part, &Limits::default())?;
+            lab.finish(Instant::now())
+        };
+        thread::scope(|scope| {
+            let handlers = scope.spawn(handlers);
+            lab.engine.link(own, &Limits::default())?;
+            let spent = second_round(packets, |start| {
+                lab.turn(start)?;
+                Ok(lab.engine.received())
+            })?;
+            lab.engine.close();
+            while lab.engine.is_busy() {
+                lab.turn(Instant::now())?;
+            }
+            let (mut counts, packets) = (lab.engine.statistics().counts, lab.packets);
+            // The other thread ends with it.
+            drop(lab);
+            counts.merge(&handlers.join().unwrap_or_else(|_| Err("a thread panicked".into()))?);
+            self.case.verify(&counts, packets)?;
+            Ok(spent)
         })
     }
 
@@ -174,7 +197,9 @@ impl Setting {
             let mut engine = engine.fed_by(arrivals);
             engine.link(part, &Limits::default())?;
             tell.send(engine.routes())?;
-            Lab { case: self.case, engine, packets: 0 }.finish(Instant::now())
+            let mut lab = Lab { case: self.case, engine, packets: 0 };
+            lab.finish(Instant::now())?;
+            Ok::<_, Failure>(lab.verify()?)
         };
         thread::scope(|scope| {
             let handlers = scope.spawn(handlers);
@@ -286,17 +311,23 @@ impl Lab {
         Ok(taken)
     }
 
-    /// Turns until nothing comes any more; then as [`Lab::verify`].
-    fn finish(mut self, start: Instant) -> Result<(), Failure> {
+    /// Turns until nothing comes any more. What was counted.
+    fn finish(&mut self, start: Instant) -> Result<Counts, Failure> {
         while !self.engine.is_over() || self.engine.has_tasks() {
             self.turn(start)?;
         }
-        Ok(self.verify()?)
+        Ok(self.engine.statistics().counts)
     }
 
     /// Whether every packet was processed by what the case has for it, and none was lost; else which counter says otherwise.
     pub(super) fn verify(&self) -> Result<(), String> {
-        let counts = self.engine.statistics().counts;
+        self.case.verify(&self.engine.statistics().counts, self.packets)
+    }
+}
+
+impl Case {
+    /// The same of what several threads have counted.
+    fn verify(&self, counts: &Counts, packets: u64) -> Result<(), String> {
         let expect = |counter: Counter, expected: u64, slack: u64| {
             let found = counts.get(counter);
             if found.abs_diff(expected) <= slack {
@@ -307,13 +338,13 @@ impl Lab {
         };
         // First: others follow from it.
         expect(Counter::Faults, 0, 0)?;
-        for &counter in self.case.per_packet {
-            expect(counter, self.packets, 0)?;
+        for &counter in self.per_packet {
+            expect(counter, packets, 0)?;
         }
-        for &counter in self.case.per_message {
+        for &counter in self.per_message {
             // Those that are open now may have begun and not ended.
-            let ended = self.packets / u64::from(self.case.packets.unwrap_or(1));
-            expect(counter, ended, self.case.flows.into())?;
+            let ended = packets / u64::from(self.packets.unwrap_or(1));
+            expect(counter, ended, self.flows.into())?;
         }
         Ok(())
     }

@@ -63,6 +63,7 @@ impl Engine {
     /// [`InstallError::Full`], [`InstallError::Table`], and [`InstallError::NoSuchContext`] or [`InstallError::NotYours`] of the
     /// one that it replaces; nothing has changed then.
     pub fn link(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
+        self.forget_gone();
         let planned = self.plan_link(&prepared, limits);
         let Planned { id, entry, predecessor, table, mut slots, range } = match planned {
             Ok(planned) => planned,
@@ -77,13 +78,19 @@ impl Engine {
         self.follow(Routes { table, slots });
         self.messages.add_context(slot);
         self.mpqs.add_owner(slot.0);
+        self.add_elsewhere(slot);
         self.scheduler.add(slot.0, prepared.run.weight);
         self.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
-        let context = Context { predecessor, ..link(prepared, entry, self.clusters.start, &self.news) };
+        let context = Context { predecessor, ..link(prepared, entry, self.page(), &self.news) };
         self.contexts[slot.0 as usize] = Some(context);
         self.linked += 1;
         self.share_buffer();
         Ok(id)
+    }
+
+    /// Which of a descriptor's pages is this thread's: that of its first cluster, or the last one if another thread has the clusters.
+    const fn page(&self) -> u32 {
+        if self.runs_elsewhere() { self.machine.clusters } else { self.clusters.start }
     }
 
     /// What is to change when a context is linked in, if it may be.
@@ -115,6 +122,10 @@ impl Engine {
     /// # Errors
     /// [`InstallError::NoSuchContext`].
     pub fn retire_replaced(&mut self, id: u32) -> Result<(), InstallError> {
+        if self.runner.is_some() {
+            // With the last message that the engine has of it.
+            return Ok(());
+        }
         let slot = self.find(id, User(0))?;
         // More than one, where they were replaced together.
         while let Some(old) = self.to_be_replaced(slot) {
@@ -186,8 +197,15 @@ impl Engine {
     pub fn undo_link(&mut self, id: u32) -> Result<(), InstallError> {
         // It may have done so before.
         let _ = self.give_way(id);
+        if self.runner.is_some() {
+            return Ok(());
+        }
         let has_id = |context: &Option<Context>| context.as_ref().is_some_and(|context| context.id == id);
-        let index = self.contexts.iter().position(has_id).ok_or(InstallError::NoSuchContext(id))?;
+        let Some(index) = self.contexts.iter().position(has_id) else {
+            // Who runs its handlers may have it all the same.
+            self.forget_elsewhere(id);
+            return Err(InstallError::NoSuchContext(id));
+        };
         let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
         if context(&mut self.contexts, slot).heir.is_some() {
             self.retire(slot);
@@ -278,7 +296,18 @@ impl Engine {
     pub fn unlink(&mut self, id: u32, user: User) -> Result<Option<Box<Context>>, InstallError> {
         let slot = self.find(id, user)?;
         self.follow(self.routes_without(&[id])?);
-        Ok(self.clear(slot))
+        // Tasks of it may be on their way to a runner: it hears of this when none are any more.
+        Ok(if self.runner.is_some() { None } else { self.clear(slot) })
+    }
+
+    /// Takes a context out of a [runner](crate::runner), once its engine has.
+    pub(crate) fn forget_here(&mut self, id: u32) -> Option<Box<Context>> {
+        let index =
+            self.contexts.iter().position(|context| context.as_ref().is_some_and(|context| context.id == id))?;
+        if let Ok(routes) = self.routes_without(&[id]) {
+            self.follow(routes);
+        }
+        self.clear(Slot(u32::try_from(index).ok()?))
     }
 
     /// Drops what a context's messages still hold, and frees its slot.
@@ -297,6 +326,8 @@ impl Engine {
         self.mpqs.forget(slot.0);
         let gone = self.contexts[slot.0 as usize].take();
         if let Some(context) = &gone {
+            self.clear_elsewhere(slot, context.id);
+            self.forget_elsewhere(context.id);
             self.counts.merge(&context.counts);
             self.linked -= 1;
             self.timeouts -= u32::from(context.message_timeout.is_some());

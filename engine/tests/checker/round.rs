@@ -1,20 +1,26 @@
-//! A round: two engines, a thread and a cluster each, with the same contexts and packets of their own.
+//! A round: two engines, a thread and a cluster each, with the same contexts and packets of their own. Their handlers run there, or on a
+//! thread that does nothing else.
 
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
-use std::thread;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use fastrand::Rng;
-use spin_abi::control::{Engine as Kind, Schedule};
+use spin_abi::control::{ContextInfo, Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
 use spin_engine::counts::Counts;
+use spin_engine::errands::{Errands, errands};
+use spin_engine::handover::LaneQueue;
 use spin_engine::install::{Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
+use spin_engine::threads::Part;
+use spin_nic::{Bell, Queue};
 
 use crate::judge::Judge;
 use crate::nic::{Nic, Totals};
@@ -102,15 +108,20 @@ impl Round {
     }
 }
 
+/// Seeds of which, modulo so many, handlers run elsewhere: of one context alone, and under each schedule.
+const ELSEWHERE: ([u64; 4], u64) = ([0, 3, 5, 7], 8);
+
 /// One of the engines.
 struct Half {
     engine: Engine,
+    /// Who runs its handlers, if it does not.
+    runner: Option<Runner>,
     nic: Nic,
     policies: Vec<Policy>,
     /// Ids of the contexts.
     ids: Vec<u32>,
-    /// The engine's clock, in microseconds.
-    now: Cell<u64>,
+    /// The clock, in microseconds.
+    now: Arc<AtomicU64>,
     rng: Rng,
 }
 
@@ -125,10 +136,20 @@ impl Half {
         let seed = round.seed.wrapping_mul(31).wrapping_add(clusters.start.into());
         let judge = Judge::new(policies.clone(), clusters.start);
         let nic = Nic::new(Traffic::new(policies.clone(), seed), judge, seed ^ 1);
-        let mut engine = Engine::new(loader.clone(), Box::new(nic.clone()), SIZES, round.schedule, clusters)
-            .expect("handlers can be run");
-        let ids = parts.into_iter().map(|part| engine.install(part, &Limits::default()).expect("room")).collect();
-        Self { engine, nic, policies, ids, now: Cell::new(0), rng: Rng::with_seed(seed ^ 2) }
+        let engine = |nic, sizes| Engine::new(loader.clone(), nic, sizes, round.schedule, clusters.clone());
+        let mut own = engine(Box::new(nic.clone()), SIZES).expect("handlers can be run");
+        let (now, mut parts) = (Arc::new(AtomicU64::new(0)), parts);
+        let mut runner = None;
+        if ELSEWHERE.0.contains(&(round.seed % ELSEWHERE.1)) {
+            let bell = || Bell::new().expect("an event");
+            let (dispatcher, errands, queue) = errands(nic.max_frame(), bell(), bell());
+            own = own.dispatching(dispatcher);
+            let theirs = parts.iter_mut().map(|part| part.split_off(clusters.start)).collect();
+            runner =
+                Some(Runner::start(round, loader.clone(), clusters.clone(), (errands, queue), theirs, now.clone()));
+        }
+        let ids = parts.into_iter().map(|part| own.install(part, &Limits::default()).expect("room")).collect();
+        Self { engine: own, runner, nic, policies, ids, now, rng: Rng::with_seed(seed ^ 2) }
     }
 
     fn turn(&mut self) {
@@ -138,12 +159,8 @@ impl Half {
             1..2000 => 1000,
             _ => self.rng.u64(..20),
         };
-        self.now.set(self.now.get() + pause);
-        let clock = || {
-            self.now.set(self.now.get() + 1);
-            Duration::from_micros(self.now.get())
-        };
-        self.engine.turn(clock).expect("memory does not fail");
+        self.now.fetch_add(pause, Relaxed);
+        self.engine.turn(|| tick(&self.now)).expect("memory does not fail");
     }
 
     fn run(&mut self, packets: u64, removed: Option<usize>) {
@@ -161,14 +178,20 @@ impl Half {
             self.turn();
         }
         self.nic.inside().closed = true;
-        while self.engine.has_tasks() || self.engine.backlog() > 0 {
+        while self.engine.is_busy() {
             self.turn();
+        }
+        if let Some(runner) = &mut self.runner {
+            runner.end();
         }
         self.nic.inside().judge.close(removed);
     }
 
     /// Whether a context has packets whose handlers are not through.
     fn holds(&self, id: u32) -> bool {
+        if self.runner.is_some() {
+            return self.engine.backlog() > 0;
+        }
         let infos = self.engine.context_infos();
         let info = infos.iter().find(|info| info.context == id).expect("installed");
         let count = |counter: Counter| {
@@ -179,13 +202,23 @@ impl Half {
         count(Counter::Matched) > through.iter().sum()
     }
 
+    /// The contexts, as all who have to do with them know them.
+    fn infos(&self) -> Vec<ContextInfo> {
+        let mut infos = self.engine.context_infos();
+        let theirs = self.runner.iter().flat_map(|runner| &runner.infos);
+        infos.iter_mut().zip(theirs).for_each(|(info, theirs)| info.merge(theirs.clone()));
+        infos
+    }
+
     /// Compares counters with what was seen.
     fn verify(&self, removed: Option<usize>) -> Outcome {
-        let counts = self.engine.statistics().counts;
+        let mut counts = self.engine.statistics().counts;
+        self.runner.iter().for_each(|runner| counts.merge(&runner.counts));
         let inside = self.nic.inside();
         verify_sums(&counts, inside.totals, removed.is_some());
-        assert_eq!(inside.out(), 0, "frames are not at home");
-        let infos = self.engine.context_infos();
+        let blank = self.runner.as_ref().map_or(0, |runner| runner.blank);
+        assert_eq!(inside.out(), blank, "frames are not at home");
+        let infos = self.infos();
         for (context, id) in self.ids.iter().enumerate().filter(|(context, _)| Some(*context) != removed) {
             let info = infos.iter().find(|info| info.context == *id).expect("installed");
             inside.judge.verify(context, &|counter| {
@@ -194,6 +227,58 @@ impl Half {
         }
         assert_eq!(infos.len(), self.policies.len() - usize::from(removed.is_some()));
         Outcome { counts, records: inside.judge.records }
+    }
+}
+
+/// The clock of both, which goes on whenever it is asked.
+fn tick(now: &AtomicU64) -> Duration {
+    Duration::from_micros(now.fetch_add(1, Relaxed) + 1)
+}
+
+/// A thread that runs an engine's handlers.
+struct Runner {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<(Counts, Vec<ContextInfo>, usize)>>,
+    /// What it has counted, once it has ended.
+    counts: Counts,
+    infos: Vec<ContextInfo>,
+    /// Frames that it had been given for copies, and had not used.
+    blank: usize,
+}
+
+impl Runner {
+    fn start(
+        round: Round,
+        loader: Arc<Loader>,
+        clusters: Range<u32>,
+        (errands, queue): (Errands, LaneQueue),
+        parts: Vec<Prepared>,
+        now: Arc<AtomicU64>,
+    ) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let end = over.clone();
+        let thread = thread::spawn(move || {
+            let sizes = Sizes { queues: 1, hers: 1, ..SIZES };
+            let engine = Engine::new(loader, Box::new(queue), sizes, round.schedule, clusters);
+            let mut engine = engine.expect("handlers can be run").running_for(errands);
+            for part in parts {
+                engine.link(part, &Limits::default()).expect("room");
+            }
+            while !end.load(Relaxed) || engine.has_tasks() {
+                engine.turn(|| tick(&now)).expect("a lane does not fail");
+            }
+            let blank = std::iter::from_fn(|| engine.nic().allocate()).count();
+            (engine.statistics().counts, engine.context_infos(), blank)
+        });
+        Self { over, thread: Some(thread), counts: Counts::default(), infos: Vec::new(), blank: 0 }
+    }
+
+    fn end(&mut self) {
+        self.over.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            (self.counts, self.infos, self.blank) =
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
     }
 }
 

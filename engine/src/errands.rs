@@ -1,0 +1,830 @@
+//! Pipeline mode with one thread that runs handlers: what it and the engine, which is the receiving thread's, hand each other.
+//!
+//! ```text
+//! engine --rows, tasks--> runner        what is to be run, and on which frames
+//!        --fresh--------> (its Queue)   empty frames, for copies
+//!        <--back--------- (its Queue)   each of these frames again, and what is to be done with it
+//!        <--kept--------- runner        tasks whose packets the engine is to have again, and why
+//!        <--ended-------- runner        those of the others that have ended
+//! ```
+//! What tasks in a row have in common goes once for all of them: what one core writes and another reads costs by the number of its cache
+//! lines. It is copied as it is, many at a time (see [`spin_sync::Notes`]).
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use spin_abi::verdict::Verdict;
+use spin_nic::{Bell, Frame, Queue, prefetch_all, prefetch_to_write};
+use spin_sync::{Noted, Notes, notes};
+
+use crate::context::Slot;
+use crate::handover::{Back, LaneQueue};
+use crate::hpu::About;
+use crate::inbound::{BATCH, SOON};
+use crate::memory::saturate;
+use crate::mpq::{MpqId, Stage, Task};
+use crate::pipeline::{Binding, Gone, Packet};
+use crate::stamp::Stamp;
+
+/// Tasks on their way or with the runner at a time: some batches, so that neither thread waits for the other.
+const TASKS: usize = 4 * BATCH;
+/// Blank frames that the runner has: for some batches of handlers that send copies.
+const BLANKS: usize = 256;
+/// What the runner tells of times before the engine has read it: of each context once a turn.
+const CHARGES: usize = 1024;
+
+/// What tasks in a row have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// Id of their context: slots are taken again.
+    pub(crate) context: u32,
+    /// The upper half of their messages' numbers.
+    messages: u32,
+    /// What handlers know the queue of the only one by, in contexts that name messages.
+    flow: Option<u8>,
+    slot: u16,
+    home: u16,
+    /// Of how many tasks that were [kept](Kept) the engine knew when it handed these over.
+    seen: u32,
+    pub(crate) stage: Stage,
+    /// See [`Task::last_use`].
+    last_use: bool,
+    /// See [`Packet::in_ip_view`],
+    in_ip_view: bool,
+    /// and [`Packet::gone`].
+    gone: Option<Gone>,
+    goes_on: GoesOn,
+}
+
+/// Whether a message's next task may follow at once, on the same packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GoesOn {
+    /// No.
+    No,
+    /// After a header task, that for payload.
+    ToPayload,
+    /// After the payload task of the message's last packet, that of the completion handler; and before, after the header task, that for payload.
+    ToCompletion,
+}
+
+impl Row {
+    /// Payload tasks that have their packets for the last time, of messages that are bound to this, when the engine has
+    /// [seen](Errand::see) so many that were kept.
+    pub(crate) const fn of_payload(context: u32, binding: Binding, seen: u32) -> Self {
+        let Binding { slot, home, message } = binding;
+        #[allow(clippy::cast_possible_truncation, reason = "a half; and there are fewer contexts and clusters")]
+        let (slot, home, messages) = (slot.0 as u16, home as u16, (message >> 32) as u32);
+        let (stage, goes_on) = (Stage::Payload, GoesOn::No);
+        let (last_use, in_ip_view, gone) = (true, false, None);
+        Self { context, messages, flow: None, slot, home, seen, stage, last_use, in_ip_view, gone, goes_on }
+    }
+
+    /// Whether tasks of a message that is bound to this may be in it, if it is their context's.
+    #[inline]
+    pub(crate) fn has(&self, binding: &Binding) -> bool {
+        self.home() == binding.home && u64::from(self.messages) == binding.message >> 32
+    }
+
+    pub(crate) fn slot(&self) -> Slot {
+        Slot(self.slot.into())
+    }
+
+    pub(crate) fn home(&self) -> u32 {
+        self.home.into()
+    }
+
+    /// Whether nobody needs the packets after these tasks.
+    pub(crate) fn spends(&self) -> bool {
+        self.last_use && self.gone.is_none()
+    }
+
+    /// That of the tasks which follow at once.
+    pub(crate) fn next(&self) -> Option<Self> {
+        let (stage, goes_on) = match (self.stage, self.goes_on) {
+            (Stage::Header, GoesOn::ToPayload) => (Stage::Payload, GoesOn::No),
+            (Stage::Header, GoesOn::ToCompletion) => (Stage::Payload, GoesOn::ToCompletion),
+            (Stage::Payload, GoesOn::ToCompletion) => (Stage::Completion, GoesOn::No),
+            _ => return None,
+        };
+        Some(Self { stage, goes_on, last_use: goes_on == GoesOn::No, ..*self })
+    }
+}
+
+/// What is a task's own, but for its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Own {
+    /// Its message's queue,
+    pub(crate) mpq: MpqId,
+    /// and the lower half of its number.
+    message: u32,
+}
+
+/// A task of a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Errand {
+    pub(crate) row: Row,
+    pub(crate) own: Own,
+    pub(crate) arrived: Stamp,
+}
+
+impl Errand {
+    /// A task of a context with this id, and its frame. `flow` is what handlers know its queue by, if that is not the queue itself.
+    #[inline]
+    pub(crate) fn of(task: Task<Binding, Packet>, context: u32, flow: Option<u8>) -> (Self, Frame) {
+        let Task { mpq, stage, context: Binding { slot, home, message }, packet, last_use } = task;
+        let Packet { frame, arrived, gone, in_ip_view } = packet;
+        #[allow(clippy::cast_possible_truncation, reason = "halves; and there are fewer contexts and clusters")]
+        let (slot, home, messages) = (slot.0 as u16, home as u16, (message >> 32) as u32);
+        let goes_on = GoesOn::No;
+        let seen = 0;
+        let row = Row { context, messages, flow, slot, home, seen, stage, last_use, in_ip_view, gone, goes_on };
+        (Self { row, own: Own::of(mpq, message), arrived }, frame)
+    }
+
+    /// The message's next task may follow at once.
+    pub(crate) const fn may_go_on(&mut self, goes_on: GoesOn) {
+        self.row.goes_on = goes_on;
+    }
+
+    /// The engine has seen so many that were kept.
+    pub(crate) const fn see(&mut self, seen: u32) {
+        self.row.seen = seen;
+    }
+
+    /// The task again.
+    pub(crate) fn task(self, frame: Frame) -> Task<Binding, Packet> {
+        let Row { stage, last_use, in_ip_view, gone, .. } = self.row;
+        let packet = Packet { frame, arrived: self.arrived, gone, in_ip_view };
+        Task { mpq: self.own.mpq, stage, context: self.binding(), packet, last_use }
+    }
+
+    pub(crate) fn binding(&self) -> Binding {
+        let Row { messages, .. } = self.row;
+        let message = u64::from(messages) << 32 | u64::from(self.own.message);
+        Binding { slot: self.row.slot(), home: self.row.home(), message }
+    }
+
+    /// What handlers know its queue by, if that is not the queue itself.
+    pub(crate) const fn flow(&self) -> Option<u8> {
+        self.row.flow
+    }
+}
+
+/// Some tasks of a row.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    row: Row,
+    count: u32,
+    /// When the packet of the first one arrived. The others did not long after.
+    arrived: Stamp,
+}
+
+/// Tasks that have ended, and whose packets have gone where their handlers wanted them, or which others follow at once on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    /// Id of their context.
+    pub(crate) context: u32,
+    slot: u16,
+    pub(crate) stage: Stage,
+    /// The next ones are in flight.
+    pub(crate) go_on: bool,
+    /// How many.
+    pub(crate) count: u32,
+}
+
+impl Ended {
+    pub(crate) fn slot(&self) -> Slot {
+        Slot(self.slot.into())
+    }
+}
+
+/// What became of a task whose packet the engine has again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It has ended; a later task needs the packet, or a verdict decides on it.
+    Ended(Option<Verdict>),
+    /// It was not begun: the runner does not have its context.
+    NotRun,
+    /// It was not begun, since an earlier one of its message has given that up.
+    GivenUp,
+    /// It waited on its HPU when its context went.
+    Abandoned,
+}
+
+/// A task whose packet comes back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) errand: Errand,
+    pub(crate) outcome: Outcome,
+    /// Of those that have [ended](Ended), so many were told of before, in all.
+    pub(crate) after: u32,
+}
+
+/// Time that tasks of a context took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge {
+    pub(crate) slot: Slot,
+    /// The context's id.
+    pub(crate) context: u32,
+    /// How many have been begun.
+    pub(crate) tasks: u32,
+    pub(crate) nanoseconds: u64,
+}
+
+/// The engine's end.
+#[derive(Debug)]
+pub struct Dispatcher {
+    frames: spin_sync::Lane<Frame, Frame, Frame>,
+    rows: Notes<Part>,
+    tasks: Notes<Own>,
+    back: Noted<Back>,
+    kept: Noted<Kept>,
+    ended: Noted<Ended>,
+    ended_of: Noted<MpqId>,
+    charges: Noted<Charge>,
+    /// Ids of contexts that have gone.
+    gone: Sender<u32>,
+    /// Frames that just came back.
+    returned: Vec<Frame>,
+}
+
+/// The runner's end.
+#[derive(Debug)]
+pub struct Errands {
+    frames: spin_sync::Arrivals<Frame>,
+    rows: Noted<Part>,
+    tasks: Noted<Own>,
+    kept: Notes<Kept>,
+    kept_frames: Vec<Frame>,
+    ended: Notes<Ended>,
+    ended_of: Notes<MpqId>,
+    charges: Notes<Charge>,
+    gone: Receiver<u32>,
+    /// The rows of tasks that are here, and of some that are on their way,
+    here: VecDeque<Part>,
+    /// a batch of these,
+    batch: Vec<Own>,
+    /// and the frames of those that are yet to be begun, last ones first.
+    left: Vec<Frame>,
+    /// Those that follow others at once.
+    following: Vec<(Own, Frame)>,
+    /// Of how many rows was told that they have ended.
+    told: u32,
+    /// How many were kept, and the number of the last one that could not be begun, until the engine has seen it.
+    kept_so_far: u32,
+    refused: Option<u32>,
+    /// Those that wait for an HPU of their context, of each context in order.
+    waiting: Vec<VecDeque<(Errand, Frame)>>,
+    /// Messages that were given up, until the engine has seen that: by number of the task that was kept,
+    given_up: VecDeque<(u32, Own)>,
+    /// and by themselves.
+    dead: HashSet<Own>,
+    /// Tasks of these that waited for an HPU, until the next one is kept.
+    dying: VecDeque<(Errand, Frame)>,
+    /// The engine's.
+    engine: Arc<Bell>,
+}
+
+/// What the two threads need whose bells these are: the engine's end, and both of the runner's. No frame is longer than `max_frame`.
+#[must_use]
+pub fn errands(max_frame: usize, engine: Arc<Bell>, runner: Arc<Bell>) -> (Dispatcher, Errands, LaneQueue) {
+    let size = TASKS + BLANKS;
+    let engine_bell = engine.clone();
+    let (lane, arrivals, returns) = spin_sync::lane(size, BLANKS, engine, runner);
+    let ((rows, rows_here), (tasks, tasks_here), (back, to_heed)) = (notes(size), notes(size), notes(size));
+    // Each task may be followed by others: three in all.
+    let ((kept, to_keep), (ended, to_move_on), (ended_of, of)) = (notes(size), notes(3 * size), notes(3 * size));
+    let ((charges, to_charge), (gone, to_forget)) = (notes(CHARGES), channel());
+    let dispatcher = Dispatcher {
+        frames: lane,
+        rows,
+        tasks,
+        back: to_heed,
+        kept: to_keep,
+        ended: to_move_on,
+        ended_of: of,
+        charges: to_charge,
+        gone,
+        returned: Vec::with_capacity(size),
+    };
+    let own = Errands {
+        frames: arrivals,
+        rows: rows_here,
+        tasks: tasks_here,
+        kept,
+        kept_frames: Vec::with_capacity(BATCH),
+        ended,
+        ended_of,
+        charges,
+        gone: to_forget,
+        here: VecDeque::with_capacity(size),
+        batch: Vec::with_capacity(BATCH),
+        left: Vec::with_capacity(BATCH),
+        following: Vec::with_capacity(BATCH),
+        told: 0,
+        kept_so_far: 0,
+        refused: None,
+        waiting: Vec::new(),
+        given_up: VecDeque::with_capacity(size),
+        dead: HashSet::with_capacity(size),
+        dying: VecDeque::new(),
+        engine: engine_bell,
+    };
+    (dispatcher, own, LaneQueue::new(returns, back, max_frame))
+}
+
+impl Dispatcher {
+    /// The most frames that are on the way or with the runner at a time.
+    #[must_use]
+    pub const fn most() -> usize {
+        TASKS + BLANKS
+    }
+
+    /// The most tasks that are on their way or with the runner at a time.
+    pub(crate) const fn tasks() -> u32 {
+        TASKS as u32
+    }
+
+    /// How many more tasks may be staged.
+    #[inline]
+    pub(crate) fn credit(&self) -> usize {
+        self.frames.credit()
+    }
+
+    /// How many frames are staged, or with the runner without being blank.
+    pub(crate) fn out(&self) -> usize {
+        self.frames.out() + self.frames.staged.len()
+    }
+
+    /// Has a task handed over, for which there is [credit](Dispatcher::credit).
+    #[inline]
+    pub(crate) fn stage(&mut self, errand: Errand, frame: Frame) {
+        let Errand { row, own, arrived } = errand;
+        match self.rows.staged.last_mut() {
+            Some(last) if last.row == row && row.flow.is_none() => last.count += 1,
+            _ => self.rows.staged.push(Part { row, count: 1, arrived }),
+        }
+        self.stage_more(own, frame);
+    }
+
+    /// The same of one that is counted with its row: see [`Dispatcher::stage_row`].
+    #[inline]
+    pub(crate) fn stage_more(&mut self, own: Own, frame: Frame) {
+        self.frames.staged.push(frame);
+        self.tasks.staged.push(own);
+    }
+
+    /// So many tasks of a row were staged, of which the first one's packet arrived then.
+    pub(crate) fn stage_row(&mut self, row: Row, count: u32, arrived: Stamp) {
+        if count > 0 {
+            self.rows.staged.push(Part { row, count, arrived });
+        }
+    }
+
+    /// Hands over what is staged, and blank frames.
+    pub(crate) fn hand_over(&mut self, blank: impl FnMut() -> Option<Frame>) {
+        debug_assert_eq!(self.frames.ready(), self.tasks.staged.len(), "there was credit");
+        let count = self.tasks.staged.len();
+        self.rows.write(self.rows.staged.len());
+        self.tasks.write(count);
+        self.frames.hand_over(blank);
+        self.tasks.places(count, prefetch_to_write);
+        self.frames.places(count, prefetch_to_write);
+    }
+
+    /// Takes what came back: frames, by what is to be done with them; tasks with their packets, and those without; what tasks took.
+    /// Returns how many frames.
+    pub(crate) fn take_back(
+        &mut self,
+        mut each: impl FnMut(Frame, Back),
+        kept: &mut Vec<(Kept, Frame)>,
+        ended: &mut Vec<Ended>,
+        of: &mut Vec<MpqId>,
+        charge: impl FnMut(&Charge),
+    ) -> usize {
+        self.frames.ahead(prefetch_all);
+        self.ended_of.ahead(TASKS, prefetch_all);
+        let count = self.frames.take_back(|frame| self.returned.push(frame));
+        let mut returned = self.returned.drain(..);
+        let tasks = &mut self.kept;
+        self.back.read(count, |&back| {
+            let Some(frame) = returned.next() else { return };
+            if back == Back::Passing {
+                let mut frame = Some(frame);
+                tasks.read(1, |&task| kept.extend(frame.take().map(|frame| (task, frame))));
+            } else {
+                each(frame, back);
+            }
+        });
+        // What there is to tell of tasks is written before the frames of their packets are handed over; of which queues, before of which kind.
+        self.ended.copy(self.ended.len(), ended);
+        self.ended_of.copy(ended.iter().map(|ended| ended.count as usize).sum(), of);
+        self.charges.read(self.charges.len(), charge);
+        count
+    }
+
+    /// Whether anything came back.
+    pub(crate) fn has_news(&self) -> bool {
+        self.frames.has_news() || !self.ended.is_empty()
+    }
+
+    /// Has the runner forget a context.
+    pub(crate) fn forget(&self, context: u32) {
+        // A runner that has ended has none.
+        let _ = self.gone.send(context);
+        self.frames.ring();
+    }
+}
+
+impl Errands {
+    /// What rings when there are more.
+    #[must_use]
+    pub const fn bell(&self) -> &Arc<Bell> {
+        self.frames.bell()
+    }
+
+    /// Whether none will come any more, and none is here.
+    pub(crate) fn is_over(&self) -> bool {
+        self.left.is_empty() && self.waiting.is_empty() && self.frames.is_over()
+    }
+
+    /// Whether some have come, or are here.
+    pub(crate) fn have_come(&self) -> bool {
+        !self.left.is_empty() || !self.waiting.is_empty() || !self.frames.is_empty()
+    }
+
+    /// A context that is to be forgotten.
+    pub(crate) fn gone(&self) -> Option<u32> {
+        self.gone.try_recv().ok()
+    }
+
+    /// Takes a batch of those that have come, if none is here. Returns how many are.
+    pub(crate) fn take(&mut self) -> usize {
+        if self.left.is_empty() {
+            let Self { frames, rows, tasks, here, batch, left, .. } = self;
+            let count = frames.take(frames.len().min(BATCH), |frame| left.push(frame));
+            left.reverse();
+            batch.clear();
+            tasks.copy(count, batch);
+            // Those of all that were handed over together: some may be of the next batch.
+            rows.read(rows.len(), |&row| here.push_back(row));
+            // The next ones are far away, where the other thread has written them, and come while these are run.
+            frames.ahead(BATCH, prefetch_all);
+            tasks.ahead(BATCH, prefetch_all);
+        }
+        self.left.len()
+    }
+
+    /// The place of the next one in the batch.
+    #[inline]
+    fn place(&self) -> usize {
+        self.batch.len() - self.left.len()
+    }
+
+    /// How many tasks of the first row are here.
+    pub(crate) fn here_of_row(&self) -> usize {
+        self.here.front().map_or(0, |first| self.left.len().min(first.count as usize))
+    }
+
+    /// The next task.
+    pub(crate) fn next(&self) -> Option<Errand> {
+        let &Part { row, arrived, .. } = self.here.front()?;
+        let own = *self.batch.get(self.place())?;
+        Some(Errand { row, own, arrived })
+    }
+
+    /// Takes the next task of the row. They are to be [counted](Errands::count_begun).
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<(Own, Frame)> {
+        let own = *self.batch.get(self.place())?;
+        Some((own, self.left.pop()?))
+    }
+
+    /// So many tasks of the first row were taken.
+    pub(crate) fn count_begun(&mut self, count: u32) {
+        if let Some(first) = self.here.front_mut() {
+            first.count -= count;
+            if first.count == 0 {
+                self.here.pop_front();
+            }
+        }
+    }
+
+    /// Asks for what a task is going to copy soon.
+    #[inline]
+    pub(crate) fn ask_ahead(&self, copied: usize) {
+        if let Some(place) = self.left.len().checked_sub(SOON) {
+            self.left[place].prefetch_first(copied);
+        }
+    }
+
+    /// A task has ended, and its packet is where its handler wanted it. Such are to be [told of](Errands::tell_ended).
+    #[inline]
+    pub(crate) fn end(&mut self, mpq: MpqId) {
+        self.ended_of.staged.push(mpq);
+    }
+
+    /// So many tasks of a row have [ended](Errands::end) in this order, or others follow at once.
+    pub(crate) fn tell_ended(&mut self, row: &Row, count: u32, go_on: bool) {
+        if count > 0 {
+            let &Row { context, slot, stage, .. } = row;
+            self.ended.staged.push(Ended { context, slot, stage, go_on, count });
+            self.told = self.told.wrapping_add(1);
+        }
+    }
+
+    /// A task has ended, and the next one on the same packet is to be begun when those of its row are.
+    #[inline]
+    pub(crate) fn follow(&mut self, own: Own, frame: Frame) {
+        self.end(own.mpq);
+        self.following.push((own, frame));
+    }
+
+    /// Tasks that follow others are the next ones, as a row.
+    pub(crate) fn line_up(&mut self, row: Row, arrived: Stamp) {
+        let count = saturate(self.following.len() as u64);
+        while let Some((own, frame)) = self.following.pop() {
+            self.left.push(frame);
+            // In the place of one that was taken.
+            let place = self.place();
+            self.batch[place] = own;
+        }
+        if count > 0 {
+            self.here.push_front(Part { row, count, arrived });
+        }
+    }
+
+    /// Whether tasks that may be followed by others are: all that were handed over before them have been begun here, if no task of their
+    /// context waits.
+    pub(crate) const fn may_follow(&self, row: &Row) -> bool {
+        matches!(row.stage, Stage::Header) || self.refused.is_none()
+    }
+
+    /// Forgets what the engine knew when it handed a row over.
+    pub(crate) fn forget_seen(&mut self, row: &Row) {
+        let is_seen = |number: u32| row.seen.wrapping_sub(number).cast_signed() > 0;
+        self.refused = self.refused.filter(|&number| !is_seen(number));
+        while let Some((_, own)) = self.given_up.pop_front_if(|(number, _)| is_seen(*number)) {
+            self.dead.remove(&own);
+        }
+    }
+
+    /// Has a task wait for an HPU.
+    pub(crate) fn wait(&mut self, errand: Errand, frame: Frame) {
+        match self.waiting.iter_mut().find(|tasks| is_of(tasks, errand.row.context)) {
+            Some(tasks) => tasks.push_back((errand, frame)),
+            None => self.waiting.push(VecDeque::from([(errand, frame)])),
+        }
+    }
+
+    /// Whether tasks of a context wait.
+    pub(crate) fn has_waiting(&self, context: u32) -> bool {
+        self.waiting.iter().any(|tasks| is_of(tasks, context))
+    }
+
+    /// The first one that waits, of the context at a place among those that have some.
+    pub(crate) fn waiting(&self, place: usize) -> Option<Errand> {
+        self.waiting.get(place)?.front().map(|&(errand, _)| errand)
+    }
+
+    /// Takes it.
+    pub(crate) fn end_wait(&mut self, place: usize) -> Option<(Errand, Frame)> {
+        let tasks = self.waiting.get_mut(place)?;
+        let first = tasks.pop_front();
+        if tasks.is_empty() {
+            self.waiting.swap_remove(place);
+        }
+        first
+    }
+
+    /// Gives those back that wait of a context which goes.
+    pub(crate) fn abandon_waiting(&mut self, context: u32) {
+        let gone = self.waiting.extract_if(.., |tasks| is_of(tasks, context)).collect::<Vec<_>>();
+        for (errand, frame) in gone.into_iter().flatten() {
+            self.refuse(errand, frame);
+        }
+    }
+
+    /// The message of a task is given up that is kept next: no other task of it is to be begun.
+    pub(crate) fn give_up(&mut self, errand: &Errand) {
+        let (own, context) = (errand.own, errand.row.context);
+        self.given_up.push_back((self.kept_so_far, own));
+        self.dead.insert(own);
+        let Some(tasks) = self.waiting.iter_mut().find(|tasks| is_of(tasks, context)) else { return };
+        // Behind the one that gave it up.
+        (self.dying, *tasks) = std::mem::take(tasks).into_iter().partition(|(errand, _)| errand.own == own);
+        self.waiting.retain(|tasks| !tasks.is_empty());
+    }
+
+    /// Whether a task's message was given up.
+    #[inline]
+    pub(crate) fn is_given_up(&self, own: &Own) -> bool {
+        !self.dead.is_empty() && self.dead.contains(own)
+    }
+
+    /// The engine is to have a task's packet.
+    #[inline]
+    pub(crate) fn keep(&mut self, errand: Errand, frame: Frame, outcome: Outcome) {
+        self.kept_so_far = self.kept_so_far.wrapping_add(1);
+        self.kept.staged.push(Kept { errand, outcome, after: self.told });
+        self.kept_frames.push(frame);
+        while let Some((errand, frame)) = self.dying.pop_front() {
+            self.keep(errand, frame, Outcome::GivenUp);
+        }
+    }
+
+    /// The same of one that cannot be begun here.
+    pub(crate) fn refuse(&mut self, errand: Errand, frame: Frame) {
+        self.refused = Some(self.kept_so_far);
+        self.keep(errand, frame, Outcome::NotRun);
+    }
+
+    /// Tasks of a context took some time.
+    pub(crate) fn charge(&mut self, more: Charge) {
+        match self.charges.staged.iter_mut().find(|charge| charge.context == more.context) {
+            Some(charge) => {
+                charge.tasks += more.tasks;
+                charge.nanoseconds += more.nanoseconds;
+            }
+            None => self.charges.staged.push(more),
+        }
+    }
+
+    /// Tells what there is to tell, before the frames go, and hands those over to `nic` that are kept.
+    pub(crate) fn tell(&mut self, nic: &mut dyn Queue) {
+        self.kept.write(self.kept.staged.len());
+        let count = self.ended_of.staged.len();
+        self.ended_of.write(count);
+        self.ended_of.places(count, prefetch_to_write);
+        self.ended.write(self.ended.staged.len());
+        if count > 0 {
+            // There may be no frame to come with it.
+            self.engine.ring();
+        }
+        let told = self.charges.staged.len();
+        if self.charges.room() >= told {
+            self.charges.write(told);
+        }
+        nic.pass(&mut self.kept_frames);
+    }
+}
+
+/// Whether tasks that wait are a context's.
+fn is_of(tasks: &VecDeque<(Errand, Frame)>, context: u32) -> bool {
+    tasks.front().is_some_and(|(errand, _)| errand.row.context == context)
+}
+
+impl Own {
+    #[inline]
+    pub(crate) const fn of(mpq: MpqId, message: u64) -> Self {
+        #[allow(clippy::cast_possible_truncation, reason = "a half")]
+        let message = message as u32;
+        Self { mpq, message }
+    }
+
+    /// The task's message, as handlers of plain contexts know it.
+    #[inline]
+    pub(crate) fn about(&self, row: &Row) -> About {
+        About { flow: self.mpq.0, message: u64::from(row.messages) << 32 | u64::from(self.message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spin_nic::memory::pair;
+    use spin_nic::{Bell, Queue};
+
+    use super::{Errand, GoesOn, Outcome, Own, Part, errands};
+    use crate::context::Slot;
+    use crate::handover::Back;
+    use crate::mpq::{MpqId, Stage, Task};
+    use crate::pipeline::{Binding, Packet};
+    use crate::stamp::Stamp;
+
+    /// A number of which both halves count.
+    const MESSAGES: u64 = (7 << 32) - 1;
+
+    fn task(frame: spin_nic::Frame, mpq: u32, stage: Stage, last_use: bool) -> Task<Binding, Packet> {
+        let context = Binding { slot: Slot(3), home: 2, message: MESSAGES + u64::from(mpq) };
+        let packet = Packet::new(frame, Stamp::at(std::time::Duration::from_micros(5)));
+        Task { mpq: MpqId(mpq), stage, context, packet, last_use }
+    }
+
+    #[test]
+    fn what_goes_with_each_task_is_short() {
+        assert_eq!(size_of::<Own>(), 8);
+        assert!(size_of::<Part>() <= 40, "{}", size_of::<Part>());
+    }
+
+    #[test]
+    fn tasks_arrive_as_they_were_and_in_rows() {
+        let bell = || Bell::new().expect("an event");
+        let (mut nic, _far) = pair(1024).expect("frames");
+        let (mut dispatcher, mut own, mut queue) = errands(2048, bell(), bell());
+        let stages = [Stage::Header, Stage::Header, Stage::Payload, Stage::Payload, Stage::Payload, Stage::Completion];
+        for (mpq, stage) in (1..).zip(stages) {
+            let frame = nic.allocate().expect("there are many");
+            let (errand, frame) = Errand::of(task(frame, mpq, stage, stage != Stage::Header), 7, None);
+            dispatcher.stage(errand, frame);
+        }
+        dispatcher.hand_over(|| None);
+        assert_eq!(own.take(), stages.len());
+        let mut rows = Vec::new();
+        while let Some(first) = own.next() {
+            let count = own.here_of_row();
+            rows.push((first.row.stage, count));
+            for _ in 0..count {
+                let next = own.next().expect("it is counted");
+                let (_, frame) = own.pop().expect("it is here");
+                own.count_begun(1);
+                let mpq = next.own.mpq;
+                let task = next.task(frame);
+                assert_eq!((task.mpq, task.context.slot, task.context.home), (mpq, Slot(3), 2));
+                assert_eq!(task.context.message, MESSAGES + u64::from(mpq.0));
+                assert_eq!((task.stage, task.last_use), (first.row.stage, first.row.stage != Stage::Header));
+                queue.recycle(task.packet.frame);
+            }
+        }
+        assert_eq!(rows, [(Stage::Header, 2), (Stage::Payload, 3), (Stage::Completion, 1)]);
+    }
+
+    #[test]
+    fn what_follows_comes_before_what_was_behind_it() {
+        let bell = || Bell::new().expect("an event");
+        let (mut nic, _far) = pair(1024).expect("frames");
+        let (mut dispatcher, mut own, mut queue) = errands(2048, bell(), bell());
+        for (mpq, stage) in [(1, Stage::Header), (2, Stage::Header), (3, Stage::Payload)] {
+            let frame = nic.allocate().expect("there are many");
+            let (mut errand, frame) = Errand::of(task(frame, mpq, stage, stage == Stage::Payload), 7, None);
+            if stage == Stage::Header {
+                errand.may_go_on(GoesOn::ToCompletion);
+            }
+            dispatcher.stage(errand, frame);
+        }
+        dispatcher.hand_over(|| None);
+        own.take();
+        let mut seen = Vec::new();
+        while let Some(first) = own.next() {
+            let (count, next) = (own.here_of_row(), first.row.next().filter(|_| own.may_follow(&first.row)));
+            for _ in 0..count {
+                let (of, frame) = own.pop().expect("it is here");
+                seen.push((first.row.stage, of.mpq.0));
+                match next {
+                    Some(_) => own.follow(of, frame),
+                    None => {
+                        own.end(of.mpq);
+                        queue.recycle(frame);
+                    }
+                }
+            }
+            own.count_begun(count as u32);
+            own.tell_ended(&first.row, count as u32, next.is_some());
+            if let Some(next) = next {
+                own.line_up(next, first.arrived);
+            }
+        }
+        let both = |stage| [(stage, 1), (stage, 2)];
+        let all = [both(Stage::Header), both(Stage::Payload), both(Stage::Completion)].concat();
+        assert_eq!(seen, [&all[..], &[(Stage::Payload, 3)]].concat());
+        own.tell(&mut queue);
+        queue.flush().expect("a lane does not fail");
+        let (mut kept, mut ended, mut of, mut spent) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        let each = |frame, back| {
+            spent += usize::from(back == Back::Spent);
+            nic.recycle(frame);
+        };
+        dispatcher.take_back(each, &mut kept, &mut ended, &mut of, |_| {});
+        assert_eq!((kept.len(), spent, of.len()), (0, 3, 7));
+        let told: Vec<_> = ended.iter().map(|ended| (ended.stage, ended.go_on, ended.count)).collect();
+        let rows = [(Stage::Header, true, 2), (Stage::Payload, true, 2), (Stage::Completion, false, 2)];
+        assert_eq!(told, [&rows[..], &[(Stage::Payload, false, 1)]].concat());
+    }
+
+    /// A message that was given up is, until the engine hands over rows of which it says that it has seen that; a waiting task of it is kept.
+    #[test]
+    fn no_task_of_a_message_that_was_given_up_is_begun() {
+        let bell = || Bell::new().expect("an event");
+        let (mut nic, _far) = pair(1024).expect("frames");
+        let (_dispatcher, mut own, _queue) = errands(2048, bell(), bell());
+        let mut errand = |mpq| {
+            let frame = nic.allocate().expect("there are many");
+            Errand::of(task(frame, mpq, Stage::Payload, true), 7, None)
+        };
+        let ((first, frame), (second, waits), (other, waits_too)) = (errand(1), errand(1), errand(2));
+        own.wait(second, waits);
+        own.wait(other, waits_too);
+        own.give_up(&first);
+        own.keep(first, frame, Outcome::Ended(None));
+        assert!(own.is_given_up(&second.own) && !own.is_given_up(&other.own));
+        let outcomes: Vec<_> = own.kept.staged.iter().map(|kept| (kept.errand.own.mpq.0, kept.outcome)).collect();
+        assert_eq!(outcomes, [(1, Outcome::Ended(None)), (1, Outcome::GivenUp)]);
+        assert!(own.waiting(0).is_some_and(|waits| waits.own == other.own) && own.waiting(1).is_none());
+        let mut row = first.row;
+        for (seen, given_up) in [(0, true), (1, false)] {
+            row.seen = seen;
+            own.forget_seen(&row);
+            assert_eq!(own.is_given_up(&second.own), given_up);
+        }
+    }
+}
