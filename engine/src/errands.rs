@@ -482,6 +482,11 @@ impl Errands {
         self.batch.len() - self.left.len()
     }
 
+    /// How many tasks of the batch are yet to be begun.
+    pub(crate) const fn left(&self) -> usize {
+        self.left.len()
+    }
+
     /// How many tasks of the first row are here.
     pub(crate) fn here_of_row(&self) -> usize {
         self.here.front().map_or(0, |first| self.left.len().min(first.count as usize))

@@ -46,6 +46,11 @@ impl Runner {
         self.verdict = Some(verdict).filter(|verdict| verdict.fate() != Fate::Process || verdict.stays_open());
     }
 
+    /// Tasks of a batch that are yet to be begun.
+    pub(crate) fn left(&self) -> usize {
+        self.errands.left()
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.errands.is_over()
     }

@@ -105,7 +105,8 @@ impl Engine {
 
     /// Whether the time of a task was taken of so few packets ago that none is taken now.
     pub(crate) fn is_sampled(&self) -> bool {
-        self.unsampled < SAMPLE_OF.max(self.kept_back() as u64 * SAMPLE_OF_BATCHES)
+        let batch = self.kept_back() + self.runner.as_ref().map_or(0, |runner| runner.left());
+        self.unsampled < SAMPLE_OF.max(batch as u64 * SAMPLE_OF_BATCHES)
     }
 
     /// Runs at most so many tasks of a context, and none behind one that took all the time it may. The time of one is taken, unless
