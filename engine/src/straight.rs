@@ -327,8 +327,9 @@ impl Inlet<'_> {
                 let Binding { home, message, .. } = latch().context;
                 return Taken::Passing(Passing { frame, mpq, home, message, place: Place::Only });
             }
-            // The next one need not wait until it is known that this one has ended, which takes as long as many tasks.
-            None if ELSEWHERE && end_of_message && !admission.verdicts => {
+            // The next one need not wait until it is known that this one has ended, which takes as long as many tasks. Tasks of this kind alone
+            // are all handed over at once, in order.
+            None if ELSEWHERE && end_of_message && admission.is_simple() && !admission.verdicts => {
                 let Some(mpq) = self.messages.begin_unnamed(admission.slot, self.now.time) else {
                     return Taken::Questionable(arrival(frame));
                 };
