@@ -20,8 +20,9 @@ use crate::pipeline::{Binding, Engine, Packet, context};
 use crate::sharing::Shift;
 use crate::tasks::{Done, Parts, idle_hpu, parts, processes, started};
 
-/// Turns in a row that wait for blank frames at the most.
-const DRY: u32 = 1000;
+/// Turns in a row that wait for blank frames at the most: the thread that has some may be off its core for milliseconds, in which this one
+/// lets others have its own.
+const DRY: u32 = 50_000;
 
 /// What a runner has besides.
 #[derive(Debug)]
@@ -120,6 +121,9 @@ impl Engine {
     fn is_dry(&mut self) -> bool {
         let Self { runner: Some(runner), nic, .. } = self else { return false };
         runner.dry = if nic.is_short() && runner.dry < DRY { runner.dry + 1 } else { 0 };
+        if runner.dry > 0 {
+            std::thread::yield_now();
+        }
         runner.dry > 0
     }
 
