@@ -11,12 +11,12 @@ use std::time::Duration;
 use spin_abi::counters::Counter;
 use spin_nic::Frame;
 
-use crate::context::{Context, Slot};
+use crate::context::Slot;
 use crate::errands::{Dispatcher, Ended, Errand, GoesOn, Kept, Outcome};
 use crate::handover::Back;
 use crate::memory::saturate;
 use crate::mpq::MpqId;
-use crate::pipeline::{Binding, Engine, Moment, context};
+use crate::pipeline::{Binding, Engine, Moment, context, has_id};
 use crate::schedule::Pick;
 use crate::sharing::SHARED_TIME;
 use crate::tasks::runnable;
@@ -138,13 +138,13 @@ impl Engine {
             }
         });
         nic.recycle_all(&mut outbound.spent);
-        // It may be short of blank ones.
-        dispatcher.hand_over(|| nic.allocate());
         elsewhere.busy = count > 0;
-        if count == 0 && elsewhere.ended.is_empty() {
-            return 0;
+        let is_news = count > 0 || !elsewhere.ended.is_empty();
+        // It may be short of blank ones.
+        self.let_go();
+        if is_news {
+            self.feed_all_back();
         }
-        self.feed_all_back();
         count
     }
 
@@ -246,7 +246,7 @@ impl Engine {
         }
     }
 
-    /// Lets the runner have what is staged.
+    /// Lets the runner have what is staged, and blank frames.
     fn let_go(&mut self) {
         if let Self { elsewhere: Some(elsewhere), nic, .. } = self {
             elsewhere.dispatcher.hand_over(|| nic.allocate());
@@ -372,9 +372,4 @@ impl Elsewhere {
     pub(crate) const fn dispatcher(&mut self) -> &mut Dispatcher {
         &mut self.dispatcher
     }
-}
-
-/// Whether a slot has the context with this id: slots are taken again.
-pub(crate) fn has_id(contexts: &[Option<Context>], slot: Slot, id: u32) -> bool {
-    contexts.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(|context| context.id == id)
 }

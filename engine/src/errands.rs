@@ -132,14 +132,10 @@ impl Errand {
     /// A task of a context with this id, and its frame. `flow` is what handlers know its queue by, if that is not the queue itself.
     #[inline]
     pub(crate) fn of(task: Task<Binding, Packet>, context: u32, flow: Option<u8>) -> (Self, Frame) {
-        let Task { mpq, stage, context: Binding { slot, home, message }, packet, last_use } = task;
+        let Task { mpq, stage, context: binding, packet, last_use } = task;
         let Packet { frame, arrived, gone, in_ip_view } = packet;
-        #[allow(clippy::cast_possible_truncation, reason = "halves; and there are fewer contexts and clusters")]
-        let (slot, home, messages) = (slot.0 as u16, home as u16, (message >> 32) as u32);
-        let goes_on = GoesOn::No;
-        let seen = 0;
-        let row = Row { context, messages, flow, slot, home, seen, stage, last_use, in_ip_view, gone, goes_on };
-        (Self { row, own: Own::of(mpq, message), arrived }, frame)
+        let row = Row { flow, stage, last_use, in_ip_view, gone, ..Row::of_payload(context, binding, 0) };
+        (Self { row, own: Own::of(mpq, binding.message), arrived }, frame)
     }
 
     /// The message's next task may follow at once.
@@ -160,9 +156,7 @@ impl Errand {
     }
 
     pub(crate) fn binding(&self) -> Binding {
-        let Row { messages, .. } = self.row;
-        let message = u64::from(messages) << 32 | u64::from(self.own.message);
-        Binding { slot: self.row.slot(), home: self.row.home(), message }
+        Binding { slot: self.row.slot(), home: self.row.home(), message: self.own.number(&self.row) }
     }
 
     /// What handlers know its queue by, if that is not the queue itself.
@@ -691,7 +685,13 @@ impl Own {
     /// The task's message, as handlers of plain contexts know it.
     #[inline]
     pub(crate) fn about(&self, row: &Row) -> About {
-        About { flow: self.mpq.0, message: u64::from(row.messages) << 32 | u64::from(self.message) }
+        About { flow: self.mpq.0, message: self.number(row) }
+    }
+
+    /// The number of its message.
+    #[inline]
+    fn number(&self, row: &Row) -> u64 {
+        u64::from(row.messages) << 32 | u64::from(self.message)
     }
 }
 

@@ -149,19 +149,22 @@ impl Messages {
 
     /// The [next free](Messages::next_free) queue, for a message that is not open and whose first frame arrived at `now`.
     pub fn begin(&mut self, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
-        let mpq = self.free.pop()?;
         let chain = self.chain(context, key);
-        let next = std::mem::replace(&mut self.chains[chain], mpq);
-        self.holders[mpq.0 as usize] = Holder { key: *key, context, next, used: now };
-        self.held[context.0 as usize] += 1;
+        let mpq = self.hold(Holder { key: *key, context, next: self.chains[chain], used: now })?;
+        self.chains[chain] = mpq;
         Some(mpq)
     }
 
     /// The same of a message that nobody will look for: it is of one packet, which arrived at `now`. Several with the same key may be open then.
     pub fn begin_unnamed(&mut self, context: Slot, now: u64) -> Option<MpqId> {
+        self.hold(Holder { key: MessageKey::default(), context, next: IN_NO_CHAIN, used: now })
+    }
+
+    #[inline(always)]
+    fn hold(&mut self, holder: Holder) -> Option<MpqId> {
         let mpq = self.free.pop()?;
-        self.holders[mpq.0 as usize] = Holder { key: MessageKey::default(), context, next: IN_NO_CHAIN, used: now };
-        self.held[context.0 as usize] += 1;
+        self.holders[mpq.0 as usize] = holder;
+        self.held[holder.context.0 as usize] += 1;
         Some(mpq)
     }
 

@@ -16,7 +16,7 @@ use crate::context::{Handler, Slot};
 use crate::memory::HpuId;
 use crate::mpq::{Stage, Task};
 use crate::peers::{Loan, Outcome, Peers, Repaid};
-use crate::pipeline::{Binding, Engine, Gone, Packet, context};
+use crate::pipeline::{Binding, Engine, Gone, Packet, context, has_id};
 use crate::sharing::{SHARED_BATCH, Shift};
 use crate::tasks::{Borrowed, Done, Parts, idle_hpu, parts};
 
@@ -100,7 +100,7 @@ impl Engine {
         let mut released = 0;
         for Repaid { loan, outcome } in back.drain(..) {
             let Loan { task, context, .. } = &loan;
-            if !self.is_installed(task.context.slot, *context) {
+            if !has_id(&self.contexts, task.context.slot, *context) {
                 self.drop_frame(loan.task.packet.frame, Counter::DropRemoved);
                 continue;
             }
@@ -120,12 +120,8 @@ impl Engine {
         released
     }
 
-    fn is_installed(&self, slot: Slot, id: u32) -> bool {
-        self.contexts.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(|context| context.id == id)
-    }
-
-    /// Runs a task that no other thread has begun. Returns whether a packet buffer was given back.
-    fn run_here(&mut self, task: Task<Binding, Packet>, hpu: HpuId) -> u64 {
+    /// Runs a task on an HPU of its home or another one's. Returns how many packet buffers were given back.
+    pub(crate) fn run_here(&mut self, task: Task<Binding, Packet>, hpu: HpuId) -> u64 {
         if hpu.cluster == task.context.home {
             return self.run(task, hpu).into();
         }
@@ -162,7 +158,7 @@ impl Engine {
                 break;
             };
             let Binding { slot, .. } = task.context;
-            let known = self.is_installed(slot, *id);
+            let known = has_id(&self.contexts, slot, *id);
             if known && (later == Some(slot) || !self.is_turn_of(slot)) {
                 (at, later) = (at + 1, Some(slot));
                 continue;

@@ -920,3 +920,8 @@ pub(crate) fn context(contexts: &mut [Option<Context>], slot: Slot) -> &mut Cont
     let Some(context) = &mut contexts[slot.0 as usize] else { unreachable!("{slot:?} is installed") };
     context
 }
+
+/// Whether a slot has the context with this id: slots are taken again.
+pub(crate) fn has_id(contexts: &[Option<Context>], slot: Slot, id: u32) -> bool {
+    contexts.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(|context| context.id == id)
+}

@@ -11,12 +11,11 @@ use spin_nic::{Frame, NicError};
 
 use crate::commands::{Commands, Deferred, Issued};
 use crate::context::{Context, Handler, Slot};
-use crate::elsewhere::has_id;
 use crate::errands::{Charge, Errand, Errands, Outcome};
 use crate::latency::nanoseconds;
 use crate::memory::HpuId;
 use crate::mpq::{MpqId, Stage, Task};
-use crate::pipeline::{Binding, Engine, Packet, context};
+use crate::pipeline::{Binding, Engine, Packet, context, has_id};
 use crate::sharing::Shift;
 use crate::tasks::{Done, Parts, idle_hpu, parts, processes, started};
 
@@ -237,13 +236,8 @@ impl Engine {
         if let Some(flow) = errand.flow() {
             runner.name(errand.own.mpq, flow);
         }
-        let task = errand.task(frame);
-        if hpu.cluster == task.context.home {
-            done.tasks += 1;
-            done.released += u64::from(self.run(task, hpu));
-        } else {
-            self.run_away(task, hpu, done);
-        }
+        done.tasks += 1;
+        done.released += self.run_here(errand.task(frame), hpu);
     }
 
     /// The first task that is here cannot be begun.

@@ -20,7 +20,7 @@ use crate::handover::Arrivals;
 use crate::inbound::Routes;
 use crate::overflow::overflows;
 use crate::patience::Patience;
-use crate::pipeline::{Engine, context};
+use crate::pipeline::{Engine, context, has_id};
 
 /// How long an open message of a context that was replaced may wait for its next packet.
 const REPLACED: Duration = Duration::from_secs(10);
@@ -200,13 +200,11 @@ impl Engine {
         if self.runner.is_some() {
             return Ok(());
         }
-        let has_id = |context: &Option<Context>| context.as_ref().is_some_and(|context| context.id == id);
-        let Some(index) = self.contexts.iter().position(has_id) else {
+        let Some(slot) = self.slot_with(id) else {
             // Who runs its handlers may have it all the same.
             self.forget_elsewhere(id);
             return Err(InstallError::NoSuchContext(id));
         };
-        let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
         if context(&mut self.contexts, slot).heir.is_some() {
             self.retire(slot);
         } else {
@@ -302,12 +300,16 @@ impl Engine {
 
     /// Takes a context out of a [runner](crate::runner), once its engine has.
     pub(crate) fn forget_here(&mut self, id: u32) -> Option<Box<Context>> {
-        let index =
-            self.contexts.iter().position(|context| context.as_ref().is_some_and(|context| context.id == id))?;
+        let slot = self.slot_with(id)?;
         if let Ok(routes) = self.routes_without(&[id]) {
             self.follow(routes);
         }
-        self.clear(Slot(u32::try_from(index).ok()?))
+        self.clear(slot)
+    }
+
+    /// The slot of a context, whether or not frames are led to it.
+    fn slot_with(&self, id: u32) -> Option<Slot> {
+        (0..).map(Slot).take(self.contexts.len()).find(|&slot| has_id(&self.contexts, slot, id))
     }
 
     /// Drops what a context's messages still hold, and frees its slot.

@@ -134,13 +134,14 @@ impl Half {
         parts: Vec<Prepared>,
     ) -> Self {
         let seed = round.seed.wrapping_mul(31).wrapping_add(clusters.start.into());
-        let judge = Judge::new(policies.clone(), clusters.start);
+        let elsewhere = ELSEWHERE.0.contains(&(round.seed % ELSEWHERE.1));
+        let judge = Judge::new(policies.clone(), clusters.start, elsewhere);
         let nic = Nic::new(Traffic::new(policies.clone(), seed), judge, seed ^ 1);
         let engine = |nic, sizes| Engine::new(loader.clone(), nic, sizes, round.schedule, clusters.clone());
         let mut own = engine(Box::new(nic.clone()), SIZES).expect("handlers can be run");
         let (now, mut parts) = (Arc::new(AtomicU64::new(0)), parts);
         let mut runner = None;
-        if ELSEWHERE.0.contains(&(round.seed % ELSEWHERE.1)) {
+        if elsewhere {
             let bell = || Bell::new().expect("an event");
             let (dispatcher, errands, queue) = errands(nic.max_frame(), bell(), bell());
             own = own.dispatching(dispatcher);
