@@ -218,6 +218,12 @@ impl<'t> Commands<'t> {
         (self.issued, self.charge) = (Issued::NOTHING, 0);
     }
 
+    /// Whether the packet's buffer is to be sent.
+    #[inline]
+    pub const fn sends_packet(&self) -> bool {
+        self.issued.deferred.is_some()
+    }
+
     /// Whether the task had commands, and the NIC may have no frame for the next one's.
     #[inline]
     pub fn is_short(&self) -> bool {

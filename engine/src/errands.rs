@@ -1,14 +1,15 @@
 //! Pipeline mode with one thread that runs handlers: what it and the engine, which is the receiving thread's, hand each other.
 //!
 //! ```text
-//! engine --rows, tasks--> runner        what is to be run, and on which frames
-//!        --fresh--------> (its Queue)   empty frames, for copies
-//!        <--back--------- (its Queue)   each of these frames again, and what is to be done with it
-//!        <--kept--------- runner        tasks whose packets the engine is to have again, and why
-//!        <--ended-------- runner        those of the others that have ended
+//! engine --trays--> runner        what is to be run, and on which frames
+//!        <--trays-- runner        the same when all of it was begun, with the frames that nobody needs any more
+//!        --fresh--> (its Queue)   empty frames, for copies
+//!        <--back--- (its Queue)   each of these again, and those that were taken from trays, and what is to be done with them
+//!        <--kept--- runner        tasks whose packets the engine is to have again, and why
+//!        <--ended-- runner        those of the others that have ended
 //! ```
-//! What tasks in a row have in common goes once for all of them: what one core writes and another reads costs by the number of its cache
-//! lines. It is copied as it is, many at a time (see [`spin_sync::Notes`]).
+//! What one core writes and another reads costs by the number of its cache lines. So what tasks in a row have in common goes once for all of
+//! them, and a task that ends as most do leaves its frame where it is: the runner only reads there, and says how many have ended.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use spin_abi::verdict::Verdict;
 use spin_nic::{Bell, Frame, Queue, prefetch_all, prefetch_to_write};
-use spin_sync::{Noted, Notes, notes};
+use spin_sync::{Arrivals, Lane, Noted, Notes, Returns, notes};
 
 use crate::context::Slot;
 use crate::handover::{Back, LaneQueue};
@@ -29,6 +30,8 @@ use crate::stamp::Stamp;
 
 /// Tasks on their way or with the runner at a time: some batches, so that neither thread waits for the other.
 const TASKS: usize = 4 * BATCH;
+/// Trays that are under way at a time. The engine, when it has none, fills the one that it has.
+const TRAYS: usize = 32;
 /// Blank frames that the runner has: for some batches of handlers that send copies.
 const BLANKS: usize = 256;
 /// What the runner tells of times before the engine has read it: of each context once a turn.
@@ -170,8 +173,33 @@ impl Errand {
 struct Part {
     row: Row,
     count: u32,
+    /// They [follow others](Errands::follow), and are on no tray.
+    follows: bool,
     /// When the packet of the first one arrived. The others did not long after.
     arrived: Stamp,
+}
+
+/// A task on a tray.
+#[derive(Debug)]
+struct Place {
+    own: Own,
+    /// Its frame, while it is here.
+    frame: Option<Frame>,
+}
+
+/// Tasks that are handed over together.
+#[derive(Debug)]
+struct Tray {
+    rows: Vec<Part>,
+    tasks: Vec<Place>,
+    /// When it comes back: how many were taken at its end.
+    taken: usize,
+}
+
+impl Tray {
+    fn new() -> Self {
+        Self { rows: Vec::with_capacity(BATCH), tasks: Vec::with_capacity(BATCH), taken: 0 }
+    }
 }
 
 /// Tasks that have ended, and whose packets have gone where their handlers wanted them, or which others follow at once on.
@@ -183,6 +211,8 @@ pub(crate) struct Ended {
     pub(crate) stage: Stage,
     /// The next ones are in flight.
     pub(crate) go_on: bool,
+    /// They are on their trays, behind so many that were taken from there; or their queues go by themselves.
+    on_trays: Option<u32>,
     /// How many.
     pub(crate) count: u32,
 }
@@ -229,39 +259,53 @@ pub(crate) struct Charge {
 /// The engine's end.
 #[derive(Debug)]
 pub struct Dispatcher {
-    frames: spin_sync::Lane<Frame, Frame, Frame>,
-    rows: Notes<Part>,
-    tasks: Notes<Own>,
+    trays: Lane<Tray, (), Tray>,
+    /// The one that is being filled, and those that are empty.
+    open: Option<Tray>,
+    empty: Vec<Tray>,
+    /// Those that are back: where in the first one the tasks begin that have not ended yet.
+    returned: VecDeque<Tray>,
+    place: usize,
+    /// Blank frames there, and all that come without a tray.
+    frames: Lane<Frame, Frame, Frame>,
     back: Noted<Back>,
+    /// Frames that just came back.
+    frames_back: Vec<Frame>,
     kept: Noted<Kept>,
     ended: Noted<Ended>,
     ended_of: Noted<MpqId>,
     charges: Noted<Charge>,
     /// Ids of contexts that have gone.
     gone: Sender<u32>,
-    /// Frames that just came back.
-    returned: Vec<Frame>,
 }
 
 /// The runner's end.
 #[derive(Debug)]
 pub struct Errands {
-    frames: spin_sync::Arrivals<Frame>,
-    rows: Noted<Part>,
-    tasks: Noted<Own>,
+    arrivals: Arrivals<Tray>,
+    returns: Returns<(), Tray>,
     kept: Notes<Kept>,
     kept_frames: Vec<Frame>,
     ended: Notes<Ended>,
     ended_of: Notes<MpqId>,
     charges: Notes<Charge>,
     gone: Receiver<u32>,
-    /// The rows of tasks that are here, and of some that are on their way,
+    /// The tray that is at hand, and where the next task is,
+    tray: Option<Tray>,
+    place: usize,
+    /// those that are here behind it,
+    trays: VecDeque<Tray>,
+    /// and how many tasks of these are yet to be begun.
+    left: usize,
+    /// The rows of the tray at hand, and of what follows.
     here: VecDeque<Part>,
-    /// a batch of these,
-    batch: Vec<Own>,
-    /// and the frames of those that are yet to be begun, last ones first.
-    left: Vec<Frame>,
-    /// Those that follow others at once.
+    /// Places of trays that the tasks of a row which have ended are in, and before them those of which the tasks were taken, since that was
+    /// told.
+    passed: u32,
+    taken: u32,
+    /// Tasks of rows that follow others at once, the next one last,
+    followers: Vec<(Own, Frame)>,
+    /// and of one that is to come.
     following: Vec<(Own, Frame)>,
     /// Of how many rows was told that they have ended.
     told: u32,
@@ -284,37 +328,45 @@ pub struct Errands {
 #[must_use]
 pub fn errands(max_frame: usize, engine: Arc<Bell>, runner: Arc<Bell>) -> (Dispatcher, Errands, LaneQueue) {
     let size = TASKS + BLANKS;
-    let engine_bell = engine.clone();
-    let (lane, arrivals, returns) = spin_sync::lane(size, BLANKS, engine, runner);
-    let ((rows, rows_here), (tasks, tasks_here), (back, to_heed)) = (notes(size), notes(size), notes(size));
-    // Each task may be followed by others: three in all.
-    let ((kept, to_keep), (ended, to_move_on), (ended_of, of)) = (notes(size), notes(3 * size), notes(3 * size));
+    let (trays, arrivals, trays_back) = spin_sync::lane(TRAYS, 0, engine.clone(), runner.clone());
+    // Frames go there on trays, or as blanks.
+    let (frames, _, frames_back) = spin_sync::lane(size, BLANKS, engine.clone(), runner);
+    let (back, to_heed) = notes(size);
+    // Each task may be followed by others: three in all. And places of trays may be told of by themselves, once a turn.
+    let ((kept, to_keep), (ended, to_move_on), (ended_of, of)) = (notes(size), notes(4 * size), notes(3 * size));
     let ((charges, to_charge), (gone, to_forget)) = (notes(CHARGES), channel());
     let dispatcher = Dispatcher {
-        frames: lane,
-        rows,
-        tasks,
+        trays,
+        open: Some(Tray::new()),
+        empty: (1..TRAYS).map(|_| Tray::new()).collect(),
+        returned: VecDeque::with_capacity(TRAYS),
+        place: 0,
+        frames,
         back: to_heed,
+        frames_back: Vec::with_capacity(size),
         kept: to_keep,
         ended: to_move_on,
         ended_of: of,
         charges: to_charge,
         gone,
-        returned: Vec::with_capacity(size),
     };
     let own = Errands {
-        frames: arrivals,
-        rows: rows_here,
-        tasks: tasks_here,
+        arrivals,
+        returns: trays_back,
         kept,
         kept_frames: Vec::with_capacity(BATCH),
         ended,
         ended_of,
         charges,
         gone: to_forget,
+        tray: None,
+        place: 0,
+        trays: VecDeque::with_capacity(TRAYS),
+        left: 0,
         here: VecDeque::with_capacity(size),
-        batch: Vec::with_capacity(BATCH),
-        left: Vec::with_capacity(BATCH),
+        passed: 0,
+        taken: 0,
+        followers: Vec::with_capacity(BATCH),
         following: Vec::with_capacity(BATCH),
         told: 0,
         kept_so_far: 0,
@@ -323,9 +375,9 @@ pub fn errands(max_frame: usize, engine: Arc<Bell>, runner: Arc<Bell>) -> (Dispa
         given_up: VecDeque::with_capacity(size),
         dead: HashSet::with_capacity(size),
         dying: VecDeque::new(),
-        engine: engine_bell,
+        engine,
     };
-    (dispatcher, own, LaneQueue::new(returns, back, max_frame))
+    (dispatcher, own, LaneQueue::new(frames_back, back, max_frame))
 }
 
 impl Dispatcher {
@@ -343,21 +395,24 @@ impl Dispatcher {
     /// How many more tasks may be staged.
     #[inline]
     pub(crate) fn credit(&self) -> usize {
-        self.frames.credit()
+        let Some(open) = &self.open else { return 0 };
+        let staged = open.tasks.len();
+        self.frames.credit().saturating_sub(staged).min(BATCH - staged)
     }
 
     /// How many frames are staged, or with the runner without being blank.
     pub(crate) fn out(&self) -> usize {
-        self.frames.out() + self.frames.staged.len()
+        self.frames.out() + self.open.as_ref().map_or(0, |open| open.tasks.len())
     }
 
     /// Has a task handed over, for which there is [credit](Dispatcher::credit).
     #[inline]
     pub(crate) fn stage(&mut self, errand: Errand, frame: Frame) {
         let Errand { row, own, arrived } = errand;
-        match self.rows.staged.last_mut() {
+        let tray = self.open();
+        match tray.rows.last_mut() {
             Some(last) if last.row == row && row.flow.is_none() => last.count += 1,
-            _ => self.rows.staged.push(Part { row, count: 1, arrived }),
+            _ => tray.rows.push(Part { row, count: 1, follows: false, arrived }),
         }
         self.stage_more(own, frame);
     }
@@ -365,26 +420,35 @@ impl Dispatcher {
     /// The same of one that is counted with its row: see [`Dispatcher::stage_row`].
     #[inline]
     pub(crate) fn stage_more(&mut self, own: Own, frame: Frame) {
-        self.frames.staged.push(frame);
-        self.tasks.staged.push(own);
+        self.open().tasks.push(Place { own, frame: Some(frame) });
     }
 
     /// So many tasks of a row were staged, of which the first one's packet arrived then.
     pub(crate) fn stage_row(&mut self, row: Row, count: u32, arrived: Stamp) {
         if count > 0 {
-            self.rows.staged.push(Part { row, count, arrived });
+            self.open().rows.push(Part { row, count, follows: false, arrived });
         }
+    }
+
+    /// The tray that is being filled: there is credit.
+    #[inline]
+    fn open(&mut self) -> &mut Tray {
+        self.open.get_or_insert_with(Tray::new)
     }
 
     /// Hands over what is staged, and blank frames.
     pub(crate) fn hand_over(&mut self, blank: impl FnMut() -> Option<Frame>) {
-        debug_assert_eq!(self.frames.ready(), self.tasks.staged.len(), "there was credit");
-        let count = self.tasks.staged.len();
-        self.rows.write(self.rows.staged.len());
-        self.tasks.write(count);
+        // Before what they may be needed for.
         self.frames.hand_over(blank);
-        self.tasks.places(count, prefetch_to_write);
-        self.frames.places(count, prefetch_to_write);
+        let Some(tray) = self.open.take_if(|tray| !tray.tasks.is_empty()) else { return };
+        let count = tray.tasks.len();
+        self.frames.lend(count);
+        self.trays.staged.push(tray);
+        self.trays.hand_over(|| None);
+        self.open = self.empty.pop();
+        if let Some(next) = &mut self.open {
+            prefetch_to_write(&next.tasks.spare_capacity_mut()[..count]);
+        }
     }
 
     /// Takes what came back: frames, by what is to be done with them; tasks with their packets, and those without; what tasks took.
@@ -398,12 +462,11 @@ impl Dispatcher {
         charge: impl FnMut(&Charge),
     ) -> usize {
         self.frames.ahead(prefetch_all);
-        self.ended_of.ahead(TASKS, prefetch_all);
-        let count = self.frames.take_back(|frame| self.returned.push(frame));
-        let mut returned = self.returned.drain(..);
+        let mut count = self.frames.take_back(|frame| self.frames_back.push(frame));
+        let mut frames_back = self.frames_back.drain(..);
         let tasks = &mut self.kept;
         self.back.read(count, |&back| {
-            let Some(frame) = returned.next() else { return };
+            let Some(frame) = frames_back.next() else { return };
             if back == Back::Passing {
                 let mut frame = Some(frame);
                 tasks.read(1, |&task| kept.extend(frame.take().map(|frame| (task, frame))));
@@ -411,11 +474,55 @@ impl Dispatcher {
                 each(frame, back);
             }
         });
-        // What there is to tell of tasks is written before the frames of their packets are handed over; of which queues, before of which kind.
+        drop(frames_back);
+        // What there is to tell of tasks is written before the frames of their packets are handed over, and after the trays that it is about;
+        // of which queues, before of which kind.
         self.ended.copy(self.ended.len(), ended);
-        self.ended_of.copy(ended.iter().map(|ended| ended.count as usize).sum(), of);
+        self.trays.take_back(|tray| self.returned.push_back(tray));
+        for row in &*ended {
+            match row.on_trays {
+                None => self.ended_of.copy(row.count as usize, of),
+                Some(taken) => {
+                    count += self.clear(taken, row.count, |mpq| of.push(mpq), |frame| each(frame, Back::Spent))
+                }
+            }
+        }
+        self.put_away();
+        if self.open.is_none() {
+            self.open = self.empty.pop();
+        }
         self.charges.read(self.charges.len(), charge);
         count
+    }
+
+    /// Tasks have ended on the first tray, behind so many that were taken from there. Returns how many frames they left.
+    fn clear(&mut self, taken: u32, count: u32, mut of: impl FnMut(MpqId), mut each: impl FnMut(Frame)) -> usize {
+        self.put_away();
+        let Some(tray) = self.returned.front_mut() else { return 0 };
+        let first = self.place + taken as usize;
+        self.place = first + count as usize;
+        let mut frames = 0;
+        for Place { own, frame } in &mut tray.tasks[first..self.place] {
+            of(own.mpq);
+            if let Some(frame) = frame.take() {
+                frames += 1;
+                each(frame);
+            }
+        }
+        self.frames.have_back(frames);
+        frames
+    }
+
+    /// Trays are empty of which all tasks have ended, or were taken.
+    fn put_away(&mut self) {
+        let place = &mut self.place;
+        while let Some(mut tray) = self.returned.pop_front_if(|tray| *place + tray.taken >= tray.tasks.len()) {
+            debug_assert!(tray.tasks.iter().all(|task| task.frame.is_none()), "frames are somewhere else");
+            *place = 0;
+            tray.rows.clear();
+            tray.tasks.clear();
+            self.empty.push(tray);
+        }
     }
 
     /// Whether anything came back.
@@ -435,17 +542,17 @@ impl Errands {
     /// What rings when there are more.
     #[must_use]
     pub const fn bell(&self) -> &Arc<Bell> {
-        self.frames.bell()
+        self.arrivals.bell()
     }
 
     /// Whether none will come any more, and none is here.
     pub(crate) fn is_over(&self) -> bool {
-        self.left.is_empty() && self.waiting.is_empty() && self.frames.is_over()
+        self.left() == 0 && self.waiting.is_empty() && self.arrivals.is_over()
     }
 
     /// Whether some have come, or are here.
     pub(crate) fn have_come(&self) -> bool {
-        !self.left.is_empty() || !self.waiting.is_empty() || !self.frames.is_empty()
+        self.left() > 0 || !self.waiting.is_empty() || !self.arrivals.is_empty()
     }
 
     /// A context that is to be forgotten.
@@ -453,68 +560,138 @@ impl Errands {
         self.gone.try_recv().ok()
     }
 
-    /// Takes a batch of those that have come, if none is here. Returns how many are.
+    /// Takes trays with about a batch of those that have come, if none is here. Returns how many are.
     pub(crate) fn take(&mut self) -> usize {
-        if self.left.is_empty() {
-            let Self { frames, rows, tasks, here, batch, left, .. } = self;
-            let count = frames.take(frames.len().min(BATCH), |frame| left.push(frame));
-            left.reverse();
-            batch.clear();
-            tasks.copy(count, batch);
-            // Those of all that were handed over together: some may be of the next batch.
-            rows.read(rows.len(), |&row| here.push_back(row));
+        if self.left() == 0 {
+            let Self { arrivals, trays, left, .. } = self;
+            let mut count = 0;
+            arrivals.ahead(TRAYS, |there| {
+                for tray in there {
+                    if *left < BATCH {
+                        *left += tray.tasks.len();
+                        count += 1;
+                    }
+                }
+            });
+            arrivals.take(count, |tray| trays.push_back(tray));
             // The next ones are far away, where the other thread has written them, and come while these are run.
-            frames.ahead(BATCH, prefetch_all);
-            tasks.ahead(BATCH, prefetch_all);
+            arrivals.ahead(2, |next| {
+                next.iter().for_each(|tray| {
+                    prefetch_all(&tray.rows);
+                    prefetch_all(&tray.tasks);
+                });
+            });
+            self.next_tray();
         }
-        self.left.len()
+        self.left()
     }
 
-    /// The place of the next one in the batch.
-    #[inline]
-    fn place(&self) -> usize {
-        self.batch.len() - self.left.len()
+    /// Gives the tray back of which all tasks were begun, and goes on to the next one.
+    fn next_tray(&mut self) {
+        if let Some(mut tray) = self.tray.take() {
+            tray.taken = std::mem::take(&mut self.taken) as usize;
+            self.returns.staged.push(tray);
+        }
+        self.place = 0;
+        self.tray = self.trays.pop_front();
+        self.here.extend(self.tray.iter().flat_map(|tray| &tray.rows));
     }
 
-    /// How many tasks of the batch are yet to be begun.
+    /// How many tasks that are here are yet to be begun.
     pub(crate) const fn left(&self) -> usize {
-        self.left.len()
+        self.left + self.followers.len()
     }
 
     /// How many tasks of the first row are here.
     pub(crate) fn here_of_row(&self) -> usize {
-        self.here.front().map_or(0, |first| self.left.len().min(first.count as usize))
+        self.here.front().map_or(0, |first| first.count as usize)
+    }
+
+    /// Whether those of the first row follow others, and are on no tray.
+    pub(crate) fn follow_others(&self) -> bool {
+        self.here.front().is_some_and(|first| first.follows)
     }
 
     /// The next task.
     pub(crate) fn next(&self) -> Option<Errand> {
-        let &Part { row, arrived, .. } = self.here.front()?;
-        let own = *self.batch.get(self.place())?;
+        let &Part { row, arrived, follows, .. } = self.here.front()?;
+        let own = if follows { self.followers.last()?.0 } else { self.tray.as_ref()?.tasks.get(self.place)?.own };
         Some(Errand { row, own, arrived })
+    }
+
+    /// The next task's own and its frame, which stay where they are.
+    #[inline]
+    pub(crate) fn look(&mut self, follows: bool) -> Option<(Own, &mut Frame)> {
+        if follows {
+            return self.followers.last_mut().map(|(own, frame)| (*own, frame));
+        }
+        let Place { own, frame } = self.tray.as_mut()?.tasks.get_mut(self.place)?;
+        Some((*own, frame.as_mut()?))
+    }
+
+    /// The next task, which is on a tray, has ended there.
+    #[inline]
+    pub(crate) const fn pass(&mut self) {
+        self.place += 1;
+        self.left -= 1;
+        self.passed += 1;
+    }
+
+    /// The same, and its frame goes elsewhere.
+    #[inline]
+    pub(crate) fn pass_without_frame(&mut self) -> Option<Frame> {
+        let frame = self.tray.as_mut()?.tasks.get_mut(self.place)?.frame.take();
+        self.pass();
+        frame
     }
 
     /// Takes the next task of the row. They are to be [counted](Errands::count_begun).
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<(Own, Frame)> {
-        let own = *self.batch.get(self.place())?;
-        Some((own, self.left.pop()?))
+    pub(crate) fn pop(&mut self, follows: bool) -> Option<(Own, Frame)> {
+        if follows {
+            return self.followers.pop();
+        }
+        self.tell_passed();
+        let Place { own, frame } = self.tray.as_mut()?.tasks.get_mut(self.place)?;
+        let task = (*own, frame.take()?);
+        self.place += 1;
+        self.left -= 1;
+        self.taken += 1;
+        Some(task)
     }
 
-    /// So many tasks of the first row were taken.
+    /// So many tasks of the first row were begun.
     pub(crate) fn count_begun(&mut self, count: u32) {
+        self.tell_passed();
         if let Some(first) = self.here.front_mut() {
             first.count -= count;
             if first.count == 0 {
                 self.here.pop_front();
             }
         }
+        if self.here.is_empty() {
+            self.next_tray();
+        }
     }
 
     /// Asks for what a task is going to copy soon.
     #[inline]
     pub(crate) fn ask_ahead(&self, copied: usize) {
-        if let Some(place) = self.left.len().checked_sub(SOON) {
-            self.left[place].prefetch_first(copied);
+        let Some(tray) = &self.tray else { return };
+        let soon = self.place + SOON;
+        let place = tray.tasks.get(soon).or_else(|| self.trays.front()?.tasks.get(soon - tray.tasks.len()));
+        if let Some(Place { frame: Some(frame), .. }) = place {
+            frame.prefetch_first(copied);
+        }
+    }
+
+    /// Tells of the tasks of the first row that have [ended on their tray](Errands::pass).
+    fn tell_passed(&mut self) {
+        if let Some(&Part { row: Row { context, slot, stage, .. }, .. }) = self.here.front()
+            && self.passed > 0
+        {
+            let (taken, count) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.passed));
+            self.tell_of(Ended { context, slot, stage, go_on: false, on_trays: Some(taken), count });
         }
     }
 
@@ -528,9 +705,13 @@ impl Errands {
     pub(crate) fn tell_ended(&mut self, row: &Row, count: u32, go_on: bool) {
         if count > 0 {
             let &Row { context, slot, stage, .. } = row;
-            self.ended.staged.push(Ended { context, slot, stage, go_on, count });
-            self.told = self.told.wrapping_add(1);
+            self.tell_of(Ended { context, slot, stage, go_on, on_trays: None, count });
         }
+    }
+
+    fn tell_of(&mut self, ended: Ended) {
+        self.ended.staged.push(ended);
+        self.told = self.told.wrapping_add(1);
     }
 
     /// A task has ended, and the next one on the same packet is to be begun when those of its row are.
@@ -543,14 +724,9 @@ impl Errands {
     /// Tasks that follow others are the next ones, as a row.
     pub(crate) fn line_up(&mut self, row: Row, arrived: Stamp) {
         let count = saturate(self.following.len() as u64);
-        while let Some((own, frame)) = self.following.pop() {
-            self.left.push(frame);
-            // In the place of one that was taken.
-            let place = self.place();
-            self.batch[place] = own;
-        }
         if count > 0 {
-            self.here.push_front(Part { row, count, arrived });
+            self.followers.extend(self.following.drain(..).rev());
+            self.here.push_front(Part { row, count, follows: true, arrived });
         }
     }
 
@@ -651,19 +827,24 @@ impl Errands {
     }
 
     /// Tells what there is to tell, before the frames go, and hands those over to `nic` that are kept.
+    /// While a tray is begun and not over nothing is told, so that what is told of its tasks comes with it or later, and of all in order.
     pub(crate) fn tell(&mut self, nic: &mut dyn Queue) {
-        self.kept.write(self.kept.staged.len());
-        let count = self.ended_of.staged.len();
-        self.ended_of.write(count);
-        self.ended_of.places(count, prefetch_to_write);
-        self.ended.write(self.ended.staged.len());
-        if count > 0 {
-            // There may be no frame to come with it.
-            self.engine.ring();
-        }
         let told = self.charges.staged.len();
         if self.charges.room() >= told {
             self.charges.write(told);
+        }
+        if self.place > 0 {
+            return;
+        }
+        self.returns.give_back();
+        self.kept.write(self.kept.staged.len());
+        let (count, rows) = (self.ended_of.staged.len(), self.ended.staged.len());
+        self.ended_of.write(count);
+        self.ended_of.places(count, prefetch_to_write);
+        self.ended.write(rows);
+        if rows > 0 {
+            // There may be no frame to come with it.
+            self.engine.ring();
         }
         nic.pass(&mut self.kept_frames);
     }
@@ -741,7 +922,7 @@ mod tests {
             rows.push((first.row.stage, count));
             for _ in 0..count {
                 let next = own.next().expect("it is counted");
-                let (_, frame) = own.pop().expect("it is here");
+                let (_, frame) = own.pop(own.follow_others()).expect("it is here");
                 own.count_begun(1);
                 let mpq = next.own.mpq;
                 let task = next.task(frame);
@@ -773,7 +954,7 @@ mod tests {
         while let Some(first) = own.next() {
             let (count, next) = (own.here_of_row(), first.row.next().filter(|_| own.may_follow(&first.row)));
             for _ in 0..count {
-                let (of, frame) = own.pop().expect("it is here");
+                let (of, frame) = own.pop(own.follow_others()).expect("it is here");
                 seen.push((first.row.stage, of.mpq.0));
                 match next {
                     Some(_) => own.follow(of, frame),
@@ -804,6 +985,55 @@ mod tests {
         let told: Vec<_> = ended.iter().map(|ended| (ended.stage, ended.go_on, ended.count)).collect();
         let rows = [(Stage::Header, true, 2), (Stage::Payload, true, 2), (Stage::Completion, false, 2)];
         assert_eq!(told, [&rows[..], &[(Stage::Payload, false, 1)]].concat());
+    }
+
+    /// Tasks that end on their tray leave their frames there, also when others of it were taken or their frames sent; the tray is used again.
+    #[test]
+    fn trays_come_back_with_what_is_left_on_them() {
+        let bell = || Bell::new().expect("an event");
+        let (mut nic, _far) = pair(1024).expect("frames");
+        let (mut dispatcher, mut own, mut queue) = errands(2048, bell(), bell());
+        let blank = dispatcher.credit();
+        for _ in 0..3 * super::TRAYS {
+            let mut frames = Vec::new();
+            for mpq in 1..=6 {
+                let frame = nic.allocate().expect("there are many");
+                frames.push(frame.as_ptr());
+                let (errand, frame) = Errand::of(task(frame, mpq, Stage::Payload, true), 7, None);
+                dispatcher.stage(errand, frame);
+            }
+            dispatcher.hand_over(|| None);
+            assert_eq!((own.take(), own.here_of_row(), dispatcher.out()), (6, 6, 6));
+            let like = own.next().expect("it is here");
+            own.pass();
+            let (first, kept) = own.pop(false).expect("it is here");
+            let errand = |own| Errand { own, ..like };
+            own.keep(errand(first), kept, Outcome::NotRun);
+            own.pass();
+            let sent = own.pass_without_frame().expect("it is here");
+            queue.recycle(sent);
+            let (last, frame) = own.look(false).expect("it is here");
+            assert_eq!((last.mpq, frame.as_ptr()), (MpqId(5), frames[4]));
+            own.pass();
+            let (last, kept) = own.pop(false).expect("it is here");
+            own.tell(&mut queue);
+            assert!(!dispatcher.has_news(), "the tray is not over");
+            own.keep(errand(last), kept, Outcome::NotRun);
+            own.count_begun(6);
+            own.tell(&mut queue);
+            queue.flush().expect("a lane does not fail");
+            let (mut kept, mut ended, mut of, mut spent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            let count = dispatcher.take_back(|frame, _| spent.push(frame), &mut kept, &mut ended, &mut of, |_| {});
+            assert_eq!((count, of), (6, [1, 3, 4, 5].map(MpqId).to_vec()));
+            let (kept, after): (Vec<_>, Vec<_>) = kept.into_iter().map(|(kept, frame)| (frame, kept.after)).unzip();
+            let (spent_at, kept_at) = ([3, 0, 2, 4], [1, 5]);
+            assert_eq!(spent.iter().map(|frame| frame.as_ptr()).collect::<Vec<_>>(), spent_at.map(|at| frames[at]));
+            assert_eq!(kept.iter().map(|frame| frame.as_ptr()).collect::<Vec<_>>(), kept_at.map(|at| frames[at]));
+            assert_eq!(after[1].wrapping_sub(after[0]), 1, "the second row lies between them");
+            assert_eq!((dispatcher.out(), dispatcher.credit()), (0, blank), "all is back");
+            nic.recycle_all(&mut spent);
+            kept.into_iter().for_each(|frame| nic.recycle(frame));
+        }
     }
 
     /// A message that was given up is, until the engine hands over rows of which it says that it has seen that; a waiting task of it is kept.

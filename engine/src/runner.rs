@@ -222,7 +222,7 @@ impl Engine {
     /// Takes the first task that is here.
     fn take_first(&mut self) -> Option<(Errand, Frame)> {
         let errands = &mut self.runner.as_mut()?.errands;
-        let (errand, (_, frame)) = (errands.next()?, errands.pop()?);
+        let (errand, (_, frame)) = (errands.next()?, errands.pop(errands.follow_others())?);
         errands.count_begun(1);
         Some((errand, frame))
     }
@@ -261,35 +261,47 @@ impl Engine {
         let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, first.own.about(&kind));
         let mut print = |line: &[u8]| printer.print(line);
         let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), spends, Issued::NOTHING);
+        let follows = errands.follow_others();
         let (mut left, mut given_up) = (errands.here_of_row().min(most), 0);
         let most = left;
         let unusual = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             let copied = row.copied();
             while left > 0 {
-                let (own, mut frame) = errands.pop()?;
                 errands.ask_ahead(copied);
                 left -= 1;
-                if verdicts && errands.is_given_up(&own) {
+                if verdicts && errands.look(follows).map(|(own, _)| own).is_some_and(|own| errands.is_given_up(&own)) {
+                    let (own, frame) = errands.pop(follows)?;
                     errands.keep(Errand { own, ..first }, frame, Outcome::GivenUp);
                     given_up += 1;
                     continue;
                 }
-                let returned = row.returns(own.about(&kind), &mut frame);
+                let (own, frame) = errands.look(follows)?;
+                let returned = row.returns(own.about(&kind), frame);
                 let usual = returned || row.exit() == Exit::Finished;
                 if !usual || verdicts && !processes(row.result()) {
                     let exit = if returned { Exit::Returned } else { row.exit() };
+                    let (own, frame) = errands.pop(follows)?;
                     return Some((Errand { own, ..first }, frame, exit, row.commands().issued));
                 }
                 let short = row.commands().is_short();
-                if spends {
+                if spends && !follows && !row.commands().sends_packet() {
+                    errands.pass();
+                    row.commands().begin(true);
+                } else if spends && !follows {
+                    let frame = errands.pass_without_frame()?;
                     row.commands().give_back(frame);
-                    errands.end(own.mpq);
                 } else {
-                    match next {
-                        Some(_) => errands.follow(own, frame),
-                        None => errands.keep(Errand { own, ..first }, frame, Outcome::Ended(None)),
+                    let (own, frame) = errands.pop(follows)?;
+                    if spends {
+                        row.commands().give_back(frame);
+                        errands.end(own.mpq);
+                    } else {
+                        match next {
+                            Some(_) => errands.follow(own, frame),
+                            None => errands.keep(Errand { own, ..first }, frame, Outcome::Ended(None)),
+                        }
+                        row.commands().begin(false);
                     }
-                    row.commands().begin(false);
                 }
                 if short {
                     break;
@@ -304,7 +316,9 @@ impl Engine {
         commands.counts.add(started(kind.stage), run.into());
         if spends {
             commands.counts.add(Counter::Released, ended.into());
-            errands.tell_ended(&kind, ended, false);
+            if follows {
+                errands.tell_ended(&kind, ended, false);
+            }
             done.released += u64::from(ended);
             self.released = arrived;
         } else if let Some(next) = next {

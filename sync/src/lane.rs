@@ -84,6 +84,16 @@ impl<A, F, B> Lane<A, F, B> {
         self.size - self.credit - (self.blanks - self.fresh.slots())
     }
 
+    /// So many things are lent some other way, for which there is [credit](Lane::credit).
+    pub const fn lend(&mut self, count: usize) {
+        self.credit -= count;
+    }
+
+    /// So many of these have come back some other way.
+    pub const fn have_back(&mut self, count: usize) {
+        self.credit += count;
+    }
+
     /// Whether the borrower is gone, with all that it did not give back.
     #[must_use]
     pub fn is_over(&self) -> bool {
