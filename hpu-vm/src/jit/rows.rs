@@ -22,13 +22,58 @@ pub(crate) struct Row {
     pub(crate) loads: Vec<usize>,
     /// Indices of the additions.
     pub(crate) additions: Vec<usize>,
+    /// How its loop goes on, if that is known.
+    pub(crate) even: Option<Even>,
+}
+
+/// A loop that goes from row to row next to each other, and does nothing besides but count: several turns of it can be done at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Even {
+    /// What each turn adds to registers.
+    pub(crate) steps: Vec<(Reg, i32)>,
+    /// One of these, which ends the loop when it is the same as `end`, which stays as it is.
+    pub(crate) counter: (Reg, i32),
+    pub(crate) end: Reg,
+}
+
+impl Even {
+    /// That of a block with such a row. `base` is what its words are loaded from.
+    fn of(id: BlockId, block: &Block, row: &Row, base: Reg) -> Option<Self> {
+        let (last, rest) = block.body.split_last()?;
+        let mut steps: Vec<(Reg, i32)> = Vec::new();
+        for (index, (_, decoded)) in rest.iter().enumerate().filter(|(index, _)| !row.has(*index)) {
+            let Inst { op, rd, rs1, imm, .. } = decoded.inst;
+            let is_step = op == Op::Addi && rd == rs1 && rd != Reg::ZERO;
+            let goes_on = rd != base || row.loads.iter().all(|load| *load < index);
+            if !is_step || !goes_on || steps.iter().any(|(reg, _)| *reg == rd) {
+                return None;
+            }
+            steps.push((rd, imm));
+        }
+        let Inst { op, rs1, rs2, .. } = last.1.inst;
+        let (_, leaves_if_taken) = way_out(id, block)?;
+        let until_same = op == if leaves_if_taken { Op::Beq } else { Op::Bne };
+        let step_of = |reg: Reg| steps.iter().copied().find(|(other, _)| *other == reg);
+        let (counter, end) = step_of(rs1).map(|counter| (counter, rs2)).or_else(|| Some((step_of(rs2)?, rs1)))?;
+        let is_written = rest.iter().any(|(_, decoded)| writes(&decoded.inst) == end);
+        let is_next = step_of(base) == Some((base, row.bytes().cast_signed()));
+        (until_same && is_next && counter.1 != 0 && (end == Reg::ZERO || !is_written)).then_some(Self {
+            steps,
+            counter,
+            end,
+        })
+    }
 }
 
 impl Row {
     /// That of a block, if it leads to itself and elsewhere. At its start `known` is known, and behind it the registers `live` may be read;
     /// `any_device` as in [`may_be_device`]. Such a block does nothing but load the row and compute.
     pub(crate) fn of(id: BlockId, block: &Block, known: &Known, live: Regs, any_device: bool) -> Option<Self> {
-        let of = |total| Search::new(total).search(block, known.clone(), live, any_device);
+        let of = |total| {
+            let (row, base) = Search::new(total).search(block, known.clone(), live, any_device)?;
+            let even = Even::of(id, block, &row, base);
+            Some(Self { even, ..row })
+        };
         let is_loop = way_out(id, block).is_some() && block.restore.is_none();
         let candidates = if is_loop { totals(block) } else { Regs(0) };
         candidates.iter().filter(|&total| known.constant(total).is_none()).find_map(of)
@@ -88,7 +133,9 @@ impl Search {
         Self { total, holds, base: None, moved: 0, words: Vec::new(), loads: Vec::new(), additions: Vec::new() }
     }
 
-    fn search(mut self, block: &Block, mut known: Known, live: Regs, any_device: bool) -> Option<Row> {
+    /// The row, and what its words are loaded from.
+    fn search(mut self, block: &Block, mut known: Known, live: Regs, any_device: bool) -> Option<(Row, Reg)> {
+        let mut from = None;
         for (index, (_, decoded)) in block.body.iter().enumerate() {
             let inst = &decoded.inst;
             match inst.op {
@@ -99,6 +146,7 @@ impl Search {
                         return None;
                     }
                     self.load(index, inst)?;
+                    from = self.base;
                 }
                 Op::Add if reads(inst).iter().any(|reg| self.holds[reg.index()] != Holds::Other) => {
                     self.add(index, inst)?;
@@ -112,11 +160,9 @@ impl Search {
             Holds::Part => reg == self.total,
             Holds::Spent => !live.has(reg),
         };
-        (Regs::ALL.iter().all(ends_well) && self.is_row()).then_some(Row {
-            total: self.total,
-            loads: self.loads,
-            additions: self.additions,
-        })
+        let is_row = Regs::ALL.iter().all(ends_well) && self.is_row();
+        let Self { total, loads, additions, .. } = self;
+        from.filter(|_| is_row).map(|from| (Row { total, loads, additions, even: None }, from))
     }
 
     /// Whether the words follow each other, the first one first, and fill vectors.
@@ -181,7 +227,7 @@ impl Search {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::Row;
+    use super::{Even, Row};
     use crate::code::Code;
     use crate::inst::{Inst, Op, Reg};
     use crate::jit::facts::{Facts, Regs};
@@ -252,7 +298,8 @@ mod tests {
 
     #[test]
     fn words_that_are_added_in_any_order_are_a_row() {
-        let found = Row { total: TOTAL, loads: vec![0, 1, 3, 4], additions: vec![2, 5, 6, 7] };
+        let even = Some(Even { steps: vec![(FROM, 16), (TURNS, -1)], counter: (TURNS, -1), end: Reg::ZERO });
+        let found = Row { total: TOTAL, loads: vec![0, 1, 3, 4], additions: vec![2, 5, 6, 7], even };
         assert_eq!(of(&row()), Some(found.clone()));
         assert_eq!((found.bytes(), found.has(5), found.has(8)), (16, true, false));
         // The last ones in another order.
@@ -267,6 +314,31 @@ mod tests {
         let on = |rd, rs| [load(A, 0), Inst::new(Op::Addi).rd(FROM).rs1(FROM).imm(4), add(rd, rs, A)];
         let body = [&on(B, TOTAL)[..], &on(B, B), &on(B, B), &on(TOTAL, B), &[COUNT]].concat();
         assert_eq!(of(&body).map(|row| row.loads), Some(vec![0, 3, 6, 9]));
+    }
+
+    #[test]
+    fn a_loop_that_does_something_else_besides_is_not_even() {
+        let is_even = |at, to| changed(at, to).map(|row| row.even.is_some());
+        assert_eq!(is_even(9, COUNT.imm(-3)), Some(true));
+        for (at, to) in [
+            // The next row is not behind this one, the loop does not count, or something else is computed.
+            (8, MOVE.imm(32)),
+            (8, MOVE.imm(-16)),
+            (8, Inst::new(Op::Add).rd(FROM).rs1(FROM).rs2(OTHER)),
+            (8, Inst::new(Op::Xori).rd(FROM).rs1(FROM).imm(16)),
+            (8, Inst::new(Op::Addi).rd(OTHER).rs1(FROM).imm(16)),
+            (9, Inst::new(Op::Addi).rd(TURNS).rs1(OTHER).imm(-1)),
+            (9, Inst::new(Op::Addi).rd(OTHER).rs1(OTHER).imm(-1)),
+            (9, COUNT.imm(0)),
+            (9, MOVE),
+        ] {
+            assert_eq!(is_even(at, to), Some(false), "{at}: {to:?}");
+        }
+        // It goes on between the words.
+        let mut body = row();
+        (body[3], body[4], body[8]) = (MOVE, load(C, -12), load(D, -8));
+        (body[5], body[6]) = (add(A, C, B), COUNT);
+        assert_eq!(of(&body).and_then(|row| row.even), None);
     }
 
     #[test]

@@ -18,8 +18,11 @@ use super::{Emitter, GUEST};
 use crate::inst::{Inst, Reg};
 use crate::jit::facts::Regs;
 use crate::jit::plan::BlockId;
-use crate::jit::rows::{LANES, Row, way_out};
+use crate::jit::rows::{Even, Row, way_out};
 use crate::vector::VLEN_BYTES;
+
+/// Turns that are done at once where so many are left: then what is looked at before is so once for all of them.
+const TURNS: u32 = 4;
 
 impl Emitter<'_> {
     /// The row that a block adds up, if nothing but its registers and faults is looked at.
@@ -48,6 +51,9 @@ impl Emitter<'_> {
         let known = self.known.clone();
         self.builder.switch_to_block(again);
         self.registers.begin_block();
+        if let Some(even) = row.even.as_ref().filter(|_| !self.exact()) {
+            self.turns(id, row, even, (again, sum));
+        }
         self.turn(id, row, (again, sum), aside);
         self.builder.seal_block(again);
 
@@ -64,7 +70,6 @@ impl Emitter<'_> {
     /// A turn of the loop that begins with `again`, and the way out of it. Goes `aside` instead where it is to be done as the block says.
     fn turn(&mut self, id: BlockId, row: &Row, (again, sum): (ir::Block, Value), aside: ir::Block) {
         let block = &self.plan.blocks[id];
-        let Some((way_out, leaves_if_taken)) = way_out(id, block) else { unreachable!("a row is of a loop") };
         let mut after = sum;
         for (index, (pc, decoded)) in block.body.iter().enumerate() {
             (self.index, self.pc, self.current) = (index, *pc, Some((*pc, *decoded)));
@@ -76,6 +81,42 @@ impl Emitter<'_> {
             }
             self.known.step(*pc, &decoded.inst, decoded.size);
         }
+        self.go_round(id, row, after, again);
+    }
+
+    /// Does [`TURNS`] of the loop at once if so many are left, and their rows are within a page. Goes on where one is to be done by itself.
+    fn turns(&mut self, id: BlockId, row: &Row, even: &Even, (again, sum): (ir::Block, Value)) {
+        let Some(&first) = row.loads.first() else { unreachable!("a row has words") };
+        let (pc, decoded) = self.plan.blocks[id].body[first];
+        (self.index, self.pc, self.current) = (first, pc, Some((pc, decoded)));
+        self.locate(false);
+        let [one, enough, go_on] = [(); 3].map(|()| self.builder.create_block());
+        let (counter, step) = even.counter;
+        let (at, end) = (self.get(counter), self.get(even.end));
+        let (from, to) = if step > 0 { (at, end) } else { (end, at) };
+        let distance = self.builder.ins().isub(to, from);
+        // None of the turns but the last one is that after which they are the same.
+        let is_end_near = self.compare(IntCC::UnsignedLessThanOrEqual, distance, (TURNS - 1) * step.unsigned_abs());
+        self.builder.ins().brif(is_end_near, one, &[], enough, &[]);
+        self.join(enough);
+        let refused = self.refused(&decoded.inst, TURNS * row.bytes());
+        self.fork(refused, one, go_on);
+        self.builder.switch_to_block(go_on);
+        let after = self.add_vectors(&decoded.inst, TURNS * row.bytes(), sum);
+        for &(reg, step) in &even.steps {
+            let (before, steps) = (self.get(reg), self.constant(TURNS.wrapping_mul(step.cast_unsigned())));
+            let after = self.builder.ins().iadd(before, steps);
+            self.set(reg, after);
+        }
+        self.go_round(id, row, after, again);
+        self.builder.switch_to_block(one);
+        self.registers.begin_block();
+    }
+
+    /// Ends a turn with the loop's branch: to `again` or out of it, where what the rows add up to is added to the total.
+    fn go_round(&mut self, id: BlockId, row: &Row, after: Value, again: ir::Block) {
+        let block = &self.plan.blocks[id];
+        let Some((way_out, leaves_if_taken)) = way_out(id, block) else { unreachable!("a row is of a loop") };
         self.index = block.body.len();
         let Some((_, branch)) = block.body.last() else { unreachable!("it has a branch") };
         let condition = self.condition(branch);
@@ -95,25 +136,32 @@ impl Emitter<'_> {
 
     /// Adds to `sum` the row whose first load this is, unless that goes `aside`.
     fn load_row(&mut self, inst: &Inst, row: &Row, sum: Value, aside: ir::Block) -> Value {
-        let checked = if self.exact() { self.beyond_span(inst) } else { None };
-        let refused = checked.unwrap_or_else(|| self.crosses_page(inst, row.bytes()));
-        let refused = if self.loads_quadwords { refused } else { self.or_torn(refused, inst) };
+        let refused = self.refused(inst, row.bytes());
         let go_on = self.builder.create_block();
         self.fork(refused, aside, go_on);
         self.builder.switch_to_block(go_on);
+        self.add_vectors(inst, row.bytes(), sum)
+    }
+
+    /// Whether so many bytes from the first load of a row on may not be loaded as vectors.
+    fn refused(&mut self, inst: &Inst, bytes: u32) -> Value {
+        let checked = if self.exact() { self.beyond_span(inst) } else { None };
+        let refused = checked.unwrap_or_else(|| self.crosses_page(inst, bytes));
+        if self.loads_quadwords { refused } else { self.or_torn(refused, inst) }
+    }
+
+    /// Adds to `sum` so many bytes from the first load of a row on.
+    fn add_vectors(&mut self, inst: &Inst, bytes: u32, sum: Value) -> Value {
         let address = self.registers.get_wide(&mut self.builder, self.state, inst.rs1);
         let base = self.builder.ins().iadd(self.base, address);
-        let vectors = (inst.imm..).step_by(VLEN_BYTES as usize).take(row.loads.len() / LANES as usize);
-        let loaded: Vec<Value> = vectors
-            .map(|at| {
-                let vector = self.builder.ins().load(I32X4, GUEST, base, at);
-                self.seen_by_others();
-                vector
-            })
-            .collect();
-        // By themselves, so that a turn waits for one addition of that before.
-        let of_row = loaded.into_iter().reduce(|all, vector| self.builder.ins().iadd(all, vector));
-        of_row.map_or(sum, |of_row| self.builder.ins().iadd(sum, of_row))
+        // By themselves, so that a turn waits for one addition of that before; and each at once, so that an addition may load.
+        let mut all: Option<Value> = None;
+        for at in (inst.imm..).step_by(VLEN_BYTES as usize).take((bytes / VLEN_BYTES) as usize) {
+            let vector = self.builder.ins().load(I32X4, GUEST, base, at);
+            all = Some(all.map_or(vector, |all| self.builder.ins().iadd(all, vector)));
+            self.seen_by_others();
+        }
+        all.map_or(sum, |all| self.builder.ins().iadd(sum, all))
     }
 
     /// Whether so many bytes at the address of an access do not lie within a page.
