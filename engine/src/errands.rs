@@ -332,8 +332,8 @@ pub fn errands(max_frame: usize, engine: Arc<Bell>, runner: Arc<Bell>) -> (Dispa
     // Frames go there on trays, or as blanks.
     let (frames, _, frames_back) = spin_sync::lane(size, BLANKS, engine.clone(), runner);
     let (back, to_heed) = notes(size);
-    // Each task may be followed by others: three in all. And places of trays may be told of by themselves, once a turn.
-    let ((kept, to_keep), (ended, to_move_on), (ended_of, of)) = (notes(size), notes(4 * size), notes(3 * size));
+    // Each task may be followed by others: three in all.
+    let ((kept, to_keep), (ended, to_move_on), (ended_of, of)) = (notes(size), notes(3 * size), notes(3 * size));
     let ((charges, to_charge), (gone, to_forget)) = (notes(CHARGES), channel());
     let dispatcher = Dispatcher {
         trays,
