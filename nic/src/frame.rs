@@ -143,6 +143,11 @@ impl Frame {
         Some(Self { base: chunk.base, meta: Meta::new(pool, false).with(range.start, len) })
     }
 
+    /// The address of its chunk, or of memory of its own.
+    pub(crate) const fn chunk(&self) -> NonNull<u8> {
+        self.base
+    }
+
     /// The address of its chunk and where in it the bytes are. `None` for a heap frame, which is dropped.
     #[inline]
     pub(crate) fn into_chunk(self) -> Option<(NonNull<u8>, Range<usize>)> {

@@ -14,12 +14,14 @@ use crate::map::Mapping;
 use crate::queue::Queue;
 use crate::steering::{Everything, Steering};
 
-/// Frames that arrive in rotation, each again after it was given back: as it is then, and as long as it was at first.
+/// Frames that arrive in rotation, each again after it was given back: as it is then, and as long as it was at first. In the order in which
+/// they were given back, or [always the same](Rotation::in_order).
 pub struct Rotation {
     pool: PoolId,
     /// Of each frame.
     len: usize,
     arriving: Ring,
+    order: Option<Order>,
     /// Frames for handlers that send copies: of a pool of their own, to tell them apart.
     spare_pool: PoolId,
     spare: Vec<Frame>,
@@ -59,8 +61,37 @@ impl Rotation {
         arriving.append(&mut frames.iter().enumerate().map(filled).collect::<Result<_, _>>()?);
         let spare = (0..spare).filter_map(|index| frame(frames.len() + index, spare_pool)).collect();
         let memory = ManuallyDrop::new(memory);
-        Ok(Self { pool, len, arriving, spare_pool, spare, counts: Counts::default(), memory })
+        Ok(Self { pool, len, arriving, order: None, spare_pool, spare, counts: Counts::default(), memory })
     }
+
+    /// The same, of which each frame waits for those before it: where several threads give frames back, these come in any order, and a message
+    /// whose last frame has passed another one of it would be two.
+    #[must_use]
+    pub fn in_order(mut self) -> Self {
+        let back = (0..self.arriving.count).map(|_| None).collect();
+        self.order = Some(Order { next: 0, back });
+        self
+    }
+
+    /// Has a frame arrive again.
+    #[inline(always)]
+    fn arrive(&mut self, frame: Frame) {
+        let Some(order) = &mut self.order else { return self.arriving.push(frame) };
+        let index = (frame.chunk().addr().get() - self.memory.base().addr().get()) / CHUNK;
+        order.back[index] = Some(frame);
+        while let Some(next) = order.back[order.next].take() {
+            self.arriving.push(next);
+            order.next = (order.next + 1) % order.back.len();
+        }
+    }
+}
+
+/// Frames that wait for others.
+struct Order {
+    /// The one that arrives next, by its chunk.
+    next: usize,
+    /// Those that are back, by theirs.
+    back: Box<[Option<Frame>]>,
 }
 
 /// Frames in the order in which they come, in as few instructions as can be: what is measured is what they are for.
@@ -158,8 +189,9 @@ impl Rotation {
 
 impl Drop for Rotation {
     fn drop(&mut self) {
-        let home = self.arriving.count + self.spare.len();
-        (self.arriving, self.spare) = (Ring::with_room_for(0), Vec::new());
+        let waiting = self.order.iter().flat_map(|order| &order.back).flatten().count();
+        let home = self.arriving.count + waiting + self.spare.len();
+        (self.arriving, self.order, self.spare) = (Ring::with_room_for(0), None, Vec::new());
         // A frame that is out may outlive the rotation: its memory stays then.
         if home * CHUNK == self.memory.len() {
             // SAFETY: every chunk's frame was here and is gone; the field is not used again.
@@ -215,11 +247,11 @@ impl Queue for Rotation {
             return self.recycle_spare(frame);
         }
         frame.reset_to(self.len);
-        self.arriving.push(frame);
+        self.arrive(frame);
     }
 
     fn recycle_all(&mut self, batch: &mut Vec<Frame>) {
-        if !Frame::are_of(batch, self.pool) {
+        if self.order.is_some() || !Frame::are_of(batch, self.pool) {
             return batch.drain(..).for_each(|frame| self.recycle(frame));
         }
         batch.iter_mut().for_each(|frame| frame.reset_to(self.len));
@@ -275,6 +307,31 @@ mod tests {
             assert_eq!((queue.send(&mut last), queue.pass(&mut passed), passed.len()), (1, 1, 0));
         }
         assert!(queue.counters().contains(&("tx_frames", 4)) && queue.counters().contains(&("passed", 4)));
+    }
+
+    #[test]
+    fn in_order_frames_wait_for_those_before_them() {
+        let frames: Vec<_> = (0..5).map(|byte| vec![byte; 14]).collect();
+        let mut queue = Rotation::new(&frames, 14, 0).expect("short frames").in_order();
+        let mut out = Vec::new();
+        let arrived = |out: &[crate::Frame]| out.iter().map(|frame| frame[0]).collect::<Vec<_>>();
+        for _ in 0..3 {
+            assert_eq!(queue.receive(&mut out, 8), 5);
+            assert_eq!(arrived(&out), [0, 1, 2, 3, 4]);
+            queue.recycle(out.remove(1));
+            queue.recycle_all(&mut out.split_off(2));
+            assert_eq!(queue.receive(&mut Vec::new(), 8), 0, "the first one is out");
+            queue.recycle(out.remove(0));
+            let mut again = Vec::new();
+            queue.receive(&mut again, 8);
+            assert_eq!(arrived(&again), [0, 1]);
+            again.append(&mut out);
+            queue.recycle_all(&mut again);
+            assert_eq!(queue.receive(&mut again, 2), 2);
+            assert_eq!(arrived(&again), [2, 3]);
+            assert_eq!(queue.receive(&mut again, 1), 1);
+            queue.recycle_all(&mut again);
+        }
     }
 
     #[test]

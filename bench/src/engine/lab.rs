@@ -122,7 +122,7 @@ impl Setting {
     /// As [`Setting::round`].
     pub fn pipeline(&self, packets: u64) -> Result<f64, Failure> {
         let bell = || Bell::unheard().map_err(NicError::from);
-        let nic = Box::new(self.rotation()?);
+        let nic = Box::new(self.rotation()?.in_order());
         let (dispatcher, errands, queue) = errands(nic.max_frame(), bell()?, bell()?);
         let mut own = self.prepare(1)?.remove(0);
         let part = own.split_off(0);
@@ -159,7 +159,7 @@ impl Setting {
     /// # Errors
     /// As [`Setting::round`].
     pub fn spread(&self, packets: u64) -> Result<f64, Failure> {
-        let nic = Box::new(self.rotation()?);
+        let nic = Box::new(self.rotation()?.in_order());
         let (lanes, mut ends) =
             Lanes::spreading(nic.max_frame(), &Bell::new().map_err(NicError::from)?, 1, SIZES.hers)?;
         let mut parts = self.prepare(2)?;
