@@ -349,10 +349,10 @@ impl<C: CommandUnit> Row<'_, '_, '_, C> {
         self.bound.exit()
     }
 
-    /// How many bytes of a packet are likely to be copied: see [`hpu_vm::memory::PacketWindows::copied`].
+    /// How many bytes of a packet are likely to be looked at: see [`Bound::looked_at`].
     #[must_use]
-    pub fn copied(&self) -> usize {
-        self.bound.copied(self.job.l1_bytes)
+    pub fn looked_at(&self) -> usize {
+        self.bound.looked_at(self.job.l1_bytes)
     }
 
     /// The command unit, between two tasks.

@@ -232,7 +232,7 @@ impl Engine {
             Commands::new(&mut **nic, outbound, host, counts, Some(events), loan.task.last_use, Issued::NOTHING);
         let mut run = 0;
         let unusual = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
-            let copied = row.copied();
+            let copied = row.looked_at();
             loop {
                 if let Some((_, next)) = peers.waiting.get(at) {
                     next.task.packet.frame.prefetch_first(copied);

@@ -265,7 +265,7 @@ impl Engine {
         let (mut left, mut given_up) = (errands.here_of_row().min(most), 0);
         let most = left;
         let unusual = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
-            let copied = row.copied();
+            let copied = row.looked_at();
             while left > 0 {
                 errands.ask_ahead(copied);
                 left -= 1;

@@ -106,7 +106,7 @@ impl Engine {
         let (mut left, mut messages_done) = (most - done.tasks, 0);
         let most = left;
         let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
-            inlet.copied = row.copied();
+            inlet.copied = row.looked_at();
             loop {
                 let Passing { mut frame, mpq, home, message, place } = match inlet.take::<false>() {
                     Taken::Passing(passing) => passing,

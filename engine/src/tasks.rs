@@ -208,7 +208,7 @@ impl Engine {
             Commands::new(&mut **nic, outbound, host, counts, Some(events), first.last_use, Issued::NOTHING);
         let (mut task, mut left) = (first, most);
         let ended = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
-            let copied = row.copied();
+            let copied = row.looked_at();
             loop {
                 row.commands().counts.add(started(stage), 1);
                 // What has waited for long is far away: it is asked for while this task runs.

@@ -1,8 +1,8 @@
 //! Copies of the packet to host memory that the device is not asked for: that takes longer than such a copy. It is told later how many
 //! there were.
 //!
-//! Only what most of them are: from the window in L1, if the packet is there already, or from the frame, if no task looks at it there; to
-//! within host memory. What else there is to be said of one the device says. Translated code itself makes those of a few bytes, as many as
+//! Only what most of them are: of the packet in L1, which is in its window or still in the frame; to within host memory. What else there is
+//! to be said of one the device says. Translated code itself makes those of a few bytes, as many as
 //! it knew when it was made, to aligned places.
 #![allow(unsafe_code, reason = "follows the pointer to host memory that was lent for a row of tasks")]
 
@@ -11,7 +11,9 @@ use std::ops::RangeInclusive;
 use std::ptr;
 use std::slice;
 use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 
+use super::state::State;
 use crate::host::{self, HostBytes, Memcpy};
 
 /// Bytes of a copy that translated code makes.
@@ -34,10 +36,6 @@ pub struct Direct {
     pub address: u64,
     /// and at how many multiples of [`ALIGNMENT`] from there on a copy may begin, whatever its length.
     pub places: u64,
-    /// Guest address of the packet in L1,
-    pub packet: u32,
-    /// and how many bytes of it are there for certain.
-    pub packet_len: u32,
     /// Bytes of those copies.
     pub bytes: u64,
     /// What copies most of each.
@@ -47,21 +45,11 @@ pub struct Direct {
 impl Direct {
     /// Nowhere to copy to.
     pub(super) const fn nowhere() -> Self {
-        Self {
-            host: ptr::dangling_mut(),
-            len: 0,
-            address: 0,
-            places: 0,
-            packet: 0,
-            packet_len: 0,
-            copies: 0,
-            bytes: 0,
-            memcpy: libc::memcpy,
-        }
+        Self { host: ptr::dangling_mut(), len: 0, address: 0, places: 0, copies: 0, bytes: 0, memcpy: libc::memcpy }
     }
 
-    /// Has copies go to `host`, of the packet at the guest address `packet.0`, of which `packet.1` bytes are there.
-    pub(super) fn aim(&mut self, host: Option<HostBytes<'_>>, packet: (u32, u32)) {
+    /// Has copies go to `host`.
+    pub(super) fn aim(&mut self, host: Option<HostBytes<'_>>) {
         let Some(host) = host else {
             (self.len, self.places) = (0, 0);
             return;
@@ -73,30 +61,14 @@ impl Direct {
         let is_aligned = self.host.addr().is_multiple_of(ALIGNMENT);
         let most = bytes.len().checked_sub(*LENGTHS.end() as usize).filter(|_| is_aligned);
         self.places = most.map_or(0, |most| (most / ALIGNMENT + 1) as u64);
-        (self.packet, self.packet_len) = packet;
     }
 
-    /// Copies `len` bytes at the guest address `nic` to the host's `address`, if all is as most often; returns what [`host::copy`] does then.
-    ///
-    /// # Safety
-    /// The host memory that was aimed at last is there still, and so are the slot's windows, whose guest memory begins at `base`. Of the packet
-    /// as many bytes as `packet_len` may be read there without a fault, which would find no body.
-    #[inline(always)]
-    pub(super) unsafe fn copy(&mut self, base: *const u8, address: u64, nic: u32, len: u32) -> Option<*mut c_void> {
-        let end = u64::from(nic.wrapping_sub(self.packet)) + u64::from(len);
-        if len == 0 || end > u64::from(self.packet_len) {
-            return None;
-        }
-        // SAFETY: as the caller says; these are bytes of the packet.
-        unsafe { self.copy_from(base.wrapping_add(nic as usize), address, len) }
-    }
-
-    /// The same of bytes wherever they are.
+    /// Copies `len` bytes from `from` on to the host's `address`, if all is as most often; returns what [`host::copy`] does then.
     ///
     /// # Safety
     /// The host memory that was aimed at last is there still, and [`host::copy`] says what it asks of `from`.
     #[inline(always)]
-    pub(super) unsafe fn copy_from(&mut self, from: *const u8, address: u64, len: u32) -> Option<*mut c_void> {
+    pub(super) unsafe fn copy(&mut self, from: *const u8, address: u64, len: u32) -> Option<*mut c_void> {
         // SAFETY: as the caller says.
         let bytes = unsafe { slice::from_raw_parts(self.host.cast::<AtomicU8>().cast_const(), self.len) };
         let to = HostBytes::new(self.address, bytes).part(address, len)?;
@@ -104,6 +76,16 @@ impl Direct {
         self.bytes += u64::from(len);
         // SAFETY: as the caller says.
         Some(unsafe { host::copy(from, to, self.memcpy) })
+    }
+}
+
+impl State {
+    /// Host address of `len` bytes of the packet in L1 at guest address `nic`, if all are.
+    #[inline(always)]
+    pub(super) fn in_packet(&self, nic: u32, len: u32) -> Option<*const u8> {
+        let place = (i64::from(nic) + self.packet) as u32;
+        let is_there = len > 0 && u64::from(place) + u64::from(len) <= self.shown.len.load(Relaxed) as u64;
+        is_there.then(|| self.shown.base.load(Relaxed).wrapping_add(nic as usize).cast_const())
     }
 }
 
@@ -120,14 +102,14 @@ mod tests {
         let memory = Memory([const { AtomicU8::new(0) }; 200]);
         let (longest, mut direct) = (*LENGTHS.end() as usize, Direct::nowhere());
         for len in 0..=200 {
-            direct.aim(Some(HostBytes::new(0, &memory.0[..len])), (0, 0));
+            direct.aim(Some(HostBytes::new(0, &memory.0[..len])));
             let places = (0..len).step_by(ALIGNMENT).filter(|at| at + longest <= len).count();
             assert_eq!(direct.places, places as u64, "{len} bytes");
         }
-        direct.aim(Some(HostBytes::new(0, &memory.0[4..])), (0, 0));
+        direct.aim(Some(HostBytes::new(0, &memory.0[4..])));
         assert_eq!(direct.places, 0, "no word would be written at once");
-        direct.aim(Some(HostBytes::new(0, &memory.0)), (0, 0));
-        direct.aim(None, (0, 0));
+        direct.aim(Some(HostBytes::new(0, &memory.0)));
+        direct.aim(None);
         assert_eq!(direct.places, 0);
     }
 }

@@ -14,6 +14,7 @@ mod counters;
 mod device;
 mod direct;
 mod flow;
+mod in_place;
 mod memory;
 mod part;
 mod registers;
@@ -111,8 +112,8 @@ pub(crate) struct Made {
     pub(crate) exits: Exits,
     /// Resume points, with those of that part.
     pub(crate) resumes: usize,
-    /// It makes copies that the device is told of [later](super::direct).
-    pub(crate) copies: bool,
+    /// How many bytes of the packet the longest copy may have that the device is told of [later](super::direct); none if it makes none.
+    pub(crate) copies: u32,
 }
 
 /// What a function is made of.
@@ -128,6 +129,8 @@ pub(crate) struct Input<'a> {
     pub(crate) part: Part<'a>,
     /// Ways to the fault return are taken for some that nothing leads to.
     pub(crate) doubted: bool,
+    /// See [`super::in_place::bytes_read`].
+    pub(crate) in_place: Option<u32>,
 }
 
 /// Builds the function of a plan, or of a part of it: of state and a0, to whether the handler returned. `None` when
@@ -230,6 +233,8 @@ struct Emitter<'a> {
     accesses: Accesses,
     /// At the ends of the blocks emitted so far.
     roots: Vec<Option<Roots>>,
+    /// See [`Input::in_place`].
+    in_place: Option<u32>,
     /// Where the interpreter goes on if it is to do what was done since, see [`retreat`].
     retreat: Option<ir::Block>,
     /// The same, at the ends of the blocks emitted so far.
@@ -257,7 +262,7 @@ struct Emitter<'a> {
     /// What is sent there: see [`command`].
     last_send: Option<command::LastSend>,
     /// See [`Made::copies`].
-    copies: bool,
+    copies: u32,
     /// The block is the handler's first one, and nothing leads back there: a task begins with it for certain.
     begins_task: bool,
     /// Index of the instruction that loads a pointer which is at a known distance from what it is loaded from.
@@ -271,7 +276,7 @@ struct Emitter<'a> {
 
 impl<'a> Emitter<'a> {
     fn new(mut builder: FunctionBuilder<'a>, input: Input<'a>, is_x64: bool) -> Self {
-        let Input { code, plan, facts, options, loops, part, doubted } = input;
+        let Input { code, plan, facts, options, loops, part, doubted, in_place } = input;
         let entry = builder.create_block();
         builder.append_block_params_for_function_params(entry);
         builder.switch_to_block(entry);
@@ -344,6 +349,7 @@ impl<'a> Emitter<'a> {
             live: Vec::new(),
             accesses: Accesses::default(),
             roots: vec![None; plan.blocks.len()],
+            in_place: in_place.filter(|_| !in_memory),
             retreat: None,
             retreats: vec![None; plan.blocks.len()],
             ways,
@@ -357,7 +363,7 @@ impl<'a> Emitter<'a> {
             hides_commands: false,
             last: None,
             last_send: None,
-            copies: false,
+            copies: 0,
             begins_task: false,
             task_pointer: None,
             block_len: 0,
@@ -496,6 +502,15 @@ impl<'a> Emitter<'a> {
 
     /// Translates an instruction; `false` when none after it is reached.
     fn instruction(&mut self, decoded: &Decoded) -> bool {
+        let inst = &decoded.inst;
+        let goes_on = self.operation(decoded);
+        if !in_place::leaves_packet(inst) {
+            self.registers.found.clear();
+        }
+        goes_on
+    }
+
+    fn operation(&mut self, decoded: &Decoded) -> bool {
         let inst = &decoded.inst;
         match inst.op.format() {
             Format::R | Format::Unary | Format::I | Format::Shift | Format::U => self.arithmetic(inst),

@@ -55,6 +55,8 @@ pub(crate) struct Entry {
     begins: Begins,
     exits: Exits,
     aside: Option<AsideEntry>,
+    /// How many bytes of the packet in L1 are likely to be read [where it arrived](super::in_place).
+    pub(crate) in_place: u32,
 }
 
 /// Host code for what a handler seldom does.
@@ -74,6 +76,8 @@ pub(crate) struct Placed {
     pub(crate) exits: Exits,
     /// Of the function for what it seldom does, whose exits are the first: where it is, what it has begun for it, how many exits.
     pub(crate) aside: Option<(usize, Begins, usize)>,
+    /// As in [`Entry`].
+    pub(crate) in_place: u32,
 }
 
 /// Where code is left for the interpreter: what it does not write to the hart, since it was known when it was translated. By what
@@ -158,9 +162,9 @@ fn code(memory: &CodeMemory, offset: usize) -> Code {
 
 impl Entry {
     /// The function that is so placed in `memory`.
-    pub(crate) fn new(memory: &CodeMemory, Placed { offset, begins, exits, aside }: Placed) -> Self {
+    pub(crate) fn new(memory: &CodeMemory, Placed { offset, begins, exits, aside, in_place }: Placed) -> Self {
         let aside = aside.map(|(offset, begins, exits)| AsideEntry { code: code(memory, offset), begins, exits });
-        Self { code: code(memory, offset), begins, exits, aside }
+        Self { code: code(memory, offset), begins, exits, aside, in_place }
     }
 
     /// What [`State::aside`] has to be when it is executed.

@@ -7,6 +7,7 @@ use crate::csr::Csr;
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::most;
 use crate::jit::plan::{Block, BlockId, End, Plan, Target};
+use crate::jit::pointers::Pointers;
 use crate::jit::vectors;
 use crate::vector::{VLEN_BYTES, VectorInst};
 
@@ -88,6 +89,7 @@ pub(crate) struct Known {
     below: [u32; 32],
     /// How far sp is from where it was when the handler began, if that is known.
     stack: Option<i32>,
+    pointers: Pointers,
 }
 
 /// Farthest that is followed.
@@ -102,7 +104,7 @@ impl Known {
         }
         constants[Reg::RA.index()] = Some(RETURN_ADDRESS);
         constants[Reg::GP.index()] = Some(global_pointer);
-        Self { constants, stack: Some(0), ..Self::default() }
+        Self { constants, stack: Some(0), pointers: Pointers::at_entry(), ..Self::default() }
     }
 
     /// Whether a register certainly holds a multiple of 4.
@@ -161,6 +163,11 @@ impl Known {
         reg == Reg::SP && self.stack.is_some()
     }
 
+    /// Whether a register most likely points into the packet in L1.
+    pub(crate) const fn points_to_packet(&self, reg: Reg) -> bool {
+        self.constant(reg).is_none() && self.pointers.point_to_packet(reg)
+    }
+
     /// The value that an instruction at `pc` computes, if it is a constant. Not for jumps.
     pub(crate) fn result(&self, pc: u32, inst: &Inst) -> Option<u32> {
         self.evaluate(pc, inst, 0)
@@ -173,6 +180,7 @@ impl Known {
             (self.device, self.aligned) = (self.device.without(reg), self.aligned.without(reg));
             self.below[reg.index()] = 0;
             self.stack = self.stack.filter(|_| reg != Reg::SP);
+            self.pointers.forget(reg);
             self.bases[reg.index()] = None;
             self.bases.iter_mut().filter(|base| **base == Some(reg)).for_each(|base| *base = None);
         }
@@ -196,8 +204,11 @@ impl Known {
         let (aligned, base) = self.alignment(inst);
         let most = most::greatest(inst, |reg| self.most(reg));
         let moved = inst.op == Op::Addi && (rd, inst.rs1) == (Reg::SP, Reg::SP);
+        let mut pointers = self.pointers;
+        pointers.step(rd, inst, self.address(inst));
         let stack = self.stack.filter(|_| moved).and_then(|at| at.checked_add(inst.imm));
         self.forget(rd);
+        self.pointers = pointers;
         self.stack = self.stack.or(stack.filter(|at| at.unsigned_abs() <= STACK_REACH));
         self.below[rd.index()] = !most;
         self.constants[rd.index()] = value;
@@ -301,6 +312,7 @@ impl Known {
         }
         (self.device, self.aligned) = (device, aligned);
         self.stack = self.stack.filter(|_| self.stack == other.stack);
+        self.pointers = self.pointers.meet(&other.pointers);
         for (mine, theirs) in self.bases.iter_mut().zip(other.bases) {
             *mine = mine.filter(|&base| theirs == Some(base));
         }

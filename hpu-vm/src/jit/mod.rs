@@ -4,6 +4,7 @@
 //! interpreter and the task ends there. In the order of the work:
 //! * [`plan`]: which instructions are reached, calls inlined.
 //! * [`facts`], [`most`], [`accesses`]: constants, addresses of devices, liveness; how large values are; accesses that share a check.
+//! * [`pointers`]: what most likely points into the packet; [`in_place`]: who reads it where it arrived.
 //! * [`commands`]: where nobody reads what was stored of a command.
 //! * [`polls`]: loops that wait.
 //! * [`totals`]: what loops add up; [`rows`]: words next to each other, several at a time.
@@ -25,10 +26,12 @@ mod direct;
 mod emit;
 mod enter;
 mod facts;
+mod in_place;
 mod most;
 mod options;
 mod part;
 mod plan;
+mod pointers;
 mod polls;
 mod rows;
 mod run;

@@ -32,7 +32,7 @@ pub(crate) fn loops(plan: &Plan, facts: &Facts) -> Vec<RangeInclusive<BlockId>> 
 }
 
 /// Whether there is a way from `head` to `last`, or that is not known: jumps back may also be to what is done in the end.
-fn leads_to(plan: &Plan, head: BlockId, last: BlockId) -> bool {
+pub(crate) fn leads_to(plan: &Plan, head: BlockId, last: BlockId) -> bool {
     let (mut seen, mut work) = (HashSet::from([head]), vec![head]);
     while let Some(block) = work.pop() {
         if block == last || seen.len() > MOST_ON_THE_WAY {

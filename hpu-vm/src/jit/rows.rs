@@ -1,4 +1,4 @@
-//! Rows: words next to each other of which a loop of one block does nothing but add all of them, in each turn, to one [total](super::totals).
+//! Rows: a word or several next to each other of which a loop of one block does nothing but add all of them, in each turn, to one [total](super::totals).
 
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::accesses::may_be_device;
@@ -9,7 +9,7 @@ use crate::jit::totals::totals;
 /// Words of a vector of the host.
 pub(crate) const LANES: u32 = 4;
 /// Most words of a row.
-const MOST_WORDS: u32 = 32;
+const MOST_WORDS: usize = 32;
 /// Bytes of a word.
 const WORD: i32 = 4;
 
@@ -37,6 +37,11 @@ pub(crate) struct Even {
 }
 
 impl Even {
+    /// Whether the turns that are left are found by the counter's bits.
+    pub(crate) const fn counts_by_bits(&self) -> bool {
+        self.counter.1.unsigned_abs().is_power_of_two()
+    }
+
     /// That of a block with such a row. `base` is what its words are loaded from.
     fn of(id: BlockId, block: &Block, row: &Row, base: Reg) -> Option<Self> {
         let (last, rest) = block.body.split_last()?;
@@ -72,7 +77,9 @@ impl Row {
         let of = |total| {
             let (row, base) = Search::new(total).search(block, known.clone(), live, any_device)?;
             let even = Even::of(id, block, &row, base);
-            Some(Self { even, ..row })
+            // Several turns may fill a vector where one does not.
+            let is_row = row.fills_vectors() || even.is_some();
+            is_row.then_some(Self { even, ..row })
         };
         let is_loop = way_out(id, block).is_some() && block.restore.is_none();
         let candidates = if is_loop { totals(block) } else { Regs(0) };
@@ -83,6 +90,11 @@ impl Row {
     pub(crate) fn bytes(&self) -> u32 {
         // At most 32 words.
         4 * u32::try_from(self.loads.len()).unwrap_or(0)
+    }
+
+    /// Whether it is as many words as one or more vectors.
+    pub(crate) fn fills_vectors(&self) -> bool {
+        self.bytes().is_multiple_of(4 * LANES)
     }
 
     /// Whether an instruction of the block loads a word of it or adds some up.
@@ -165,14 +177,13 @@ impl Search {
         from.filter(|_| is_row).map(|from| (Row { total, loads, additions, even: None }, from))
     }
 
-    /// Whether the words follow each other, the first one first, and fill vectors.
+    /// Whether the words follow each other, the first one first.
     fn is_row(&self) -> bool {
         let Some(&first) = self.words.first() else { return false };
         let mut words = self.words.clone();
         words.sort_unstable();
         let follow = words.iter().zip((first..).step_by(WORD as usize)).all(|(word, at)| *word == at);
-        let count = u32::try_from(words.len()).unwrap_or(u32::MAX);
-        follow && count <= MOST_WORDS && count.is_multiple_of(LANES)
+        follow && words.len() <= MOST_WORDS
     }
 
     fn load(&mut self, index: usize, inst: &Inst) -> Option<()> {
@@ -339,6 +350,19 @@ mod tests {
         (body[3], body[4], body[8]) = (MOVE, load(C, -12), load(D, -8));
         (body[5], body[6]) = (add(A, C, B), COUNT);
         assert_eq!(of(&body).and_then(|row| row.even), None);
+    }
+
+    #[test]
+    fn what_fills_no_vector_is_a_row_if_several_turns_are_one_behind_the_other() {
+        let words = |count: i32, by: i32| {
+            let all = (0..count).flat_map(|word| [load(A, 4 * word), add(TOTAL, TOTAL, A)]);
+            of(&all.chain([MOVE.imm(by), COUNT]).collect::<Vec<_>>())
+        };
+        for count in [1, 2, 3, 5] {
+            assert!(words(count, 4 * count).is_some_and(|row| row.even.is_some() && !row.fills_vectors()), "{count}");
+            assert_eq!(words(count, 4 * count + 4), None);
+        }
+        assert!(words(4, 20).is_some_and(|row| row.even.is_none() && row.fills_vectors()));
     }
 
     #[test]

@@ -113,9 +113,8 @@ impl Executor {
         let block = slot.block();
         let windows = slot.packet_windows().map_or(ptr::null::<PacketWindows>(), ptr::from_ref);
         let device = ptr::from_mut(device);
-        let packet = slot.packet_in_l1();
         let state = slot.state();
-        state.direct.aim(task.host, packet);
+        state.direct.aim(task.host);
         let copies = task.translation.is_some_and(Translation::copies);
         let calls = if copies { &Bridge::<D, true>::CALLS } else { &Bridge::<D, false>::CALLS };
         (state.device, state.calls) = (device.cast(), MaybeUninit::new(*calls));
@@ -203,11 +202,12 @@ impl<D: Device> Bound<'_, D> {
         }
     }
 
-    /// How many bytes of a packet are likely to be copied: see [`PacketWindows::copied`].
+    /// How many bytes of a packet are likely to be looked at: see [`PacketWindows::copied`].
     #[must_use]
-    pub fn copied(&self, in_l1: usize) -> usize {
+    pub fn looked_at(&self, in_l1: usize) -> usize {
+        let in_place = self.parts.entry.map_or(0, |entry| entry.in_place as usize).min(in_l1);
         // SAFETY: the slot is borrowed; no task runs.
-        unsafe { &*self.parts.slot }.packet_windows().map_or(0, |windows| windows.copied(in_l1))
+        unsafe { &*self.parts.slot }.packet_windows().map_or(0, |windows| windows.copied(in_l1).max(in_place))
     }
 
     /// Sets how many bytes of the packet window the next tasks may touch: see [`Slot::set_packet_len`].
@@ -221,7 +221,6 @@ impl<D: Device> Bound<'_, D> {
             let slot = &mut *self.parts.slot;
             let set = slot.set_packet_len(len);
             (*self.parts.state).view = ptr::from_mut(slot.view()).cast();
-            (*self.parts.state).direct.packet_len = slot.packet_in_l1().1;
             set
         }
     }
@@ -732,7 +731,8 @@ impl<D: Device, const COPIES: bool> Bridge<D, COPIES> {
         unsafe {
             let parts = &mut *state;
             if !parts.wanted.ends()
-                && let Some(copied) = parts.direct.copy(parts.base, host, nic, length)
+                && let Some(from) = parts.in_packet(nic, length)
+                && let Some(copied) = parts.direct.copy(from, host, length)
             {
                 return copied;
             }
@@ -757,7 +757,7 @@ impl<D: Device, const COPIES: bool> Bridge<D, COPIES> {
         unsafe {
             let parts = &mut *state;
             let view = &*parts.view.cast::<View<'static>>();
-            let copy = |frame: &[u8]| parts.direct.copy_from(frame.as_ptr(), host, length).is_some();
+            let copy = |frame: &[u8]| parts.direct.copy(frame.as_ptr(), host, length).is_some();
             if !parts.wanted.ends() && view.look_at_frame(nic, length, copy) == Some(true) {
                 return ptr::null_mut();
             }

@@ -137,8 +137,6 @@ pub struct Slot {
     block: *mut TaskBlock,
     /// Guest address and mapped bytes of the packet window in L1, if there is one.
     packet: Option<(u32, u32)>,
-    /// How many of these tasks may touch.
-    packet_len: u32,
     /// Guest address of that in L2.
     l2_packet: Option<u32>,
     /// Bytes of it that bounds and space have.
@@ -176,8 +174,16 @@ impl Slot {
         };
         let block = Some(task).filter(|&task| task != 0).and_then(|task| place(task, TASK_BLOCK));
         let block = block.map_or(ptr::null_mut(), <*mut u8>::cast);
-        let packet_len = packet.map_or(0, |(_, len)| len);
-        Self { space, state, bounds, packet, packet_len, block, l2_packet, l2_len: 0 }
+        state.packet = -i64::from(packet.map_or(0, |(base, _)| base));
+        match space.packet().filter(|windows| windows.has_l1()) {
+            // SAFETY: the slot has the state as long as the space, which alone offers frames.
+            Some(windows) => unsafe { windows.show_to(&state.shown) },
+            None => {
+                state.shown.base.store(space.base(), Relaxed);
+                state.shown.set_len(packet.map_or(0, |(_, len)| len as usize));
+            }
+        }
+        Self { space, state, bounds, packet, block, l2_packet, l2_len: 0 }
     }
 
     /// Sets how many bytes of the packet window in L1 the next tasks may touch.
@@ -190,15 +196,10 @@ impl Slot {
         if let Some((base, room)) = self.packet {
             self.bounds.resize(base, room, len);
         }
-        self.packet_len = len;
+        if self.packet_windows().is_none_or(|windows| !windows.has_l1()) {
+            self.state.shown.set_len(len as usize);
+        }
         Ok(())
-    }
-
-    /// Guest address of the packet window in L1, and how many bytes of a packet are there when its task begins.
-    pub(super) fn packet_in_l1(&self) -> (u32, u32) {
-        let is_there = self.packet_windows().is_none_or(PacketWindows::shows_in_l1);
-        let base = self.packet.map_or(0, |(base, _)| base);
-        (base, if is_there { self.packet_len } else { 0 })
     }
 
     /// Writes a task's description to the top of the stack: `block`, with other values for some of its registers (offset

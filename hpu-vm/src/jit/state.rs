@@ -12,7 +12,7 @@ use super::direct::Direct;
 use super::sites::Site;
 use crate::hart::Hart;
 use crate::interp::Exit;
-use crate::memory::Layout;
+use crate::memory::{Layout, Shown};
 
 /// How translated code ended, in [`State::exit`] unless the handler returned: that is what the code itself says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +114,10 @@ pub struct State {
     pub l1_base: u32,
     /// Bytes of it.
     pub l1_size: u32,
+    /// Guest address of the packet in L1, less than zero,
+    pub packet: i64,
+    /// and where it is read.
+    pub shown: Shown,
     /// Exact bounds by page, for exact checks: see [`super::bounds`].
     pub bounds: *const u32,
     /// The view of the memory behind `base`.
@@ -185,6 +189,8 @@ impl State {
             task_base: 0,
             l1_base: 0,
             l1_size: 0,
+            packet: 0,
+            shown: Shown::nothing(),
             bounds: ptr::null(),
             view: ptr::null_mut(),
             layout: ptr::null(),

@@ -15,6 +15,7 @@ use super::code_memory::{CodeMemory, CodeMemoryError};
 use super::emit::{self, Input, Made};
 use super::enter::{Entry, Placed};
 use super::facts::{Facts, Regs};
+use super::in_place;
 use super::options::Options;
 use super::part::{Aside, Part};
 use super::plan::{BlockId, Plan, Side};
@@ -173,6 +174,8 @@ struct Planned {
     facts: Facts,
     /// The loops that wait.
     loops: Vec<RangeInclusive<BlockId>>,
+    /// See [`in_place::bytes_read`].
+    in_place: Option<u32>,
 }
 
 impl Planned {
@@ -184,7 +187,13 @@ impl Planned {
         let results = if options.result { Regs(0).with(Reg::A0) } else { Regs(0) };
         let facts = Facts::new(&mut plan, results, source.code.global_pointer());
         let loops = polls::loops(&plan, &facts);
-        Ok(Self { entry, plan, facts, loops })
+        let in_place = in_place::bytes_read(&plan, &facts, options);
+        Ok(Self { entry, plan, facts, loops, in_place })
+    }
+
+    /// How many bytes of the packet in L1 are likely to be read where it arrived, if that also makes copies of so many.
+    fn bytes_read(&self, copies: u32) -> u32 {
+        self.in_place.unwrap_or(0).max(copies)
     }
 }
 
@@ -246,11 +255,11 @@ impl<'i> Compiler<'i> {
         self.context.set_disasm(self.words);
         // Images are hostile input to a large library; a mistake in it must not take others down.
         let compiled = panic::catch_unwind(AssertUnwindSafe(|| {
-            let Planned { plan, facts, loops, .. } = planned;
-            let input = Input { code, plan, facts, options, loops, part, doubted };
+            let &Planned { ref plan, ref facts, ref loops, in_place, .. } = planned;
+            let input = Input { code, plan, facts, options, loops, part, doubted, in_place };
             let made = emit::function(self.isa, input, &mut self.frontend);
             let mut made = made.ok_or("it would take too much code")?;
-            self.copies |= made.copies;
+            self.copies |= made.copies > 0;
             std::mem::swap(&mut self.context.func, &mut made.function);
             if self.loops_are_too_deep()? {
                 return Err("its loops are nested too deep".to_owned());
@@ -295,9 +304,9 @@ impl<'i> Compiler<'i> {
         let placed = match split {
             Some(placed) => placed,
             None => {
-                let Made { begins, exits, .. } = self.compile(source.code, planned, options, Part::Whole)?;
+                let Made { begins, exits, copies, .. } = self.compile(source.code, planned, options, Part::Whole)?;
                 let offset = self.place(planned.entry, code, sites)?;
-                Placed { offset, begins, exits, aside: None }
+                Placed { offset, begins, exits, aside: None, in_place: planned.bytes_read(copies) }
             }
         };
         let blocks = loops.iter().cloned().flatten().map(|id| &plan.blocks[id]);
@@ -324,7 +333,8 @@ impl<'i> Compiler<'i> {
             let made = self.compile(source.code, planned, options, Part::Rest(sides, &known))?;
             let offset = self.place(planned.entry, code, sites)?;
             let aside = Some((there, known.begins, count));
-            Ok::<_, TranslateError>(Placed { offset, begins: made.begins, exits: made.exits, aside })
+            let in_place = planned.bytes_read(made.copies);
+            Ok::<_, TranslateError>(Placed { offset, begins: made.begins, exits: made.exits, aside, in_place })
         };
         let placed = made().ok();
         if placed.is_none() {

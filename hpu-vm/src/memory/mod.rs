@@ -22,7 +22,7 @@ mod words;
 
 pub use layout::{GUARD_ABOVE, GUARD_BELOW, Layout};
 pub(crate) use near::Near;
-pub use packet::{Begun, PacketWindows};
+pub use packet::{Begun, PacketWindows, Shown};
 pub(crate) use packet::{Level, Offering, keep_in_l1};
 pub use region::Region;
 pub use space::{DEFAULT_MAX_SPACES, Space, set_max_spaces};

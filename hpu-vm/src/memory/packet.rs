@@ -4,7 +4,7 @@
 //! A frame is [offered](Offering) to the windows of an HPU for the time of one task. An access to one of them copies it in there, and
 //! the window remembers for good that its handlers use it: later frames are copied at once. Each is a copy of its own. What was
 //! written in L2 is copied back when the task ends, so that whoever has the frame next sees it changed; what was written in L1 is the
-//! task's alone.
+//! task's alone. Until then nobody can tell the frame from a copy of it in L1, and translated code reads it [there](Shown).
 //!
 //! That a frame is offered is known to the offering thread alone, so that no view kept elsewhere can follow a pointer to
 //! a frame that is gone.
@@ -20,6 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize}
 use spin_abi::map::PACKET_WINDOW;
 
 use super::{Access, Region, Window};
+
+/// Bytes of a word.
+const WORD: usize = 4;
 
 thread_local! {
     /// The windows that this thread offers frames to now, or null.
@@ -102,12 +105,45 @@ impl PacketWindow {
     }
 }
 
+/// Where translated code reads the packet in L1: the frame, or the window once the packet is in it.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Shown {
+    /// Host address of the packet, less the guest address that it has in L1.
+    pub base: AtomicPtr<u8>,
+    /// How many bytes of it are there; none when no frame is offered.
+    pub len: AtomicUsize,
+    /// At how many of these a word may begin.
+    pub words: AtomicUsize,
+}
+
+/// Of windows of which no translated code knows.
+static TO_NOBODY: Shown = Shown::nothing();
+
+impl Shown {
+    /// Nothing.
+    pub const fn nothing() -> Self {
+        Self { base: AtomicPtr::new(ptr::null_mut()), len: AtomicUsize::new(0), words: AtomicUsize::new(0) }
+    }
+
+    /// Shows so many bytes.
+    #[inline(always)]
+    pub fn set_len(&self, len: usize) {
+        self.len.store(len, Relaxed);
+        self.words.store(len.saturating_sub(WORD - 1), Relaxed);
+    }
+}
+
 /// The windows of an HPU and what is known of their use.
 #[derive(Debug)]
 pub struct PacketWindows {
     /// A space may have the packet in L2 alone.
     pub(super) l1: Option<PacketWindow>,
     pub(super) l2: PacketWindow,
+    /// Guest address of that in L1.
+    l1_base: u32,
+    /// See [`PacketWindows::show_to`].
+    shown: AtomicPtr<Shown>,
     /// Bytes of a frame that are shown in L1, if it has as many.
     l1_len: AtomicU32,
     /// [`USED`], [`READ`], [`WRITTEN`], [`FORWARDED`].
@@ -130,10 +166,40 @@ const COPIED: u8 = READ | WRITTEN | USED;
 const FORWARDED: u8 = 8;
 
 impl PacketWindows {
-    pub(super) const fn new(l1: Option<PacketWindow>, l2: PacketWindow) -> Self {
+    /// That in L1 with its guest address.
+    pub(super) fn new(l1: Option<(u32, PacketWindow)>, l2: PacketWindow) -> Self {
+        let (l1_base, l1) = l1.map_or((0, None), |(base, window)| (base, Some(window)));
         let (l1_len, used) = (AtomicU32::new(PACKET_WINDOW), AtomicU8::new(0));
         let (frame, frame_len) = (AtomicPtr::new(ptr::null_mut()), AtomicUsize::new(0));
-        Self { l1, l2, l1_len, used, frame, frame_len }
+        let shown = AtomicPtr::new((&raw const TO_NOBODY).cast_mut());
+        Self { l1, l2, l1_base, shown, l1_len, used, frame, frame_len }
+    }
+
+    /// Tells `shown` from now on where the packet in L1 is read.
+    ///
+    /// # Safety
+    /// It is there as long as frames are offered.
+    pub(crate) unsafe fn show_to(&self, shown: &Shown) {
+        self.shown.store(ptr::from_ref(shown).cast_mut(), Relaxed);
+    }
+
+    #[inline(always)]
+    fn shown(&self) -> &Shown {
+        // SAFETY: as `show_to` asks, or it is there for good. It has atomics alone.
+        unsafe { &*self.shown.load(Relaxed) }
+    }
+
+    /// The packet in L1 is read from `at` on.
+    #[inline(always)]
+    fn show_at(&self, at: *mut u8) {
+        self.shown().base.store(at.wrapping_sub(self.l1_base as usize), Relaxed);
+    }
+
+    /// The packet in L1 is in its window.
+    fn show_window(&self, window: &PacketWindow) {
+        if let Some(first) = window.bytes().first() {
+            self.show_at(first);
+        }
     }
 
     #[inline(always)]
@@ -146,14 +212,6 @@ impl PacketWindows {
     #[inline]
     pub fn read(&self) -> bool {
         self.is_used(READ)
-    }
-
-    /// Whether a task finds the packet in L1 when it begins, where it may be read without that a fault opens the window: translated code
-    /// looked at it there before. Else some task may have used it otherwise. Or it is in no window of these.
-    #[must_use]
-    #[inline]
-    pub fn shows_in_l1(&self) -> bool {
-        self.l1.as_ref().is_none_or(|window| window.followed.load(Relaxed) && self.is_used(USED))
     }
 
     /// Whether any task wrote the packet in L2 so far.
@@ -206,6 +264,9 @@ impl PacketWindows {
         let window = self.window(level)?;
         if !window.filled.load(Relaxed) {
             self.frame(|frame| window.fill_from(self.part(level, frame)))??;
+            if level == Level::L1 {
+                self.show_window(window);
+            }
         }
         let use_of_it = match (level, access) {
             (Level::L1, _) => USED,
@@ -259,9 +320,11 @@ impl PacketWindows {
     fn fill_used(&self, used: u8, frame: &[u8], begun: Begun) {
         if let Some(window) = &self.l1
             && used & USED != 0
-            && begun == Begun::Now
         {
-            let _ = window.fill_from(self.part(Level::L1, frame));
+            if begun == Begun::Now {
+                let _ = window.fill_from(self.part(Level::L1, frame));
+            }
+            self.show_window(window);
         }
         if used & (READ | WRITTEN) != 0 {
             debug_assert!(!self.l2.filled.load(Relaxed), "the one before has been taken out");
@@ -330,10 +393,12 @@ impl<'w> Offering<'w> {
         // Another offering may have been made since, and not be over.
         OFFERED_TO.set(windows);
         let len = frame.len().min(PACKET_WINDOW as usize);
+        windows.show_at(frame.as_mut_ptr());
         let used = windows.used.load(Relaxed) & COPIED;
         if used != 0 {
             windows.fill_used(used, &frame[..len], begun);
         }
+        windows.shown().set_len(len.min(windows.l1_len.load(Relaxed) as usize));
         windows.frame_len.store(len, Relaxed);
         windows.frame.store(frame.as_mut_ptr(), Relaxed);
         let offered = Offered(windows);
@@ -360,6 +425,7 @@ impl Drop for Offered<'_> {
         if self.0.is_used(READ | WRITTEN) {
             self.0.take_out();
         }
+        self.0.shown().set_len(0);
         self.0.frame.store(ptr::null_mut(), Relaxed);
     }
 }

@@ -144,7 +144,7 @@ impl Space {
         l1: Option<(u32, PacketWindow)>,
         (l2_base, l2): (u32, PacketWindow),
     ) -> Result<(), SpaceError> {
-        let (l1_base, l1) = l1.unzip();
+        let l1_base = l1.as_ref().map(|(base, _)| *base);
         let bases = [
             l1_base.map(|base| (RegionKind::Packet, Level::L1, base)),
             Some((RegionKind::L2Packet, Level::L2, l2_base)),

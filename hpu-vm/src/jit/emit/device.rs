@@ -115,6 +115,7 @@ impl Emitter<'_> {
     fn device_result(&mut self, field: usize, arguments: &[Value]) -> (Value, Value) {
         self.begins.command |= !self.hides_commands;
         self.retreat = None;
+        self.registers.found.clear();
         if self.registers.in_state() {
             let pc = self.constant(self.pc);
             self.store_state(pc, offset_of!(State, hart.pc));

@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8X16, I32, I64};
 use cranelift_codegen::ir::{self, InstBuilder, Type, Value};
+use spin_abi::map::PACKET_WINDOW;
 
 use super::{Emitter, GUEST, offset};
 use crate::inst::{Inst, Reg};
@@ -33,7 +34,7 @@ impl Emitter<'_> {
     /// Issues a copy of which `words` are what [`Calls::dma_to_host`] takes, and `len` is what is known of its length. Where stores are seen
     /// in their order, as who reads host memory relies on, a short one is made here.
     pub(super) fn copy_to_host(&mut self, words: &[Value], len: Option<u32>) {
-        self.copies = true;
+        self.copies = self.copies.max(len.unwrap_or(PACKET_WINDOW));
         match len.filter(|len| self.stores_in_order && LENGTHS.contains(len)) {
             Some(len) => self.copy_here(words, len),
             None => {
@@ -53,11 +54,12 @@ impl Emitter<'_> {
         let places = self.direct(I64, offset_of!(Direct, places));
         let beyond = self.builder.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, place, places);
         self.go_if(beyond, otherwise);
-        let beyond = self.is_beyond_packet(nic, len);
+        let inside = self.is_in_packet(nic, len);
+        let beyond = self.not(inside);
         self.go_if(beyond, otherwise);
 
-        let nic = self.zero_extended(nic);
-        let from = self.builder.ins().iadd(self.base, nic);
+        let (nic, base) = (self.zero_extended(nic), self.packet_base());
+        let from = self.builder.ins().iadd(base, nic);
         let to = self.direct(I64, offset_of!(Direct, host));
         let to = self.builder.ins().iadd(to, at);
         self.copy_pieces(from, to, len);
@@ -69,6 +71,7 @@ impl Emitter<'_> {
         let cached = self.registers.clone();
         self.device_call(offset_of!(Calls, copy_to_host), words);
         self.registers = cached;
+        self.registers.found.clear();
         self.builder.ins().jump(done, &[]);
         self.join(done);
     }
@@ -80,16 +83,6 @@ impl Emitter<'_> {
         self.builder.ins().isub(host, first)
     }
 
-    /// Whether some of `len` bytes at a guest address are not the packet's in L1.
-    fn is_beyond_packet(&mut self, nic: Value, len: u32) -> Value {
-        let [packet, room] =
-            [offset_of!(Direct, packet), offset_of!(Direct, packet_len)].map(|field| self.direct(I32, field));
-        let place = self.builder.ins().isub(nic, packet);
-        let [place, room] = [place, room].map(|value| self.builder.ins().uextend(I64, value));
-        let end = self.builder.ins().iadd_imm_u(place, i64::from(len));
-        self.builder.ins().icmp(IntCC::UnsignedGreaterThan, end, room)
-    }
-
     fn count_copy(&mut self, len: u32) {
         for (field, more) in [(offset_of!(Direct, copies), 1), (offset_of!(Direct, bytes), len)] {
             let at = offset_of!(State, direct) + field;
@@ -99,7 +92,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Copies from the window in L1, which the first load opens if no task did that yet, to host memory. These processors write at once
+    /// Copies from the packet to host memory. These processors write at once
     /// what a store has of a cache line: so others see aligned words as a whole, of eight bytes, or of four where pieces are as long.
     fn copy_pieces(&mut self, from: Value, to: Value, len: u32) {
         let (kind, places) = pieces(len);

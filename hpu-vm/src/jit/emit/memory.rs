@@ -55,6 +55,11 @@ impl Emitter<'_> {
             let value = self.builder.ins().iadd_imm_s(argument, i64::from(TASK_POINTER));
             return self.set_wide(inst.rd, value);
         }
+        if self.reads_in_place(inst) {
+            let host = self.in_place(inst);
+            let value = self.load_guest(inst.op, host);
+            return self.set_wide(inst.rd, value);
+        }
         match self.access(inst) {
             Access::Memory(host) => {
                 let value = self.load_guest(inst.op, host);

@@ -7,6 +7,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use cranelift_frontend::{FunctionBuilder, Variable};
 
 use super::command::Stored;
+use super::in_place::Found;
 use super::{TRUSTED, offset};
 use crate::inst::Reg;
 use crate::jit::accesses::Place;
@@ -58,6 +59,8 @@ pub(super) struct Registers {
     cached: [Cached; 32],
     /// Host addresses of bytes at known distances from roots, within a block.
     hosts: Vec<(Place, Value)>,
+    /// Where bytes of the packet are, as long as it stays there, within a block.
+    pub(super) found: Vec<Found>,
     /// Registers that hold sums with an index, within a block.
     indexed: Vec<(Reg, Indexed)>,
     /// Those that hold another value, in 64 bits, shifted left by so much.
@@ -78,6 +81,7 @@ impl Registers {
             variables,
             cached: [Cached::default(); 32],
             hosts: Vec::new(),
+            found: Vec::new(),
             indexed: Vec::new(),
             shifted: Vec::new(),
             totals: Vec::new(),
@@ -94,6 +98,7 @@ impl Registers {
     pub(super) fn begin_block(&mut self) {
         self.cached = [Cached::default(); 32];
         self.hosts.clear();
+        self.found.clear();
         self.indexed.clear();
         self.shifted.clear();
         self.totals.clear();
