@@ -12,6 +12,7 @@
 //! them, and a task that ends as most do leaves its frame where it is: the runner only reads there, and says how many have ended.
 
 use std::collections::{HashSet, VecDeque};
+use std::slice;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -27,6 +28,27 @@ use crate::memory::saturate;
 use crate::mpq::{MpqId, Stage, Task};
 use crate::pipeline::{Binding, Gone, Packet};
 use crate::stamp::Stamp;
+
+/// Tasks of a row that are on a tray.
+pub(crate) struct OnTray<'t> {
+    row: slice::IterMut<'t, Place>,
+    /// What comes next.
+    behind: &'t [Place],
+}
+
+impl<'t> OnTray<'t> {
+    /// The next one. Asks for `most` bytes of the packet of one that comes soon.
+    #[inline(always)]
+    pub(crate) fn next(&mut self, most: usize) -> Option<&'t mut Place> {
+        let next = self.row.next();
+        let row = self.row.as_slice();
+        let soon = row.get(SOON - 1).or_else(|| self.behind.get(SOON - 1 - row.len()));
+        if let Some(Place { frame: Some(frame), .. }) = soon {
+            frame.prefetch_first(most);
+        }
+        next
+    }
+}
 
 /// Tasks on their way or with the runner at a time: some batches, so that neither thread waits for the other.
 const TASKS: usize = 4 * BATCH;
@@ -181,10 +203,10 @@ struct Part {
 
 /// A task on a tray.
 #[derive(Debug)]
-struct Place {
-    own: Own,
+pub(crate) struct Place {
+    pub(crate) own: Own,
     /// Its frame, while it is here.
-    frame: Option<Frame>,
+    pub(crate) frame: Option<Frame>,
 }
 
 /// Tasks that are handed over together.
@@ -629,12 +651,26 @@ impl Errands {
         Some((*own, frame.as_mut()?))
     }
 
+    /// The tasks of the first row, which is on the tray at hand, up to so many; they stay where they are.
+    pub(crate) fn on_tray(&mut self, most: usize) -> Option<OnTray<'_>> {
+        let here = self.tray.as_mut()?.tasks.get_mut(self.place..)?;
+        let (row, behind) = here.split_at_mut(most.min(here.len()));
+        let next = || self.trays.front().map_or(&[][..], |next| &next.tasks);
+        Some(OnTray { row: row.iter_mut(), behind: if behind.is_empty() { next() } else { behind } })
+    }
+
     /// The next task, which is on a tray, has ended there.
     #[inline]
     pub(crate) const fn pass(&mut self) {
-        self.place += 1;
-        self.left -= 1;
-        self.passed += 1;
+        self.pass_all(1);
+    }
+
+    /// The same of so many.
+    pub(crate) const fn pass_all(&mut self, count: usize) {
+        self.place += count;
+        self.left -= count;
+        // A tray has room for a batch.
+        self.passed += count as u32;
     }
 
     /// The same, and its frame goes elsewhere.

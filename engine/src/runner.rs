@@ -11,7 +11,7 @@ use spin_nic::{Frame, NicError};
 
 use crate::commands::{Commands, Deferred, Issued};
 use crate::context::{Context, Handler, Slot};
-use crate::errands::{Charge, Errand, Errands, Outcome};
+use crate::errands::{Charge, Errand, Errands, Outcome, Place};
 use crate::latency::nanoseconds;
 use crate::memory::HpuId;
 use crate::mpq::{MpqId, Stage, Task};
@@ -265,9 +265,36 @@ impl Engine {
         let (mut left, mut given_up) = (errands.here_of_row().min(most), 0);
         let most = left;
         let unusual = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
-            let copied = row.looked_at();
+            let looked_at = row.looked_at();
+            if spends && !follows && !verdicts {
+                // What most tasks are. Nothing is done with them but to run them and to count: the rest of a tray's row is a slice meanwhile.
+                let (mut on_tray, mut ended, mut unusual) = (errands.on_tray(left)?, 0, false);
+                while let Some(Place { own, frame }) = on_tray.next(looked_at) {
+                    let Some(packet) = frame.as_deref_mut() else { break };
+                    unusual = !row.returns(own.about(&kind), packet) && row.exit() != Exit::Finished;
+                    if unusual {
+                        break;
+                    }
+                    ended += 1;
+                    let short = row.commands().is_short();
+                    match frame.take_if(|_| row.commands().sends_packet()) {
+                        Some(frame) => row.commands().give_back(frame),
+                        None => row.commands().begin(true),
+                    }
+                    if short {
+                        break;
+                    }
+                }
+                errands.pass_all(ended);
+                left -= ended + usize::from(unusual);
+                if !unusual {
+                    return None;
+                }
+                let (own, frame) = errands.pop(false)?;
+                return Some((Errand { own, ..first }, frame, row.exit(), row.commands().issued));
+            }
             while left > 0 {
-                errands.ask_ahead(copied);
+                errands.ask_ahead(looked_at);
                 left -= 1;
                 if verdicts && errands.look(follows).map(|(own, _)| own).is_some_and(|own| errands.is_given_up(&own)) {
                     let (own, frame) = errands.pop(follows)?;
