@@ -16,9 +16,9 @@ pub const BATCH: usize = 128;
 /// How many frames ahead the next one's headers are asked for: far enough for memory to answer, near enough to be there
 /// still.
 const AHEAD: usize = 8;
-/// And how many ahead what tasks will copy of it: there is little room near by for so many frames that are as far apart as chunks
-/// are.
-pub(crate) const SOON: usize = 4;
+/// And how many ahead what tasks will look at of it: there is little room near by for frames that are as far apart as chunks are, and what
+/// is long takes long.
+pub(crate) const SOON: usize = 1;
 
 /// What a frame was found to be.
 #[derive(Clone, Copy, Debug)]

@@ -179,10 +179,14 @@ impl Frame {
         }
     }
 
-    /// All lines up to `end`, but for the first.
+    /// All lines up to `end`, but for the first: four at a time, for there may be many, and then those that are left.
     #[inline(never)]
     fn prefetch_lines(&self, end: usize) {
         let mut offset = LINE;
+        while offset + 3 * LINE < end {
+            (0..4).for_each(|line| self.prefetch_at(offset + line * LINE));
+            offset += 4 * LINE;
+        }
         while offset < end {
             self.prefetch_at(offset);
             offset += LINE;

@@ -352,6 +352,7 @@ impl BoundParts<'_> {
         // SAFETY: as the caller says.
         unsafe {
             let (Some(offering), Some(packet)) = (self.offering, packet) else {
+                self.offering.inspect(|offering| offering.nothing());
                 return self.run_translated::<D>(entry);
             };
             let len = packet.len().min(PACKET_WINDOW as usize) as u32;

@@ -135,23 +135,25 @@ impl Shown {
 }
 
 /// The windows of an HPU and what is known of their use.
+// What each task looks at is together, in a line of the cache that nothing else is in.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct PacketWindows {
-    /// A space may have the packet in L2 alone.
-    pub(super) l1: Option<PacketWindow>,
-    pub(super) l2: PacketWindow,
-    /// Guest address of that in L1.
-    l1_base: u32,
     /// See [`PacketWindows::show_to`].
     shown: AtomicPtr<Shown>,
-    /// Bytes of a frame that are shown in L1, if it has as many.
-    l1_len: AtomicU32,
-    /// [`USED`], [`READ`], [`WRITTEN`], [`FORWARDED`].
-    used: AtomicU8,
     /// The frame that is offered now, or null: for the thread that offers it, see [`OFFERED_TO`].
     frame: AtomicPtr<u8>,
     /// Bytes of the one that was offered last.
     frame_len: AtomicUsize,
+    /// Guest address of the window in L1.
+    l1_base: u32,
+    /// Bytes of a frame that are shown in L1, if it has as many.
+    l1_len: AtomicU32,
+    /// [`USED`], [`READ`], [`WRITTEN`], [`FORWARDED`].
+    used: AtomicU8,
+    /// A space may have the packet in L2 alone.
+    pub(super) l1: Option<PacketWindow>,
+    pub(super) l2: PacketWindow,
 }
 
 /// Some task read the packet in L2.
@@ -386,6 +388,11 @@ impl<'w> Offering<'w> {
         Self { windows, before: OFFERED_TO.replace(windows) }
     }
 
+    /// No frame is offered to tasks from now on.
+    pub(crate) fn nothing(&self) {
+        self.windows.shown().set_len(0);
+    }
+
     /// Runs `task` while `frame`, of which the windows show at most [`PACKET_WINDOW`] bytes, is offered.
     #[inline(always)]
     pub(crate) fn during<R>(&self, frame: &mut [u8], begun: Begun, task: impl FnOnce() -> R) -> R {
@@ -411,6 +418,7 @@ impl<'w> Offering<'w> {
 impl Drop for Offering<'_> {
     #[inline]
     fn drop(&mut self) {
+        self.nothing();
         OFFERED_TO.set(self.before);
     }
 }
@@ -425,7 +433,6 @@ impl Drop for Offered<'_> {
         if self.0.is_used(READ | WRITTEN) {
             self.0.take_out();
         }
-        self.0.shown().set_len(0);
         self.0.frame.store(ptr::null_mut(), Relaxed);
     }
 }
