@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use assembly::{A2, A3, A4, A5, Assembly, S0, S1, T0, T1};
-use guest::{MACHINE, OWN, Way, task, translate};
+use guest::{MACHINE, OWN, Way, same, task, translate};
 use hpu_vm::jit::{Executor, Limits, Options, Slot, Task, TaskBlock};
 use hpu_vm::memory::{Access, Region, Space};
 use hpu_vm::{Checks, Code, Device, Exit, NoDevice, Op, Reg, RegionKind, Trap, View};
@@ -192,14 +192,6 @@ fn run(executor: &Executor, way: Way, code: &Code) -> (Vec<End>, bool) {
     });
     let ends = ends.collect();
     (ends, hpu.copies())
-}
-
-/// Whether two ends are the same, but for what the fault of an access to two pages may name, where pages are checked: the second page.
-fn same(checks: Checks, expected: Exit, found: Exit) -> bool {
-    let (Exit::Fault(fault), Exit::Fault(other)) = (expected, found) else { return expected == found };
-    let next_page = (fault.address | (PAGE - 1)).wrapping_add(1);
-    let crosses = next_page.wrapping_sub(fault.address) < 4;
-    fault == other || checks == Checks::Page && crosses && other == Fault { address: next_page, ..fault }
 }
 
 #[test]

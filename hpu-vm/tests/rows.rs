@@ -8,7 +8,7 @@ mod guest;
 use std::collections::BTreeMap;
 
 use assembly::{A2, A3, A4, A5, Assembly, S0, S1, T0, T1, T2};
-use guest::{CODE, Guest, MACHINE, OWN, PACKET, Way, task, translate};
+use guest::{CODE, Guest, MACHINE, OWN, PACKET, Way, same, task, translate};
 use hpu_vm::jit::{Atomics, Executor, Limits, Options, Source, Task, Translation};
 use hpu_vm::{Checks, Code, Exit, Inst, NoDevice, Op, Reg};
 use proptest::prelude::*;
@@ -75,14 +75,6 @@ fn run(executor: &Executor, checks: Checks, task: &Task<'_>, words: &[u32]) -> (
     (OWN.data..).step_by(4).zip(words).for_each(|(at, word)| guest.set_word(at, *word));
     let exit = executor.run(&mut guest.slot, &mut guest.frame, task, &mut NoDevice);
     (exit, guest.memory())
-}
-
-/// Whether two ends are the same, but for what the fault of one word that is on two pages may name, where pages are checked: the second page.
-fn same(checks: Checks, expected: Exit, found: Exit) -> bool {
-    let (Exit::Fault(fault), Exit::Fault(other)) = (expected, found) else { return expected == found };
-    let next_page = (fault.address | (PAGE - 1)).wrapping_add(1);
-    let crosses = next_page.wrapping_sub(fault.address) < 4;
-    fault == other || checks == Checks::Page && crosses && other == Fault { address: next_page, ..fault }
 }
 
 /// Compares all ways to run `code` from each of some beginnings. Returns how the interpreter ended.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hpu_vm::jit::{Atomics, Executor, Limits, Options, Slot, Source, Task, Translation};
 use hpu_vm::memory::{Access, Region, Space};
 use hpu_vm::{Checks, Code, Device, Exit, RegionKind};
+use spin_abi::fault::Fault;
 use spin_abi::map::{HANDLER_ARGS, L2_BASE, Machine, PACKET_WINDOW, PAGE, PROGRAM_BASE, STACK_WINDOW, TASK_BLOCK};
 
 /// The machine.
@@ -237,6 +238,14 @@ impl Way {
         let task = Task { limits, ..task(place, code, translation.as_ref()) };
         executor.run(&mut guest.slot, &mut guest.frame, &task, device)
     }
+}
+
+/// Whether two ends are the same, but for what the fault of an access to two pages may name, where pages are checked: the second page.
+pub fn same(checks: Checks, expected: Exit, found: Exit) -> bool {
+    let (Exit::Fault(fault), Exit::Fault(other)) = (expected, found) else { return expected == found };
+    let next_page = (fault.address | (PAGE - 1)).wrapping_add(1);
+    let crosses = next_page.wrapping_sub(fault.address) < 4;
+    fault == other || checks == Checks::Page && crosses && other == Fault { address: next_page, ..fault }
 }
 
 /// The page that a window of one HPU lies in is as large as the window.
