@@ -141,7 +141,8 @@ impl Executor {
         // SAFETY: the windows live as long as the slot, which is borrowed until the end of this function.
         let offering = unsafe { windows.as_ref() }.map(Offering::to);
         let offering = offering.as_ref();
-        let parts = BoundParts { watch, slot, state, block, task, entry, simple, offering, whole };
+        let reads = entry.is_some_and(|entry| entry.in_place > 0);
+        let parts = BoundParts { watch, slot, state, block, task, entry, simple, offering, reads, whole };
         let result = run(&mut Bound { parts, device, lent: PhantomData });
         // SAFETY: of the slot and the device, which are borrowed; no task runs.
         unsafe { (*state).tell_of_copies(&mut *device) };
@@ -184,6 +185,8 @@ struct BoundParts<'b> {
     simple: Option<&'b Entry>,
     /// The slot's windows for packets, if there are some.
     offering: Option<&'b Offering<'b>>,
+    /// The packet in L1 may be read where it arrived.
+    reads: bool,
     /// The hart has to hold all registers when a task begins.
     whole: bool,
 }
@@ -359,7 +362,7 @@ impl BoundParts<'_> {
             if (*self.slot).l2_len != len {
                 fit_l2(self.slot, self.state, len);
             }
-            offering.during(packet, Begun::Now, || self.run_translated::<D>(entry))
+            offering.during(packet, Begun::Now, self.reads, || self.run_translated::<D>(entry))
         }
     }
 

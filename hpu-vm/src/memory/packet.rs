@@ -393,19 +393,22 @@ impl<'w> Offering<'w> {
         self.windows.shown().set_len(0);
     }
 
-    /// Runs `task` while `frame`, of which the windows show at most [`PACKET_WINDOW`] bytes, is offered.
+    /// Runs `task` while `frame`, of which the windows show at most [`PACKET_WINDOW`] bytes, is offered. If it `reads` the packet in place it
+    /// is told where that is.
     #[inline(always)]
-    pub(crate) fn during<R>(&self, frame: &mut [u8], begun: Begun, task: impl FnOnce() -> R) -> R {
+    pub(crate) fn during<R>(&self, frame: &mut [u8], begun: Begun, reads: bool, task: impl FnOnce() -> R) -> R {
         let windows = self.windows;
         // Another offering may have been made since, and not be over.
         OFFERED_TO.set(windows);
         let len = frame.len().min(PACKET_WINDOW as usize);
-        windows.show_at(frame.as_mut_ptr());
+        if reads {
+            windows.show_at(frame.as_mut_ptr());
+            windows.shown().set_len(len.min(windows.l1_len.load(Relaxed) as usize));
+        }
         let used = windows.used.load(Relaxed) & COPIED;
         if used != 0 {
             windows.fill_used(used, &frame[..len], begun);
         }
-        windows.shown().set_len(len.min(windows.l1_len.load(Relaxed) as usize));
         windows.frame_len.store(len, Relaxed);
         windows.frame.store(frame.as_mut_ptr(), Relaxed);
         let offered = Offered(windows);

@@ -220,7 +220,7 @@ impl Space {
         }
         let (layout, view) = (&*self.layout, &mut self.view);
         match &self.packet {
-            Some(windows) => Offering::to(windows).during(packet, begun, || task(layout, view)),
+            Some(windows) => Offering::to(windows).during(packet, begun, true, || task(layout, view)),
             None => task(layout, view),
         }
     }
