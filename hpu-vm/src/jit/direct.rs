@@ -2,8 +2,8 @@
 //! there were.
 //!
 //! Only what most of them are: of the packet in L1, which is in its window or still in the frame; to within host memory. What else there is
-//! to be said of one the device says. Translated code itself makes those of a few bytes, as many as
-//! it knew when it was made, to aligned places.
+//! to be said of one the device says. Translated code itself makes those of a few bytes, as many as it knew when it was made, to aligned
+//! places.
 #![allow(unsafe_code, reason = "follows the pointer to host memory that was lent for a row of tasks")]
 
 use std::ffi::c_void;

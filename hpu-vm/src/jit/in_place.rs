@@ -30,8 +30,8 @@ pub(crate) fn bytes_read(plan: &Plan, facts: &Facts, options: Options) -> Option
     let has_rows = blocks.contains(&Reads::Row);
     let loops_are_fine = loops(plan).all(|(head, last)| {
         // What is left when there are no more rows is short.
-        let is_rest = has_rows && head == last && blocks[head] == Reads::Some { alone: true };
-        is_rest || !blocks[head..=last].iter().any(|block| matches!(block, Reads::Some { .. }))
+        let is_rest = has_rows && head == last && blocks[head] == Reads::Pieces { alone: true };
+        is_rest || !blocks[head..=last].iter().any(|block| matches!(block, Reads::Pieces { .. }))
     });
     let reads = blocks.iter().any(|block| *block != Reads::Nothing);
     (reads && loops_are_fine).then_some(if has_rows { PACKET_WINDOW } else { HEADERS })
@@ -41,11 +41,13 @@ pub(crate) fn bytes_read(plan: &Plan, facts: &Facts, options: Options) -> Option
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reads {
     Nothing,
-    Some {
+    /// It is a loop that adds up rows of it.
+    Row,
+    /// Something else.
+    Pieces {
+        /// And accesses nothing besides.
         alone: bool,
     },
-    /// Rows: it is a loop that adds them up.
-    Row,
 }
 
 impl Reads {
@@ -69,7 +71,7 @@ impl Reads {
         let live = facts.live_within(plan, id).last().copied().unwrap_or_default();
         let row = Row::of(id, block, known, live, false);
         let is_row = row.and_then(|row| row.even).is_some_and(|even| even.counts_by_bits());
-        Some(if is_row { Self::Row } else { Self::Some { alone: !others } })
+        Some(if is_row { Self::Row } else { Self::Pieces { alone: !others } })
     }
 }
 

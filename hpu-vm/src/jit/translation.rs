@@ -326,14 +326,14 @@ impl<'i> Compiler<'i> {
     ) -> Option<Placed> {
         let (len, marked) = (code.len(), sites.mark());
         let mut made = || {
-            let Made { begins, exits, resumes, .. } =
+            let Made { begins, exits, resumes, copies, .. } =
                 self.compile(source.code, planned, options, Part::Aside(sides))?;
             let (there, count) = (self.place(planned.entry, code, sites)?, exits.len());
             let known = Aside { begins, exits, resumes };
             let made = self.compile(source.code, planned, options, Part::Rest(sides, &known))?;
             let offset = self.place(planned.entry, code, sites)?;
             let aside = Some((there, known.begins, count));
-            let in_place = planned.bytes_read(made.copies);
+            let in_place = planned.bytes_read(copies.max(made.copies));
             Ok::<_, TranslateError>(Placed { offset, begins: made.begins, exits: made.exits, aside, in_place })
         };
         let placed = made().ok();

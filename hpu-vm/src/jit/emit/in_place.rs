@@ -13,12 +13,10 @@ use super::Emitter;
 use super::memory::Host;
 use crate::inst::{Format, Inst, Reg};
 use crate::jit::accesses::{Place, Span, size};
+use crate::jit::bounds::WORD;
 use crate::jit::in_place;
 use crate::jit::state::State;
 use crate::memory::Shown;
-
-/// Bytes of a word.
-const WORD: u32 = 4;
 
 /// Bytes that were found to be of the packet, or not: both ways, where all of them are is known.
 #[derive(Clone, Copy, Debug)]

@@ -19,6 +19,7 @@ use spin_abi::map::PAGE;
 
 use super::{Emitter, GUEST, offset};
 use crate::inst::{Inst, Reg};
+use crate::jit::bounds::WORD;
 use crate::jit::facts::Regs;
 use crate::jit::in_place;
 use crate::jit::plan::BlockId;
@@ -27,8 +28,6 @@ use crate::vector::VLEN_BYTES;
 
 /// Turns that are done at once where so many are left: then what is looked at before is so once for all of them.
 const TURNS: u32 = 4;
-/// Bytes of a word.
-const WORD: u32 = 4;
 
 /// Where the rows of a loop are.
 #[derive(Clone, Copy)]
