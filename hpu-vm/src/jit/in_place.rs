@@ -27,14 +27,16 @@ pub(crate) fn bytes_read(plan: &Plan, facts: &Facts, options: Options) -> Option
     }
     let blocks: Option<Vec<Reads>> = (0..plan.blocks.len()).map(|id| Reads::of(plan, facts, id)).collect();
     let blocks = blocks?;
+    if blocks.iter().all(|block| *block == Reads::Nothing) {
+        return None;
+    }
     let has_rows = blocks.contains(&Reads::Row);
     let loops_are_fine = loops(plan).all(|(head, last)| {
         // What is left when there are no more rows is short.
         let is_rest = has_rows && head == last && blocks[head] == Reads::Pieces { alone: true };
         is_rest || !blocks[head..=last].iter().any(|block| matches!(block, Reads::Pieces { .. }))
     });
-    let reads = blocks.iter().any(|block| *block != Reads::Nothing);
-    (reads && loops_are_fine).then_some(if has_rows { PACKET_WINDOW } else { HEADERS })
+    loops_are_fine.then_some(if has_rows { PACKET_WINDOW } else { HEADERS })
 }
 
 /// What a block reads of the packet.

@@ -34,7 +34,8 @@ impl Emitter<'_> {
     /// Issues a copy of which `words` are what [`Calls::dma_to_host`] takes, and `len` is what is known of its length. Where stores are seen
     /// in their order, as who reads host memory relies on, a short one is made here.
     pub(super) fn copy_to_host(&mut self, words: &[Value], len: Option<u32>) {
-        self.copies = self.copies.max(len.unwrap_or(PACKET_WINDOW));
+        // Also of none: that is a copy.
+        self.copies = self.copies.max(len.unwrap_or(PACKET_WINDOW)).max(1);
         match len.filter(|len| self.stores_in_order && LENGTHS.contains(len)) {
             Some(len) => self.copy_here(words, len),
             None => {

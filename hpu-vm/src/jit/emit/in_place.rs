@@ -60,32 +60,20 @@ impl Emitter<'_> {
         Host(host, inst.imm)
     }
 
-    /// What guest addresses of `len` bytes at `distance` from what a register holds are added to. A branch: it is always the same, and
-    /// registers are few.
+    /// What guest addresses of `len` bytes at `distance` from what a register holds are added to.
     fn base_of(&mut self, reg: Reg, distance: i32, len: u32) -> Value {
-        // What is no longer than a word most often is where one may begin.
-        let is_short = len <= WORD;
-        let is_there =
-            if is_short { self.is_word_of_packet(reg, distance) } else { self.is_in_packet_from(reg, distance, len) };
-        let beyond = self.not(is_there);
-        let [elsewhere, there, joined] = [(); 3].map(|()| self.builder.create_block());
-        self.builder.set_cold_block(elsewhere);
-        self.builder.append_block_param(joined, I64);
-        self.fork(beyond, elsewhere, there);
-        self.builder.switch_to_block(elsewhere);
-        let base = if len < WORD { self.base_by_bytes(reg, distance, len) } else { self.base };
-        self.builder.ins().jump(joined, &[base.into()]);
-        self.builder.switch_to_block(there);
-        let base = self.packet_base();
-        self.builder.ins().jump(joined, &[base.into()]);
-        self.join(joined);
-        self.builder.block_params(joined)[0]
+        let is_there = match len {
+            WORD => self.is_word_of_packet(reg, distance),
+            _ => self.is_in_packet_from(reg, distance, len),
+        };
+        self.base_if(is_there)
     }
 
-    /// The same without a branch.
-    fn base_by_bytes(&mut self, reg: Reg, distance: i32, len: u32) -> Value {
-        let (is_there, base) = (self.is_in_packet_from(reg, distance, len), self.packet_base());
-        self.builder.ins().select(is_there, base, self.base)
+    /// What guest addresses are added to if they are of the packet in L1, or are not. No branch: a processor that has guessed its way would
+    /// load from anywhere, what a task without it never reaches, and show by its caches what it found.
+    pub(super) fn base_if(&mut self, is_there: Value) -> Value {
+        let base = self.packet_base();
+        self.builder.ins().select_spectre_guard(is_there, base, self.base)
     }
 
     /// Whether a word at `distance` from what a register holds is of the packet in L1.

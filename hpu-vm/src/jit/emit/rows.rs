@@ -98,10 +98,10 @@ impl<'a> Emitter<'a> {
     fn add_rows_of_packet(&mut self, id: BlockId, row: &Row, even: &Even, (otherwise, zero): (ir::Block, Value)) {
         self.locate_first(id, row);
         let are_there = self.are_all_in_packet(self.first_load(id, row), row, even);
+        let base = self.base_if(are_there);
         let [there, again] = [(); 2].map(|()| self.builder.create_block());
         self.builder.ins().brif(are_there, there, &[], otherwise, &[zero.into()]);
         self.join(there);
-        let base = self.packet_base();
         self.builder.ins().jump(again, &[zero.into()]);
         self.add_rows_in(id, row, again, Rows::InPacket { base });
     }
