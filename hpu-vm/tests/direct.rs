@@ -289,6 +289,35 @@ fn what_is_copied_is_what_the_device_would_have_copied() {
     assert!([asked, told, refused, faults].into_iter().all(|count| count > PROGRAMS / 8), "not a mixture");
 }
 
+/// A copy of nothing, and a send whose handle is kept.
+fn of_nothing() -> Code {
+    let issue = |program: Assembly, words: [u32; 5], info: u32, handle: Reg| {
+        let offsets = (COMMAND_WORDS.cast_signed()..).step_by(4);
+        let stored = words.into_iter().zip(offsets);
+        let program = stored.fold(program, |program, (word, at)| program.li(A3, word).store(Op::Sw, A3, DRIVER, at));
+        let program = program.li(T0, info).store(Op::Sw, T0, DRIVER, COMMAND_INFO.cast_signed());
+        program.imm(Op::Lw, handle, DRIVER, COMMAND_ISSUE.cast_signed())
+    };
+    let program = Assembly::new().li(S0, OWN.data).li(DRIVER, DRIVER_BASE);
+    let copied = [half(HOST, 0), half(HOST, 32), OWN.l2_packet(), 0, 1];
+    let program = issue(program, copied, INFO_DMA, Reg::ZERO);
+    issue(program, [0, 0, packet(), 0, 64], INFO_SEND, A2).store(Op::Sw, A2, S0, HANDLES).ret().code()
+}
+
+#[test]
+fn a_copy_of_nothing_counts() {
+    let (executor, code) = (Executor::new().expect("a timer"), of_nothing());
+    for checks in [Checks::Page, Checks::Exact] {
+        let expected = run(&executor, Way::interpreter(checks), &code, &[]);
+        for way in Way::translated(checks) {
+            let (exits, seen, memory, guest) = run(&executor, way, &code, &[]);
+            assert_eq!(exits, expected.0, "{}", way.name());
+            assert_eq!(Seen { told: 0, ..seen }, expected.1, "{}", way.name());
+            assert!(memory == expected.2 && guest == expected.3, "{}", way.name());
+        }
+    }
+}
+
 /// Copies to the pointer that the arguments begin with, as if that were what is left of a sum of which a0 is a part.
 fn to_the_pointer(high: u32) -> (Code, Vec<u32>) {
     let program = Assembly::new().imm(Op::Lw, A2, Reg::A0, 0).op(Op::Sltu, A3, A2, Reg::A0).li(S0, OWN.data);
