@@ -710,14 +710,14 @@ impl Errands {
         }
     }
 
-    /// Asks for what a task is going to copy soon.
+    /// Asks for what a task is going to look at soon.
     #[inline]
-    pub(crate) fn ask_ahead(&self, copied: usize) {
+    pub(crate) fn ask_ahead(&self, looked_at: usize) {
         let Some(tray) = &self.tray else { return };
         let soon = self.place + SOON;
         let place = tray.tasks.get(soon).or_else(|| self.trays.front()?.tasks.get(soon - tray.tasks.len()));
         if let Some(Place { frame: Some(frame), .. }) = place {
-            frame.prefetch_first(copied);
+            frame.prefetch_first(looked_at);
         }
     }
 

@@ -232,10 +232,10 @@ impl Engine {
             Commands::new(&mut **nic, outbound, host, counts, Some(events), loan.task.last_use, Issued::NOTHING);
         let mut run = 0;
         let unusual = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
-            let copied = row.looked_at();
+            let looked_at = row.looked_at();
             loop {
                 if let Some((_, next)) = peers.waiting.get(at) {
-                    next.task.packet.frame.prefetch_first(copied);
+                    next.task.packet.frame.prefetch_first(looked_at);
                 }
                 run += 1;
                 let returned = row.returns(loan.about(), &mut loan.task.packet.frame);

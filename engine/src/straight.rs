@@ -101,12 +101,12 @@ impl Engine {
         let mut print = |line: &[u8]| printer.print(line);
         let Self { nic, outbound, executor, inbound, clusters, messages, mpqs, admitted, counts: own, .. } = self;
         let mut inlet =
-            Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, copied: 0, queued: 0 };
+            Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, looked_at: 0, queued: 0 };
         let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, Issued::NOTHING);
         let (mut left, mut messages_done) = (most - done.tasks, 0);
         let most = left;
         let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
-            inlet.copied = row.looked_at();
+            inlet.looked_at = row.looked_at();
             loop {
                 let Passing { mut frame, mpq, home, message, place } = match inlet.take::<false>() {
                     Taken::Passing(passing) => passing,
@@ -181,7 +181,7 @@ impl Engine {
         let Some(elsewhere) = elsewhere else { return };
         let (seen, dispatcher) = (elsewhere.seen(), elsewhere.dispatcher());
         let mut inlet =
-            Inlet { inbound, clusters, messages, mpqs, admitted, counts, admission, now, copied: 0, queued: 0 };
+            Inlet { inbound, clusters, messages, mpqs, admitted, counts, admission, now, looked_at: 0, queued: 0 };
         let (mut sent, most) = (0, dispatcher.credit());
         let mut row = Row::of_payload(id, Binding { slot, home: 0, message: 0 }, seen);
         let mut in_row = 0;
@@ -272,20 +272,20 @@ struct Inlet<'e> {
     counts: &'e mut Counts,
     admission: Admission,
     now: Moment,
-    /// Bytes that a task copies of its packet.
-    copied: usize,
+    /// Bytes that a task looks at of its packet.
+    looked_at: usize,
     /// How many were queued.
     queued: u64,
 }
 
 impl Inlet<'_> {
-    /// Asks for what a task is going to copy soon; and anew for its message, if what was copied since the batch arrived has taken its
+    /// Asks for what a task is going to look at soon; and anew for its message, if what was copied since the batch arrived has taken its
     /// place near by.
     #[inline]
     fn ask_ahead(&self) {
         let Some((frame, found)) = self.inbound.soon() else { return };
-        frame.prefetch_first(self.copied);
-        if frame.len().min(self.copied) > SHORT {
+        frame.prefetch_first(self.looked_at);
+        if frame.len().min(self.looked_at) > SHORT {
             self.messages.prefetch(found.first);
             self.mpqs.prefetch(found.first);
         }
@@ -295,7 +295,7 @@ impl Inlet<'_> {
     /// may be.
     #[inline(always)]
     fn take<const ELSEWHERE: bool>(&mut self) -> Taken {
-        if self.copied > 0 {
+        if self.looked_at > 0 {
             self.ask_ahead();
         }
         let Some((frame, found)) = self.inbound.take() else { return Taken::Nothing };

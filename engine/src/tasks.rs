@@ -208,12 +208,12 @@ impl Engine {
             Commands::new(&mut **nic, outbound, host, counts, Some(events), first.last_use, Issued::NOTHING);
         let (mut task, mut left) = (first, most);
         let ended = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
-            let copied = row.looked_at();
+            let looked_at = row.looked_at();
             loop {
                 row.commands().counts.add(started(stage), 1);
                 // What has waited for long is far away: it is asked for while this task runs.
                 if let Some(next) = mpqs.next_packet(slot.0) {
-                    next.frame.prefetch_first(copied);
+                    next.frame.prefetch_first(looked_at);
                 }
                 let returned = row.returns(about(&task), &mut task.packet.frame);
                 left -= 1;

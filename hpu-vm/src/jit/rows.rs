@@ -1,4 +1,5 @@
-//! Rows: a word or several next to each other of which a loop of one block does nothing but add all of them, in each turn, to one [total](super::totals).
+//! Rows: a word or several next to each other of which a loop of one block does nothing but add all of them, in each turn, to one
+//! [total](super::totals).
 
 use crate::inst::{Format, Inst, Op, Reg};
 use crate::jit::accesses::may_be_device;

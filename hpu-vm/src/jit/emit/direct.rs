@@ -56,7 +56,7 @@ impl Emitter<'_> {
         let beyond = self.builder.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, place, places);
         self.go_if(beyond, otherwise);
         let inside = self.is_in_packet(nic, len);
-        let beyond = self.not(inside);
+        let beyond = self.builder.ins().icmp_imm_u(IntCC::Equal, inside, 0);
         self.go_if(beyond, otherwise);
 
         let (nic, base) = (self.zero_extended(nic), self.packet_base());
@@ -93,8 +93,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Copies from the packet to host memory. These processors write at once
-    /// what a store has of a cache line: so others see aligned words as a whole, of eight bytes, or of four where pieces are as long.
+    /// Copies from the packet to host memory. These processors write at once what a store has of a cache line: so others see aligned words as a
+    /// whole, of eight bytes, or of four where pieces are as long.
     fn copy_pieces(&mut self, from: Value, to: Value, len: u32) {
         let (kind, places) = pieces(len);
         let at = |place: u32| offset(place as usize);

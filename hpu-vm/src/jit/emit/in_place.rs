@@ -103,11 +103,6 @@ impl Emitter<'_> {
         self.is_in_packet(first, len)
     }
 
-    /// Whether a comparison did not hold.
-    pub(super) fn not(&mut self, holds: Value) -> Value {
-        self.builder.ins().icmp_imm_u(IntCC::Equal, holds, 0)
-    }
-
     /// Whether `len` bytes at a guest address are of the packet in L1.
     pub(super) fn is_in_packet(&mut self, first: Value, len: u32) -> Value {
         let len = self.builder.ins().iconst(I64, i64::from(len));

@@ -21,7 +21,6 @@ use super::{Emitter, GUEST, offset};
 use crate::inst::{Inst, Reg};
 use crate::jit::bounds::WORD;
 use crate::jit::facts::Regs;
-use crate::jit::in_place;
 use crate::jit::plan::BlockId;
 use crate::jit::rows::{Even, Row, way_out};
 use crate::vector::VLEN_BYTES;
@@ -61,7 +60,7 @@ impl<'a> Emitter<'a> {
         let zero = self.zeroes();
         let zero = self.cast(I32X4, zero);
         let known = self.known.clone();
-        let of_packet = self.in_place.is_some() && in_place::is_of_packet(self.first_load(id, row), &known);
+        let of_packet = self.reads_in_place(self.first_load(id, row));
         match row.even.as_ref().filter(|even| of_packet && even.counts_by_bits()) {
             Some(even) => self.add_rows_of_packet(id, row, even, (again, zero)),
             None => {
