@@ -74,6 +74,11 @@ pub trait CommandUnit {
     /// ended.
     fn complete(&mut self, handle: u32, view: &View<'_>) -> Option<Status>;
 
+    /// Whether the task has issued something, as far as is known.
+    fn has_issued(&self) -> bool {
+        true
+    }
+
     /// The handle of the send that is put off.
     fn deferred_handle(&self) -> Option<u32>;
 
@@ -516,6 +521,11 @@ impl CommandUnit for Commands<'_> {
         let deferred = self.issued.deferred.take_if(|deferred| deferred.handle == handle)?;
         let copied = self.copy_from_view(deferred.address, deferred.length, view);
         Some(copied.unwrap_or_else(|status| self.refuse(status)))
+    }
+
+    #[inline]
+    fn has_issued(&self) -> bool {
+        !self.issued.is_nothing()
     }
 
     fn deferred_handle(&self) -> Option<u32> {

@@ -97,6 +97,12 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
         }
     }
 
+    /// Whether there is nothing to [finish](Self::finish) of a task, nor anything that it has issued.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        !self.commands.has_issued() && self.state.line.is_empty()
+    }
+
     /// The command unit, between two tasks.
     #[inline]
     pub const fn commands(&mut self) -> &mut C {

@@ -321,15 +321,33 @@ impl<C: CommandUnit> Row<'_, '_, '_, C> {
     /// not, [`Row::exit`] says how it ended.
     #[inline(always)]
     pub fn returns(&mut self, about: About, packet: &mut [u8]) -> bool {
+        let returned = self.runs(about, packet);
+        self.finish(returned);
+        returned
+    }
+
+    /// The same, with something left to do if it did not [end quietly](Row::is_quiet).
+    #[inline(always)]
+    pub fn runs(&mut self, about: About, packet: &mut [u8]) -> bool {
         self.windows.isolate(self.bound, self.job, about);
         let changed = self.windows.fit(self.bound, self.job, about, packet);
-        let returned = self.bound.returns(&self.windows.block, changed, Some(packet));
+        self.bound.returns(&self.windows.block, changed, Some(packet))
+    }
+
+    /// Whether nothing is left to do after a handler that returned, which has issued no command either.
+    #[inline(always)]
+    pub fn is_quiet(&mut self) -> bool {
+        self.bound.device().is_quiet()
+    }
+
+    /// What is left to do after a task.
+    #[inline]
+    pub fn finish(&mut self, returned: bool) {
         if returned {
             self.bound.device().finish();
         } else {
             self.leave();
         }
-        returned
     }
 
     /// The last task's handler did not return.

@@ -27,9 +27,9 @@ pub struct Found {
     pub owner: Slot,
     /// It is its message's last.
     pub end_of_message: bool,
-    /// The [chain](Messages::chain) that its message is in, once it was [sought](Inbound::seek),
+    /// The [chain](Messages::chain) that its message is in, as the thread has it whose message it is,
     pub chain: u32,
-    /// and the first queue in it then.
+    /// and the first queue in it, when it was [sought](Inbound::seek).
     pub first: MpqId,
     /// Its message, among the context's.
     pub key: MessageKey,
@@ -74,11 +74,17 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// A frame's context, and whether it is its message's last; `None` if it belongs to none. `key` becomes its message's.
+    /// Finds out what a frame is, and what `chain` says of its message.
     #[inline(always)]
-    pub fn find(&self, frame: &[u8], key: &mut MessageKey) -> Option<(Slot, bool)> {
-        let (index, end_of_message) = self.table.find(frame, key)?;
-        Some((self.slots[index], end_of_message))
+    pub fn find(&self, frame: &[u8], found: &mut Found, chain: impl Fn(Slot, &MessageKey) -> u32) {
+        let of_context = self.table.find(frame, |index, key, end_of_message| {
+            let owner = self.slots[index];
+            (found.owner, found.end_of_message, found.chain, found.key) =
+                (owner, end_of_message, chain(owner, &key), key);
+        });
+        if of_context.is_none() {
+            (found.owner, found.end_of_message, found.chain) = (Slot::NOBODY, false, 0);
+        }
     }
 }
 
@@ -89,6 +95,8 @@ pub struct Inbound {
     frames: Vec<Frame>,
     /// What each of them is, at the same place, and what some others were.
     found: Vec<Found>,
+    /// Messages that had [begun](Messages::begun) when these were [sought](Inbound::seek).
+    begun: u64,
     /// Some that were taken and are to come back, and their places.
     aside: Vec<(Frame, usize)>,
     /// By place, while they are [grouped](Inbound::group): the group, and where that is from which the frame comes.
@@ -106,7 +114,7 @@ impl Default for Inbound {
             (Vec::with_capacity(BATCH), vec![Found::default(); BATCH], Vec::with_capacity(BATCH));
         let groups = Vec::with_capacity(BATCH);
         let [order, places, at] = [(); 3].map(|()| Vec::with_capacity(BATCH));
-        Self { frames, found, aside, groups, order, places, at }
+        Self { frames, found, begun: 0, aside, groups, order, places, at }
     }
 }
 
@@ -134,49 +142,57 @@ impl Inbound {
         arrived
     }
 
-    /// The same, and finds out what they are.
+    /// The same, and [finds out](Inbound::find) what they are.
     #[inline]
-    pub fn receive(&mut self, nic: &mut dyn Queue, routes: &Routes, most: usize, counts: &mut Counts) -> usize {
+    pub fn receive(
+        &mut self,
+        nic: &mut dyn Queue,
+        routes: &Routes,
+        most: usize,
+        counts: &mut Counts,
+        chain: impl Fn(Slot, &MessageKey) -> u32,
+    ) -> usize {
         let arrived = self.fetch(nic, most);
         if arrived == 0 {
             return 0;
         }
-        let bytes = self.find(routes);
+        let bytes = self.find(routes, chain);
         counts.add(Counter::RxPackets, arrived as u64);
         counts.add(Counter::RxBytes, bytes);
         arrived
     }
 
-    /// Finds out what all frames are. Returns how many bytes they have.
-    pub fn find(&mut self, routes: &Routes) -> u64 {
+    /// Finds out what all frames are, and what `chain` says of their messages. Returns how many bytes they have.
+    #[inline]
+    pub fn find(&mut self, routes: &Routes, chain: impl Fn(Slot, &MessageKey) -> u32) -> u64 {
         let Self { frames, found, .. } = self;
         let mut bytes = 0;
         if found.len() < frames.len() {
             found.resize(frames.len(), Found::default());
         }
-        let mut later = frames[..frames.len().saturating_sub(AHEAD)].iter().rev();
-        for (frame, found) in frames.iter().rev().zip(found[..frames.len()].iter_mut().rev()) {
-            if let Some(later) = later.next() {
-                later.prefetch();
+        let found = &mut found[..frames.len()];
+        for place in (0..frames.len()).rev() {
+            if let Some(later) = place.checked_sub(AHEAD) {
+                frames[later].prefetch();
             }
-            bytes += frame.len() as u64;
-            let of_context = routes.find(frame, &mut found.key);
-            (found.owner, found.end_of_message) = of_context.unwrap_or((Slot::NOBODY, false));
+            bytes += frames[place].len() as u64;
+            routes.find(&frames[place], &mut found[place], &chain);
         }
         bytes
     }
 
-    /// Asks for what there is of the frames' messages. What one finds by what another one has told is looked for when all of the
-    /// others have been asked for, so that it is there.
-    pub fn seek<C: Copy + Owned, P>(&mut self, messages: &Messages, mpqs: &Mpqs<C, P>) {
-        let found = &mut self.found[..self.frames.len()];
+    /// Asks for the chains of all frames' messages, where that was not done when they were found.
+    pub fn seek_chains(&mut self, messages: &Messages) {
         // What nobody owns is asked for too: to leave it out would take longer for all others.
-        for found in found.iter_mut().rev() {
-            let chain = messages.chain(found.owner, &found.key);
-            found.chain = chain as u32;
-            messages.prefetch_chain(chain);
+        for found in self.found[..self.frames.len()].iter_mut().rev() {
+            found.chain = messages.ask_for_chain(found.owner, &found.key);
         }
-        for found in found.iter_mut().rev() {
+    }
+
+    /// Asks for what there is of the frames' messages, whose chains all have been asked for, so that they are there.
+    pub fn seek<C: Copy + Owned, P>(&mut self, messages: &Messages, mpqs: &Mpqs<C, P>) {
+        self.begun = messages.begun();
+        for found in self.found[..self.frames.len()].iter_mut().rev() {
             found.first = messages.prefetch_first(found.chain as usize);
             mpqs.prefetch(found.first);
         }
@@ -277,17 +293,40 @@ impl Inbound {
         Some((frame, self.taken()))
     }
 
-    /// The one that is taken [`SOON`] after the next.
-    #[inline]
-    pub fn soon(&self) -> Option<(&Frame, &Found)> {
-        let place = self.frames.len().checked_sub(1 + SOON)?;
-        Some((&self.frames[place], &self.found[place]))
+    /// The frame at a place, of which the last one is that of the next one.
+    #[inline(always)]
+    pub fn frame(&mut self, place: usize) -> &mut Frame {
+        &mut self.frames[place]
     }
 
-    /// Gives back the frame that was taken last: it is the next one again.
+    /// The same, and what it is.
     #[inline]
-    pub fn untake(&mut self, frame: Frame) {
-        self.frames.push(frame);
+    pub fn at(&self, place: usize) -> (&Frame, &Found) {
+        (&self.frames[place], &self.found[place])
+    }
+
+    /// Messages that had [begun](Messages::begun) when the frames' were [sought](Self::seek).
+    #[inline(always)]
+    pub const fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// What the frame at a place is.
+    #[inline(always)]
+    pub fn found(&self, place: usize) -> &Found {
+        &self.found[place]
+    }
+
+    /// Gives back the next frames, down to the one at a place.
+    #[inline]
+    pub fn spend(&mut self, from: usize, spent: &mut Vec<Frame>) {
+        if from == 0 {
+            // Most often that is all of them, which are moved as one.
+            self.frames.reverse();
+            spent.append(&mut self.frames);
+        } else {
+            spent.extend(self.frames.drain(from..).rev());
+        }
     }
 
     /// Keeps the frame that was taken last until those are [put back](Self::put_back).
@@ -326,8 +365,8 @@ impl Inbound {
 mod tests {
     use std::collections::HashMap;
 
-    use spin_matcher::{Headers, KeySpec, MessageKey, Table, TableEntry};
-    use spin_nic::{Queue, Rotation};
+    use spin_matcher::{Headers, KeySpec, Table, TableEntry};
+    use spin_nic::{Frame, Queue, Rotation};
 
     use super::{BATCH, Found, Inbound, Routes};
     use crate::context::Slot;
@@ -346,9 +385,13 @@ mod tests {
         let frames: Vec<_> = (1..4).map(|number| [vec![0; 14], vec![number; 46]].concat()).collect();
         let mut received = Vec::new();
         Rotation::new(&frames, 60, 0).expect("short frames").receive(&mut received, 3);
-        let mut key = MessageKey::default();
-        let found: Vec<_> = received.iter().map(|frame| routes.find(frame, &mut key).map(|(slot, _)| slot)).collect();
-        assert_eq!(found, [Some(Slot(7)), Some(Slot(3)), None]);
+        let mut found = Found::default();
+        let mut find = |frame: &Frame| {
+            routes.find(frame, &mut found, |slot, _| slot.0);
+            (found.slot(), found.chain)
+        };
+        let found: Vec<_> = received.iter().map(&mut find).collect();
+        assert_eq!(found, [(Some(Slot(7)), 7), (Some(Slot(3)), 3), (None, 0)]);
     }
 
     #[test]
@@ -362,7 +405,7 @@ mod tests {
             .collect();
         let mut nic = Rotation::new(&frames, 60, 0).expect("short frames");
         let mut inbound = Inbound::default();
-        assert_eq!(inbound.receive(&mut nic, &routes, 10, &mut Counts::default()), 10);
+        assert_eq!(inbound.receive(&mut nic, &routes, 10, &mut Counts::default(), |_, _| 0), 10);
         let mut taken = Vec::new();
         // Twice some of the first context's, the second time from further on.
         for most in [2, 1] {
@@ -397,7 +440,7 @@ mod tests {
             let frames: Vec<_> = numbers.iter().enumerate().map(numbered).collect();
             let mut nic = Rotation::new(&frames, 60, 0).expect("short frames");
             let mut inbound = Inbound::default();
-            inbound.receive(&mut nic, &routes, 10, &mut Counts::default());
+            inbound.receive(&mut nic, &routes, 10, &mut Counts::default(), |_, _| 0);
             let (mut keys, spec) = (HashMap::new(), "frame[14:1]".parse::<KeySpec>().expect("a key"));
             for (frame, found) in inbound.frames.iter().zip(&mut inbound.found) {
                 found.key = spec.extract(frame, &Headers::parse(frame));
@@ -424,12 +467,12 @@ mod tests {
         };
         let mut nic = Rotation::new(&frames(&[1, 2, 9, 1, 2]), 60, 0).expect("short frames");
         let mut inbound = Inbound::default();
-        assert_eq!(inbound.receive(&mut nic, &routes, 8, &mut Counts::default()), 5);
+        assert_eq!(inbound.receive(&mut nic, &routes, 8, &mut Counts::default(), |_, _| 0), 5);
         assert_eq!(inbound.take().map(|(frame, found)| (frame[14], found.slot())), Some((1, Some(Slot(7)))));
         // Other rules, and back again: what is here follows.
-        assert_eq!(inbound.find(&Routes::default()), 4 * 60);
+        assert_eq!(inbound.find(&Routes::default(), |_, _| 0), 4 * 60);
         assert!(inbound.found[..4].iter().all(|found| found.slot().is_none()));
-        inbound.find(&routes);
+        inbound.find(&routes, |_, _| 0);
         let mut more = Vec::new();
         Rotation::new(&frames(&[2, 1]), 60, 0).expect("short frames").receive(&mut more, 2);
         let more = more.into_iter().zip([3, 7]);

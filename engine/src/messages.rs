@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::hash::{BuildHasher, RandomState};
 
 use spin_matcher::{HashSeed, MessageKey};
-use spin_nic::prefetch;
+use spin_nic::{prefetch, prefetch_in};
 
 use crate::context::Slot;
 use crate::mpq::MpqId;
@@ -56,6 +56,8 @@ pub struct Messages {
     /// By queue.
     holders: Box<[Holder]>,
     free: Vec<MpqId>,
+    /// How many were put in chains so far.
+    begun: u64,
     /// By context: queues its messages hold.
     held: Vec<u32>,
     /// The queue that [`Messages::overdue`] looks at next.
@@ -77,6 +79,7 @@ impl Messages {
             chains: vec![NONE; (queues as usize * 2).next_power_of_two()].into(),
             holders: vec![nobody; queues as usize].into(),
             free: (0..queues).rev().map(MpqId).collect(),
+            begun: 0,
             held: Vec::new(),
             hand: 0,
             victims: 0,
@@ -104,7 +107,7 @@ impl Messages {
 
     /// The same, by the message's [chain](Messages::chain) and what was [first](Messages::prefetch_first) in it: that is most often
     /// the one, and the chain itself may be far away again.
-    #[inline(always)]
+    #[inline]
     pub fn find_in(
         &mut self,
         (chain, first): (usize, MpqId),
@@ -112,12 +115,23 @@ impl Messages {
         key: &MessageKey,
         now: u64,
     ) -> Option<MpqId> {
-        if let Some(holder) = self.holders.get_mut(first.0 as usize).filter(|holder| holder.is(context, key)) {
-            holder.used = now;
-            return Some(first);
-        }
         // Others may have begun or ended since.
-        self.find_from(self.chains[chain], context, key, now)
+        if self.holds(first, context, key, now) {
+            Some(first)
+        } else {
+            self.find_from(self.chains[chain], context, key, now)
+        }
+    }
+
+    /// Whether a queue is that of an open message that a frame arrived for at `now`.
+    #[inline(always)]
+    pub fn holds(&mut self, mpq: MpqId, context: Slot, key: &MessageKey, now: u64) -> bool {
+        let Some(holder) = self.holders.get_mut(mpq.0 as usize) else { return false };
+        let is = holder.is(context, key);
+        if is {
+            holder.used = now;
+        }
+        is
     }
 
     /// The same, among a queue and those behind it in its chain.
@@ -152,7 +166,15 @@ impl Messages {
         let chain = self.chain(context, key);
         let mpq = self.hold(Holder { key: *key, context, next: self.chains[chain], used: now })?;
         self.chains[chain] = mpq;
+        self.begun += 1;
         Some(mpq)
+    }
+
+    /// How many began so far that others may look for: until another one does, a chain that had none has none.
+    #[must_use]
+    #[inline]
+    pub const fn begun(&self) -> u64 {
+        self.begun
     }
 
     /// The same of a message that nobody will look for: it is of one packet, which arrived at `now`. Several with the same key may be open then.
@@ -211,10 +233,12 @@ impl Messages {
         self.free.push(mpq);
     }
 
-    /// Asks for a chain to be brought near.
-    #[inline]
-    pub fn prefetch_chain(&self, chain: usize) {
-        prefetch(&self.chains[chain]);
+    /// Asks for a message's [chain](Messages::chain) to be brought near. Returns which one it is.
+    #[inline(always)]
+    pub fn ask_for_chain(&self, context: Slot, key: &MessageKey) -> u32 {
+        let chain = self.chain(context, key);
+        prefetch_in(&self.chains, chain);
+        chain as u32
     }
 
     /// The same of the first queue in it, which is most often the one that is looked for. Returns that; [`MpqId::NONE`]: there is none.

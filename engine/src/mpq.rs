@@ -206,6 +206,22 @@ impl<C> Mpq<C> {
         }
     }
 
+    /// What a message latches whose first packet is about to get its payload task.
+    #[inline]
+    fn first_latch(&self, latch: impl FnOnce() -> Latch<C>) -> Option<Latch<C>> {
+        let is_first = self.state == State::Free && self.latch.is_none() && self.head == NONE && self.in_flight == 0;
+        is_first.then(latch).filter(|latch| !latch.header)
+    }
+
+    /// A payload task is in flight, of a packet that was never queued.
+    #[inline]
+    const fn send(&mut self, end_of_message: bool) {
+        self.in_flight += 1;
+        if end_of_message {
+            (self.end_seen, self.state) = (true, State::PayloadDraining);
+        }
+    }
+
     #[inline]
     const fn ready(&self) -> bool {
         match self.state {
@@ -357,59 +373,53 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// message latches if this is the first.
     ///
     /// The task is to be [held](Mpqs::hold) if it is the message's last one, or before anything but this is asked of the queue.
-    #[inline(always)]
+    #[inline]
     pub fn passes(&mut self, mpq: MpqId, end_of_message: bool, latch: impl FnOnce() -> Latch<C>) -> Option<C> {
-        let queue = &mut self.queues[mpq.0 as usize];
-        if queue.head != NONE || queue.in_flight > 0 {
-            return None;
-        }
-        match &queue.latch {
-            Some(latch) if queue.state == State::Payload => {
-                (!latch.completion || !end_of_message).then_some(latch.context)
-            }
-            None if queue.state == State::Free => {
-                let latch = latch();
-                if latch.header || latch.completion && end_of_message {
-                    return None;
-                }
-                (queue.latch, queue.state) = (Some(latch), State::Payload);
-                Some(latch.context)
-            }
-            _ => None,
-        }
+        self.passes_on(mpq, end_of_message).or_else(|| {
+            let queue = &mut self.queues[mpq.0 as usize];
+            let latch = queue.first_latch(latch).filter(|latch| !latch.completion || !end_of_message)?;
+            (queue.latch, queue.state) = (Some(latch), State::Payload);
+            Some(latch.context)
+        })
     }
 
-    /// The same where others of its message may be in flight; its own is then, up to its [feedback](Mpqs::feedback).
+    /// The same of a packet that is not its message's first.
     #[inline(always)]
+    pub fn passes_on(&self, mpq: MpqId, end_of_message: bool) -> Option<C> {
+        let queue = &self.queues[mpq.0 as usize];
+        let latch = queue.latch.as_ref().filter(|_| queue.state == State::Payload && queue.head == NONE)?;
+        (queue.in_flight == 0 && !(latch.completion && end_of_message)).then_some(latch.context)
+    }
+
+    /// As [`Mpqs::passes`] where others of the message may be in flight; its own is then, up to its [feedback](Mpqs::feedback).
+    #[inline]
     pub fn sends(&mut self, mpq: MpqId, end_of_message: bool, latch: impl FnOnce() -> Latch<C>) -> Option<C> {
+        self.sends_on(mpq, end_of_message).or_else(|| {
+            let queue = &mut self.queues[mpq.0 as usize];
+            let latch = queue.first_latch(latch).filter(|latch| !latch.completion || !end_of_message)?;
+            (queue.latch, queue.state) = (Some(latch), State::Payload);
+            queue.send(end_of_message);
+            Some(latch.context)
+        })
+    }
+
+    /// The same of a packet that is not its message's first.
+    #[inline(always)]
+    pub fn sends_on(&mut self, mpq: MpqId, end_of_message: bool) -> Option<C> {
         let queue = &mut self.queues[mpq.0 as usize];
-        if queue.head != NONE {
-            return None;
-        }
-        let latch = match (&queue.latch, queue.state) {
-            (Some(latch), State::Payload) => *latch,
-            (None, State::Free) => Some(latch()).filter(|latch| !latch.header)?,
-            _ => return None,
-        };
+        let latch = queue.latch.as_ref().filter(|_| queue.state == State::Payload && queue.head == NONE)?;
         if latch.completion && end_of_message {
             return None;
         }
-        (queue.latch, queue.state) = (Some(latch), State::Payload);
-        queue.in_flight += 1;
-        if end_of_message {
-            (queue.end_seen, queue.state) = (true, State::PayloadDraining);
-        }
-        Some(latch.context)
+        let context = latch.context;
+        queue.send(end_of_message);
+        Some(context)
     }
 
     /// The task of a packet that [passed](Mpqs::passes) is in flight, up to its [feedback](Mpqs::feedback).
     #[inline]
     pub fn hold(&mut self, mpq: MpqId, end_of_message: bool) {
-        let queue = &mut self.queues[mpq.0 as usize];
-        queue.in_flight = 1;
-        if end_of_message {
-            (queue.end_seen, queue.state) = (true, State::PayloadDraining);
-        }
+        self.queues[mpq.0 as usize].send(end_of_message);
     }
 
     /// Why the queue does not [take](Mpqs::takes) a HER: for want of room, or it is one of a message that was killed.

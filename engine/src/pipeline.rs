@@ -407,6 +407,7 @@ impl Engine {
         self.intake.whole = false;
         if !self.inbound.is_empty() {
             // Kept back: since then rules may have changed, and others' arrivals joined them.
+            self.inbound.seek_chains(&self.messages);
             self.inbound.seek(&self.messages, &self.mpqs);
         }
         let room = self.mpqs.room().min(self.wanted());
@@ -426,11 +427,19 @@ impl Engine {
             Some(arrivals) => self.inbound.take_over(arrivals, room.min(BATCH)),
             None if self.closed => 0,
             None if self.spread.is_some() => self.receive_and_spread(room),
-            None => self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts),
+            None => {
+                let messages = &self.messages;
+                let chain = |slot: Slot, key: &MessageKey| messages.ask_for_chain(slot, key);
+                self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts, chain)
+            }
         };
         self.intake.whole |= taken >= room.min(BATCH);
         if self.heirs > 0 {
             self.hand_down();
+        }
+        if self.heirs > 0 || self.arrivals.is_some() || self.spread.is_some() {
+            // They are others' now, or another thread has found them.
+            self.inbound.seek_chains(&self.messages);
         }
         self.inbound.seek(&self.messages, &self.mpqs);
         if taken > 1 && self.in_any_order && self.clusters.len() > 1 {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use spin_abi::counters::Counter;
 use spin_nic::{Bell, Frame, NicError, Queue};
 
-use crate::context::Slot;
 use crate::counts::Counts;
 use crate::inbound::{BATCH, Found, Inbound, Routes};
 use crate::lanes::{Ends, Lanes};
@@ -105,7 +104,7 @@ impl Receiver {
         if stalls {
             return 0;
         }
-        let arrived = self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts);
+        let arrived = self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts, |_, _| 0);
         let Self { nic, lanes, inbound, counts, .. } = self;
         while let Some((frame, found)) = inbound.take() {
             match lanes.lane_of(found) {
@@ -126,8 +125,7 @@ impl Receiver {
         let staged: Vec<_> = self.lanes.unstage().collect();
         let mut found = Found::default();
         for frame in staged {
-            let owner = self.routes.find(&frame, &mut found.key);
-            (found.owner, found.end_of_message) = owner.unwrap_or((Slot::NOBODY, false));
+            self.routes.find(&frame, &mut found, |_, _| 0);
             match self.lanes.lane_of(&found) {
                 Some(lane) => lane.stage(frame, &found),
                 None => {

@@ -76,7 +76,7 @@ impl Engine {
             counts.add(Counter::HerStalls, 1);
             return 0;
         }
-        let taken = inbound.receive(&mut **nic, &spread.routes, room, counts);
+        let taken = inbound.receive(&mut **nic, &spread.routes, room, counts, |_, _| 0);
         if taken == 0 {
             return 0;
         }

@@ -13,7 +13,7 @@ use crate::context::{Context, Handler, Slot};
 use crate::counts::Counts;
 use crate::errands::{Own, Row};
 use crate::hpu::About;
-use crate::inbound::{Arrival, Found, Inbound};
+use crate::inbound::{Arrival, Found, Inbound, SOON};
 use crate::memory::HpuId;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
@@ -100,51 +100,58 @@ impl Engine {
         let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
         let mut print = |line: &[u8]| printer.print(line);
         let Self { nic, outbound, executor, inbound, clusters, messages, mpqs, admitted, counts: own, .. } = self;
-        let mut inlet =
-            Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, looked_at: 0, queued: 0 };
+        let (at, stop) = (inbound.len(), inbound.len().saturating_sub((most - done.tasks) as usize));
+        let row = InRow { at, stop, passed: 0, queued: 0, looked_at: 0 };
+        let mut inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, row };
         let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, Issued::NOTHING);
-        let (mut left, mut messages_done) = (most - done.tasks, 0);
-        let most = left;
+        // There is something to see to when a task is over. The NIC may need frames before the row ends.
+        let (watched, mut messages_done) = (verdicts || commands.nic.is_short(), 0);
         let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
-            inlet.looked_at = row.looked_at();
+            inlet.row.looked_at = row.looked_at();
             loop {
-                let Passing { mut frame, mpq, home, message, place } = match inlet.take::<false>() {
-                    Taken::Passing(passing) => passing,
-                    Taken::Kept => continue,
-                    Taken::Foreign(frame) => {
-                        row.commands().outbound.spent.push(frame);
-                        continue;
+                let Passing { mpq, home, message, place } = match inlet.look::<false>() {
+                    Look::Passing(passing) => passing,
+                    Look::Nothing => return Rest::None,
+                    Look::Other(other) => {
+                        inlet.spend(&mut row.commands().outbound.spent);
+                        match inlet.take(other) {
+                            Taken::Kept => continue,
+                            Taken::Foreign(frame) => {
+                                row.commands().outbound.spent.push(frame);
+                                continue;
+                            }
+                            Taken::Behind => return Rest::None,
+                            Taken::Questionable(arrival) => return Rest::Arrival(arrival),
+                        }
                     }
-                    Taken::Nothing | Taken::Behind => return Rest::None,
-                    Taken::Questionable(arrival) => return Rest::Arrival(arrival),
                 };
                 if home != cluster {
-                    inlet.inbound.untake(frame);
                     return Rest::Elsewhere(home);
                 }
-                left -= 1;
-                let returned = row.returns(About { flow: mpq.0, message }, &mut frame);
-                let usual = returned || row.exit() == Exit::Finished;
-                if !usual || verdicts && !processes(row.result()) {
-                    let (binding, packet) = (inlet.hold(mpq, place), Packet::new(frame, now.stamp));
-                    let task = Task { mpq, stage: Stage::Payload, context: binding, packet, last_use: true };
-                    let exit = if returned { Exit::Returned } else { row.exit() };
-                    return Rest::Unusual(task, exit, row.commands().issued);
+                let returned = row.runs(About { flow: mpq.0, message }, inlet.frame());
+                if returned && !watched && row.is_quiet() {
+                    inlet.pass();
+                } else {
+                    row.finish(returned);
+                    let usual = returned || row.exit() == Exit::Finished;
+                    inlet.spend(&mut row.commands().outbound.spent);
+                    let frame = inlet.take_passing();
+                    if !usual || verdicts && !processes(row.result()) {
+                        let (binding, packet) = (inlet.hold(mpq, place), Packet::new(frame, now.stamp));
+                        let task = Task { mpq, stage: Stage::Payload, context: binding, packet, last_use: true };
+                        let exit = if returned { Exit::Returned } else { row.exit() };
+                        return Rest::Unusual(task, exit, row.commands().issued);
+                    }
+                    row.commands().give_back(frame);
                 }
-                row.commands().give_back(frame);
-                match place {
-                    Place::Open => {}
-                    Place::Only => messages_done += 1,
-                    Place::Last => messages_done += u64::from(inlet.end(mpq)),
-                }
-                if left == 0 {
-                    return Rest::None;
+                if place != Place::Open {
+                    messages_done += u64::from(place == Place::Only || inlet.end(mpq));
                 }
             }
         });
-        let queued = inlet.queued;
-        let run = u64::from(most - left);
-        done.tasks += most - left;
+        inlet.spend(&mut commands.outbound.spent);
+        let InRow { queued, passed: run, .. } = inlet.row;
+        done.tasks += run as u32;
         let usual = run - u64::from(matches!(rest, Rest::Unusual(..)));
         commands.counts.add(Counter::PayloadRuns, run);
         commands.counts.add(Counter::Matched, run + queued);
@@ -180,8 +187,8 @@ impl Engine {
         let Self { outbound, inbound, clusters, messages, mpqs, admitted, counts, elsewhere, .. } = self;
         let Some(elsewhere) = elsewhere else { return };
         let (seen, dispatcher) = (elsewhere.seen(), elsewhere.dispatcher());
-        let mut inlet =
-            Inlet { inbound, clusters, messages, mpqs, admitted, counts, admission, now, looked_at: 0, queued: 0 };
+        let row = InRow { at: inbound.len(), stop: 0, passed: 0, queued: 0, looked_at: 0 };
+        let mut inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts, admission, now, row };
         let (mut sent, most) = (0, dispatcher.credit());
         let mut row = Row::of_payload(id, Binding { slot, home: 0, message: 0 }, seen);
         let mut in_row = 0;
@@ -189,8 +196,9 @@ impl Engine {
             if sent == most {
                 break None;
             }
-            match inlet.take::<true>() {
-                Taken::Passing(Passing { frame, mpq, home, message, .. }) => {
+            match inlet.look::<true>() {
+                Look::Passing(Passing { mpq, home, message, .. }) => {
+                    let frame = inlet.take_passing();
                     let binding = Binding { slot, home, message };
                     if !row.has(&binding) {
                         dispatcher.stage_row(row, std::mem::take(&mut in_row), now.stamp);
@@ -199,14 +207,16 @@ impl Engine {
                     dispatcher.stage_more(Own::of(mpq, message), frame);
                     (in_row, sent) = (in_row + 1, sent + 1);
                 }
-                Taken::Kept | Taken::Behind => {}
-                Taken::Foreign(frame) => outbound.spent.push(frame),
-                Taken::Nothing => break None,
-                Taken::Questionable(arrival) => break Some(arrival),
+                Look::Other(other) => match inlet.take(other) {
+                    Taken::Kept | Taken::Behind => {}
+                    Taken::Foreign(frame) => outbound.spent.push(frame),
+                    Taken::Questionable(arrival) => break Some(arrival),
+                },
+                Look::Nothing => break None,
             }
         };
         dispatcher.stage_row(row, in_row, now.stamp);
-        let matched = sent as u64 + inlet.queued;
+        let matched = sent as u64 + inlet.row.queued;
         elsewhere.count_out(slot, sent as u32);
         context.counts.add(Counter::Matched, matched);
         if let Some(arrival) = late {
@@ -217,7 +227,6 @@ impl Engine {
 
 /// A packet that need not wait.
 struct Passing {
-    frame: Frame,
     mpq: MpqId,
     /// The cluster that its message is bound to,
     home: u32,
@@ -236,6 +245,14 @@ enum Place {
     Last,
 }
 
+impl Place {
+    /// In a message that has a queue.
+    #[inline]
+    const fn of(end_of_message: bool) -> Self {
+        if end_of_message { Self::Last } else { Self::Open }
+    }
+}
+
 /// What there is to do after packets in a row.
 enum Rest {
     None,
@@ -247,19 +264,49 @@ enum Rest {
     Unusual(Task<Binding, Packet>, Exit, Issued),
 }
 
-/// What came of asking for a packet.
-enum Taken {
+/// What the next packet is.
+enum Look {
     /// There is none, or it is another context's.
     Nothing,
     Passing(Passing),
-    /// One that is queued with its message.
-    Kept,
-    /// One that is queued behind another: if that had its task now, the message's next packets need not wait.
-    Behind,
+    Other(Other),
+}
+
+/// What a packet is that does not pass.
+enum Other {
     /// Nobody's.
-    Foreign(Frame),
+    Foreign,
     /// One that may not be queued without [more ado](Engine::admit).
+    Questionable,
+    /// One that is to be queued there.
+    Waits(MpqId),
+}
+
+/// What came of taking a packet that does not pass.
+enum Taken {
+    /// It is queued with its message.
+    Kept,
+    /// It is queued behind another: if that had its task now, the message's next packets need not wait.
+    Behind,
+    /// It is nobody's.
+    Foreign(Frame),
+    /// It may not be queued without [more ado](Engine::admit).
     Questionable(Arrival),
+}
+
+/// How far packets are that pass in a row. What is done with stays where it is among the batch's frames until the row ends, or another one
+/// is taken from there: moving many at once takes a few instructions each.
+struct InRow {
+    /// Place of the packet that was looked at last: those in front of it are next, it and those behind it are done with.
+    at: usize,
+    /// Place of the last one that is looked at.
+    stop: usize,
+    /// How many passed.
+    passed: u64,
+    /// How many were queued.
+    queued: u64,
+    /// Bytes that a task looks at of its packet.
+    looked_at: usize,
 }
 
 /// An engine's parts that a packet passes on its way in.
@@ -272,10 +319,7 @@ struct Inlet<'e> {
     counts: &'e mut Counts,
     admission: Admission,
     now: Moment,
-    /// Bytes that a task looks at of its packet.
-    looked_at: usize,
-    /// How many were queued.
-    queued: u64,
+    row: InRow,
 }
 
 impl Inlet<'_> {
@@ -283,87 +327,168 @@ impl Inlet<'_> {
     /// place near by.
     #[inline]
     fn ask_ahead(&self) {
-        let Some((frame, found)) = self.inbound.soon() else { return };
-        frame.prefetch_first(self.looked_at);
-        if frame.len().min(self.looked_at) > SHORT {
+        let Some((frame, found)) = self.row.at.checked_sub(1 + SOON).map(|place| self.inbound.at(place)) else {
+            return;
+        };
+        frame.prefetch_first(self.row.looked_at);
+        if frame.len().min(self.row.looked_at) > SHORT {
             self.messages.prefetch(found.first);
             self.mpqs.prefetch(found.first);
         }
     }
 
-    /// Takes a packet of the batch. If tasks run `ELSEWHERE`, that of one that need not wait is in flight from here on, and others of its message
-    /// may be.
+    /// Looks at the next packet of the batch. If tasks run `ELSEWHERE`, that of one that passes is in flight from here on, and others of its
+    /// message may be.
     #[inline(always)]
-    fn take<const ELSEWHERE: bool>(&mut self) -> Taken {
-        if self.looked_at > 0 {
+    fn look<const ELSEWHERE: bool>(&mut self) -> Look {
+        if self.row.looked_at > 0 {
             self.ask_ahead();
         }
-        let Some((frame, found)) = self.inbound.take() else { return Taken::Nothing };
-        let Found { owner, end_of_message, chain, first, ref key } = *found;
-        let admission = self.admission;
-        if owner != admission.slot {
-            if owner != Slot::NOBODY {
-                self.inbound.untake(frame);
-                return Taken::Nothing;
-            }
-            self.counts.add(Counter::DropUnmatched, 1);
-            return Taken::Foreign(frame);
+        if self.row.at == self.row.stop {
+            return Look::Nothing;
         }
-        let arrival = |frame| Arrival { frame, slot: admission.slot, key: *key, end_of_message };
-        let (admitted, clusters) = (&mut *self.admitted, self.clusters);
-        let mut latch = || {
-            *admitted += 1;
-            admission.latch(clusters, key, *admitted)
-        };
-        let mut begins = false;
+        let Found { owner, end_of_message, first, ref key, .. } = *self.inbound.found(self.row.at - 1);
+        if owner != self.admission.slot {
+            return self.look_closer::<ELSEWHERE>();
+        }
+        if self.messages.holds(first, owner, key, self.now.time) {
+            let (mpq, mpqs) = (first, &mut *self.mpqs);
+            let passes =
+                if ELSEWHERE { mpqs.sends_on(mpq, end_of_message) } else { mpqs.passes_on(mpq, end_of_message) };
+            if let Some(Binding { home, message, .. }) = passes {
+                return Look::Passing(Passing { mpq, home, message, place: Place::of(end_of_message) });
+            }
+        } else if !ELSEWHERE
+            && first == MpqId::NONE
+            && end_of_message
+            && self.messages.begun() == self.inbound.begun()
+            && let Some(passing) = self.only()
+        {
+            return Look::Passing(passing);
+        }
+        self.look_closer::<ELSEWHERE>()
+    }
+
+    /// The packet that was looked at, which is all of its message, if no other handler has to run on it than that for payload.
+    #[inline(always)]
+    fn only(&mut self) -> Option<Passing> {
+        let mpq = self.messages.next_free().filter(|_| self.admission.is_simple())?;
+        *self.admitted += 1;
+        let key = &self.inbound.found(self.row.at - 1).key;
+        let Binding { home, message, .. } = self.admission.latch(self.clusters, key, *self.admitted).context;
+        Some(Passing { mpq, home, message, place: Place::Only })
+    }
+
+    /// The same as [`Self::look`] of any packet. Most go on with messages that nothing is in the way of.
+    #[inline(never)]
+    fn look_closer<const ELSEWHERE: bool>(&mut self) -> Look {
+        let Found { owner, end_of_message, chain, first, ref key } = *self.inbound.found(self.row.at - 1);
+        let (slot, now) = (self.admission.slot, self.now.time);
+        if owner != slot {
+            return if owner == Slot::NOBODY { Look::Other(Other::Foreign) } else { Look::Nothing };
+        }
         debug_assert_eq!(chain as usize, self.messages.chain(owner, key), "all of a batch were sought");
-        let mpq = match self.messages.find_in((chain as usize, first), owner, key, self.now.time) {
-            Some(mpq) => mpq,
-            None if !ELSEWHERE
-                && end_of_message
-                && admission.is_simple()
-                && let Some(mpq) = self.messages.next_free() =>
-            {
-                let Binding { home, message, .. } = latch().context;
-                return Taken::Passing(Passing { frame, mpq, home, message, place: Place::Only });
-            }
-            // The next one need not wait until it is known that this one has ended, which takes as long as many tasks. Tasks of this kind alone
-            // are all handed over at once, in order.
-            None if ELSEWHERE && end_of_message && admission.is_simple() && !admission.verdicts => {
-                let Some(mpq) = self.messages.begin_unnamed(admission.slot, self.now.time) else {
-                    return Taken::Questionable(arrival(frame));
-                };
-                begins = true;
-                mpq
-            }
-            None => match self.messages.begin(admission.slot, key, self.now.time) {
-                Some(mpq) => {
-                    begins = true;
-                    mpq
-                }
-                None => return Taken::Questionable(arrival(frame)),
-            },
+        let found = self.messages.find_in((chain as usize, first), owner, key, now);
+        if found.is_none()
+            && !ELSEWHERE
+            && end_of_message
+            && let Some(passing) = self.only()
+        {
+            return Look::Passing(passing);
+        }
+        let Found { ref key, .. } = *self.inbound.found(self.row.at - 1);
+        // The next one need not wait until it is known that this one has ended, which takes as long as many tasks. Tasks of this kind alone are
+        // all handed over at once, in order.
+        let unnamed = ELSEWHERE && end_of_message && self.admission.is_simple() && !self.admission.verdicts;
+        let mpq = found.or_else(|| match unnamed {
+            true => self.messages.begin_unnamed(slot, now),
+            false => self.messages.begin(slot, key, now),
+        });
+        let Some(mpq) = mpq else { return Look::Other(Other::Questionable) };
+        let latch = || {
+            *self.admitted += 1;
+            self.admission.latch(self.clusters, key, *self.admitted)
         };
         let passes = if ELSEWHERE {
-            self.mpqs.sends(mpq, end_of_message, &mut latch)
+            self.mpqs.sends(mpq, end_of_message, latch)
         } else {
-            self.mpqs.passes(mpq, end_of_message, &mut latch)
+            self.mpqs.passes(mpq, end_of_message, latch)
         };
         if let Some(Binding { home, message, .. }) = passes {
-            let place = if end_of_message { Place::Last } else { Place::Open };
-            return Taken::Passing(Passing { frame, mpq, home, message, place });
+            return Look::Passing(Passing { mpq, home, message, place: Place::of(end_of_message) });
         }
-        if self.mpqs.held(admission.slot.0) >= admission.unquestioned || !self.mpqs.takes(mpq) {
-            if begins {
+        if self.mpqs.held(slot.0) >= self.admission.unquestioned || !self.mpqs.takes(mpq) {
+            if found.is_none() {
                 self.messages.release(mpq);
             }
-            return Taken::Questionable(arrival(frame));
+            return Look::Other(Other::Questionable);
         }
-        let first = self.mpqs.is_quiescent(mpq);
-        let packet = Packet::new(frame, self.now.stamp);
-        self.mpqs.put(mpq, Her { latch: latch(), end_of_message, packet });
-        self.queued += 1;
-        if first { Taken::Kept } else { Taken::Behind }
+        Look::Other(Other::Waits(mpq))
+    }
+
+    /// Takes a packet that was looked at and does not pass. Those in front of it were [given back](Self::spend).
+    fn take(&mut self, other: Other) -> Taken {
+        let frame = self.next();
+        let &Found { end_of_message, key, .. } = self.inbound.taken();
+        match other {
+            Other::Foreign => {
+                self.counts.add(Counter::DropUnmatched, 1);
+                Taken::Foreign(frame)
+            }
+            Other::Questionable => {
+                Taken::Questionable(Arrival { frame, slot: self.admission.slot, key, end_of_message })
+            }
+            Other::Waits(mpq) => {
+                let first = self.mpqs.is_quiescent(mpq);
+                *self.admitted += 1;
+                let latch = self.admission.latch(self.clusters, &key, *self.admitted);
+                let packet = Packet::new(frame, self.now.stamp);
+                self.mpqs.put(mpq, Her { latch, end_of_message, packet });
+                self.row.queued += 1;
+                if first { Taken::Kept } else { Taken::Behind }
+            }
+        }
+    }
+
+    /// The frame of the packet that was looked at.
+    #[inline(always)]
+    fn frame(&mut self) -> &mut Frame {
+        self.inbound.frame(self.row.at - 1)
+    }
+
+    /// The packet that was looked at has passed.
+    #[inline(always)]
+    const fn pass(&mut self) {
+        self.row.at -= 1;
+    }
+
+    /// Gives back the frames of those that passed and are still there.
+    #[inline(always)]
+    fn spend(&mut self, spent: &mut Vec<Frame>) {
+        if self.row.at < self.inbound.len() {
+            self.spend_all(spent);
+        }
+    }
+
+    #[inline(never)]
+    fn spend_all(&mut self, spent: &mut Vec<Frame>) {
+        self.row.passed += (self.inbound.len() - self.row.at) as u64;
+        self.inbound.spend(self.row.at, spent);
+    }
+
+    /// Takes the frame of one that passes. Those in front of it were [given back](Self::spend).
+    #[inline]
+    fn take_passing(&mut self) -> Frame {
+        self.row.passed += 1;
+        self.next()
+    }
+
+    #[inline]
+    fn next(&mut self) -> Frame {
+        debug_assert_eq!(self.row.at, self.inbound.len(), "those that passed were given back");
+        self.row.at -= 1;
+        let Some((frame, _)) = self.inbound.take() else { unreachable!("one was looked at") };
+        frame
     }
 
     /// The task of the packet that was taken last, and that passed, is not over yet. Returns what it is bound to.

@@ -130,6 +130,14 @@ impl MessageKey {
         }
         Some(Self { words: common_flow(addresses, headers.protocol, ports) })
     }
+
+    /// The same of a [plain](Headers::plain_end) frame.
+    #[inline(always)]
+    pub(crate) fn plain_flow(frame: &[u8]) -> Option<Self> {
+        const ADDRESSES: usize = Headers::PLAIN_IP as usize + 12;
+        let (addresses, ports) = (chunk(frame, ADDRESSES)?, chunk(frame, Headers::PLAIN_L4.into())?);
+        Some(Self { words: common_flow(addresses, UDP, ports) })
+    }
 }
 
 /// The words of the key of a flow of TCP or UDP over untagged IPv4: see [`push_flow`] for the bytes.
@@ -324,23 +332,9 @@ impl KeySpec {
         self.build(frame, headers)
     }
 
-    /// The same, of a [plain](Headers::plain_end) frame whose packet ends at `end`.
-    #[inline]
-    pub(crate) fn extract_plain(&self, frame: &[u8], end: u32, key: &mut MessageKey) {
-        const ADDRESSES: usize = Headers::PLAIN_IP as usize + 12;
-        if self.flow
-            && self.parts.is_empty()
-            && let Some(addresses) = chunk::<8>(frame, ADDRESSES)
-            && let Some(ports) = chunk::<4>(frame, Headers::PLAIN_L4.into())
-        {
-            key.words = common_flow(addresses, UDP, ports);
-        } else {
-            *key = self.build(frame, &Headers::plain(end));
-        }
-    }
-
+    /// The same, whatever it is.
     #[inline(never)]
-    fn build(&self, frame: &[u8], headers: &Headers) -> MessageKey {
+    pub(crate) fn build(&self, frame: &[u8], headers: &Headers) -> MessageKey {
         let mut key = Builder { bytes: [0; CAPACITY + 1] };
         if self.flow {
             push_flow(&mut key, frame, headers);

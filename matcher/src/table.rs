@@ -90,10 +90,24 @@ struct Context {
     end: usize,
     eom: CompiledEom,
     key: KeySpec,
+    /// That is the flow alone.
+    key_is_flow: bool,
     /// Its rules, as they are to plain frames,
     plain_rules: PlainRules,
     /// and its end of message.
     plain_eom: PlainRules,
+}
+
+impl Context {
+    /// What `found` makes of the message's key, and of whether it is the last one, of a plain frame of this context's.
+    #[inline(always)]
+    fn found_plain<R>(&self, frame: &[u8], end: u32, found: impl FnOnce(MessageKey, bool) -> R) -> R {
+        let eom = self.plain_eom.hold(frame, end as usize);
+        match MessageKey::plain_flow(frame) {
+            Some(key) if self.key_is_flow => found(key, eom),
+            _ => found(self.key.build(frame, &Headers::plain(end)), eom),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -140,6 +154,7 @@ impl Table {
             end: self.tests.len(),
             eom,
             key: entry.key.clone(),
+            key_is_flow: entry.key.flow() && entry.key.parts().is_empty(),
             plain_rules,
             plain_eom,
         });
@@ -152,25 +167,33 @@ impl Table {
         &self.tests
     }
 
-    /// The first context whose rules hold for `frame`: what [`Table::match_frame`] finds, sooner for most frames. `key` becomes
-    /// that of its message. Returns its place in the table, and whether the frame is the message's last.
-    #[must_use]
+    /// The first context whose rules hold for `frame`: what [`Table::match_frame`] finds, sooner for most frames. Returns what `found`
+    /// makes of its place in the table, the message's key, and whether the frame is the message's last.
     #[inline(always)]
-    pub fn find(&self, frame: &[u8], key: &mut MessageKey) -> Option<(usize, bool)> {
-        let Some(end) = Headers::plain_end(frame) else { return self.find_any(frame, key) };
-        let packet_end = end as usize;
-        let index = self.contexts.iter().position(|context| context.plain_rules.hold(frame, packet_end))?;
-        let context = &self.contexts[index];
-        context.key.extract_plain(frame, end, key);
-        Some((index, context.plain_eom.hold(frame, packet_end)))
+    pub fn find<R>(&self, frame: &[u8], found: impl FnOnce(usize, MessageKey, bool) -> R) -> Option<R> {
+        let Some(end) = Headers::plain_end(frame) else {
+            let Match { index, key, eom, .. } = self.find_any(frame)?;
+            return Some(found(index, key, eom));
+        };
+        // Of several the first one gets its frames sooner.
+        let first = self.contexts.first()?;
+        if first.plain_rules.hold(frame, end as usize) {
+            return Some(first.found_plain(frame, end, |key, eom| found(0, key, eom)));
+        }
+        let index = self.next_plain(frame, end as usize)?;
+        Some(self.contexts[index].found_plain(frame, end, |key, eom| found(index, key, eom)))
     }
 
     #[cold]
     #[inline(never)]
-    fn find_any(&self, frame: &[u8], key: &mut MessageKey) -> Option<(usize, bool)> {
-        let found = self.match_frame(frame, &Headers::parse_any(frame))?;
-        *key = found.key;
-        Some((found.index, found.eom))
+    fn find_any(&self, frame: &[u8]) -> Option<Match> {
+        self.match_frame(frame, &Headers::parse_any(frame))
+    }
+
+    /// The first context whose rules hold for a plain frame whose packet ends at `end`.
+    #[inline(never)]
+    fn next_plain(&self, frame: &[u8], end: usize) -> Option<usize> {
+        self.contexts.iter().position(|context| context.plain_rules.hold(frame, end))
     }
 
     /// The first context whose rules hold for `frame`, whose headers are `headers`. Allocates nothing.

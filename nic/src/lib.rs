@@ -36,7 +36,7 @@ pub use error::NicError;
 pub use frame::Frame;
 pub use memory::MemoryQueue;
 pub use pcap::PcapQueue;
-pub use prefetch::{prefetch, prefetch_all, prefetch_to_write};
+pub use prefetch::{prefetch, prefetch_all, prefetch_in, prefetch_to_write};
 pub use queue::Queue;
 pub use rotation::Rotation;
 pub use steering::Steering;

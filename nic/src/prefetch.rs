@@ -7,6 +7,12 @@ pub fn prefetch<T>(place: &T) {
     prefetch_at(std::ptr::from_ref(place).cast());
 }
 
+/// The same of the one at a place, if there is one: which costs no look.
+#[inline(always)]
+pub fn prefetch_in<T>(places: &[T], place: usize) {
+    prefetch_at(places.as_ptr().wrapping_add(place).cast());
+}
+
 /// The same of all lines of some.
 #[inline]
 pub fn prefetch_all<T>(places: &[T]) {

@@ -128,7 +128,7 @@ impl Bench {
         };
         let count = self.inbound.fetch(&mut *self.nic, BATCH);
         lap(0);
-        self.inbound.find(&self.routes);
+        self.inbound.find(&self.routes, |_, _| 0);
         lap(1);
         self.find_messages(self.admitted)?;
         lap(2);

@@ -249,7 +249,7 @@ impl Engine {
     fn follow(&mut self, routes: Routes) {
         self.routes = routes;
         if self.arrivals.is_none() && self.spread.is_none() {
-            self.inbound.find(&self.routes);
+            self.inbound.find(&self.routes, |_, _| 0);
         }
     }
 

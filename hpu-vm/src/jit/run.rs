@@ -296,7 +296,8 @@ impl<D: Device> Bound<'_, D> {
                 }
                 _ => {
                     describe(&parts, false);
-                    parts.run_any::<D>(packet.unwrap_or_default());
+                    // Not of what was taken out: that would have to be in memory then, whatever happens.
+                    self.parts.run_any::<D>(packet.unwrap_or_default());
                 }
             }
         }
@@ -324,7 +325,7 @@ impl BoundParts<'_> {
     /// # Safety
     /// The pointers are of a borrowed slot, whose state is attached to its space, with device and calls of type `D`.
     #[inline(never)]
-    unsafe fn run_any<D: Device>(self, packet: &mut [u8]) {
+    unsafe fn run_any<D: Device>(&self, packet: &mut [u8]) {
         // SAFETY: as the caller says; no task runs.
         let state = unsafe { &mut *self.state };
         state.resume = 0;
@@ -362,7 +363,16 @@ impl BoundParts<'_> {
             if (*self.slot).l2_len != len {
                 fit_l2(self.slot, self.state, len);
             }
-            offering.during(packet, Begun::Now, self.reads, || self.run_translated::<D>(entry))
+            let offered = offering.offer(packet, Begun::Now, self.reads);
+            let ended = entry.execute(self.state, self.task.argument);
+            // What most do, with nothing more to be told apart behind it.
+            if matches!(ended, Ended::Returned) {
+                drop(offered);
+                return true;
+            }
+            let returned = self.returned::<D>(ended, entry);
+            drop(offered);
+            returned
         }
     }
 
@@ -370,10 +380,20 @@ impl BoundParts<'_> {
     /// As [`Self::run_simple`], and the state's view is that of its space.
     #[inline(always)]
     unsafe fn run_translated<D: Device>(&self, entry: &Entry) -> bool {
+        // SAFETY: as the caller says.
+        unsafe { self.returned::<D>(entry.execute(self.state, self.task.argument), entry) }
+    }
+
+    /// Whether the handler returned whose code has just been executed, once what it sent last is issued.
+    ///
+    /// # Safety
+    /// As [`Self::run_translated`].
+    #[inline(always)]
+    unsafe fn returned<D: Device>(&self, ended: Ended, entry: &Entry) -> bool {
         let Self { state, task, .. } = *self;
         // SAFETY: as the caller says.
         unsafe {
-            let returned = returns::<D>(state, task, entry);
+            let returned = returned::<D>(state, ended);
             if !returned {
                 (*state).ended = left_early::<D>(state, task, entry);
             }
@@ -458,26 +478,24 @@ unsafe fn execute<D: Device>(state: *mut State, task: &Task<'_>, entry: Option<&
     // SAFETY: as the caller says.
     unsafe {
         match entry {
-            Some(entry) if returns::<D>(state, task, entry) => Exit::Returned,
+            Some(entry) if returned::<D>(state, entry.execute(state, task.argument)) => Exit::Returned,
             Some(entry) => left_early::<D>(state, task, entry),
             None => go_on_interpreting::<D>(state, task),
         }
     }
 }
 
-/// Executes translated code, and issues what is sent last. Says whether the handler returned.
+/// Whether the handler returned whose code has just been executed; issues what it sent last.
 ///
 /// # Safety
 /// As [`execute`].
 #[inline(always)]
-unsafe fn returns<D: Device>(state: *mut State, task: &Task<'_>, entry: &Entry) -> bool {
-    // SAFETY: as the caller says.
-    unsafe {
-        match entry.execute(state, task.argument) {
-            Ended::Returned => true,
-            Ended::Sends(send) => sends_last::<D>(state, send),
-            Ended::Early => false,
-        }
+unsafe fn returned<D: Device>(state: *mut State, ended: Ended) -> bool {
+    match ended {
+        Ended::Returned => true,
+        // SAFETY: as the caller says.
+        Ended::Sends(send) => unsafe { sends_last::<D>(state, send) },
+        Ended::Early => false,
     }
 }
 

@@ -11,6 +11,7 @@
 #![allow(unsafe_code, reason = "follows the pointer to a frame that is lent for the time of one call")]
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
@@ -338,7 +339,7 @@ impl PacketWindows {
     fn take_out(&self) {
         if self.written() && self.l2.filled.load(Relaxed) {
             let (frame, len) = (self.frame.load(Relaxed), self.frame_len.load(Relaxed));
-            // SAFETY: `Offering::during` lends these bytes and has just run what they are lent to, so that nobody else looks at them.
+            // SAFETY: `Offering::offer` lends these bytes, and what they are lent to has just run, so that nobody else looks at them.
             let _ = self.l2.bytes().copy_out(0, unsafe { slice::from_raw_parts_mut(frame, len) });
         }
         self.l2.filled.store(false, Relaxed);
@@ -351,7 +352,7 @@ impl PacketWindows {
             return None;
         }
         // SAFETY: this thread offers to these windows, hence nobody else does: who offers has the slot borrowed alone.
-        // `Offering::during` has the only reference to these bytes, and writes them when what it runs is over: this is part of that.
+        // `Offering::offer` has the only reference to these bytes, and writes them when what is run is over: this is part of that.
         Some(look(unsafe { slice::from_raw_parts(frame, self.frame_len.load(Relaxed)) }))
     }
 }
@@ -393,10 +394,10 @@ impl<'w> Offering<'w> {
         self.windows.shown().set_len(0);
     }
 
-    /// Runs `task` while `frame`, of which the windows show at most [`PACKET_WINDOW`] bytes, is offered. If it `reads` the packet in place it
-    /// is told where that is.
+    /// Offers `frame`, of which the windows show at most [`PACKET_WINDOW`] bytes, to a task that is run until the result is dropped. If it
+    /// `reads` the packet in place it is told where that is.
     #[inline(always)]
-    pub(crate) fn during<R>(&self, frame: &mut [u8], begun: Begun, reads: bool, task: impl FnOnce() -> R) -> R {
+    pub(crate) fn offer<'o>(&'o self, frame: &'o mut [u8], begun: Begun, reads: bool) -> Offered<'o> {
         let windows = self.windows;
         // Another offering may have been made since, and not be over.
         OFFERED_TO.set(windows);
@@ -411,10 +412,7 @@ impl<'w> Offering<'w> {
         }
         windows.frame_len.store(len, Relaxed);
         windows.frame.store(frame.as_mut_ptr(), Relaxed);
-        let offered = Offered(windows);
-        let result = task();
-        drop(offered);
-        result
+        Offered { windows, frame: PhantomData }
     }
 }
 
@@ -426,16 +424,20 @@ impl Drop for Offering<'_> {
     }
 }
 
-/// A frame is offered to windows until this is dropped. It is [`Offering::during`]'s own, so it is dropped.
-struct Offered<'w>(&'w PacketWindows);
+/// A frame is offered to windows until this is dropped, which it is to be.
+#[must_use]
+pub(crate) struct Offered<'o> {
+    windows: &'o PacketWindows,
+    frame: PhantomData<&'o mut [u8]>,
+}
 
 impl Drop for Offered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // What was never used was never filled.
-        if self.0.is_used(READ | WRITTEN) {
-            self.0.take_out();
+        if self.windows.is_used(READ | WRITTEN) {
+            self.windows.take_out();
         }
-        self.0.frame.store(ptr::null_mut(), Relaxed);
+        self.windows.frame.store(ptr::null_mut(), Relaxed);
     }
 }

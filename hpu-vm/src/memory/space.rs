@@ -219,10 +219,11 @@ impl Space {
             self.fit_l2(len);
         }
         let (layout, view) = (&*self.layout, &mut self.view);
-        match &self.packet {
-            Some(windows) => Offering::to(windows).during(packet, begun, true, || task(layout, view)),
-            None => task(layout, view),
-        }
+        let offering = self.packet.as_deref().map(Offering::to);
+        let offered = offering.as_ref().map(|offering| offering.offer(packet, begun, true));
+        let result = task(layout, view);
+        drop(offered);
+        result
     }
 
     /// Has the L2 window show `len` bytes, at most [`PACKET_WINDOW`]. What is left of the packet before is of no use to anybody:
