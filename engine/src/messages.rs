@@ -163,7 +163,12 @@ impl Messages {
 
     /// The [next free](Messages::next_free) queue, for a message that is not open and whose first frame arrived at `now`.
     pub fn begin(&mut self, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
-        let chain = self.chain(context, key);
+        self.begin_in(self.chain(context, key), context, key, now)
+    }
+
+    /// The same, by the message's [chain](Messages::chain).
+    #[inline]
+    pub fn begin_in(&mut self, chain: usize, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         let mpq = self.hold(Holder { key: *key, context, next: self.chains[chain], used: now })?;
         self.chains[chain] = mpq;
         self.begun += 1;
@@ -221,14 +226,27 @@ impl Messages {
             return;
         }
         if next != IN_NO_CHAIN {
-            let chain = self.chain(context, &key);
-            let mut link = &mut self.chains[chain];
-            while *link != mpq {
-                link = &mut self.holders[link.0 as usize].next;
-            }
-            *link = next;
+            return self.release_from(self.chain(context, &key), mpq);
         }
-        self.holders[mpq.0 as usize].context = Slot::NOBODY;
+        self.let_go(mpq);
+    }
+
+    /// The same of one that a message holds, by the message's [chain](Messages::chain).
+    #[inline]
+    pub fn release_from(&mut self, chain: usize, mpq: MpqId) {
+        let next = self.holders[mpq.0 as usize].next;
+        let mut link = &mut self.chains[chain];
+        while *link != mpq {
+            link = &mut self.holders[link.0 as usize].next;
+        }
+        *link = next;
+        self.let_go(mpq);
+    }
+
+    /// A queue that is in no chain any more is free.
+    #[inline]
+    fn let_go(&mut self, mpq: MpqId) {
+        let context = std::mem::replace(&mut self.holders[mpq.0 as usize].context, Slot::NOBODY);
         self.held[context.0 as usize] -= 1;
         self.free.push(mpq);
     }

@@ -422,6 +422,19 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         self.queues[mpq.0 as usize].send(end_of_message);
     }
 
+    /// The task of a message's last packet is over, which [passed](Mpqs::passes): as [held](Mpqs::hold) and [fed back](Mpqs::feedback).
+    #[inline]
+    pub fn end_passed(&mut self, mpq: MpqId) -> Feedback {
+        let queue = &mut self.queues[mpq.0 as usize];
+        if queue.kept_open || queue.refusing {
+            self.hold(mpq, true);
+            return self.feedback(mpq, Stage::Payload, None);
+        }
+        debug_assert!(queue.head == NONE && queue.in_flight == 0 && queue.state == State::Payload, "it passed");
+        (queue.state, queue.latch) = (State::Free, None);
+        Feedback { message_done: true, idle: true }
+    }
+
     /// Why the queue does not [take](Mpqs::takes) a HER: for want of room, or it is one of a message that was killed.
     #[cold]
     pub fn refuse(&mut self, mpq: MpqId, her: Her<C, P>) -> Refused<P> {

@@ -402,7 +402,7 @@ impl Inlet<'_> {
         let unnamed = ELSEWHERE && end_of_message && self.admission.is_simple() && !self.admission.verdicts;
         let mpq = found.or_else(|| match unnamed {
             true => self.messages.begin_unnamed(slot, now),
-            false => self.messages.begin(slot, key, now),
+            false => self.messages.begin_in(chain as usize, slot, key, now),
         });
         let Some(mpq) = mpq else { return Look::Other(Other::Questionable) };
         let latch = || {
@@ -508,10 +508,9 @@ impl Inlet<'_> {
 
     /// The last packet of a message passed, and its task is over. Returns whether the message is complete.
     fn end(&mut self, mpq: MpqId) -> bool {
-        self.mpqs.hold(mpq, true);
-        let feedback = self.mpqs.feedback(mpq, Stage::Payload, None);
+        let feedback = self.mpqs.end_passed(mpq);
         if feedback.idle {
-            self.messages.release(mpq);
+            self.messages.release_from(self.inbound.found(self.row.at).chain as usize, mpq);
         }
         feedback.message_done
     }

@@ -342,9 +342,12 @@ impl Run {
         naive.arrivals.push_back(Arrival { latch: latched, end: end_of_message, packet });
         assert_eq!(naive.startable(), Some((Stage::Payload, context, packet, true)));
         naive.start(Stage::Payload);
-        if !end_of_message && packet.is_multiple_of(2) {
+        if packet.is_multiple_of(2) {
             // The task is over before anything else happens.
-            assert!(!naive.finish(Stage::Payload));
+            let done = naive.finish(Stage::Payload);
+            let ended = end_of_message.then(|| self.mpqs.end_passed(MpqId(mpq)));
+            let ended = ended.map_or((false, false), |feedback| (feedback.message_done, feedback.idle));
+            assert_eq!(ended, (done, naive.idle()));
             return self.released.push(packet);
         }
         self.mpqs.hold(MpqId(mpq), end_of_message);
