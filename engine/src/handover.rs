@@ -20,7 +20,7 @@ use spin_nic::{Bell, Frame, NicError, Queue, Steering};
 use spin_sync::{Noted, Notes, notes};
 
 use crate::context::Slot;
-use crate::inbound::Found;
+use crate::found::Found;
 use crate::toll::Toll;
 
 /// Blank frames that a task may need: with fewer than that more are waited for before the next one.
@@ -176,7 +176,7 @@ impl Arrivals {
             }
             let &Brief { owner, end_of_message, length, key } = brief;
             let key = MessageKey::join((key, length), behind);
-            found(Found { owner, end_of_message, key, ..Found::default() });
+            found(Found { owner, end_of_message, key });
         });
     }
 
@@ -308,7 +308,7 @@ mod tests {
 
     use super::{Back, lane};
     use crate::context::Slot;
-    use crate::inbound::Found;
+    use crate::found::Found;
 
     /// What a frame could be found to be whose message has a long name or a short one.
     fn any_found() -> Found {
@@ -316,7 +316,7 @@ mod tests {
         let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(length.into()).collect();
         let spec = format!("frame[0:{length}]").parse::<KeySpec>().expect("a key");
         let (owner, end_of_message) = (Slot(fastrand::u32(..256)), fastrand::bool());
-        Found { owner, end_of_message, key: spec.extract(&bytes, &Headers::parse(&bytes)), ..Found::default() }
+        Found { owner, end_of_message, key: spec.extract(&bytes, &Headers::parse(&bytes)) }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use spin_nic::{Frame, Queue};
 
 use crate::context::Slot;
 use crate::counts::Counts;
+use crate::found::{Finds, Found, Gist};
 use crate::handover::Arrivals;
 use crate::messages::Messages;
 use crate::mpq::{MpqId, Mpqs, Owned};
@@ -19,37 +20,6 @@ const AHEAD: usize = 8;
 /// And how many ahead what tasks will look at of it: there is little room near by for frames that are as far apart as chunks are, and what
 /// is long takes long.
 pub(crate) const SOON: usize = 1;
-
-/// What a frame was found to be.
-#[derive(Clone, Copy, Debug)]
-pub struct Found {
-    /// Its context; [`Slot::NOBODY`]: it has none.
-    pub owner: Slot,
-    /// It is its message's last.
-    pub end_of_message: bool,
-    /// The [chain](Messages::chain) that its message is in, as the thread has it whose message it is,
-    pub chain: u32,
-    /// and the first queue in it, when it was [sought](Inbound::seek).
-    pub first: MpqId,
-    /// Its message, among the context's.
-    pub key: MessageKey,
-}
-
-impl Default for Found {
-    /// Nothing yet.
-    fn default() -> Self {
-        Self { owner: Slot::NOBODY, end_of_message: false, chain: 0, first: MpqId::NONE, key: MessageKey::default() }
-    }
-}
-
-impl Found {
-    /// Its context, if it has one.
-    #[must_use]
-    #[inline]
-    pub fn slot(&self) -> Option<Slot> {
-        Some(self.owner).filter(|&owner| owner != Slot::NOBODY)
-    }
-}
 
 /// A frame on its way to its message's queue.
 #[derive(Debug)]
@@ -74,17 +44,10 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Finds out what a frame is, and what `chain` says of its message.
+    /// What `found` makes of a frame's context, its message's key, and whether it is that one's last. A frame may be nobody's.
     #[inline(always)]
-    pub fn find(&self, frame: &[u8], found: &mut Found, chain: impl Fn(Slot, &MessageKey) -> u32) {
-        let of_context = self.table.find(frame, |index, key, end_of_message| {
-            let owner = self.slots[index];
-            (found.owner, found.end_of_message, found.chain, found.key) =
-                (owner, end_of_message, chain(owner, &key), key);
-        });
-        if of_context.is_none() {
-            (found.owner, found.end_of_message, found.chain) = (Slot::NOBODY, false, 0);
-        }
+    pub fn find<R>(&self, frame: &[u8], found: impl FnOnce(Slot, MessageKey, bool) -> R) -> Option<R> {
+        self.table.find(frame, |index, key, end_of_message| found(self.slots[index], key, end_of_message))
     }
 }
 
@@ -94,7 +57,7 @@ pub struct Inbound {
     /// Last ones first.
     frames: Vec<Frame>,
     /// What each of them is, at the same place, and what some others were.
-    found: Vec<Found>,
+    found: Finds,
     /// Messages that had [begun](Messages::begun) when these were [sought](Inbound::seek).
     begun: u64,
     /// Some that were taken and are to come back, and their places.
@@ -110,8 +73,7 @@ pub struct Inbound {
 
 impl Default for Inbound {
     fn default() -> Self {
-        let (frames, found, aside) =
-            (Vec::with_capacity(BATCH), vec![Found::default(); BATCH], Vec::with_capacity(BATCH));
+        let (frames, found, aside) = (Vec::with_capacity(BATCH), Finds::new(BATCH), Vec::with_capacity(BATCH));
         let groups = Vec::with_capacity(BATCH);
         let [order, places, at] = [(); 3].map(|()| Vec::with_capacity(BATCH));
         Self { frames, found, begun: 0, aside, groups, order, places, at }
@@ -167,34 +129,41 @@ impl Inbound {
     pub fn find(&mut self, routes: &Routes, chain: impl Fn(Slot, &MessageKey) -> u32) -> u64 {
         let Self { frames, found, .. } = self;
         let mut bytes = 0;
-        if found.len() < frames.len() {
-            found.resize(frames.len(), Found::default());
-        }
-        let found = &mut found[..frames.len()];
-        for place in (0..frames.len()).rev() {
-            if let Some(later) = place.checked_sub(AHEAD) {
-                frames[later].prefetch();
+        found.reserve(frames.len());
+        let (gists, rests) = found.first_mut(frames.len());
+        for (place, ((frame, gist), rest)) in frames.iter().zip(gists).zip(rests).enumerate().rev() {
+            if let Some(later) = frames.get(place.wrapping_sub(AHEAD)) {
+                later.prefetch();
             }
-            bytes += frames[place].len() as u64;
-            routes.find(&frames[place], &mut found[place], &chain);
+            bytes += frame.len() as u64;
+            let of_context = routes.find(frame, |owner, key, end_of_message| {
+                gist.note(rest, owner, chain(owner, &key), key, end_of_message);
+            });
+            if of_context.is_none() {
+                *gist = Gist::NOTHING;
+            }
         }
         bytes
     }
 
     /// Asks for the chains of all frames' messages, where that was not done when they were found.
     pub fn seek_chains(&mut self, messages: &Messages) {
-        // What nobody owns is asked for too: to leave it out would take longer for all others.
-        for found in self.found[..self.frames.len()].iter_mut().rev() {
-            found.chain = messages.ask_for_chain(found.owner, &found.key);
+        for place in (0..self.frames.len()).rev() {
+            let Found { owner, key, .. } = self.found.get(place);
+            // What nobody owns is asked for too: to leave it out would take longer for all others.
+            self.found.gist_mut(place).chain = messages.ask_for_chain(owner, &key);
         }
     }
 
     /// Asks for what there is of the frames' messages, whose chains all have been asked for, so that they are there.
     pub fn seek<C: Copy + Owned, P>(&mut self, messages: &Messages, mpqs: &Mpqs<C, P>) {
         self.begun = messages.begun();
-        for found in self.found[..self.frames.len()].iter_mut().rev() {
-            found.first = messages.prefetch_first(found.chain as usize);
-            mpqs.prefetch(found.first);
+        for gist in self.found.first_mut(self.frames.len()).0.iter_mut().rev() {
+            gist.first = messages.first_in(gist.chain as usize);
+            if gist.first != MpqId::NONE {
+                messages.prefetch(gist.first);
+                mpqs.prefetch(gist.first);
+            }
         }
     }
 
@@ -203,14 +172,12 @@ impl Inbound {
     pub fn take_over(&mut self, arrivals: &mut Arrivals, most: usize) -> usize {
         let Self { frames, found, .. } = self;
         let count = arrivals.len().min(most);
-        if found.len() < count {
-            found.resize(count, Found::default());
-        }
-        let mut places = found[..count].iter_mut().rev();
+        found.reserve(count);
+        let mut places = (0..count).rev();
         arrivals.take(
             count,
             |frame| frames.push(frame),
-            |found| places.next().into_iter().for_each(|place| *place = found),
+            |what| places.next().into_iter().for_each(|place| found.set(place, what)),
         );
         frames.reverse();
         count
@@ -222,7 +189,7 @@ impl Inbound {
         let count = self.frames.len();
         let Self { frames, found, groups: of, order, places, at, .. } = self;
         of.clear();
-        of.extend(found[..count].iter().map(group));
+        of.extend((0..count).map(|place| group(&found.get(place))));
         if of.is_sorted() {
             return;
         }
@@ -256,39 +223,41 @@ impl Inbound {
 
     /// What the next one is.
     #[must_use]
-    pub fn next(&self) -> Option<&Found> {
-        self.frames.len().checked_sub(1).map(|place| &self.found[place])
+    #[inline]
+    pub fn next(&self) -> Option<Found> {
+        self.frames.len().checked_sub(1).map(|place| self.found.get(place))
     }
 
     /// Has frames be others' than they were found to be.
     pub fn readdress(&mut self, owner: impl Fn(Slot) -> Slot) {
-        self.found[..self.frames.len()].iter_mut().for_each(|found| found.owner = owner(found.owner));
+        self.found.first_mut(self.frames.len()).0.iter_mut().for_each(|gist| gist.owner = owner(gist.owner));
     }
 
     /// Whether the next one is a context's, or nobody's.
     #[must_use]
     #[inline]
     pub fn is_next_of(&self, slot: Slot) -> bool {
-        self.next().is_some_and(|found| found.owner == slot || found.owner == Slot::NOBODY)
+        self.found.first(self.frames.len()).last().is_some_and(|next| next.owner == slot || next.owner == Slot::NOBODY)
     }
 
     /// Puts `more` frames behind those that are here, and returns those of both that are `gone`.
     pub fn weed(&mut self, more: Vec<(Frame, Found)>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
-        let here = self.frames.drain(..).zip(self.found.iter().copied()).rev().collect::<Vec<_>>();
+        let here = self.frames.drain(..).enumerate().map(|(place, frame)| (frame, self.found.get(place)));
+        let here = here.rev().collect::<Vec<_>>();
         let all = here.into_iter().chain(more);
         let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|(_, found)| found.slot().is_some_and(&gone));
         // Both keep what room they have: there is none to be made when the next batch comes.
-        self.found.resize(self.found.len().max(kept.len()), Found::default());
-        for ((frame, found), place) in kept.into_iter().rev().zip(&mut self.found) {
+        self.found.reserve(kept.len());
+        for (place, (frame, found)) in kept.into_iter().rev().enumerate() {
             self.frames.push(frame);
-            *place = found;
+            self.found.set(place, found);
         }
         taken.into_iter().map(|(frame, _)| frame).collect()
     }
 
     /// The next one.
     #[inline]
-    pub fn take(&mut self) -> Option<(Frame, &Found)> {
+    pub fn take(&mut self) -> Option<(Frame, Found)> {
         let frame = self.frames.pop()?;
         Some((frame, self.taken()))
     }
@@ -299,10 +268,10 @@ impl Inbound {
         &mut self.frames[place]
     }
 
-    /// The same, and what it is.
+    /// The same, and what it was found to be in short.
     #[inline]
-    pub fn at(&self, place: usize) -> (&Frame, &Found) {
-        (&self.frames[place], &self.found[place])
+    pub(crate) fn at(&self, place: usize) -> (&Frame, &Gist) {
+        (&self.frames[place], self.found.gist(place))
     }
 
     /// Messages that had [begun](Messages::begun) when the frames' were [sought](Self::seek).
@@ -311,10 +280,10 @@ impl Inbound {
         self.begun
     }
 
-    /// What the frame at a place is.
+    /// What the frames are.
     #[inline(always)]
-    pub fn found(&self, place: usize) -> &Found {
-        &self.found[place]
+    pub(crate) const fn found(&self) -> &Finds {
+        &self.found
     }
 
     /// Gives back the next frames, down to the one at a place.
@@ -347,7 +316,8 @@ impl Inbound {
 
     /// The contexts of the frames, in order.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.found[..self.frames.len()].iter().rev().filter_map(Found::slot)
+        let owners = self.found.first(self.frames.len()).iter().rev().map(|gist| gist.owner);
+        owners.filter(|&owner| owner != Slot::NOBODY)
     }
 
     /// What the frame is that was taken last.
@@ -356,8 +326,8 @@ impl Inbound {
     /// When none was taken of the batch.
     #[must_use]
     #[inline]
-    pub fn taken(&self) -> &Found {
-        &self.found[self.frames.len()]
+    pub fn taken(&self) -> Found {
+        self.found.get(self.frames.len())
     }
 }
 
@@ -366,11 +336,12 @@ mod tests {
     use std::collections::HashMap;
 
     use spin_matcher::{Headers, KeySpec, Table, TableEntry};
-    use spin_nic::{Frame, Queue, Rotation};
+    use spin_nic::{Queue, Rotation};
 
-    use super::{BATCH, Found, Inbound, Routes};
+    use super::{BATCH, Inbound, Routes};
     use crate::context::Slot;
     use crate::counts::Counts;
+    use crate::found::Found;
 
     /// To slots 7 and 3: frames whose byte 14 is 1 and 2.
     fn routes() -> Routes {
@@ -385,13 +356,8 @@ mod tests {
         let frames: Vec<_> = (1..4).map(|number| [vec![0; 14], vec![number; 46]].concat()).collect();
         let mut received = Vec::new();
         Rotation::new(&frames, 60, 0).expect("short frames").receive(&mut received, 3);
-        let mut found = Found::default();
-        let mut find = |frame: &Frame| {
-            routes.find(frame, &mut found, |slot, _| slot.0);
-            (found.slot(), found.chain)
-        };
-        let found: Vec<_> = received.iter().map(&mut find).collect();
-        assert_eq!(found, [(Some(Slot(7)), 7), (Some(Slot(3)), 3), (None, 0)]);
+        let found: Vec<_> = received.iter().map(|frame| routes.find(frame, |slot, _, _| slot)).collect();
+        assert_eq!(found, [Some(Slot(7)), Some(Slot(3)), None]);
     }
 
     #[test]
@@ -442,9 +408,10 @@ mod tests {
             let mut inbound = Inbound::default();
             inbound.receive(&mut nic, &routes, 10, &mut Counts::default(), |_, _| 0);
             let (mut keys, spec) = (HashMap::new(), "frame[14:1]".parse::<KeySpec>().expect("a key"));
-            for (frame, found) in inbound.frames.iter().zip(&mut inbound.found) {
-                found.key = spec.extract(frame, &Headers::parse(frame));
-                keys.insert(found.key, u32::from(frame[14]) % 3);
+            for (place, frame) in inbound.frames.iter().enumerate() {
+                let key = spec.extract(frame, &Headers::parse(frame));
+                inbound.found.set(place, Found { key, ..inbound.found.get(place) });
+                keys.insert(key, u32::from(frame[14]) % 3);
             }
             inbound.group(3, |found| keys[&found.key]);
             let mut left = Vec::new();
@@ -471,7 +438,7 @@ mod tests {
         assert_eq!(inbound.take().map(|(frame, found)| (frame[14], found.slot())), Some((1, Some(Slot(7)))));
         // Other rules, and back again: what is here follows.
         assert_eq!(inbound.find(&Routes::default(), |_, _| 0), 4 * 60);
-        assert!(inbound.found[..4].iter().all(|found| found.slot().is_none()));
+        assert!((0..4).all(|place| inbound.found.get(place).slot().is_none()));
         inbound.find(&routes, |_, _| 0);
         let mut more = Vec::new();
         Rotation::new(&frames(&[2, 1]), 60, 0).expect("short frames").receive(&mut more, 2);
@@ -482,6 +449,6 @@ mod tests {
         let left = std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[14], found.slot())));
         assert_eq!(left.collect::<Vec<_>>(), [(2, Some(Slot(3))), (9, None), (2, Some(Slot(3))), (2, Some(Slot(3)))]);
         // There is room for the next batch, which is not made when it comes.
-        assert!(inbound.found.len() >= BATCH && inbound.frames.capacity() >= BATCH);
+        assert!(inbound.found.first(BATCH).len() == BATCH && inbound.frames.capacity() >= BATCH);
     }
 }

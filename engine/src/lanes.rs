@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use spin_nic::{Bell, Frame, NicError};
 
+use crate::found::Found;
 use crate::handover::{Arrivals, Back, Lane, LaneQueue, lane};
-use crate::inbound::{BATCH, Found};
+use crate::inbound::BATCH;
 use crate::memory::saturate;
 use crate::toll::Toll;
 

@@ -56,6 +56,7 @@ pub(crate) mod elsewhere;
 pub mod entries;
 pub mod errands;
 pub mod fleet;
+pub mod found;
 pub mod handed;
 pub mod handover;
 pub mod hpu;

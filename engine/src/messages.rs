@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::hash::{BuildHasher, RandomState};
 
 use spin_matcher::{HashSeed, MessageKey};
-use spin_nic::{prefetch, prefetch_in};
+use spin_nic::prefetch_in;
 
 use crate::context::Slot;
 use crate::mpq::MpqId;
@@ -25,8 +25,8 @@ const IN_NO_CHAIN: MpqId = MpqId(u32::MAX - 1);
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Holder {
-    /// Keys of different contexts never meet.
-    key: MessageKey,
+    /// Keys of different contexts never meet. This is what they begin with, and how long they are; no frame's is empty.
+    head: ([u64; 2], u8),
     /// Whose it is; [`Slot::NOBODY`]: it is free.
     context: Slot,
     /// The next queue of the chain.
@@ -36,12 +36,6 @@ struct Holder {
 }
 
 impl Holder {
-    /// Whether it is this message of a context's.
-    #[inline(always)]
-    fn is(&self, context: Slot, key: &MessageKey) -> bool {
-        self.context == context && self.next != IN_NO_CHAIN && self.key.is(key)
-    }
-
     /// How long before `now` that was.
     const fn idle(&self, now: u64) -> u64 {
         now.saturating_sub(self.used)
@@ -55,6 +49,8 @@ pub struct Messages {
     chains: Box<[MpqId]>,
     /// By queue.
     holders: Box<[Holder]>,
+    /// By queue: what is behind the first bytes of its message's key, if that is so long.
+    rests: Box<[[u64; 4]]>,
     free: Vec<MpqId>,
     /// How many were put in chains so far.
     begun: u64,
@@ -73,11 +69,12 @@ impl Messages {
     /// For `queues` queues, all of them free.
     #[must_use]
     pub fn new(queues: u32) -> Self {
-        let nobody = Holder { key: MessageKey::default(), context: Slot::NOBODY, next: NONE, used: 0 };
+        let nobody = Holder { head: ([0; 2], 0), context: Slot::NOBODY, next: NONE, used: 0 };
         Self {
             seed: HashSeed::new(RandomState::new().hash_one(queues)),
             chains: vec![NONE; (queues as usize * 2).next_power_of_two()].into(),
             holders: vec![nobody; queues as usize].into(),
+            rests: vec![[0; 4]; queues as usize].into(),
             free: (0..queues).rev().map(MpqId).collect(),
             begun: 0,
             held: Vec::new(),
@@ -105,7 +102,7 @@ impl Messages {
         self.find_from(self.chains[self.chain(context, key)], context, key, now)
     }
 
-    /// The same, by the message's [chain](Messages::chain) and what was [first](Messages::prefetch_first) in it: that is most often
+    /// The same, by the message's [chain](Messages::chain) and what was [first](Messages::first_in) in it: that is most often
     /// the one, and the chain itself may be far away again.
     #[inline]
     pub fn find_in(
@@ -115,23 +112,42 @@ impl Messages {
         key: &MessageKey,
         now: u64,
     ) -> Option<MpqId> {
-        // Others may have begun or ended since.
-        if self.holds(first, context, key, now) {
-            Some(first)
-        } else {
-            self.find_from(self.chains[chain], context, key, now)
+        let (head, rest) = key.split();
+        if self.holds(first, context, head, || rest.unwrap_or_default(), now) {
+            return Some(first);
+        }
+        // Others may have begun or ended since: most often the chain is as it was.
+        match self.chains[chain] {
+            NONE => None,
+            other => self.find_from(other, context, key, now),
         }
     }
 
-    /// Whether a queue is that of an open message that a frame arrived for at `now`.
+    /// Whether a queue is that of an open message that a frame arrived for at `now`. The message's key begins like this, and has the `rest`
+    /// [behind that](MessageKey::split) if it is so long.
     #[inline(always)]
-    pub fn holds(&mut self, mpq: MpqId, context: Slot, key: &MessageKey, now: u64) -> bool {
-        let Some(holder) = self.holders.get_mut(mpq.0 as usize) else { return false };
-        let is = holder.is(context, key);
+    pub fn holds(
+        &mut self,
+        mpq: MpqId,
+        context: Slot,
+        head: ([u64; 2], u8),
+        rest: impl FnOnce() -> [u64; 4],
+        now: u64,
+    ) -> bool {
+        let is = self.is(mpq, context, head, rest);
         if is {
-            holder.used = now;
+            self.holders[mpq.0 as usize].used = now;
         }
         is
+    }
+
+    #[inline(always)]
+    fn is(&self, mpq: MpqId, context: Slot, head: ([u64; 2], u8), rest: impl FnOnce() -> [u64; 4]) -> bool {
+        let Some(holder) = self.holders.get(mpq.0 as usize) else { return false };
+        let ([a, b], length) = head;
+        let ([c, d], as_long) = holder.head;
+        let begins_alike = holder.context == context && (a ^ c) | (b ^ d) == 0 && length == as_long;
+        begins_alike && (!MessageKey::goes_on(length) || self.rests[mpq.0 as usize] == rest())
     }
 
     /// The same, among a queue and those behind it in its chain.
@@ -145,8 +161,9 @@ impl Messages {
     /// A message's queue, among one and those behind it in its chain.
     #[inline]
     fn walk(&self, mut at: MpqId, context: Slot, key: &MessageKey) -> Option<MpqId> {
+        let (head, rest) = key.split();
         while let Some(holder) = self.holders.get(at.0 as usize) {
-            if holder.is(context, key) {
+            if self.is(at, context, head, || rest.unwrap_or_default()) {
                 return Some(at);
             }
             at = holder.next;
@@ -169,7 +186,11 @@ impl Messages {
     /// The same, by the message's [chain](Messages::chain).
     #[inline]
     pub fn begin_in(&mut self, chain: usize, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
-        let mpq = self.hold(Holder { key: *key, context, next: self.chains[chain], used: now })?;
+        let (head, rest) = key.split();
+        let mpq = self.hold(Holder { head, context, next: self.chains[chain], used: now })?;
+        if let Some(rest) = rest {
+            self.rests[mpq.0 as usize] = rest;
+        }
         self.chains[chain] = mpq;
         self.begun += 1;
         Some(mpq)
@@ -184,7 +205,7 @@ impl Messages {
 
     /// The same of a message that nobody will look for: it is of one packet, which arrived at `now`. Several with the same key may be open then.
     pub fn begin_unnamed(&mut self, context: Slot, now: u64) -> Option<MpqId> {
-        self.hold(Holder { key: MessageKey::default(), context, next: IN_NO_CHAIN, used: now })
+        self.hold(Holder { head: ([0; 2], 0), context, next: IN_NO_CHAIN, used: now })
     }
 
     #[inline(always)]
@@ -203,8 +224,9 @@ impl Messages {
 
     /// The key of a queue's message.
     #[must_use]
-    pub fn key(&self, mpq: MpqId) -> &MessageKey {
-        &self.holders[mpq.0 as usize].key
+    pub fn key(&self, mpq: MpqId) -> MessageKey {
+        let head @ (_, length) = self.holders[mpq.0 as usize].head;
+        MessageKey::join(head, MessageKey::goes_on(length).then(|| self.rests[mpq.0 as usize]))
     }
 
     /// All of them, free ones too.
@@ -221,12 +243,12 @@ impl Messages {
 
     /// Frees an idle queue.
     pub fn release(&mut self, mpq: MpqId) {
-        let Holder { key, context, next, .. } = self.holders[mpq.0 as usize];
+        let Holder { context, next, .. } = self.holders[mpq.0 as usize];
         if context == Slot::NOBODY {
             return;
         }
         if next != IN_NO_CHAIN {
-            return self.release_from(self.chain(context, &key), mpq);
+            return self.release_from(self.chain(context, &self.key(mpq)), mpq);
         }
         self.let_go(mpq);
     }
@@ -259,18 +281,17 @@ impl Messages {
         chain as u32
     }
 
-    /// The same of the first queue in it, which is most often the one that is looked for. Returns that; [`MpqId::NONE`]: there is none.
+    /// The first queue in a chain, which is most often the one that is looked for; [`MpqId::NONE`]: there is none.
+    #[must_use]
     #[inline]
-    pub fn prefetch_first(&self, chain: usize) -> MpqId {
-        let first = self.chains[chain];
-        self.prefetch(first);
-        first
+    pub fn first_in(&self, chain: usize) -> MpqId {
+        self.chains[chain]
     }
 
-    /// The same of a queue's message.
+    /// Asks for what is known of a queue's message to be brought near.
     #[inline]
     pub fn prefetch(&self, mpq: MpqId) {
-        self.holders.get(mpq.0 as usize).into_iter().for_each(prefetch);
+        prefetch_in(&self.holders, mpq.0 as usize);
     }
 
     /// The number of the chain in which a message is, if it is open.
@@ -343,9 +364,15 @@ mod tests {
     use crate::context::Slot;
     use crate::mpq::MpqId;
 
+    /// A short key, or a long one that is unlike others behind its first bytes alone.
     fn key(number: u8) -> MessageKey {
-        let frame = [number; 60];
-        KeySpec::default().extract(&frame, &Headers::parse(&frame))
+        let (mut frame, mut spec) = ([number; 60], KeySpec::default());
+        if number % 2 == 1 {
+            frame = [0; 60];
+            frame[20] = number;
+            spec = "frame[0:30]".parse().expect("a key");
+        }
+        spec.extract(&frame, &Headers::parse(&frame))
     }
 
     #[test]
@@ -406,7 +433,7 @@ mod tests {
             let sought: Vec<_> = places.map(|(context, number)| {
                 messages.queue(context, &key(number), 0);
                 let chain = messages.chain(context, &key(number));
-                (context, number, chain, messages.prefetch_first(chain))
+                (context, number, chain, messages.first_in(chain))
             }).collect();
             (0..8).for_each(|mpq| messages.release(MpqId(mpq)));
             for (context, number, freed) in steps {

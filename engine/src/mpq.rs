@@ -25,7 +25,7 @@
 //! [`Mpqs::new`] and [`Mpqs::add_owner`].
 
 use hpu_vm::Kind;
-use spin_nic::prefetch;
+use spin_nic::prefetch_in;
 
 /// Index of a message processing queue; handlers know it as the flow id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -770,7 +770,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// Asks for what is known of a queue to be brought near.
     #[inline]
     pub fn prefetch(&self, mpq: MpqId) {
-        self.queues.get(mpq.0 as usize).into_iter().for_each(prefetch);
+        prefetch_in(&self.queues, mpq.0 as usize);
     }
 
     /// Whether the queue is between two packets of an open message: nothing queued, nothing in flight.

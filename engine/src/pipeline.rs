@@ -22,8 +22,9 @@ use crate::counts::Counts;
 use crate::descriptor::News;
 use crate::ecn;
 use crate::elsewhere::Elsewhere;
+use crate::found::Found;
 use crate::handover::Arrivals;
-use crate::inbound::{Arrival, BATCH, Found, Inbound, Routes};
+use crate::inbound::{Arrival, BATCH, Inbound, Routes};
 use crate::intake::Intake;
 use crate::ip_view;
 use crate::latency::{Latencies, nanoseconds};
@@ -490,7 +491,7 @@ impl Engine {
             return self.waiting.is_none();
         }
         let Some((frame, found)) = self.inbound.take() else { return false };
-        let &Found { end_of_message, key, .. } = found;
+        let Found { end_of_message, key, .. } = found;
         match found.slot() {
             Some(slot) => self.admit(frame, slot, &key, end_of_message, now),
             None => self.drop_frame(frame, Counter::DropUnmatched),

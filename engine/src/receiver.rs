@@ -8,7 +8,8 @@ use spin_abi::counters::Counter;
 use spin_nic::{Bell, Frame, NicError, Queue};
 
 use crate::counts::Counts;
-use crate::inbound::{BATCH, Found, Inbound, Routes};
+use crate::found::Found;
+use crate::inbound::{BATCH, Inbound, Routes};
 use crate::lanes::{Ends, Lanes};
 use crate::pipeline::TRANSMIT_BACKLOG;
 use crate::statistics::Statistics;
@@ -107,8 +108,8 @@ impl Receiver {
         let arrived = self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts, |_, _| 0);
         let Self { nic, lanes, inbound, counts, .. } = self;
         while let Some((frame, found)) = inbound.take() {
-            match lanes.lane_of(found) {
-                Some(lane) => lane.stage(frame, found),
+            match lanes.lane_of(&found) {
+                Some(lane) => lane.stage(frame, &found),
                 None => {
                     counts.add(Counter::DropUnmatched, 1);
                     nic.recycle(frame);
@@ -123,9 +124,9 @@ impl Receiver {
     pub fn follow(&mut self, routes: Routes) {
         self.routes = routes;
         let staged: Vec<_> = self.lanes.unstage().collect();
-        let mut found = Found::default();
         for frame in staged {
-            self.routes.find(&frame, &mut found, |_, _| 0);
+            let found = self.routes.find(&frame, |owner, key, end_of_message| Found { owner, end_of_message, key });
+            let found = found.unwrap_or_default();
             match self.lanes.lane_of(&found) {
                 Some(lane) => lane.stage(frame, &found),
                 None => {

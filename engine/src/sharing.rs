@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::context::Slot;
-use crate::inbound::{BATCH, Found, Inbound};
+use crate::found::Found;
+use crate::inbound::{BATCH, Inbound};
 use crate::pipeline::{Engine, Moment};
 use crate::schedule::Scheduler;
 use crate::tasks::{Done, runnable};

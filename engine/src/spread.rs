@@ -83,8 +83,8 @@ impl Engine {
         intake.whole = taken == room;
         spread.busy = true;
         while let Some((frame, found)) = inbound.take() {
-            match spread.lanes.lane_of(found) {
-                Some(lane) => lane.stage(frame, found),
+            match spread.lanes.lane_of(&found) {
+                Some(lane) => lane.stage(frame, &found),
                 None => inbound.put_aside(frame),
             }
         }

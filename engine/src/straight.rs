@@ -12,8 +12,9 @@ use crate::commands::{Commands, Issued};
 use crate::context::{Context, Handler, Slot};
 use crate::counts::Counts;
 use crate::errands::{Own, Row};
+use crate::found::{Found, Gist};
 use crate::hpu::About;
-use crate::inbound::{Arrival, Found, Inbound, SOON};
+use crate::inbound::{Arrival, Inbound, SOON};
 use crate::memory::HpuId;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
@@ -331,7 +332,7 @@ impl Inlet<'_> {
             return;
         };
         frame.prefetch_first(self.row.looked_at);
-        if frame.len().min(self.row.looked_at) > SHORT {
+        if frame.len().min(self.row.looked_at) > SHORT && found.first != MpqId::NONE {
             self.messages.prefetch(found.first);
             self.mpqs.prefetch(found.first);
         }
@@ -347,11 +348,13 @@ impl Inlet<'_> {
         if self.row.at == self.row.stop {
             return Look::Nothing;
         }
-        let Found { owner, end_of_message, first, ref key, .. } = *self.inbound.found(self.row.at - 1);
+        let place = self.row.at - 1;
+        let gist @ &Gist { owner, end_of_message, first, .. } = self.inbound.found().gist(place);
+        let (head, rest) = (gist.head(), || self.inbound.found().rest(place));
         if owner != self.admission.slot {
             return self.look_closer::<ELSEWHERE>();
         }
-        if self.messages.holds(first, owner, key, self.now.time) {
+        if self.messages.holds(first, owner, head, rest, self.now.time) {
             let (mpq, mpqs) = (first, &mut *self.mpqs);
             let passes =
                 if ELSEWHERE { mpqs.sends_on(mpq, end_of_message) } else { mpqs.passes_on(mpq, end_of_message) };
@@ -374,7 +377,7 @@ impl Inlet<'_> {
     fn only(&mut self) -> Option<Passing> {
         let mpq = self.messages.next_free().filter(|_| self.admission.is_simple())?;
         *self.admitted += 1;
-        let key = &self.inbound.found(self.row.at - 1).key;
+        let key = &self.inbound.found().key(self.row.at - 1);
         let Binding { home, message, .. } = self.admission.latch(self.clusters, key, *self.admitted).context;
         Some(Passing { mpq, home, message, place: Place::Only })
     }
@@ -382,7 +385,9 @@ impl Inlet<'_> {
     /// The same as [`Self::look`] of any packet. Most go on with messages that nothing is in the way of.
     #[inline(never)]
     fn look_closer<const ELSEWHERE: bool>(&mut self) -> Look {
-        let Found { owner, end_of_message, chain, first, ref key } = *self.inbound.found(self.row.at - 1);
+        let place = self.row.at - 1;
+        let &Gist { owner, end_of_message, chain, first, .. } = self.inbound.found().gist(place);
+        let key = &self.inbound.found().key(place);
         let (slot, now) = (self.admission.slot, self.now.time);
         if owner != slot {
             return if owner == Slot::NOBODY { Look::Other(Other::Foreign) } else { Look::Nothing };
@@ -396,7 +401,6 @@ impl Inlet<'_> {
         {
             return Look::Passing(passing);
         }
-        let Found { ref key, .. } = *self.inbound.found(self.row.at - 1);
         // The next one need not wait until it is known that this one has ended, which takes as long as many tasks. Tasks of this kind alone are
         // all handed over at once, in order.
         let unnamed = ELSEWHERE && end_of_message && self.admission.is_simple() && !self.admission.verdicts;
@@ -429,7 +433,7 @@ impl Inlet<'_> {
     /// Takes a packet that was looked at and does not pass. Those in front of it were [given back](Self::spend).
     fn take(&mut self, other: Other) -> Taken {
         let frame = self.next();
-        let &Found { end_of_message, key, .. } = self.inbound.taken();
+        let Found { end_of_message, key, .. } = self.inbound.taken();
         match other {
             Other::Foreign => {
                 self.counts.add(Counter::DropUnmatched, 1);
@@ -510,7 +514,7 @@ impl Inlet<'_> {
     fn end(&mut self, mpq: MpqId) -> bool {
         let feedback = self.mpqs.end_passed(mpq);
         if feedback.idle {
-            self.messages.release_from(self.inbound.found(self.row.at).chain as usize, mpq);
+            self.messages.release_from(self.inbound.found().gist(self.row.at).chain as usize, mpq);
         }
         feedback.message_done
     }

@@ -205,12 +205,13 @@ impl Frame {
         self.meta = self.meta.with(HEADROOM, if len <= CAPACITY { len } else { 0 });
     }
 
-    /// Whether all of some belong to a pool.
+    /// Whether all of some belong to a pool, if so, whether all are as [`Frame::reset_to`] makes them.
     #[inline]
-    pub(crate) fn are_of(frames: &[Self], pool: PoolId) -> bool {
+    pub(crate) fn are_of(frames: &[Self], pool: PoolId, len: usize) -> Option<bool> {
+        let alike = Meta::new(pool, false).with(HEADROOM, len);
         // All are looked at: that takes fewer instructions than to leave off early.
-        let others = frames.iter().fold(0, |others, frame| others | frame.meta.0 ^ u64::from(pool.0.get()) << 32);
-        others >> 32 == 0
+        let others = frames.iter().fold(0, |others, frame| others | frame.meta.0 ^ alike.0);
+        (others >> 32 == 0).then_some(others == 0)
     }
 
     /// Whether it belongs to a pool.

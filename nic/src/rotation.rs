@@ -251,11 +251,15 @@ impl Queue for Rotation {
     }
 
     fn recycle_all(&mut self, batch: &mut Vec<Frame>) {
-        if self.order.is_some() || !Frame::are_of(batch, self.pool) {
-            return batch.drain(..).for_each(|frame| self.recycle(frame));
+        match Frame::are_of(batch, self.pool, self.len) {
+            Some(are_reset) if self.order.is_none() => {
+                if !are_reset {
+                    batch.iter_mut().for_each(|frame| frame.reset_to(self.len));
+                }
+                self.arriving.append(batch);
+            }
+            _ => batch.drain(..).for_each(|frame| self.recycle(frame)),
         }
-        batch.iter_mut().for_each(|frame| frame.reset_to(self.len));
-        self.arriving.append(batch);
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
