@@ -513,13 +513,12 @@ impl Windows {
         job: &Job<'_>,
         about: About,
         packet: &[u8],
-    ) -> [(u32, u32); 2] {
+    ) -> [(u32, u32); 1] {
         let len = job.l1_bytes.min(packet.len()).min(PACKET_WINDOW as usize);
         if len != self.shown {
             self.resize(bound, len);
         }
-        #[allow(clippy::cast_possible_truncation, reason = "it is at most the window's length")]
-        return [(regs::PACKET_SIZE, len as u32), (regs::FLOW_ID, about.flow)];
+        [(regs::FLOW_ID, about.flow)]
     }
 
     /// Has a task see nothing of other messages', if that is asked for.
@@ -543,8 +542,10 @@ impl Windows {
     /// The packet to come has another length than the one before it.
     #[inline(never)]
     fn resize<D: Device>(&mut self, bound: &mut Bound<'_, D>, len: usize) {
-        let sized = bound.set_packet_len(saturate(len as u64));
+        let size = saturate(len as u64);
+        let sized = bound.set_packet_len(size);
         debug_assert!(sized.is_ok(), "the packet was cut to its window");
+        self.block.set(regs::PACKET_SIZE, size);
         self.shown = len;
     }
 }

@@ -30,7 +30,7 @@ use crate::pipeline::{Binding, Engine, Gone, Moment, Packet, context};
 /// The time of one packet's task is taken of so many: where packets come one by one, each would wait for the clock else.
 const SAMPLE_OF: u64 = 16;
 /// And of so many batches at the least: it takes as long as some packets do.
-const SAMPLE_OF_BATCHES: u64 = 4;
+const SAMPLE_OF_BATCHES: u64 = 8;
 
 /// For so long tasks of a context that is alone are run in a turn: who asks something of its thread waits meanwhile.
 const ALONE_TIME: Duration = Duration::from_millis(1);
