@@ -396,6 +396,19 @@ mod tests {
     }
 
     #[test]
+    fn those_that_are_given_back_leave_in_order_and_the_others_stay() {
+        let frames: Vec<_> = (0..7).map(|number| vec![number; 60]).collect();
+        let mut nic = Rotation::new(&frames, 60, 0).expect("short frames");
+        let (mut inbound, mut spent) = (Inbound::default(), Vec::new());
+        assert_eq!(inbound.receive(&mut nic, &routes(), 7, &mut Counts::default(), |_, _| 0), 7);
+        for (from, gone) in [(5, 2), (5, 2), (4, 3), (0, 7)] {
+            inbound.spend(from, &mut spent);
+            assert_eq!(inbound.len(), from);
+            assert_eq!(spent.iter().map(|frame| frame[0]).collect::<Vec<_>>(), (0..gone).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
     fn those_of_a_group_are_together_in_order() {
         let routes = routes();
         for numbers in [[1, 2, 1, 9, 1, 2, 9, 2, 1, 1], [9, 9, 1, 1, 1, 2, 2, 2, 2, 2], [2, 1, 9, 1, 9, 2, 2, 9, 1, 9]]

@@ -205,7 +205,7 @@ impl Frame {
         self.meta = self.meta.with(HEADROOM, if len <= CAPACITY { len } else { 0 });
     }
 
-    /// Whether all of some belong to a pool, if so, whether all are as [`Frame::reset_to`] makes them.
+    /// If all of some belong to a pool: whether they are as [`Frame::reset_to`] makes them.
     #[inline]
     pub(crate) fn are_of(frames: &[Self], pool: PoolId, len: usize) -> Option<bool> {
         let alike = Meta::new(pool, false).with(HEADROOM, len);

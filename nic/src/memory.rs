@@ -15,7 +15,7 @@ use crate::bell::Bell;
 use crate::counts::Counts;
 use crate::error::NicError;
 use crate::frame::{CHUNK, Frame, MIN_SEND, PoolId};
-use crate::queue::Queue;
+use crate::queue::{FEW, Queue};
 use crate::steering::{Everything, Steering};
 use crate::wait::{poll, timespec};
 
@@ -118,6 +118,10 @@ impl Queue for MemoryQueue {
         let count = out.len() - before;
         self.counts.received += count as u64;
         count
+    }
+
+    fn is_short(&self) -> bool {
+        self.free.len() < FEW
     }
 
     fn allocate(&mut self) -> Option<Frame> {

@@ -7,7 +7,7 @@ pub fn prefetch<T>(place: &T) {
     prefetch_at(std::ptr::from_ref(place).cast());
 }
 
-/// The same of the one at a place, if there is one: which costs no look.
+/// The same of the one at a place. One that is none does no harm: nothing is read.
 #[inline(always)]
 pub fn prefetch_in<T>(places: &[T], place: usize) {
     prefetch_at(places.as_ptr().wrapping_add(place).cast());

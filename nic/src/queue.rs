@@ -8,6 +8,9 @@ use crate::error::NicError;
 use crate::frame::Frame;
 use crate::steering::Steering;
 
+/// A queue with fewer empty frames is [short](Queue::is_short) of them: a batch's tasks may each send a copy.
+pub(crate) const FEW: usize = 128;
+
 /// A source and sink of frames.
 ///
 /// `receive`, `allocate`, `send`, `recycle` and `recycle_all` neither allocate, lock, read a clock nor enter the kernel; `flush`

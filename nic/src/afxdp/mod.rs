@@ -38,7 +38,7 @@ use self::socket::Socket;
 use crate::affinity::made_on;
 use crate::error::NicError;
 use crate::frame::{CAPACITY, CHUNK, Frame};
-use crate::queue::Queue;
+use crate::queue::{FEW, Queue};
 use crate::steering::Steering;
 use crate::wait::{poll, timespec};
 
@@ -210,6 +210,10 @@ impl Queue for AfXdp {
         }
         self.turn = (self.turn + 1) % sockets;
         count
+    }
+
+    fn is_short(&self) -> bool {
+        self.sockets.iter().all(|socket| socket.empty() < FEW)
     }
 
     fn allocate(&mut self) -> Option<Frame> {

@@ -159,6 +159,11 @@ impl Socket {
         count
     }
 
+    /// How many empty frames there are.
+    pub(super) const fn empty(&self) -> usize {
+        self.umem.free()
+    }
+
     pub(super) fn allocate(&mut self) -> Option<Frame> {
         self.umem.allocate()
     }

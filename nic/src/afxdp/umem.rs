@@ -86,6 +86,11 @@ impl Umem {
         self.huge
     }
 
+    /// How many chunks are free.
+    pub(super) const fn free(&self) -> usize {
+        self.free.len()
+    }
+
     /// A free chunk as an empty frame.
     pub(super) fn allocate(&mut self) -> Option<Frame> {
         let index = self.free.pop()?;

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::{Packet, PcapError, Reader, Writer};
 use crate::error::NicError;
 use crate::frame::{CHUNK, Frame, MIN_SEND, PoolId};
-use crate::queue::Queue;
+use crate::queue::{FEW, Queue};
 use crate::steering::{Everything, Steering};
 use crate::wait::{poll, timespec};
 
@@ -146,6 +146,10 @@ impl Queue for PcapQueue {
             out.push(frame);
         }
         max
+    }
+
+    fn is_short(&self) -> bool {
+        self.free.len() < FEW
     }
 
     fn allocate(&mut self) -> Option<Frame> {
