@@ -130,8 +130,7 @@ impl Finds {
 
     #[inline]
     pub(crate) fn key(&self, place: usize) -> MessageKey {
-        let head @ (_, length) = self.gists[place].head();
-        MessageKey::join(head, MessageKey::goes_on(length).then(|| self.rests[place]))
+        MessageKey::join(self.gist(place).head(), || self.rest(place))
     }
 
     #[inline]

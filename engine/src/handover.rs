@@ -170,12 +170,12 @@ impl Arrivals {
         let count = self.frames.take(count, frame);
         let rest = &mut self.rest;
         self.found.read(count, |brief| {
-            let mut behind = None;
-            if MessageKey::goes_on(brief.length) {
-                rest.read(1, |&rest| behind = Some(rest));
-            }
             let &Brief { owner, end_of_message, length, key } = brief;
-            let key = MessageKey::join((key, length), behind);
+            let key = MessageKey::join((key, length), || {
+                let mut behind = [0; 4];
+                rest.read(1, |&rest| behind = rest);
+                behind
+            });
             found(Found { owner, end_of_message, key });
         });
     }

@@ -225,8 +225,7 @@ impl Messages {
     /// The key of a queue's message.
     #[must_use]
     pub fn key(&self, mpq: MpqId) -> MessageKey {
-        let head @ (_, length) = self.holders[mpq.0 as usize].head;
-        MessageKey::join(head, MessageKey::goes_on(length).then(|| self.rests[mpq.0 as usize]))
+        MessageKey::join(self.holders[mpq.0 as usize].head, || self.rests[mpq.0 as usize])
     }
 
     /// All of them, free ones too.

@@ -72,14 +72,11 @@ impl MessageKey {
         length > 16
     }
 
-    /// The key of such parts.
+    /// The key of such parts. The `rest` is asked for if there is one.
     #[must_use]
     #[inline]
-    pub const fn join(([a, b], length): ([u64; 2], u8), rest: Option<[u64; 4]>) -> Self {
-        let [c, d, e, f] = match rest {
-            Some(rest) => rest,
-            None => [0, 0, 0, (length as u64) << 56],
-        };
+    pub fn join(([a, b], length): ([u64; 2], u8), rest: impl FnOnce() -> [u64; 4]) -> Self {
+        let [c, d, e, f] = if Self::goes_on(length) { rest() } else { [0, 0, 0, u64::from(length) << 56] };
         Self { words: [a, b, c, d, e, f] }
     }
 
@@ -569,7 +566,8 @@ mod tests {
             let bytes: Vec<u8> = (1..=length).map(|byte| byte ^ 0x5a).collect();
             let whole = key(&format!("frame[0:{length}]"), &bytes);
             let (first, rest) = whole.split();
-            assert_eq!((MessageKey::join(first, rest), rest.is_some()), (whole, whole.to_vec().len() > 16));
+            let joined = MessageKey::join(first, || rest.expect("one that is asked for"));
+            assert_eq!((joined, rest.is_some()), (whole, whole.to_vec().len() > 16));
         }
     }
 
