@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::cores::{end, start};
+use super::lab::Failure;
+
 /// How long it is tried.
 const TIME: Duration = Duration::from_millis(2);
 /// Between two looks at the clock.
@@ -13,9 +16,11 @@ const TRIPS: u32 = 64;
 /// Said once there are no more.
 const OVER: u32 = u32::MAX;
 
-/// Nanoseconds that a word takes from one thread to another and back.
-#[must_use]
-pub fn round_trip() -> f64 {
+/// Nanoseconds that a word takes from this thread to one on the second core and back.
+///
+/// # Errors
+/// That core may not be used.
+pub fn round_trip() -> Result<f64, Failure> {
     let word = AtomicU32::new(0);
     let until = |known: u32| loop {
         match word.load(Acquire) {
@@ -24,12 +29,12 @@ pub fn round_trip() -> f64 {
         }
     };
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let other = start(scope, 1, || {
             let mut said = 0;
             loop {
                 said = until(said);
                 if said == OVER {
-                    return;
+                    return Ok(());
                 }
                 said += 1;
                 word.store(said, Release);
@@ -42,13 +47,14 @@ pub fn round_trip() -> f64 {
         };
         // The other one has to begin.
         trip();
-        let (start, mut trips) = (Instant::now(), 0);
-        while start.elapsed() < TIME {
+        let (begun, mut trips) = (Instant::now(), 0);
+        while begun.elapsed() < TIME {
             (0..TRIPS).for_each(|_| trip());
             trips += TRIPS;
         }
-        let spent = start.elapsed();
+        let spent = begun.elapsed();
         word.store(OVER, Release);
-        spent.as_secs_f64() * 1e9 / f64::from(trips)
+        end(other)?;
+        Ok(spent.as_secs_f64() * 1e9 / f64::from(trips))
     })
 }

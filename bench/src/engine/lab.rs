@@ -24,6 +24,7 @@ use spin_engine::threads::Part;
 use spin_nic::{Bell, NicError, Queue, Rotation};
 
 use super::case::Case;
+use super::cores;
 
 /// Why a case counts for nothing.
 pub type Failure = Box<dyn Error + Send + Sync>;
@@ -103,11 +104,9 @@ impl Setting {
             Ok(spent)
         };
         let times: Vec<Result<f64, Failure>> = thread::scope(|scope| {
-            let started: Vec<_> =
-                (0..threads).zip(self.prepare(threads)?).map(|part| scope.spawn(move || work(part))).collect();
-            let ended =
-                started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())));
-            Ok::<_, Failure>(ended.collect())
+            let parts = (0..threads).zip(self.prepare(threads)?);
+            let started: Vec<_> = parts.map(|part| cores::start(scope, part.0 as usize, move || work(part))).collect();
+            Ok::<_, Failure>(started.into_iter().map(cores::end).collect())
         })?;
         let slowest = times.into_iter().try_fold(0.0, |slowest: f64, time| time.map(|time| slowest.max(time)))?;
         Ok(slowest / f64::from(threads))
@@ -135,7 +134,7 @@ impl Setting {
             lab.finish(Instant::now())
         };
         thread::scope(|scope| {
-            let handlers = scope.spawn(handlers);
+            let handlers = cores::start(scope, 1, handlers);
             lab.engine.link(own, &Limits::default())?;
             let spent = second_round(packets, |start| {
                 lab.turn(start)?;
@@ -148,7 +147,7 @@ impl Setting {
             let (mut counts, packets) = (lab.engine.statistics().counts, lab.packets);
             // The other thread ends with it.
             drop(lab);
-            counts.merge(&handlers.join().unwrap_or_else(|_| Err("a thread panicked".into()))?);
+            counts.merge(&cores::end(handlers)?);
             self.case.verify(&counts, packets)?;
             Ok(spent)
         })
@@ -202,10 +201,10 @@ impl Setting {
             Ok::<_, Failure>(lab.verify()?)
         };
         thread::scope(|scope| {
-            let handlers = scope.spawn(handlers);
+            let handlers = cores::start(scope, 1, handlers);
             // Whose end is the other thread's.
             let spent = told.recv().map_err(Failure::from).and_then(feed);
-            handlers.join().unwrap_or_else(|_| Err("a thread panicked".into()))?;
+            cores::end(handlers)?;
             spent
         })
     }

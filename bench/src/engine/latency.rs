@@ -3,12 +3,12 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use spin_nic::{Frame, NicError, Queue, Rotation, Steering};
 
 use super::clock;
+use super::cores::on_first;
 use super::lab::{Failure, Lab, Setting};
 
 /// Packets that are not counted, for each that is: caches and branch predictors learn.
@@ -33,8 +33,7 @@ impl Setting {
     /// As [`Setting::round`].
     pub fn unloaded(&self, packets: u64) -> Result<Unloaded, Failure> {
         // On a thread of its own: a thread has one executor.
-        thread::scope(|scope| scope.spawn(|| self.one_by_one(packets)).join())
-            .unwrap_or_else(|_| Err("a thread panicked".into()))
+        on_first(|| self.one_by_one(packets))
     }
 
     fn one_by_one(&self, packets: u64) -> Result<Unloaded, Failure> {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use spin_abi::control::{Engine as Kind, Placement};
 
 use super::case::{BREAKDOWN, CASES, Case, PINGPONG, UNLOADED};
+use super::cores::on_first;
 use super::crowd::{CROWDS, Crowd, SCHEDULES};
 use super::distance::round_trip;
 use super::idle::{MODES, PAUSES};
@@ -76,7 +77,7 @@ impl Measured for Crowds {
     fn round(&mut self) -> Result<(), Failure> {
         for (contexts, rounds) in CROWDS.into_iter().zip(&mut self.rounds) {
             for ((schedule, _), rounds) in SCHEDULES.into_iter().zip(rounds) {
-                rounds.push(self.crowd.round(schedule, contexts, self.packets)?);
+                rounds.push(on_first(|| self.crowd.round(schedule, contexts, self.packets))?);
             }
         }
         Ok(())
@@ -120,15 +121,15 @@ impl Measured for Throughput {
     fn round(&mut self) -> Result<(), Failure> {
         for (setting, times) in &mut self.cases {
             for ((way, clusters), times) in WAYS.into_iter().zip(times) {
-                let round = match way {
+                let round = on_first(|| match way {
                     PIPELINE => {
-                        self.distances.push(round_trip());
+                        self.distances.push(round_trip()?);
                         setting.pipeline(self.packets)
                     }
                     SPREAD => setting.spread(self.packets),
                     ONE_THREAD => setting.one_thread(clusters, self.packets),
                     _ => setting.round(clusters, self.packets),
-                };
+                });
                 times.push(round.map_err(|error| format!("{}, {way}, clusters {clusters}: {error}", setting.case))?);
             }
         }
@@ -390,7 +391,7 @@ impl Measured for Overflow {
         for ((turns, _), rounds) in LOOPS.into_iter().zip(&mut self.rounds) {
             for ((placement, name), rounds) in PLACES.into_iter().zip(rounds) {
                 let packets = self.packets * u64::from(longest / turns).isqrt();
-                let round = self.threads.round(turns, placement, packets);
+                let round = on_first(|| self.threads.round(turns, placement, packets));
                 rounds.push(round.map_err(|error| format!("overflow, {name}: {error}"))?);
             }
         }

@@ -7,11 +7,13 @@
 //! * [`stages`]: what each stage of a turn costs.
 //! * [`shares`]: what tenants get of a thread that they share.
 //! * [`overflow`]: a thread with packets and one without.
+//! * `cores`: where each thread runs.
 //! * [`clock`], [`distance`]: what reading the clock costs, and from one core to another.
 //! * [`measured`]: all of these in rounds, their tables and rows.
 
 pub mod case;
 pub mod clock;
+mod cores;
 pub mod crowd;
 pub mod distance;
 pub mod idle;

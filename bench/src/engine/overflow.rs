@@ -16,6 +16,7 @@ use spin_engine::pipeline::Engine;
 use spin_engine::threads::Part;
 use spin_nic::{Bell, NicError, Queue, Rotation};
 
+use super::cores;
 use super::lab::{Failure, SIZES, read, runs};
 use super::shares::frame;
 
@@ -55,17 +56,17 @@ impl OneSided {
         let [to_first, to_second] = two(Peers::of(&[bell()?, bell()?]))?;
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
-            let other = scope.spawn(|| {
+            let other = cores::start(scope, 1, || {
                 let (mut engine, start) = (self.engine(&[], second, 1, to_second)?, Instant::now());
                 while !stop.load(Relaxed) || engine.has_tasks() {
                     engine.turn(|| start.elapsed())?;
                 }
-                Ok::<_, Failure>(runs(&engine))
+                Ok(runs(&engine))
             });
             let frames: Vec<_> = (0..FRAMES).map(|index| frame(PORT, index % FLOWS, turns)).collect();
             let spent = self.engine(&frames, first, 0, to_first).and_then(|engine| send(engine, packets));
             stop.store(true, Relaxed);
-            let away = other.join().unwrap_or_else(|_| Err("a thread panicked".into()))?;
+            let away = cores::end(other)?;
             let Sent { nanoseconds, taken, run } = spent?;
             if taken != run + away {
                 return Err(format!("{run} and {away} tasks were run of {taken}").into());

@@ -8,7 +8,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -22,6 +21,7 @@ use spin_engine::pipeline::Engine;
 use spin_engine::schedule::jain;
 use spin_nic::Rotation;
 
+use super::cores::on_first;
 use super::lab::{Failure, SIZES, read};
 use crate::wire::{Ipv4, UDP, datagram, ethernet};
 
@@ -145,8 +145,7 @@ impl Arena {
     /// # Errors
     /// An engine fails, or runs no handler.
     pub fn contests(&self, schedule: Schedule, weights: [u32; 2]) -> Result<[Shares; Greed::ALL.len()], Failure> {
-        thread::scope(|scope| scope.spawn(|| self.contests_here(schedule, weights)).join())
-            .unwrap_or_else(|_| Err("a thread panicked".into()))
+        on_first(|| self.contests_here(schedule, weights))
     }
 
     fn contests_here(&self, schedule: Schedule, weights: [u32; 2]) -> Result<[Shares; Greed::ALL.len()], Failure> {

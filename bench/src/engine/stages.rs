@@ -4,7 +4,6 @@
 //! interleaves.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use hpu_vm::jit::{self, Executor, Options, Translation};
@@ -25,6 +24,7 @@ use spin_nic::{Frame, Queue};
 
 use super::case::Case;
 use super::clock;
+use super::cores::on_first;
 use super::lab::{Failure, SIZES, Setting};
 
 /// The stages, in order, as rows name them.
@@ -48,7 +48,7 @@ impl Setting {
             bench.round(packets)?;
             bench.round(packets)
         };
-        thread::scope(|scope| scope.spawn(round).join()).unwrap_or_else(|_| Err("a thread panicked".into()))
+        on_first(round)
     }
 }
 
