@@ -224,6 +224,41 @@ impl Tray {
     }
 }
 
+/// Trays whose places in rings are asked for.
+const TRAYS_ASKED: usize = 2;
+
+/// A tray that is back. Its lines are asked for as ones to be written before any is read: they come all at once then, and are here when the tray
+/// is filled again. One that was read first would be the runner's, too, and a processor need not heed that it is asked for once more.
+#[derive(Debug)]
+struct Returned {
+    rows: Vec<Part>,
+    /// Those that have not ended yet, and those that were taken.
+    tasks: VecDeque<Place>,
+    taken: usize,
+}
+
+impl Returned {
+    fn new(Tray { rows, tasks, taken }: Tray) -> Self {
+        prefetch_to_write(&tasks);
+        prefetch_to_write(&rows);
+        Self { rows, tasks: tasks.into(), taken }
+    }
+
+    /// Whether all have ended, or were taken.
+    fn is_over(&self) -> bool {
+        self.tasks.len() <= self.taken
+    }
+
+    /// To be filled again.
+    fn empty(self) -> Tray {
+        let Self { mut rows, mut tasks, .. } = self;
+        debug_assert!(tasks.iter().all(|task| task.frame.is_none()), "frames are somewhere else");
+        rows.clear();
+        tasks.clear();
+        Tray { rows, tasks: tasks.into(), taken: 0 }
+    }
+}
+
 /// Tasks that have ended, and whose packets have gone where their handlers wanted them, or which others follow at once on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
@@ -285,9 +320,8 @@ pub struct Dispatcher {
     /// The one that is being filled, and those that are empty.
     open: Option<Tray>,
     empty: Vec<Tray>,
-    /// Those that are back: where in the first one the tasks begin that have not ended yet.
-    returned: VecDeque<Tray>,
-    place: usize,
+    /// Those that are back.
+    returned: VecDeque<Returned>,
     /// Blank frames there, and all that come without a tray.
     frames: Lane<Frame, Frame, Frame>,
     back: Noted<Back>,
@@ -362,7 +396,6 @@ pub fn errands(max_frame: usize, engine: Arc<Bell>, runner: Arc<Bell>) -> (Dispa
         open: Some(Tray::new()),
         empty: (1..TRAYS).map(|_| Tray::new()).collect(),
         returned: VecDeque::with_capacity(TRAYS),
-        place: 0,
         frames,
         back: to_heed,
         frames_back: Vec::with_capacity(size),
@@ -467,10 +500,8 @@ impl Dispatcher {
         self.frames.lend(count);
         self.trays.staged.push(tray);
         self.trays.hand_over(|| None);
+        self.trays.places(TRAYS_ASKED, prefetch_to_write);
         self.open = self.empty.pop();
-        if let Some(next) = &mut self.open {
-            prefetch_to_write(&next.tasks.spare_capacity_mut()[..count]);
-        }
     }
 
     /// Takes what came back: frames, by what is to be done with them; tasks with their packets, and those without; what tasks took.
@@ -500,7 +531,7 @@ impl Dispatcher {
         // What there is to tell of tasks is written before the frames of their packets are handed over, and after the trays that it is about;
         // of which queues, before of which kind.
         self.ended.copy(self.ended.len(), ended);
-        self.trays.take_back(|tray| self.returned.push_back(tray));
+        self.trays.take_back(|tray| self.returned.push_back(Returned::new(tray)));
         for row in &*ended {
             match row.on_trays {
                 None => self.ended_of.copy(row.count as usize, of),
@@ -521,12 +552,11 @@ impl Dispatcher {
     fn clear(&mut self, taken: u32, count: u32, mut of: impl FnMut(MpqId), mut each: impl FnMut(Frame)) -> usize {
         self.put_away();
         let Some(tray) = self.returned.front_mut() else { return 0 };
-        let first = self.place + taken as usize;
-        self.place = first + count as usize;
+        tray.tasks.drain(..taken as usize);
         let mut frames = 0;
-        for Place { own, frame } in &mut tray.tasks[first..self.place] {
+        for Place { own, frame } in tray.tasks.drain(..count as usize) {
             of(own.mpq);
-            if let Some(frame) = frame.take() {
+            if let Some(frame) = frame {
                 frames += 1;
                 each(frame);
             }
@@ -537,13 +567,8 @@ impl Dispatcher {
 
     /// Trays are empty of which all tasks have ended, or were taken.
     fn put_away(&mut self) {
-        let place = &mut self.place;
-        while let Some(mut tray) = self.returned.pop_front_if(|tray| *place + tray.taken >= tray.tasks.len()) {
-            debug_assert!(tray.tasks.iter().all(|task| task.frame.is_none()), "frames are somewhere else");
-            *place = 0;
-            tray.rows.clear();
-            tray.tasks.clear();
-            self.empty.push(tray);
+        while let Some(tray) = self.returned.pop_front_if(|tray| tray.is_over()) {
+            self.empty.push(tray.empty());
         }
     }
 
@@ -582,27 +607,21 @@ impl Errands {
         self.gone.try_recv().ok()
     }
 
-    /// Takes trays with about a batch of those that have come, if none is here. Returns how many are.
-    pub(crate) fn take(&mut self) -> usize {
+    /// Takes trays of those that have come, if none is here: one, and more as long as they do not have more than `most` tasks, however
+    /// many each has. Returns how many tasks are here.
+    pub(crate) fn take(&mut self, most: usize) -> usize {
         if self.left() == 0 {
             let Self { arrivals, trays, left, .. } = self;
             let mut count = 0;
             arrivals.ahead(TRAYS, |there| {
                 for tray in there {
-                    if *left < BATCH {
+                    if *left == 0 || *left + BATCH <= most {
                         *left += tray.tasks.len();
                         count += 1;
                     }
                 }
             });
             arrivals.take(count, |tray| trays.push_back(tray));
-            // The next ones are far away, where the other thread has written them, and come while these are run.
-            arrivals.ahead(2, |next| {
-                next.iter().for_each(|tray| {
-                    prefetch_all(&tray.rows);
-                    prefetch_all(&tray.tasks);
-                });
-            });
             self.next_tray();
         }
         self.left()
@@ -616,7 +635,20 @@ impl Errands {
         }
         self.place = 0;
         self.tray = self.trays.pop_front();
+        if self.tray.is_some() {
+            self.ask_for_next();
+        }
         self.here.extend(self.tray.iter().flat_map(|tray| &tray.rows));
+    }
+
+    /// The next ones are far away, where the other thread has written them, and come while those at hand are run.
+    fn ask_for_next(&mut self) {
+        self.arrivals.ahead(2, |next| {
+            next.iter().for_each(|tray| {
+                prefetch_all(&tray.rows);
+                prefetch_all(&tray.tasks);
+            });
+        });
     }
 
     /// How many tasks that are here are yet to be begun.
@@ -873,11 +905,13 @@ impl Errands {
             return;
         }
         self.returns.give_back();
+        self.returns.places(TRAYS_ASKED, prefetch_to_write);
         self.kept.write(self.kept.staged.len());
         let (count, rows) = (self.ended_of.staged.len(), self.ended.staged.len());
         self.ended_of.write(count);
         self.ended_of.places(count, prefetch_to_write);
         self.ended.write(rows);
+        self.ended.places(rows, prefetch_to_write);
         if rows > 0 {
             // There may be no frame to come with it.
             self.engine.ring();
@@ -920,6 +954,7 @@ mod tests {
     use super::{Errand, GoesOn, Outcome, Own, Part, errands};
     use crate::context::Slot;
     use crate::handover::Back;
+    use crate::inbound::BATCH;
     use crate::mpq::{MpqId, Stage, Task};
     use crate::pipeline::{Binding, Packet};
     use crate::stamp::Stamp;
@@ -951,7 +986,7 @@ mod tests {
             dispatcher.stage(errand, frame);
         }
         dispatcher.hand_over(|| None);
-        assert_eq!(own.take(), stages.len());
+        assert_eq!(own.take(BATCH), stages.len());
         let mut rows = Vec::new();
         while let Some(first) = own.next() {
             let count = own.here_of_row();
@@ -985,7 +1020,7 @@ mod tests {
             dispatcher.stage(errand, frame);
         }
         dispatcher.hand_over(|| None);
-        own.take();
+        own.take(BATCH);
         let mut seen = Vec::new();
         while let Some(first) = own.next() {
             let (count, next) = (own.here_of_row(), first.row.next().filter(|_| own.may_follow(&first.row)));
@@ -1039,7 +1074,7 @@ mod tests {
                 dispatcher.stage(errand, frame);
             }
             dispatcher.hand_over(|| None);
-            assert_eq!((own.take(), own.here_of_row(), dispatcher.out()), (6, 6, 6));
+            assert_eq!((own.take(BATCH), own.here_of_row(), dispatcher.out()), (6, 6, 6));
             let like = own.next().expect("it is here");
             own.pass();
             let (first, kept) = own.pop(false).expect("it is here");

@@ -12,6 +12,7 @@ use spin_nic::{Frame, NicError};
 use crate::commands::{Commands, Deferred, Issued};
 use crate::context::{Context, Handler, Slot};
 use crate::errands::{Charge, Errand, Errands, Outcome, Place};
+use crate::inbound::BATCH;
 use crate::latency::nanoseconds;
 use crate::memory::HpuId;
 use crate::mpq::{MpqId, Stage, Task};
@@ -22,6 +23,10 @@ use crate::tasks::{Done, Parts, idle_hpu, parts, processes, started};
 /// Turns in a row that wait for blank frames at the most: the thread that has some may be off its core for milliseconds, in which this one
 /// lets others have its own.
 const DRY: u32 = 50_000;
+
+/// Tasks of a turn at the most: what is told of them is told at its end, and costs less together, but those that take long are not to wait
+/// for each other.
+const MOST: usize = 2 * BATCH;
 
 /// What a runner has besides.
 #[derive(Debug)]
@@ -95,15 +100,18 @@ impl Engine {
     pub(crate) fn run_for_another(&mut self, clock: &impl Fn() -> Duration) -> Result<usize, NicError> {
         self.take_translations();
         self.forget_gone();
-        let taken = self.runner.as_mut().map_or(0, |runner| runner.errands.take());
+        let most = MOST.min(self.fitting as usize);
+        let taken = self.runner.as_mut().map_or(0, |runner| runner.errands.take(most));
         if taken > 0 || !self.parked.is_empty() {
-            self.note_first_arrival(clock());
+            let begun = clock();
+            self.note_first_arrival(begun);
             let resumed = self.resume_parked(clock);
             let mut shift = self.is_shared().then(|| self.shift(clock));
             let waited = self.run_waiting(&mut shift);
             let released = resumed + waited + if self.is_dry() { 0 } else { self.run_errands(clock, &mut shift) };
             self.unsampled += released;
             self.last_feedback = clock();
+            self.note_length(released, self.last_feedback.saturating_sub(begun));
             self.latencies.record_total(released, self.released.before(self.last_feedback));
         }
         let Self { runner: Some(runner), nic, .. } = self else { return Ok(taken) };
@@ -271,7 +279,13 @@ impl Engine {
                 let (mut on_tray, mut ended, mut unusual) = (errands.on_tray(left)?, 0, false);
                 while let Some(Place { own, frame }) = on_tray.next(looked_at) {
                     let Some(packet) = frame.as_deref_mut() else { break };
-                    unusual = !row.returns(own.about(&kind), packet) && row.exit() != Exit::Finished;
+                    let returned = row.runs(own.about(&kind), packet);
+                    if returned && row.is_quiet() {
+                        ended += 1;
+                        continue;
+                    }
+                    row.finish(returned);
+                    unusual = !returned && row.exit() != Exit::Finished;
                     if unusual {
                         break;
                     }

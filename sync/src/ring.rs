@@ -41,7 +41,11 @@ mod on_rtrb {
 
     /// Shows the places of what is put in next, `most` at the most.
     pub fn places<T>(ring: &mut Producer<T>, most: usize, mut look: impl FnMut(&[MaybeUninit<T>])) {
-        let count = ring.slots().min(most);
+        // Not by how many slots there are: the reader writes that, so it is far away most times, and what is known of it is enough.
+        let count = match ring.write_chunk_uninit(most) {
+            Ok(_) => most,
+            Err(ChunkError::TooFewSlots(room)) => room,
+        };
         let Ok(mut chunk) = ring.write_chunk_uninit(count) else { return };
         let (first, rest) = chunk.as_mut_slices();
         look(first);
