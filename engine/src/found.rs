@@ -145,7 +145,9 @@ impl Finds {
     }
 
     pub(crate) fn swap(&mut self, one: usize, other: usize) {
+        if [one, other].iter().any(|&place| MessageKey::goes_on(self.gists[place].length)) {
+            self.rests.swap(one, other);
+        }
         self.gists.swap(one, other);
-        self.rests.swap(one, other);
     }
 }

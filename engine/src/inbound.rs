@@ -65,18 +65,16 @@ pub struct Inbound {
     /// By place, while they are [grouped](Inbound::group): the group, and where that is from which the frame comes.
     groups: Vec<u32>,
     order: Vec<usize>,
-    /// By group: the place of its next one. By frame, while they are put in order: its place,
+    /// By group: the place of its next one.
     places: Vec<usize>,
-    /// and by place: the frame.
-    at: Vec<usize>,
 }
 
 impl Default for Inbound {
     fn default() -> Self {
         let (frames, found, aside) = (Vec::with_capacity(BATCH), Finds::new(BATCH), Vec::with_capacity(BATCH));
         let groups = Vec::with_capacity(BATCH);
-        let [order, places, at] = [(); 3].map(|()| Vec::with_capacity(BATCH));
-        Self { frames, found, begun: 0, aside, groups, order, places, at }
+        let [order, places] = [(); 2].map(|()| Vec::with_capacity(BATCH));
+        Self { frames, found, begun: 0, aside, groups, order, places }
     }
 }
 
@@ -184,12 +182,12 @@ impl Inbound {
     }
 
     /// Puts frames of the same group next to each other, which those of a message have to be. In a group all stay in order. `group` gives
-    /// numbers below `groups`.
-    pub fn group(&mut self, groups: u32, group: impl Fn(&Found) -> u32) {
+    /// numbers below `groups`, by what the one at a place was found to be.
+    pub(crate) fn group(&mut self, groups: u32, group: impl Fn(&Finds, usize) -> u32) {
         let count = self.frames.len();
-        let Self { frames, found, groups: of, order, places, at, .. } = self;
+        let Self { frames, found, groups: of, order, places, .. } = self;
         of.clear();
-        of.extend((0..count).map(|place| group(&found.get(place))));
+        of.extend((0..count).map(|place| group(found, place)));
         if of.is_sorted() {
             return;
         }
@@ -207,17 +205,18 @@ impl Inbound {
             order[*place] = from;
             *place += 1;
         }
-        // Where each is, and which one is where.
-        at.clear();
-        at.extend(0..count);
-        places.clear();
-        places.extend(0..count);
-        for place in 0..count {
-            let (one, other) = (order[place], at[place]);
-            let from = places[one];
-            frames.swap(place, from);
-            found.swap(place, from);
-            (at[from], places[other]) = (other, from);
+        // Those that change places with each other in a ring: the first one's comes to its place by all of the others'.
+        for first in 0..count {
+            let mut place = first;
+            loop {
+                let from = std::mem::replace(&mut order[place], place);
+                if from == first || from == place {
+                    break;
+                }
+                frames.swap(place, from);
+                found.swap(place, from);
+                place = from;
+            }
         }
     }
 
@@ -410,6 +409,16 @@ mod tests {
 
     #[test]
     fn those_of_a_group_are_together_in_order() {
+        group_by("frame[14:1]");
+    }
+
+    #[test]
+    fn so_are_those_with_long_keys() {
+        group_by("frame[14:40]");
+    }
+
+    /// Groups frames that messages' keys are made of so.
+    fn group_by(spec: &str) {
         let routes = routes();
         for numbers in [[1, 2, 1, 9, 1, 2, 9, 2, 1, 1], [9, 9, 1, 1, 1, 2, 2, 2, 2, 2], [2, 1, 9, 1, 9, 2, 2, 9, 1, 9]]
         {
@@ -420,13 +429,13 @@ mod tests {
             let mut nic = Rotation::new(&frames, 60, 0).expect("short frames");
             let mut inbound = Inbound::default();
             inbound.receive(&mut nic, &routes, 10, &mut Counts::default(), |_, _| 0);
-            let (mut keys, spec) = (HashMap::new(), "frame[14:1]".parse::<KeySpec>().expect("a key"));
+            let (mut keys, spec) = (HashMap::new(), spec.parse::<KeySpec>().expect("a key"));
             for (place, frame) in inbound.frames.iter().enumerate() {
                 let key = spec.extract(frame, &Headers::parse(frame));
                 inbound.found.set(place, Found { key, ..inbound.found.get(place) });
                 keys.insert(key, u32::from(frame[14]) % 3);
             }
-            inbound.group(3, |found| keys[&found.key]);
+            inbound.group(3, |found, place| keys[&found.key(place)]);
             let mut left = Vec::new();
             while let Some(next) = inbound.next().map(|found| found.key) {
                 let (frame, found) = inbound.take().expect("there is a next one");

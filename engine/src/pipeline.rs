@@ -454,9 +454,9 @@ impl Engine {
         let Self { clusters, inbound, batches, .. } = self;
         let (start, count) = (clusters.start, clusters.end - clusters.start);
         *batches = batches.wrapping_add(1);
-        inbound.group(count, |found| match found.slot() {
-            Some(_) => (home(clusters, &found.key) - start).wrapping_add(*batches) % count,
-            None => 0,
+        inbound.group(count, |found, place| match found.gist(place).owner {
+            Slot::NOBODY => 0,
+            _ => (home(clusters, &found.key(place)) - start).wrapping_add(*batches) % count,
         });
     }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::context::Slot;
-use crate::found::Found;
 use crate::inbound::{BATCH, Inbound};
 use crate::pipeline::{Engine, Moment};
 use crate::schedule::Scheduler;
@@ -295,8 +294,10 @@ impl Ranks {
             scheduler.sort(slots);
             // Groups of the greatest numbers are the first ones.
             (0..).zip(slots.iter().rev()).for_each(|(place, slot)| places[slot.0 as usize] = Some(place));
-            let place = |found: &Found| found.slot().and_then(|slot| places[slot.0 as usize]);
-            inbound.group(slots.len() as u32, |found| place(found).unwrap_or(0));
+            inbound.group(slots.len() as u32, |found, place| match found.gist(place).owner {
+                Slot::NOBODY => 0,
+                owner => places[owner.0 as usize].unwrap_or(0),
+            });
         }
         slots.iter().for_each(|slot| places[slot.0 as usize] = None);
     }
