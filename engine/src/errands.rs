@@ -607,15 +607,15 @@ impl Errands {
         self.gone.try_recv().ok()
     }
 
-    /// Takes trays of those that have come, if none is here: one, and more as long as they do not have more than `most` tasks, however
-    /// many each has. Returns how many tasks are here.
+    /// Takes trays with about a batch of those that have come, if none is here; more if the next one's tasks, of which it has a batch at the most,
+    /// are among `most`. Returns how many tasks are here.
     pub(crate) fn take(&mut self, most: usize) -> usize {
         if self.left() == 0 {
             let Self { arrivals, trays, left, .. } = self;
             let mut count = 0;
             arrivals.ahead(TRAYS, |there| {
                 for tray in there {
-                    if *left == 0 || *left + BATCH <= most {
+                    if *left < BATCH || *left + BATCH <= most {
                         *left += tray.tasks.len();
                         count += 1;
                     }

@@ -108,6 +108,13 @@ impl Round {
     }
 }
 
+/// There are more threads than cores, perhaps: who had nothing to do lets others have its own, rather than wait there for what they do.
+fn let_others(taken: usize) {
+    if taken == 0 {
+        thread::yield_now();
+    }
+}
+
 /// Seeds of which, modulo so many, handlers run elsewhere: of one context alone, and under each schedule.
 const ELSEWHERE: ([u64; 4], u64) = ([0, 3, 5, 7], 8);
 
@@ -161,7 +168,10 @@ impl Half {
             _ => self.rng.u64(..20),
         };
         self.now.fetch_add(pause, Relaxed);
-        self.engine.turn(|| tick(&self.now)).expect("memory does not fail");
+        let taken = self.engine.turn(|| tick(&self.now)).expect("memory does not fail");
+        if self.runner.is_some() {
+            let_others(taken);
+        }
     }
 
     fn run(&mut self, packets: u64, removed: Option<usize>) {
@@ -266,7 +276,8 @@ impl Runner {
                 engine.link(part, &Limits::default()).expect("room");
             }
             while !end.load(Relaxed) || engine.has_tasks() {
-                engine.turn(|| tick(&now)).expect("a lane does not fail");
+                let taken = engine.turn(|| tick(&now)).expect("a lane does not fail");
+                let_others(taken);
             }
             let blank = std::iter::from_fn(|| engine.nic().allocate()).count();
             (engine.statistics().counts, engine.context_infos(), blank)
