@@ -275,9 +275,11 @@ fn host_memory_in_pieces(kind: Kind, dma_chunk: u32) {
 /// Of packets of different lengths, from the first one on, for which its window in L1 is opened.
 fn headers_are_kept_for_the_host(kind: Kind) {
     const HEADERS: usize = 42;
+    // A part for each cluster.
+    const HOST: usize = 4 << 16;
     for (l1_bytes, isolation) in [(None, Isolation::Context), (Some(102), Isolation::Message)] {
         let mut lab = Lab::new(kind);
-        let install = Install { host_mem: 4 << 12, l1_bytes, isolation, ..rule("udp dport 1") };
+        let install = Install { host_mem: HOST as u64, l1_bytes, isolation, ..rule("udp dport 1") };
         let (id, host) = lab.install_with("keep_headers", install);
         let host = host.expect("host memory");
         let mut count = 0;
@@ -288,7 +290,7 @@ fn headers_are_kept_for_the_host(kind: Kind) {
                 // What is cut short is no datagram.
                 let kept = l1_bytes.is_none_or(|len| request.len() <= len as usize);
                 count += u64::from(kept);
-                let mut memory = vec![0; 4 << 12];
+                let mut memory = vec![0; HOST];
                 host.read(0, &mut memory).unwrap();
                 let places = memory.chunks(64).filter(|place| place[..HEADERS] == request[..HEADERS]);
                 assert_eq!(places.count(), usize::from(kept), "{length} bytes from {from}, {l1_bytes:?} in L1");

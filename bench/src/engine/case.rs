@@ -58,7 +58,7 @@ const DATAGRAMS: Case = Case { name: "datagrams", packets: Some(1), ..EMPTY };
 pub const PINGPONG: Case = Case { name: "pingpong", image: "udp_pingpong", per_packet: SENT, ..DATAGRAMS };
 
 /// Each packet is copied to host memory.
-const TO_HOST: Case = Case { name: "to-host", image: "to_host", host_mem: 128 << 10, per_packet: COPIED, ..EMPTY };
+const TO_HOST: Case = Case { name: "to-host", image: "to_host", host_mem: 256 << 10, per_packet: COPIED, ..EMPTY };
 
 /// The headers of each packet are.
 const HEADERS_TO_HOST: Case = Case { name: "headers", image: "keep_headers", ..TO_HOST };
