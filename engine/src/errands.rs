@@ -224,7 +224,7 @@ impl Tray {
     }
 }
 
-/// Trays whose places in rings are asked for.
+/// Trays that are asked for before they come, and whose places in rings are.
 const TRAYS_ASKED: usize = 2;
 
 /// A tray that is back. Its lines are asked for as ones to be written before any is read: they come all at once then, and are here when the tray
@@ -643,7 +643,7 @@ impl Errands {
 
     /// The next ones are far away, where the other thread has written them, and come while those at hand are run.
     fn ask_for_next(&mut self) {
-        self.arrivals.ahead(2, |next| {
+        self.arrivals.ahead(TRAYS_ASKED, |next| {
             next.iter().for_each(|tray| {
                 prefetch_all(&tray.rows);
                 prefetch_all(&tray.tasks);
