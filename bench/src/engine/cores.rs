@@ -9,19 +9,27 @@ use spin_nic::affinity::pin;
 
 use super::lab::Failure;
 
-/// Starts `work` on the core with this number among those that the process may use; from the first one again when they are fewer.
+/// Starts `work` on the core with this number among those that the process may use; from the first one again when they are fewer. Where its parent
+/// may run if that core is not to be had, which is said: others may wait for what it does.
 pub(super) fn start<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     number: usize,
     work: impl FnOnce() -> Result<T, Failure> + Send + 'scope,
 ) -> ScopedJoinHandle<'scope, Result<T, Failure>> {
     scope.spawn(move || {
-        // The first thread stays where it may be anywhere.
-        let cores = sched_getaffinity(Some(getpid()))?;
-        let all = (0..CpuSet::MAX_CPU).filter(|&core| cores.is_set(core));
-        pin(all.cycle().nth(number).ok_or("no core may be used")?)?;
+        if let Err(error) = take(number) {
+            eprintln!("a thread has no core of its own: {error}");
+        }
         work()
     })
+}
+
+/// Has this thread run on that core alone.
+fn take(number: usize) -> Result<(), Failure> {
+    // The first thread stays where it may be anywhere.
+    let cores = sched_getaffinity(Some(getpid()))?;
+    let all = (0..CpuSet::MAX_CPU).filter(|&core| cores.is_set(core));
+    Ok(pin(all.cycle().nth(number).ok_or("no core may be used")?)?)
 }
 
 /// What came of it.

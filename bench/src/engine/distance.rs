@@ -19,7 +19,7 @@ const OVER: u32 = u32::MAX;
 /// Nanoseconds that a word takes from this thread to one on the second core and back.
 ///
 /// # Errors
-/// That core may not be used.
+/// The other thread panicked.
 pub fn round_trip() -> Result<f64, Failure> {
     let word = AtomicU32::new(0);
     let until = |known: u32| loop {
