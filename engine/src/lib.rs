@@ -95,3 +95,4 @@ pub mod tasks;
 pub mod threads;
 pub mod toll;
 pub mod translator;
+mod vigil;

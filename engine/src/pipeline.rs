@@ -42,6 +42,7 @@ use crate::straight::Admission;
 use crate::tasks::Parked;
 use crate::toll::Toll;
 use crate::translator::Translator;
+use crate::vigil::Vigil;
 
 /// Frames taken at least, while there is room: some may be for contexts that have nothing to do.
 const FEW: usize = 8;
@@ -192,6 +193,7 @@ pub struct Engine {
     /// Frames that were queued, run or dropped so far, of those that were received.
     pub(crate) taken_in: u64,
     pub(crate) executor: Rc<Executor>,
+    vigil: Vigil,
     pub(crate) translator: Translator,
     pub(crate) outbound: Outbound,
     /// Frames for the kernel,
@@ -278,6 +280,7 @@ impl Engine {
             batches: 0,
             taken_in: 0,
             executor: executor()?,
+            vigil: Vigil::default(),
             translator: Translator::new(loader),
             outbound: Outbound::with_capacity(
                 TRANSMIT_BACKLOG + BATCH * 4,
@@ -316,6 +319,7 @@ impl Engine {
     /// # Errors
     /// When the NIC is of no use any more.
     pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
+        self.vigil.keep(self.last_feedback, &clock, || self.executor.look_at_others());
         if self.runner.is_some() {
             return self.run_for_another(&clock);
         }

@@ -126,23 +126,23 @@ impl Setting {
         let mut own = self.prepare(1)?.remove(0);
         let part = own.split_off(0);
         let engine = Engine::new(self.loader.clone(), nic, SIZES, Schedule::default(), 0..1)?;
-        let mut lab = Lab { case: self.case, engine: engine.dispatching(dispatcher), packets: 0 };
+        let mut lab = Lab::of(self.case, engine.dispatching(dispatcher));
         let handlers = move || -> Result<Counts, Failure> {
             let engine = Engine::new(self.loader.clone(), Box::new(queue), SIZES, Schedule::default(), 0..1)?;
-            let mut lab = Lab { case: self.case, engine: engine.running_for(errands), packets: 0 };
+            let mut lab = Lab::of(self.case, engine.running_for(errands));
             lab.engine.link(part, &Limits::default())?;
-            lab.finish(Instant::now())
+            lab.finish()
         };
         thread::scope(|scope| {
             let handlers = cores::start(scope, 1, handlers);
             lab.engine.link(own, &Limits::default())?;
-            let spent = second_round(packets, |start| {
-                lab.turn(start)?;
+            let spent = second_round(packets, || {
+                lab.turn()?;
                 Ok(lab.engine.received())
             })?;
             lab.engine.close();
             while lab.engine.is_busy() {
-                lab.turn(Instant::now())?;
+                lab.turn()?;
             }
             let (mut counts, packets) = (lab.engine.statistics().counts, lab.packets);
             // The other thread ends with it.
@@ -163,18 +163,18 @@ impl Setting {
             Lanes::spreading(nic.max_frame(), &Bell::new().map_err(NicError::from)?, 1, SIZES.hers)?;
         let mut parts = self.prepare(2)?;
         let engine = Engine::new(self.loader.clone(), nic, SIZES, Schedule::default(), 0..1)?;
-        let mut lab = Lab { case: self.case, engine: engine.spreading(lanes), packets: 0 };
+        let mut lab = Lab::of(self.case, engine.spreading(lanes));
         lab.engine.link(parts.remove(0), &Limits::default())?;
         // The other thread ends with it.
         self.feeding(ends.remove(0), parts.remove(0), 1, move |routes| {
             lab.engine.lead(routes);
-            let spent = second_round(packets, |start| {
-                lab.turn(start)?;
+            let spent = second_round(packets, || {
+                lab.turn()?;
                 Ok(lab.engine.received())
             })?;
             lab.engine.close();
             while lab.engine.is_busy() {
-                lab.turn(Instant::now())?;
+                lab.turn()?;
             }
             lab.verify()?;
             Ok(spent)
@@ -196,8 +196,8 @@ impl Setting {
             let mut engine = engine.fed_by(arrivals);
             engine.link(part, &Limits::default())?;
             tell.send(engine.routes())?;
-            let mut lab = Lab { case: self.case, engine, packets: 0 };
-            lab.finish(Instant::now())?;
+            let mut lab = Lab::of(self.case, engine);
+            lab.finish()?;
             Ok::<_, Failure>(lab.verify()?)
         };
         thread::scope(|scope| {
@@ -229,10 +229,10 @@ impl Setting {
     pub fn watched(&self, warm_up: u64, packets: u64, watched: impl Fn() -> u64) -> Result<Passed, Failure> {
         let mut lab = Lab::new(self, self.prepare(1)?.remove(0), 0..1)?;
         lab.round(warm_up)?;
-        let (start, warm, before) = (Instant::now(), lab.packets, watched());
+        let (warm, before) = (lab.packets, watched());
         let mut turns = 0;
         while lab.packets - warm < packets {
-            lab.turn(start)?;
+            lab.turn()?;
             turns += 1;
         }
         let passed = Passed { packets: lab.packets - warm, turns, watched: watched() - before };
@@ -241,14 +241,13 @@ impl Setting {
     }
 }
 
-/// Nanoseconds per packet of the second of two rounds of `packets`, made of turns of somebody whose clock begins with the round, and who tells
-/// how many he has received so far.
-fn second_round(packets: u64, mut turn: impl FnMut(Instant) -> Result<u64, Failure>) -> Result<f64, Failure> {
+/// Nanoseconds per packet of the second of two rounds of `packets`, made of turns of somebody who tells how many he has received so far.
+fn second_round(packets: u64, mut turn: impl FnMut() -> Result<u64, Failure>) -> Result<f64, Failure> {
     let mut received = 0;
     let mut round = || {
         let (start, before) = (Instant::now(), received);
         while received - before < packets {
-            received = turn(start)?;
+            received = turn()?;
         }
         Ok(start.elapsed().as_nanos() as f64 / (received - before) as f64)
     };
@@ -271,10 +270,16 @@ pub struct Passed {
 pub(super) struct Lab {
     case: Case,
     engine: Engine,
+    /// When its clock began.
+    start: Instant,
     packets: u64,
 }
 
 impl Lab {
+    fn of(case: Case, engine: Engine) -> Self {
+        Self { case, engine, start: Instant::now(), packets: 0 }
+    }
+
     fn new(setting: &Setting, part: Prepared, clusters: Range<u32>) -> Result<Self, Failure> {
         Self::with(setting, part, clusters, |nic| Box::new(nic))
     }
@@ -290,7 +295,7 @@ impl Lab {
         let nic = nic(setting.rotation()?);
         let mut engine = Engine::new(loader.clone(), nic, SIZES, Schedule::default(), clusters)?;
         engine.install(part, &Limits::default())?;
-        Ok(Self { case: *case, engine, packets: 0 })
+        Ok(Self::of(*case, engine))
     }
 
     /// Turns until `packets` packets or a few more have been through. Nanoseconds per packet.
@@ -298,22 +303,22 @@ impl Lab {
         let before = self.packets;
         let start = Instant::now();
         while self.packets - before < packets {
-            self.turn(start)?;
+            self.turn()?;
         }
         Ok(start.elapsed().as_nanos() as f64 / (self.packets - before) as f64)
     }
 
-    /// A turn of the engine, whose clock began at `start`. How many packets it took in.
-    pub(super) fn turn(&mut self, start: Instant) -> Result<usize, Failure> {
-        let taken = self.engine.turn(|| start.elapsed())?;
+    /// A turn of the engine. How many packets it took in.
+    pub(super) fn turn(&mut self) -> Result<usize, Failure> {
+        let taken = self.engine.turn(|| self.start.elapsed())?;
         self.packets += taken as u64;
         Ok(taken)
     }
 
     /// Turns until nothing comes any more. What was counted.
-    fn finish(&mut self, start: Instant) -> Result<Counts, Failure> {
+    fn finish(&mut self) -> Result<Counts, Failure> {
         while !self.engine.is_over() || self.engine.has_tasks() {
-            self.turn(start)?;
+            self.turn()?;
         }
         Ok(self.engine.statistics().counts)
     }

@@ -41,13 +41,12 @@ impl Setting {
         let part = self.prepare(1)?.remove(0);
         let timed = |rotation| Box::new(Timed { rotation, handed: Instant::now(), spent: spent.clone() }) as Box<_>;
         let mut lab = Lab::with(self, part, 0..1, timed)?;
-        let start = Instant::now();
         for _ in 0..packets / WARM_UP {
-            lab.turn(start)?;
+            lab.turn()?;
         }
         let mut times = Vec::with_capacity(usize::try_from(packets)?);
         for _ in 0..packets {
-            if lab.turn(start)? != 1 {
+            if lab.turn()? != 1 {
                 return Err("a packet was not taken in by the turn it arrived in".into());
             }
             times.push(spent.swap(u64::MAX, Relaxed));

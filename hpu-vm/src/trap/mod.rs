@@ -12,6 +12,7 @@
 mod context;
 mod fault;
 mod monitor;
+mod threads;
 mod watchdog;
 
 use std::ptr;

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{DRIVER_BASE, L1_ALIAS, PAGE, STDOUT_BASE};
 use spin_abi::regs::{DOORBELL, DRIVER_SIZE, HANDLER_MEM_ADDR};
@@ -361,6 +362,111 @@ fn the_monitor_sleeps_and_is_woken() {
     }
     drop(end);
     other.join().expect("it ends");
+}
+
+/// Runs `body` on a thread of its own, on this core.
+fn on_core<R: Send + 'static>(core: usize, body: impl FnOnce() -> R + Send + 'static) -> std::thread::JoinHandle<R> {
+    std::thread::spawn(move || {
+        let mut only = CpuSet::new();
+        only.set(core);
+        sched_setaffinity(None, &only).expect("a core");
+        body()
+    })
+}
+
+/// Two cores, if there are as many. The process may use no other from now on: none is left for a monitor.
+fn only_two_cores() -> [usize; 2] {
+    let cores = CpuSet::MAX_CPU;
+    let may = sched_getaffinity(None).expect("there are some");
+    let first = (0..cores).find(|&core| may.is_set(core)).expect("there is one");
+    let last = (first + 1..cores).find(|&core| may.is_set(core)).unwrap_or(first);
+    let mut both = CpuSet::new();
+    [first, last].into_iter().for_each(|core| both.set(core));
+    sched_setaffinity(Some(rustix::process::getpid()), &both).expect("two cores");
+    [first, last]
+}
+
+#[test]
+fn who_is_between_two_tasks_ends_those_of_others() {
+    const NAME: &str = "who_is_between_two_tasks_ends_those_of_others";
+    // Alone: it takes cores from all threads of the process.
+    if std::env::var_os(CHILD).is_none() {
+        assert!(in_child(&format!("trap::tests::{NAME}")).success());
+        return;
+    }
+    let [first, last] = only_two_cores();
+    let monitor = Monitor::of_nobody();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let looks = move || {
+        let watchdog = Watchdog::with(Some(monitor)).expect("a watchdog");
+        while ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            assert!(watchdog.look_at_others() > 0);
+            std::thread::yield_now();
+        }
+    };
+    let other = on_core(first, looks);
+    let runs = on_core(last, move || {
+        let (watchdog, body) = (Watchdog::with(Some(monitor)).expect("a watchdog"), Body::new(SPIN, false));
+        let may_be_left = || {
+            watchdog.look_at_others();
+            monitor.may_look_rarely()
+        };
+        if first != last {
+            while !may_be_left() {
+                std::thread::yield_now();
+            }
+        }
+        let mut state = State::new(0);
+        assert_eq!(watched(&watchdog, &mut state, || body.call(null_mut(), 0)), u32::MAX);
+        assert_eq!(state.fault(), expected(Cause::Watchdog, 0));
+        assert!(!may_be_left(), "the next one may be alike");
+    });
+    runs.join().expect("it is ended");
+    drop(end);
+    other.join().expect("it ends");
+}
+
+#[test]
+fn threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other() {
+    const NAME: &str = "threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other";
+    if std::env::var_os(CHILD).is_none() {
+        assert!(in_child(&format!("trap::tests::{NAME}")).success());
+        return;
+    }
+    let [first, last] = only_two_cores();
+    // Looks of two threads by turns, while the first one does.
+    let may_be_left = move |[one, other]: [usize; 2], both: bool| {
+        let monitor = Monitor::of_nobody();
+        let waits = on_core(other, move || {
+            Watchdog::with(Some(monitor)).map(|watchdog| {
+                let begun = Instant::now();
+                let mut left = false;
+                while !left && begun.elapsed() < Duration::from_millis(50) {
+                    if both {
+                        watchdog.look_at_others();
+                    }
+                    left = monitor.may_look_rarely();
+                    std::thread::yield_now();
+                }
+                left
+            })
+        });
+        let looks = on_core(one, move || {
+            Watchdog::with(Some(monitor)).map(|watchdog| {
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_millis(50) {
+                    watchdog.look_at_others();
+                    std::thread::yield_now();
+                }
+            })
+        });
+        looks.join().expect("it ends").expect("a watchdog");
+        waits.join().expect("it ends").expect("a watchdog")
+    };
+    assert!(!may_be_left([first, first], true));
+    assert!(!may_be_left([first, last], false));
+    // Each could be kept from running for that long.
+    assert!(first == last || (0..100).any(|_| may_be_left([first, last], true)));
 }
 
 #[test]

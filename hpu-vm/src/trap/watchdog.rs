@@ -30,7 +30,7 @@ use crate::jit::State;
 /// measured a tick takes 25 us, 3 of them for the signal.
 pub(super) const TICK: i64 = 900_000;
 /// Nanoseconds to the next look at a task that waits, or is about to be ended, or could not be.
-const SOON: i64 = 50_000;
+pub(super) const SOON: i64 = 50_000;
 /// Nanoseconds to the next look after one that ended a task, or asked one that waits to leave, at the most: the next may be alike. After
 /// one that ended a task it is the monitor's, if it has a core for itself.
 pub(super) const RESPITE: i64 = 200_000;
@@ -127,6 +127,11 @@ impl Watchdog {
     /// See [`TrapError`]: a thread has one at a time.
     pub(crate) fn new() -> Result<Self, TrapError> {
         Self::with(Monitor::get())
+    }
+
+    /// Looks at what tasks other threads are at, if that is not the monitor's alone. In how many nanoseconds to do so again.
+    pub(crate) fn look_at_others(&self) -> u64 {
+        self.watch.monitor.map_or(u64::MAX, |monitor| monitor.look_instead(&self.watch))
     }
 
     /// The same, with or without the monitor.

@@ -1,0 +1,70 @@
+//! When a thread looks at what tasks others are at: see [`hpu_vm::Executor::look_at_others`].
+
+use std::time::Duration;
+
+/// Turns without a task between two looks at the clock.
+const TURNS: u32 = 64;
+
+/// What an engine knows of that.
+#[derive(Debug, Default)]
+pub(crate) struct Vigil {
+    /// When to look.
+    due: Duration,
+    /// When tasks ended last.
+    ended: Duration,
+    /// Turns since then.
+    idle: u32,
+}
+
+impl Vigil {
+    /// Looks if it is time to, which `look` tells each time until when not. Tasks ended last at `ended`: as long as some do, no clock is read.
+    #[inline]
+    pub(crate) fn keep(&mut self, ended: Duration, clock: impl FnOnce() -> Duration, look: impl FnOnce() -> Duration) {
+        let now = if ended == self.ended {
+            self.idle += 1;
+            if self.idle < TURNS {
+                return;
+            }
+            clock()
+        } else {
+            ended
+        };
+        (self.ended, self.idle) = (ended, 0);
+        if now >= self.due {
+            self.due = now + look();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use super::{TURNS, Vigil};
+
+    #[test]
+    fn it_looks_when_it_is_time_to_by_tasks_that_ended_or_else_by_the_clock() {
+        let (looks, clocks, mut vigil) = (Cell::new(0), Cell::new(0), Vigil::default());
+        let mut keep = |ended, now| {
+            let clock = || {
+                clocks.set(clocks.get() + 1);
+                Duration::from_micros(now)
+            };
+            let look = || {
+                looks.set(looks.get() + 1);
+                Duration::from_micros(100)
+            };
+            vigil.keep(Duration::from_micros(ended), clock, look);
+            (looks.get(), clocks.get())
+        };
+        for (ended, looks) in [(1, 1), (2, 1), (100, 1), (101, 2), (102, 2), (300, 3)] {
+            assert_eq!(keep(ended, 0), (looks, 0), "{ended}");
+        }
+        // Nothing ends any more.
+        for (round, looks) in [(1_u32, 3), (2, 4), (3, 4)] {
+            (1..TURNS).for_each(|_| assert_eq!(keep(300, 0).1, round - 1));
+            assert_eq!(keep(300, 300 + 60 * u64::from(round)), (looks, round));
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The threads whose tasks are looked at, by the [monitor](super::monitor) or by each other.
+//!
+//! A look notes which task each thread is at; only who is at the same one at the next look is signalled, and its [watch](Watch) goes on
+//! from there with a timer of its own. Where the monitor has a core for itself it looks more often at who had a task that was too long: the
+//! next may be alike, and if not, whoever has it is not to be interrupted for that.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rustix::process::getpid;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity};
+
+use super::watchdog::{RESPITE, TICK, Watch, clock, signal};
+
+/// Looks at a thread, from one at which its task was too long, that come [`RESPITE`] after each other: with a task that takes no time for
+/// each one that is ended, others have some milliseconds.
+const KEEN: u32 = 32;
+/// Nanoseconds after a task that was too long in which threads are not left to each other: the next ones may be alike, on all of them.
+const WARY: u64 = 1_000_000_000;
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Threads {
+    all: Vec<Watched>,
+    /// When one was last seen that had had a task since it was seen before, in nanoseconds.
+    pub(super) busy: u64,
+    /// When one's task was too long.
+    too_long: Option<u64>,
+    /// The monitor relies on their looks.
+    pub(super) monitored_rarely: bool,
+}
+
+/// A thread that is looked at.
+struct Watched {
+    watch: Arc<Watch>,
+    thread: Pid,
+    /// The clock of the time that it runs.
+    clock: libc::clockid_t,
+    /// The only core that it runs on, if there is one.
+    core: Option<usize>,
+    /// When it is to be looked at, in nanoseconds.
+    due: u64,
+    /// When its task was noted, if that is to be looked at again.
+    noted: Option<u64>,
+    /// The task it was at when it was last looked at.
+    seen: u64,
+    /// How many more looks come soon.
+    keen: u32,
+    /// When it was between two tasks and looked at others.
+    between: u64,
+}
+
+impl Threads {
+    /// Adds this thread.
+    pub(super) fn add(&mut self, watch: &Arc<Watch>) {
+        let cores = sched_getaffinity(None).ok();
+        let core = cores
+            .filter(|cores| cores.count() == 1)
+            .and_then(|cores| (0..CpuSet::MAX_CPU).find(|&core| cores.is_set(core)));
+        let mut clock = libc::CLOCK_MONOTONIC;
+        // SAFETY: this thread's id, and a place for its clock's.
+        unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
+        let (watch, thread) = (Arc::clone(watch), rustix::thread::gettid());
+        self.all.push(Watched { watch, thread, clock, core, due: 0, noted: None, seen: 0, keen: 0, between: 0 });
+    }
+
+    pub(super) fn remove(&mut self, watch: &Arc<Watch>) {
+        self.all.retain(|other| !Arc::ptr_eq(&other.watch, watch));
+    }
+
+    /// The cores that belong to one each.
+    pub(super) fn cores(&self) -> impl Iterator<Item = usize> {
+        self.all.iter().filter_map(|watched| watched.core)
+    }
+
+    /// How many have none for themselves.
+    pub(super) fn without_core(&self) -> usize {
+        self.all.iter().filter(|watched| watched.core.is_none()).count()
+    }
+
+    /// Tells all that they are looked at, or are not.
+    pub(super) fn set_looked_at(&self, looked_at: bool) {
+        self.all.iter().for_each(|watched| watched.watch.looked_at.store(looked_at, Relaxed));
+    }
+
+    /// Looks at whom it is time to look at. Returns when to look next.
+    pub(super) fn look(&mut self, now: u64, apart: bool) -> u64 {
+        let mut next = now + TICK.unsigned_abs();
+        for watched in &mut self.all {
+            let (busy, too_long) =
+                if watched.due <= now { watched.look(now, apart) } else { (watched.noted.is_some(), false) };
+            if busy {
+                self.busy = now;
+            }
+            if too_long {
+                self.too_long = Some(now);
+            }
+            next = next.min(watched.due);
+        }
+        next
+    }
+
+    /// A thread is between two tasks, and looks at others.
+    pub(super) fn is_between(&mut self, watch: &Watch, now: u64) {
+        let own = self.all.iter_mut().find(|watched| std::ptr::eq(Arc::as_ptr(&watched.watch), watch));
+        if let Some(own) = own {
+            own.between = now;
+        }
+    }
+
+    /// Whether threads on two cores or more look at each other, so that a task that is too long is seen, and none was for a while.
+    pub(super) fn see_to_each_other(&self, now: u64) -> bool {
+        let lately = |watched: &&Watched| now.saturating_sub(watched.between) <= 2 * TICK.unsigned_abs();
+        let mut cores = self.all.iter().filter(lately).filter_map(|watched| watched.core);
+        let first = cores.next();
+        let is_calm = self.too_long.is_none_or(|then| now.saturating_sub(then) > WARY);
+        is_calm && cores.any(|core| Some(core) != first)
+    }
+}
+
+impl Watched {
+    /// Whether the thread has had a task since the last time, and whether that is too long. Who is looked at from `apart` is not kept from
+    /// anything.
+    fn look(&mut self, now: u64, apart: bool) -> (bool, bool) {
+        let watch = &self.watch;
+        let (sequence, again) = (watch.sequence.load(Relaxed), watch.again.load(Relaxed));
+        let attends = !watch.running.load(Relaxed).is_null();
+        let goes_on = attends && sequence == watch.noted.sequence.load(Relaxed);
+        let tick = TICK.unsigned_abs();
+        self.keen = if apart { self.keen.saturating_sub(1) } else { 0 };
+        let pace = if self.keen > 0 { RESPITE.unsigned_abs() } else { tick };
+        self.due = now + pace;
+        let mut too_long = false;
+        match self.noted.take() {
+            // Once for a task: its own timer looks at it from then on.
+            Some(noted) if goes_on => {
+                too_long = true;
+                self.noted = (!signal_thread(self.thread)).then_some(noted);
+                if apart {
+                    (self.keen, self.due) = (KEEN, now + RESPITE.unsigned_abs());
+                }
+            }
+            // What it is at now was not there a moment ago.
+            Some(noted) if again < pace => self.due = (noted + pace).max(now + 1),
+            _ if attends && !goes_on => {
+                watch.noted.set(sequence, clock(self.clock));
+                self.noted = Some(now);
+                self.due = now + again.min(tick);
+            }
+            _ => {}
+        }
+        (attends || sequence != std::mem::replace(&mut self.seen, sequence), too_long)
+    }
+}
+
+/// Signals a thread of this process; `false` when too many signals wait.
+fn signal_thread(thread: Pid) -> bool {
+    // SAFETY: a system call that takes no pointers.
+    unsafe { libc::syscall(libc::SYS_tgkill, getpid().as_raw_pid(), thread.as_raw_pid(), signal()) == 0 }
+}
