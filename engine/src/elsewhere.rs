@@ -104,8 +104,8 @@ impl Engine {
     }
 
     /// Has the runner forget a context that is not in any slot here.
-    pub(crate) fn forget_elsewhere(&self, id: u32) {
-        self.elsewhere.iter().for_each(|elsewhere| elsewhere.dispatcher.forget(id));
+    pub(crate) fn forget_elsewhere(&mut self, id: u32) {
+        self.elsewhere.iter_mut().for_each(|elsewhere| elsewhere.dispatcher.forget(id));
     }
 
     /// Hands nothing over again of a context that has gone, and expects nothing of it.

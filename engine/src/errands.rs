@@ -14,7 +14,6 @@
 use std::collections::{HashSet, VecDeque};
 use std::slice;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 use spin_abi::verdict::Verdict;
 use spin_nic::{Bell, Frame, Queue, prefetch_all, prefetch_to_write};
@@ -58,6 +57,8 @@ const TRAYS: usize = 32;
 const BLANKS: usize = 256;
 /// What the runner tells of times before the engine has read it: of each context once a turn.
 const CHARGES: usize = 1024;
+/// Contexts that go before the runner has forgotten them: of more it is told later.
+const GONE: usize = 256;
 
 /// What tasks in a row have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +210,15 @@ pub(crate) struct Place {
     pub(crate) frame: Option<Frame>,
 }
 
+/// A task that follows another one at once.
+#[derive(Debug)]
+struct Follower {
+    own: Own,
+    frame: Frame,
+    /// Where on the tray at hand its frame was.
+    place: usize,
+}
+
 /// Tasks that are handed over together.
 #[derive(Debug)]
 struct Tray {
@@ -221,6 +231,12 @@ struct Tray {
 impl Tray {
     fn new() -> Self {
         Self { rows: Vec::with_capacity(BATCH), tasks: Vec::with_capacity(BATCH), taken: 0 }
+    }
+
+    /// Asks for what the other thread has written there.
+    fn ask_for(&self) {
+        prefetch_all(&self.rows);
+        prefetch_all(&self.tasks);
     }
 }
 
@@ -249,10 +265,23 @@ impl Returned {
         self.tasks.len() <= self.taken
     }
 
+    /// Takes the first `count`. Returns how many frames they have left.
+    fn take(&mut self, count: usize, mut of: impl FnMut(MpqId), mut each: impl FnMut(Frame)) -> usize {
+        let mut frames = 0;
+        for Place { own, frame } in self.tasks.drain(..count) {
+            of(own.mpq);
+            if let Some(frame) = frame {
+                frames += 1;
+                each(frame);
+            }
+        }
+        frames
+    }
+
     /// To be filled again.
     fn empty(self) -> Tray {
         let Self { mut rows, mut tasks, .. } = self;
-        debug_assert!(tasks.iter().all(|task| task.frame.is_none()), "frames are somewhere else");
+        debug_assert!(tasks.iter().all(|task| task.frame.is_none()), "frames were taken");
         rows.clear();
         tasks.clear();
         Tray { rows, tasks: tasks.into(), taken: 0 }
@@ -332,7 +361,7 @@ pub struct Dispatcher {
     ended_of: Noted<MpqId>,
     charges: Noted<Charge>,
     /// Ids of contexts that have gone.
-    gone: Sender<u32>,
+    gone: Notes<u32>,
 }
 
 /// The runner's end.
@@ -345,7 +374,7 @@ pub struct Errands {
     ended: Notes<Ended>,
     ended_of: Notes<MpqId>,
     charges: Notes<Charge>,
-    gone: Receiver<u32>,
+    gone: Noted<u32>,
     /// The tray that is at hand, and where the next task is,
     tray: Option<Tray>,
     place: usize,
@@ -360,9 +389,9 @@ pub struct Errands {
     passed: u32,
     taken: u32,
     /// Tasks of rows that follow others at once, the next one last,
-    followers: Vec<(Own, Frame)>,
+    followers: Vec<Follower>,
     /// and of one that is to come.
-    following: Vec<(Own, Frame)>,
+    following: Vec<Follower>,
     /// Of how many rows was told that they have ended.
     told: u32,
     /// How many were kept, and the number of the last one that could not be begun, until the engine has seen it.
@@ -390,7 +419,7 @@ pub fn errands(max_frame: usize, engine: Arc<Bell>, runner: Arc<Bell>) -> (Dispa
     let (back, to_heed) = notes(size);
     // Each task may be followed by others: three in all.
     let ((kept, to_keep), (ended, to_move_on), (ended_of, of)) = (notes(size), notes(3 * size), notes(3 * size));
-    let ((charges, to_charge), (gone, to_forget)) = (notes(CHARGES), channel());
+    let ((charges, to_charge), (gone, to_forget)) = (notes(CHARGES), notes(GONE));
     let dispatcher = Dispatcher {
         trays,
         open: Some(Tray::new()),
@@ -514,6 +543,7 @@ impl Dispatcher {
         of: &mut Vec<MpqId>,
         charge: impl FnMut(&Charge),
     ) -> usize {
+        self.tell_of_gone();
         self.frames.ahead(prefetch_all);
         let mut count = self.frames.take_back(|frame| self.frames_back.push(frame));
         let mut frames_back = self.frames_back.drain(..);
@@ -540,36 +570,35 @@ impl Dispatcher {
                 }
             }
         }
-        self.put_away();
+        count += self.put_away(|frame| each(frame, Back::Spent));
         if self.open.is_none() {
             self.open = self.empty.pop();
         }
-        self.charges.read(self.charges.len(), charge);
+        let charges = self.charges.len();
+        if charges > 0 {
+            self.charges.read(charges, charge);
+        }
         count
     }
 
     /// Tasks have ended on the first tray, behind so many that were taken from there. Returns how many frames they left.
-    fn clear(&mut self, taken: u32, count: u32, mut of: impl FnMut(MpqId), mut each: impl FnMut(Frame)) -> usize {
-        self.put_away();
-        let Some(tray) = self.returned.front_mut() else { return 0 };
-        tray.tasks.drain(..taken as usize);
+    fn clear(&mut self, taken: u32, count: u32, of: impl FnMut(MpqId), mut each: impl FnMut(Frame)) -> usize {
+        let frames = self.put_away(&mut each);
+        let Some(tray) = self.returned.front_mut() else { return frames };
+        let left = tray.take(taken as usize, |_| (), &mut each) + tray.take(count as usize, of, each);
+        self.frames.have_back(left);
+        frames + left
+    }
+
+    /// Trays are empty of which all tasks have ended, or were taken. Returns how many frames these left.
+    fn put_away(&mut self, mut each: impl FnMut(Frame)) -> usize {
         let mut frames = 0;
-        for Place { own, frame } in tray.tasks.drain(..count as usize) {
-            of(own.mpq);
-            if let Some(frame) = frame {
-                frames += 1;
-                each(frame);
-            }
+        while let Some(mut tray) = self.returned.pop_front_if(|tray| tray.is_over()) {
+            frames += tray.take(tray.tasks.len(), |_| (), &mut each);
+            self.empty.push(tray.empty());
         }
         self.frames.have_back(frames);
         frames
-    }
-
-    /// Trays are empty of which all tasks have ended, or were taken.
-    fn put_away(&mut self) {
-        while let Some(tray) = self.returned.pop_front_if(|tray| tray.is_over()) {
-            self.empty.push(tray.empty());
-        }
     }
 
     /// Whether anything came back.
@@ -578,10 +607,15 @@ impl Dispatcher {
     }
 
     /// Has the runner forget a context.
-    pub(crate) fn forget(&self, context: u32) {
-        // A runner that has ended has none.
-        let _ = self.gone.send(context);
-        self.frames.ring();
+    pub(crate) fn forget(&mut self, context: u32) {
+        self.gone.staged.push(context);
+        self.tell_of_gone();
+    }
+
+    fn tell_of_gone(&mut self) {
+        while !self.gone.staged.is_empty() && self.gone.write_if_room(1) {
+            self.frames.ring();
+        }
     }
 }
 
@@ -603,8 +637,12 @@ impl Errands {
     }
 
     /// A context that is to be forgotten.
-    pub(crate) fn gone(&self) -> Option<u32> {
-        self.gone.try_recv().ok()
+    pub(crate) fn gone(&mut self) -> Option<u32> {
+        let mut id = None;
+        if !self.gone.is_empty() {
+            self.gone.read(1, |&gone| id = Some(gone));
+        }
+        id
     }
 
     /// Takes trays with about a batch of those that have come, if none is here; more if the next one's tasks, of which it has a batch at the most,
@@ -621,7 +659,10 @@ impl Errands {
                     }
                 }
             });
-            arrivals.take(count, |tray| trays.push_back(tray));
+            arrivals.take(count, |tray| {
+                tray.ask_for();
+                trays.push_back(tray);
+            });
             self.next_tray();
         }
         self.left()
@@ -643,12 +684,7 @@ impl Errands {
 
     /// The next ones are far away, where the other thread has written them, and come while those at hand are run.
     fn ask_for_next(&mut self) {
-        self.arrivals.ahead(TRAYS_ASKED, |next| {
-            next.iter().for_each(|tray| {
-                prefetch_all(&tray.rows);
-                prefetch_all(&tray.tasks);
-            });
-        });
+        self.arrivals.ahead(TRAYS_ASKED, |next| next.iter().for_each(Tray::ask_for));
     }
 
     /// How many tasks that are here are yet to be begun.
@@ -669,7 +705,7 @@ impl Errands {
     /// The next task.
     pub(crate) fn next(&self) -> Option<Errand> {
         let &Part { row, arrived, follows, .. } = self.here.front()?;
-        let own = if follows { self.followers.last()?.0 } else { self.tray.as_ref()?.tasks.get(self.place)?.own };
+        let own = if follows { self.followers.last()?.own } else { self.tray.as_ref()?.tasks.get(self.place)?.own };
         Some(Errand { row, own, arrived })
     }
 
@@ -677,7 +713,7 @@ impl Errands {
     #[inline]
     pub(crate) fn look(&mut self, follows: bool) -> Option<(Own, &mut Frame)> {
         if follows {
-            return self.followers.last_mut().map(|(own, frame)| (*own, frame));
+            return self.followers.last_mut().map(|follower| (follower.own, &mut follower.frame));
         }
         let Place { own, frame } = self.tray.as_mut()?.tasks.get_mut(self.place)?;
         Some((*own, frame.as_mut()?))
@@ -713,11 +749,26 @@ impl Errands {
         frame
     }
 
+    /// The next task, which followed another one, has ended, and its frame is where it came from on its tray, if it `stays`. Else that is
+    /// returned.
+    #[inline]
+    pub(crate) fn pass_follower(&mut self, stays: bool) -> Option<Frame> {
+        let Follower { own, frame, place } = self.followers.pop()?;
+        self.end(own.mpq);
+        match self.tray.as_mut().and_then(|tray| tray.tasks.get_mut(place)).filter(|_| stays) {
+            Some(place) => {
+                place.frame = Some(frame);
+                None
+            }
+            None => Some(frame),
+        }
+    }
+
     /// Takes the next task of the row. They are to be [counted](Errands::count_begun).
     #[inline]
     pub(crate) fn pop(&mut self, follows: bool) -> Option<(Own, Frame)> {
         if follows {
-            return self.followers.pop();
+            return self.followers.pop().map(|Follower { own, frame, .. }| (own, frame));
         }
         self.tell_passed();
         let Place { own, frame } = self.tray.as_mut()?.tasks.get_mut(self.place)?;
@@ -728,7 +779,7 @@ impl Errands {
         Some(task)
     }
 
-    /// So many tasks of the first row were begun.
+    /// So many tasks of the first row were begun. When it is known whether others follow them, it [goes on](Errands::go_on).
     pub(crate) fn count_begun(&mut self, count: u32) {
         self.tell_passed();
         if let Some(first) = self.here.front_mut() {
@@ -737,6 +788,10 @@ impl Errands {
                 self.here.pop_front();
             }
         }
+    }
+
+    /// Goes on to the next tray, if all tasks of the one at hand were begun, and those that follow them.
+    pub(crate) fn go_on(&mut self) {
         if self.here.is_empty() {
             self.next_tray();
         }
@@ -782,11 +837,19 @@ impl Errands {
         self.told = self.told.wrapping_add(1);
     }
 
-    /// A task has ended, and the next one on the same packet is to be begun when those of its row are.
+    /// The next task has ended, and that which follows it on the same packet is to be begun when those of its row are.
     #[inline]
-    pub(crate) fn follow(&mut self, own: Own, frame: Frame) {
-        self.end(own.mpq);
-        self.following.push((own, frame));
+    pub(crate) fn follow(&mut self, follows: bool) -> Option<()> {
+        let follower = if follows {
+            self.followers.pop()?
+        } else {
+            let place = self.place;
+            let (own, frame) = self.pop(false)?;
+            Follower { own, frame, place }
+        };
+        self.end(follower.own.mpq);
+        self.following.push(follower);
+        Some(())
     }
 
     /// Tasks that follow others are the next ones, as a row.
@@ -897,9 +960,9 @@ impl Errands {
     /// Tells what there is to tell, before the frames go, and hands those over to `nic` that are kept.
     /// While a tray is begun and not over nothing is told, so that what is told of its tasks comes with it or later, and of all in order.
     pub(crate) fn tell(&mut self, nic: &mut dyn Queue) {
-        let told = self.charges.staged.len();
-        if self.charges.room() >= told {
-            self.charges.write(told);
+        if !self.charges.staged.is_empty() {
+            // What there is no room for is told later.
+            self.charges.write_if_room(self.charges.staged.len());
         }
         if self.place > 0 {
             return;
@@ -995,6 +1058,7 @@ mod tests {
                 let next = own.next().expect("it is counted");
                 let (_, frame) = own.pop(own.follow_others()).expect("it is here");
                 own.count_begun(1);
+                own.go_on();
                 let mpq = next.own.mpq;
                 let task = next.task(frame);
                 assert_eq!((task.mpq, task.context.slot, task.context.home), (mpq, Slot(3), 2));
@@ -1024,22 +1088,28 @@ mod tests {
         let mut seen = Vec::new();
         while let Some(first) = own.next() {
             let (count, next) = (own.here_of_row(), first.row.next().filter(|_| own.may_follow(&first.row)));
-            for _ in 0..count {
-                let (of, frame) = own.pop(own.follow_others()).expect("it is here");
-                seen.push((first.row.stage, of.mpq.0));
+            let follows = own.follow_others();
+            for place in 0..count {
+                seen.push((first.row.stage, own.look(follows).expect("it is here").0.mpq.0));
                 match next {
-                    Some(_) => own.follow(of, frame),
-                    None => {
-                        own.end(of.mpq);
-                        queue.recycle(frame);
+                    Some(_) => own.follow(follows).expect("it is here"),
+                    None if follows => {
+                        // The first one's frame goes elsewhere.
+                        let frame = own.pass_follower(place > 0);
+                        assert_eq!(frame.is_some(), place == 0);
+                        frame.into_iter().for_each(|frame| queue.recycle(frame));
                     }
+                    None => own.pass(),
                 }
             }
             own.count_begun(count as u32);
-            own.tell_ended(&first.row, count as u32, next.is_some());
+            if follows || next.is_some() {
+                own.tell_ended(&first.row, count as u32, next.is_some());
+            }
             if let Some(next) = next {
                 own.line_up(next, first.arrived);
             }
+            own.go_on();
         }
         let both = |stage| [(stage, 1), (stage, 2)];
         let all = [both(Stage::Header), both(Stage::Payload), both(Stage::Completion)].concat();
@@ -1091,6 +1161,7 @@ mod tests {
             assert!(!dispatcher.has_news(), "the tray is not over");
             own.keep(errand(last), kept, Outcome::NotRun);
             own.count_begun(6);
+            own.go_on();
             own.tell(&mut queue);
             queue.flush().expect("a lane does not fail");
             let (mut kept, mut ended, mut of, mut spent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

@@ -136,7 +136,7 @@ impl Engine {
 
     /// Contexts go when their engine has nothing more of them.
     pub(crate) fn forget_gone(&mut self) {
-        while let Some(id) = self.runner.as_ref().and_then(|runner| runner.errands.gone()) {
+        while let Some(id) = self.runner.as_mut().and_then(|runner| runner.errands.gone()) {
             if let Some(runner) = &mut self.runner {
                 runner.errands.abandon_waiting(id);
             }
@@ -232,6 +232,7 @@ impl Engine {
         let errands = &mut self.runner.as_mut()?.errands;
         let (errand, (_, frame)) = (errands.next()?, errands.pop(errands.follow_others())?);
         errands.count_begun(1);
+        errands.go_on();
         Some((errand, frame))
     }
 
@@ -331,18 +332,19 @@ impl Engine {
                 } else if spends && !follows {
                     let frame = errands.pass_without_frame()?;
                     row.commands().give_back(frame);
-                } else {
-                    let (own, frame) = errands.pop(follows)?;
-                    if spends {
-                        row.commands().give_back(frame);
-                        errands.end(own.mpq);
-                    } else {
-                        match next {
-                            Some(_) => errands.follow(own, frame),
-                            None => errands.keep(Errand { own, ..first }, frame, Outcome::Ended(None)),
-                        }
-                        row.commands().begin(false);
+                } else if spends {
+                    match errands.pass_follower(!row.commands().sends_packet()) {
+                        Some(frame) => row.commands().give_back(frame),
+                        None => row.commands().begin(true),
                     }
+                } else {
+                    if next.is_some() {
+                        errands.follow(follows)?;
+                    } else {
+                        let (own, frame) = errands.pop(follows)?;
+                        errands.keep(Errand { own, ..first }, frame, Outcome::Ended(None));
+                    }
+                    row.commands().begin(false);
                 }
                 if short {
                     break;
@@ -366,6 +368,7 @@ impl Engine {
             errands.tell_ended(&kind, ended, true);
             errands.line_up(next, arrived);
         }
+        errands.go_on();
         commands.recycle_spent();
         done.tasks += taken;
         if let Some((errand, frame, exit, issued)) = unusual {

@@ -25,12 +25,6 @@ pub fn notes<N: Copy>(size: usize) -> (Notes<N>, Noted<N>) {
 }
 
 impl<N: Copy> Notes<N> {
-    /// How many more there is room for.
-    #[must_use]
-    pub fn room(&self) -> usize {
-        self.ring.slots()
-    }
-
     /// Shows the places of the next `most`.
     pub fn places(&mut self, most: usize, look: impl FnMut(&[MaybeUninit<N>])) {
         places(&mut self.ring, most, look);
@@ -41,13 +35,20 @@ impl<N: Copy> Notes<N> {
     /// # Panics
     /// When more things are under way than was said, or not so many are staged.
     pub fn write(&mut self, count: usize) {
-        if count > 0 {
-            assert!(
-                write(&mut self.ring, &self.staged[..count]),
-                "no more things are under way than there is room for"
-            );
+        let is_written = count == 0 || self.write_if_room(count);
+        assert!(is_written, "no more things are under way than there is room for");
+    }
+
+    /// The same if there is room for so many. Returns whether there was.
+    ///
+    /// # Panics
+    /// When not so many are staged.
+    pub fn write_if_room(&mut self, count: usize) -> bool {
+        let is_written = write(&mut self.ring, &self.staged[..count]);
+        if is_written {
             self.staged.drain(..count);
         }
+        is_written
     }
 }
 
