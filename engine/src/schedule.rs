@@ -24,6 +24,10 @@ const SLICE: u64 = 20_000;
 /// for their turn cost twice as much as those that run as they arrive. An interrupt takes tens of microseconds in a virtual machine, and is
 /// charged to whose tasks it hits: several of them are not to have a context's packets wait.
 const AHEAD: [u64; 2] = [64, 200_000];
+/// The same for all contexts together, in nanoseconds, and the least for each: that far behind others one of them may fall, and has its packets
+/// wait until it has caught up.
+const ALL_AHEAD: u64 = 3_200_000;
+const LEAST_AHEAD: u64 = 50_000;
 /// A context's greatest weight.
 pub const MOST_WEIGHT: u32 = 1000;
 
@@ -128,11 +132,13 @@ impl Scheduler {
         contexts.into_iter().map(|owner| self.due(owner).0).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether a context may run as its packets arrive, where the one that is furthest behind is at this virtual time.
+    /// Whether a context, one of `contexts`, may run as its packets arrive, where the one that is furthest behind is at this virtual time.
     #[must_use]
-    pub fn keeps_pace(&self, owner: u32, least: u64) -> bool {
-        let ahead = AHEAD[usize::from(self.costs_time())] * u64::from(MOST_WEIGHT);
-        self.due(owner).0 <= least.saturating_add(ahead)
+    pub fn keeps_pace(&self, owner: u32, least: u64, contexts: u32) -> bool {
+        let [tasks, time] = AHEAD;
+        let ahead =
+            if self.costs_time() { (ALL_AHEAD / u64::from(contexts.max(1))).clamp(LEAST_AHEAD, time) } else { tasks };
+        self.due(owner).0 <= least.saturating_add(ahead * u64::from(MOST_WEIGHT))
     }
 
     /// How much time a context was charged for since it was added; nothing where no time is taken.
@@ -277,6 +283,25 @@ mod tests {
         let each = u64::from(QUANTUM);
         assert_eq!(shares(Schedule::RoundRobin, &[(4, 1), (1, 10)], 1000), [500 * each, 500 * 10 * each]);
         assert_eq!(shares(Schedule::Weighted, &[(4, 1), (1, 10)], 1000), [800 * each, 200 * 10 * each]);
+    }
+
+    #[test]
+    fn the_more_contexts_the_less_one_may_be_ahead() {
+        let lead = |policy, contexts| {
+            let mut scheduler = Scheduler::new(policy);
+            (0..2).for_each(|owner| scheduler.add(owner, 1));
+            let mut lead = 0;
+            while scheduler.keeps_pace(0, scheduler.least([1]), contexts) {
+                scheduler.charge(0, 1, Duration::from_micros(1));
+                lead += 1;
+            }
+            lead
+        };
+        assert_eq!(
+            [1, 2, 16, 32, 64, 1000].map(|contexts| lead(Schedule::Wlbvt, contexts)),
+            [201, 201, 201, 101, 51, 51]
+        );
+        assert_eq!([1, 64].map(|contexts| lead(Schedule::RoundRobin, contexts)), [65, 65]);
     }
 
     #[test]

@@ -166,11 +166,11 @@ impl Engine {
 
     /// Whether a context is not too far ahead of others.
     fn keeps_pace<C>(&self, slot: Slot, pace: &mut Pace<C>) -> bool {
-        if !self.scheduler.keeps_pace(slot.0, pace.least) {
+        if !self.scheduler.keeps_pace(slot.0, pace.least, self.linked) {
             // Others may have gone on since.
             pace.least = self.least();
         }
-        self.scheduler.keeps_pace(slot.0, pace.least)
+        self.scheduler.keeps_pace(slot.0, pace.least, self.linked)
     }
 
     /// Where the context is that is furthest behind, of those that have packets or tasks.
@@ -185,7 +185,7 @@ impl Engine {
     pub(crate) fn may_pass(&mut self, slot: Slot) -> bool {
         !self.is_shared() || {
             let least = self.least();
-            self.scheduler.keeps_pace(slot.0, least) && self.scheduler.pick([slot.0]).is_some()
+            self.scheduler.keeps_pace(slot.0, least, self.linked) && self.scheduler.pick([slot.0]).is_some()
         }
     }
 
