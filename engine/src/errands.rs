@@ -51,7 +51,7 @@ impl<'t> OnTray<'t> {
 
 /// Tasks on their way or with the runner at a time: some batches, so that neither thread waits for the other.
 const TASKS: usize = 4 * BATCH;
-/// Trays that are under way at a time. The engine, when it has none, fills the one that it has.
+/// Trays that are under way at a time. While all are, nothing is staged.
 const TRAYS: usize = 32;
 /// Blank frames that the runner has: for some batches of handlers that send copies.
 const BLANKS: usize = 256;
@@ -346,8 +346,10 @@ pub(crate) struct Charge {
 #[derive(Debug)]
 pub struct Dispatcher {
     trays: Lane<Tray, (), Tray>,
-    /// The one that is being filled, and those that are empty.
-    open: Option<Tray>,
+    /// What is handed over next. It is copied to a tray then, all at once: a processor waits for each line of those that the other one has read
+    /// at the first store there, and has room for some tens of stores that wait.
+    staged: Tray,
+    /// Trays that are empty.
     empty: Vec<Tray>,
     /// Those that are back.
     returned: VecDeque<Returned>,
@@ -422,8 +424,8 @@ pub fn errands(max_frame: usize, engine: Arc<Bell>, runner: Arc<Bell>) -> (Dispa
     let ((charges, to_charge), (gone, to_forget)) = (notes(CHARGES), notes(GONE));
     let dispatcher = Dispatcher {
         trays,
-        open: Some(Tray::new()),
-        empty: (1..TRAYS).map(|_| Tray::new()).collect(),
+        staged: Tray::new(),
+        empty: (0..TRAYS).map(|_| Tray::new()).collect(),
         returned: VecDeque::with_capacity(TRAYS),
         frames,
         back: to_heed,
@@ -479,24 +481,26 @@ impl Dispatcher {
     /// How many more tasks may be staged.
     #[inline]
     pub(crate) fn credit(&self) -> usize {
-        let Some(open) = &self.open else { return 0 };
-        let staged = open.tasks.len();
+        if self.empty.is_empty() {
+            return 0;
+        }
+        let staged = self.staged.tasks.len();
         self.frames.credit().saturating_sub(staged).min(BATCH - staged)
     }
 
     /// How many frames are staged, or with the runner without being blank.
     pub(crate) fn out(&self) -> usize {
-        self.frames.out() + self.open.as_ref().map_or(0, |open| open.tasks.len())
+        self.frames.out() + self.staged.tasks.len()
     }
 
     /// Has a task handed over, for which there is [credit](Dispatcher::credit).
     #[inline]
     pub(crate) fn stage(&mut self, errand: Errand, frame: Frame) {
         let Errand { row, own, arrived } = errand;
-        let tray = self.open();
-        match tray.rows.last_mut() {
+        let rows = &mut self.staged.rows;
+        match rows.last_mut() {
             Some(last) if last.row == row && row.flow.is_none() => last.count += 1,
-            _ => tray.rows.push(Part { row, count: 1, follows: false, arrived }),
+            _ => rows.push(Part { row, count: 1, follows: false, arrived }),
         }
         self.stage_more(own, frame);
     }
@@ -504,33 +508,28 @@ impl Dispatcher {
     /// The same of one that is counted with its row: see [`Dispatcher::stage_row`].
     #[inline]
     pub(crate) fn stage_more(&mut self, own: Own, frame: Frame) {
-        self.open().tasks.push(Place { own, frame: Some(frame) });
+        self.staged.tasks.push(Place { own, frame: Some(frame) });
     }
 
     /// So many tasks of a row were staged, of which the first one's packet arrived then.
     pub(crate) fn stage_row(&mut self, row: Row, count: u32, arrived: Stamp) {
         if count > 0 {
-            self.open().rows.push(Part { row, count, follows: false, arrived });
+            self.staged.rows.push(Part { row, count, follows: false, arrived });
         }
-    }
-
-    /// The tray that is being filled: there is credit.
-    #[inline]
-    fn open(&mut self) -> &mut Tray {
-        self.open.get_or_insert_with(Tray::new)
     }
 
     /// Hands over what is staged, and blank frames.
     pub(crate) fn hand_over(&mut self, blank: impl FnMut() -> Option<Frame>) {
         // Before what they may be needed for.
         self.frames.hand_over(blank);
-        let Some(tray) = self.open.take_if(|tray| !tray.tasks.is_empty()) else { return };
-        let count = tray.tasks.len();
+        let count = self.staged.tasks.len();
+        let Some(mut tray) = (if count > 0 { self.empty.pop() } else { None }) else { return };
         self.frames.lend(count);
+        tray.tasks.append(&mut self.staged.tasks);
+        tray.rows.append(&mut self.staged.rows);
         self.trays.staged.push(tray);
         self.trays.hand_over(|| None);
         self.trays.places(TRAYS_ASKED, prefetch_to_write);
-        self.open = self.empty.pop();
     }
 
     /// Takes what came back: frames, by what is to be done with them; tasks with their packets, and those without; what tasks took.
@@ -571,9 +570,6 @@ impl Dispatcher {
             }
         }
         count += self.put_away(|frame| each(frame, Back::Spent));
-        if self.open.is_none() {
-            self.open = self.empty.pop();
-        }
         let charges = self.charges.len();
         if charges > 0 {
             self.charges.read(charges, charge);
