@@ -224,13 +224,15 @@ struct Follower {
 struct Tray {
     rows: Vec<Part>,
     tasks: Vec<Place>,
-    /// When it comes back: how many were taken at its end.
+    /// When it comes back: how many were taken at its end,
     taken: usize,
+    /// and of how many rows was told by then.
+    told: u32,
 }
 
 impl Tray {
     fn new() -> Self {
-        Self { rows: Vec::with_capacity(BATCH), tasks: Vec::with_capacity(BATCH), taken: 0 }
+        Self { rows: Vec::with_capacity(BATCH), tasks: Vec::with_capacity(BATCH), taken: 0, told: 0 }
     }
 
     /// Asks for what the other thread has written there.
@@ -251,18 +253,19 @@ struct Returned {
     /// Those that have not ended yet, and those that were taken.
     tasks: VecDeque<Place>,
     taken: usize,
+    told: u32,
 }
 
 impl Returned {
-    fn new(Tray { rows, tasks, taken }: Tray) -> Self {
+    fn new(Tray { rows, tasks, taken, told }: Tray) -> Self {
         prefetch_to_write(&tasks);
         prefetch_to_write(&rows);
-        Self { rows, tasks: tasks.into(), taken }
+        Self { rows, tasks: tasks.into(), taken, told }
     }
 
-    /// Whether all have ended, or were taken.
-    fn is_over(&self) -> bool {
-        self.tasks.len() <= self.taken
+    /// Whether all have ended, or were taken, and that is known, when so many rows are: it may be back before its last rows are told of.
+    fn is_over(&self, known: u32) -> bool {
+        self.tasks.len() <= self.taken && known.wrapping_sub(self.told).cast_signed() >= 0
     }
 
     /// Takes the first `count`. Returns how many frames they have left.
@@ -284,7 +287,7 @@ impl Returned {
         debug_assert!(tasks.iter().all(|task| task.frame.is_none()), "frames were taken");
         rows.clear();
         tasks.clear();
-        Tray { rows, tasks: tasks.into(), taken: 0 }
+        Tray { rows, tasks: tasks.into(), taken: 0, told: 0 }
     }
 }
 
@@ -351,8 +354,10 @@ pub struct Dispatcher {
     staged: Tray,
     /// Trays that are empty.
     empty: Vec<Tray>,
-    /// Those that are back.
+    /// Those that are back,
     returned: VecDeque<Returned>,
+    /// and how many rows are known to have ended.
+    known: u32,
     /// Blank frames there, and all that come without a tray.
     frames: Lane<Frame, Frame, Frame>,
     back: Noted<Back>,
@@ -427,6 +432,7 @@ pub fn errands(max_frame: usize, engine: Arc<Bell>, runner: Arc<Bell>) -> (Dispa
         staged: Tray::new(),
         empty: (0..TRAYS).map(|_| Tray::new()).collect(),
         returned: VecDeque::with_capacity(TRAYS),
+        known: 0,
         frames,
         back: to_heed,
         frames_back: Vec::with_capacity(size),
@@ -568,6 +574,7 @@ impl Dispatcher {
                     count += self.clear(taken, row.count, |mpq| of.push(mpq), |frame| each(frame, Back::Spent))
                 }
             }
+            self.known = self.known.wrapping_add(1);
         }
         count += self.put_away(|frame| each(frame, Back::Spent));
         let charges = self.charges.len();
@@ -589,7 +596,7 @@ impl Dispatcher {
     /// Trays are empty of which all tasks have ended, or were taken. Returns how many frames these left.
     fn put_away(&mut self, mut each: impl FnMut(Frame)) -> usize {
         let mut frames = 0;
-        while let Some(mut tray) = self.returned.pop_front_if(|tray| tray.is_over()) {
+        while let Some(mut tray) = self.returned.pop_front_if(|tray| tray.is_over(self.known)) {
             frames += tray.take(tray.tasks.len(), |_| (), &mut each);
             self.empty.push(tray.empty());
         }
@@ -668,6 +675,7 @@ impl Errands {
     fn next_tray(&mut self) {
         if let Some(mut tray) = self.tray.take() {
             tray.taken = std::mem::take(&mut self.taken) as usize;
+            tray.told = self.told;
             self.returns.staged.push(tray);
         }
         self.place = 0;
@@ -1172,6 +1180,40 @@ mod tests {
             nic.recycle_all(&mut spent);
             kept.into_iter().for_each(|frame| nic.recycle(frame));
         }
+    }
+
+    /// A tray may be seen to be back before what is told of its tasks: until then their frames are out, though all of these were taken.
+    #[test]
+    fn frames_on_a_tray_are_not_back_before_it_is_known_that_their_tasks_have_ended() {
+        let bell = || Bell::new().expect("an event");
+        let (mut nic, _far) = pair(1024).expect("frames");
+        let (mut dispatcher, mut own, mut queue) = errands(2048, bell(), bell());
+        let frame = nic.allocate().expect("there are many");
+        let (mut errand, frame) = Errand::of(task(frame, 1, Stage::Header, false), 7, None);
+        errand.may_go_on(GoesOn::ToPayload);
+        dispatcher.stage(errand, frame);
+        dispatcher.hand_over(|| None);
+        assert_eq!(own.take(BATCH), 1);
+        own.follow(false).expect("it is here");
+        own.count_begun(1);
+        own.tell_ended(&errand.row, 1, true);
+        own.line_up(errand.row.next().expect("it goes on"), errand.arrived);
+        own.go_on();
+        let payload = own.next().expect("it follows").row;
+        assert!(own.pass_follower(true).is_none());
+        own.count_begun(1);
+        own.tell_ended(&payload, 1, false);
+        own.go_on();
+        let mut back = |dispatcher: &mut super::Dispatcher| {
+            let mut of = Vec::new();
+            let each = |frame, _| nic.recycle(frame);
+            let count = dispatcher.take_back(each, &mut Vec::new(), &mut Vec::new(), &mut of, |_| {});
+            (count, of.len(), dispatcher.out())
+        };
+        own.returns.give_back();
+        assert_eq!(back(&mut dispatcher), (0, 0, 1));
+        own.tell(&mut queue);
+        assert_eq!(back(&mut dispatcher), (1, 2, 0));
     }
 
     /// A message that was given up is, until the engine hands over rows of which it says that it has seen that; a waiting task of it is kept.

@@ -60,6 +60,9 @@ pub trait Part {
     /// Takes no more frames from the NIC.
     fn close(&mut self);
 
+    /// Its thread goes to sleep.
+    fn rest(&mut self) {}
+
     /// Whether something came from another thread.
     fn has_news(&self) -> bool;
 
@@ -77,6 +80,10 @@ impl Part for Engine {
     fn turn(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
         let taken = Self::turn(self, clock)?;
         Ok(taken > 0 || self.has_tasks() || self.has_exchanged() || self.is_busy_for_others() || self.has_come_back())
+    }
+
+    fn rest(&mut self) {
+        self.executor.rest();
     }
 
     fn is_busy(&self) -> bool {
@@ -442,6 +449,7 @@ fn run<P: Part>(part: &mut P, common: &Common, asked: &Inbox<Request<P>>) -> Res
             return Ok(());
         }
         if rest.wanted(clock) {
+            part.rest();
             let longest = if part.is_sending() { SENDING } else { LONGEST_SLEEP };
             asked.sleep(|bell| if part.has_news() { Ok(()) } else { part.nic().wait(Some(bell), longest) })?;
             rest.over();

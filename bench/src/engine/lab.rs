@@ -35,8 +35,8 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 pub(super) const SIZES: Sizes = Sizes { queues: 1 << 14, hers: 1024, dma_chunk: 1024 };
 /// Spare frames, for handlers that send copies.
 const SPARE: usize = 512;
-/// Packets that one of several threads takes at a time of those that are left to do: some tens of microseconds' worth.
-const PORTION: u64 = 2048;
+/// Portions of what is left to do that each of several threads would take if all did as much.
+const PORTIONS: u64 = 512;
 
 /// The image of a handler in a folder.
 pub(super) fn read(images: &Path, name: &str) -> Result<Vec<u8>, Failure> {
@@ -99,6 +99,7 @@ impl Setting {
     /// The context cannot be installed, the engine fails, or a packet was not processed by what the case has for it.
     pub fn round(&self, threads: u32, packets: u64) -> Result<f64, Failure> {
         let (barrier, left) = (Barrier::new(threads as usize), AtomicU64::new(packets * u64::from(threads)));
+        let portion = packets.div_ceil(PORTIONS);
         let work = |(cluster, part)| {
             let mut lab = Lab::new(self, part, cluster..cluster + 1);
             let warm = lab.as_mut().map_or(Ok(0.0), |lab| lab.round(packets));
@@ -106,8 +107,8 @@ impl Setting {
             let mut lab = lab?;
             warm?;
             let (begin, before) = (Instant::now(), lab.packets);
-            while take_some(&left) {
-                lab.round(PORTION)?;
+            while take_some(&left, portion) {
+                lab.round(portion)?;
             }
             let (end, packets) = (Instant::now(), lab.packets - before);
             lab.verify()?;
@@ -126,9 +127,9 @@ impl Setting {
     }
 }
 
-/// Takes a [`PORTION`] of what is left to do, or the rest; `false` when there is nothing.
-fn take_some(left: &AtomicU64) -> bool {
-    left.try_update(Relaxed, Relaxed, |left| (left > 0).then(|| left.saturating_sub(PORTION))).is_ok()
+/// Takes a portion of what is left to do, or the rest; `false` when there is nothing.
+fn take_some(left: &AtomicU64, portion: u64) -> bool {
+    left.try_update(Relaxed, Relaxed, |left| (left > 0).then(|| left.saturating_sub(portion))).is_ok()
 }
 
 impl Setting {

@@ -110,6 +110,11 @@ impl Executor {
         Duration::from_nanos(self.watchdog.look_at_others())
     }
 
+    /// This thread sleeps now: others are not to rely on its [looks](Executor::look_at_others).
+    pub fn rest(&self) {
+        self.watchdog.rest();
+    }
+
     /// Has `run` run tasks like `task` in `slot`, with `device`: one, or many in a row.
     #[inline]
     pub fn bind<D: Device, R>(

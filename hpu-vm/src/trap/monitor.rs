@@ -110,11 +110,25 @@ impl Monitor {
         let now = now();
         threads.is_between(watch, now);
         let due = threads.look(now, false);
+        self.see_to(&mut threads, now);
+        due.saturating_sub(now).max(1)
+    }
+
+    /// A thread looks at nobody for a while, and has no tasks.
+    pub(super) fn rest(&self, watch: &Watch) {
+        if !self.looks_soon() {
+            let mut threads = self.threads();
+            threads.is_between(watch, 0);
+            self.see_to(&mut threads, now());
+        }
+    }
+
+    /// Comes as often as it has to, if it left that to threads which do not see to each other any more.
+    fn see_to(&self, threads: &mut Threads, now: u64) {
         if threads.monitored_rarely && !threads.see_to_each_other(now) {
             threads.monitored_rarely = false;
             self.wake();
         }
-        due.saturating_sub(now).max(1)
     }
 
     /// Somebody has a task whom it may not be looking at.
@@ -137,6 +151,8 @@ impl Monitor {
         self.apart.store(free.count() as usize > anywhere, Relaxed);
         // It does its work on any core.
         let _ = sched_setaffinity(Some(self.id), if free.count() == 0 { &all } else { &free });
+        // It may be its own now, or not any more, to look.
+        self.wake();
     }
 
     fn run(&self) {
@@ -159,7 +175,8 @@ impl Monitor {
 
     /// Looks at whom it is time to look at. In what time to look next, and whether nobody has had a task for so long that it is not needed.
     fn look(&self) -> (Duration, bool) {
-        let (now, apart, mut threads) = (now(), self.looks_soon(), self.threads());
+        let mut threads = self.threads();
+        let (now, apart) = (now(), self.looks_soon());
         let due = threads.look(now, apart);
         threads.monitored_rarely = !apart && threads.see_to_each_other(now);
         let wait = if threads.monitored_rarely { RARELY } else { due.saturating_sub(now).max(1) };

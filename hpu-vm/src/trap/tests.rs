@@ -434,16 +434,19 @@ fn threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other() {
         return;
     }
     let [first, last] = only_two_cores();
-    // Looks of two threads by turns, while the first one does.
-    let may_be_left = move |[one, other]: [usize; 2], both: bool| {
+    // The first one looks; the other one does, and may rest each time, or does not.
+    let may_be_left = move |[one, other]: [usize; 2], looks_and_rests: Option<bool>| {
         let monitor = Monitor::of_nobody();
         let waits = on_core(other, move || {
             Watchdog::with(Some(monitor)).map(|watchdog| {
                 let begun = Instant::now();
                 let mut left = false;
                 while !left && begun.elapsed() < Duration::from_millis(50) {
-                    if both {
+                    if let Some(rests) = looks_and_rests {
                         watchdog.look_at_others();
+                        if rests {
+                            watchdog.rest();
+                        }
                     }
                     left = monitor.may_look_rarely();
                     std::thread::yield_now();
@@ -463,10 +466,11 @@ fn threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other() {
         looks.join().expect("it ends").expect("a watchdog");
         waits.join().expect("it ends").expect("a watchdog")
     };
-    assert!(!may_be_left([first, first], true));
-    assert!(!may_be_left([first, last], false));
+    assert!(!may_be_left([first, first], Some(false)));
+    assert!(!may_be_left([first, last], None));
+    assert!(!may_be_left([first, last], Some(true)), "it sleeps");
     // Each could be kept from running for that long.
-    assert!(first == last || (0..100).any(|_| may_be_left([first, last], true)));
+    assert!(first == last || (0..100).any(|_| may_be_left([first, last], Some(false))));
 }
 
 #[test]

@@ -134,6 +134,13 @@ impl Watchdog {
         self.watch.monitor.map_or(u64::MAX, |monitor| monitor.look_instead(&self.watch))
     }
 
+    /// This thread does not do that for a while.
+    pub(crate) fn rest(&self) {
+        if let Some(monitor) = self.watch.monitor {
+            monitor.rest(&self.watch);
+        }
+    }
+
     /// The same, with or without the monitor.
     pub(super) fn with(monitor: Option<&'static Monitor>) -> Result<Self, TrapError> {
         super::install()?;
