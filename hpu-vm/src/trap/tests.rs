@@ -419,7 +419,8 @@ fn who_is_between_two_tasks_ends_those_of_others() {
         let mut state = State::new(0);
         assert_eq!(watched(&watchdog, &mut state, || body.call(null_mut(), 0)), u32::MAX);
         assert_eq!(state.fault(), expected(Cause::Watchdog, 0));
-        assert!(!may_be_left(), "the next one may be alike");
+        // The other one may be about to look.
+        assert!((0..100).any(|_| !may_be_left()), "the next one may be alike");
     });
     runs.join().expect("it is ended");
     drop(end);

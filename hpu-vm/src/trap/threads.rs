@@ -15,7 +15,7 @@ use super::watchdog::{RESPITE, TICK, Watch, clock, signal};
 /// Looks at a thread, from one at which its task was too long, that come [`RESPITE`] after each other: with a task that takes no time for
 /// each one that is ended, others have some milliseconds.
 const KEEN: u32 = 32;
-/// Nanoseconds after a task that lasted in which threads are not left to each other: the next ones may be alike, on all of them.
+/// Nanoseconds after a task that took all its time in which threads are not left to each other: the next ones may be alike, on all of them.
 const WARY: u64 = 1_000_000_000;
 
 /// All of them.
@@ -24,8 +24,8 @@ pub(super) struct Threads {
     all: Vec<Watched>,
     /// When one was last seen that had had a task since it was seen before, in nanoseconds.
     pub(super) busy: u64,
-    /// When one's task was seen to last, so that its thread had to look at it.
-    lasted: Option<u64>,
+    /// When one's task was seen to have taken all its time.
+    overran: Option<u64>,
     /// The monitor relies on their looks.
     pub(super) monitored_rarely: bool,
 }
@@ -87,13 +87,13 @@ impl Threads {
     pub(super) fn look(&mut self, now: u64, apart: bool) -> u64 {
         let mut next = now + TICK.unsigned_abs();
         for watched in &mut self.all {
-            let (busy, lasts) =
-                if watched.due <= now { watched.look(now, apart) } else { (watched.noted.is_some(), false) };
+            let busy = if watched.due <= now { watched.look(now, apart) } else { watched.noted.is_some() };
             if busy {
                 self.busy = now;
             }
-            if lasts {
-                self.lasted = Some(now);
+            let overran = &watched.watch.overran;
+            if overran.load(Relaxed) && overran.swap(false, Relaxed) {
+                self.overran = Some(now);
             }
             next = next.min(watched.due);
         }
@@ -108,20 +108,20 @@ impl Threads {
         }
     }
 
-    /// Whether threads on two cores or more look at each other, so that a task that is too long is seen, and none lasted for a while.
+    /// Whether threads on two cores or more look at each other, so that a task that is too long is seen, and none was for a while.
     pub(super) fn see_to_each_other(&self, now: u64) -> bool {
         let lately = |watched: &&Watched| now.saturating_sub(watched.between) <= 2 * TICK.unsigned_abs();
         let mut cores = self.all.iter().filter(lately).filter_map(|watched| watched.core);
         let first = cores.next();
-        let is_calm = self.lasted.is_none_or(|then| now.saturating_sub(then) > WARY);
+        let is_calm = self.overran.is_none_or(|then| now.saturating_sub(then) > WARY);
         is_calm && cores.any(|core| Some(core) != first)
     }
 }
 
 impl Watched {
-    /// Whether the thread has had a task since the last time, and whether that lasts. Who is looked at from `apart` is not kept from
+    /// Whether the thread has had a task since the last time. Who is looked at from `apart` is not kept from
     /// anything.
-    fn look(&mut self, now: u64, apart: bool) -> (bool, bool) {
+    fn look(&mut self, now: u64, apart: bool) -> bool {
         let watch = &self.watch;
         let (sequence, again) = (watch.sequence.load(Relaxed), watch.again.load(Relaxed));
         let attends = !watch.running.load(Relaxed).is_null();
@@ -130,11 +130,9 @@ impl Watched {
         self.keen = if apart { self.keen.saturating_sub(1) } else { 0 };
         let pace = if self.keen > 0 { RESPITE.unsigned_abs() } else { tick };
         self.due = now + pace;
-        let mut lasts = false;
         match self.noted.take() {
             // Once for a task: its own timer looks at it from then on.
             Some(noted) if goes_on => {
-                lasts = true;
                 self.noted = (!signal_thread(self.thread)).then_some(noted);
                 if apart {
                     (self.keen, self.due) = (KEEN, now + RESPITE.unsigned_abs());
@@ -149,7 +147,7 @@ impl Watched {
             }
             _ => {}
         }
-        (attends || sequence != std::mem::replace(&mut self.seen, sequence), lasts)
+        attends || sequence != std::mem::replace(&mut self.seen, sequence)
     }
 }
 

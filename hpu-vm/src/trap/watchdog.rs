@@ -59,6 +59,8 @@ pub(crate) struct Watch {
     wait: AtomicU64,
     /// The last tick ended a task, or asked for that, and the next task is alike, most likely: so the next tick comes soon, whatever it sees.
     ended: AtomicBool,
+    /// A task took all the time that it had, since somebody asked.
+    pub(super) overran: AtomicBool,
     monitor: Option<&'static Monitor>,
     pub(super) noted: Noted,
 }
@@ -225,6 +227,7 @@ impl Watch {
             looked: AtomicU64::new(0),
             wait: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            overran: AtomicBool::new(false),
             monitor,
             noted: Noted { sequence: AtomicU64::new(u64::MAX), ran: AtomicU64::new(0) },
         }
@@ -395,6 +398,7 @@ impl Watch {
         if left > 0 || !asked {
             return self.tick_in(left.clamp(SOON, if waits { RESPITE } else { TICK }));
         }
+        self.overran.store(true, Relaxed);
         let ended = end(&running, context);
         let is_seen_to = ended && self.monitor.is_some_and(Monitor::looks_soon);
         self.ended.store(!is_seen_to, Relaxed);
