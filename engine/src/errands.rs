@@ -529,7 +529,7 @@ impl Dispatcher {
         // Before what they may be needed for.
         self.frames.hand_over(blank);
         let count = self.staged.tasks.len();
-        let Some(mut tray) = (if count > 0 { self.empty.pop() } else { None }) else { return };
+        let Some(mut tray) = self.empty.pop_if(|_| count > 0) else { return };
         self.frames.lend(count);
         tray.tasks.append(&mut self.staged.tasks);
         tray.rows.append(&mut self.staged.rows);
@@ -577,10 +577,7 @@ impl Dispatcher {
             self.known = self.known.wrapping_add(1);
         }
         count += self.put_away(|frame| each(frame, Back::Spent));
-        let charges = self.charges.len();
-        if charges > 0 {
-            self.charges.read(charges, charge);
-        }
+        self.charges.read(self.charges.len(), charge);
         count
     }
 
@@ -642,9 +639,7 @@ impl Errands {
     /// A context that is to be forgotten.
     pub(crate) fn gone(&mut self) -> Option<u32> {
         let mut id = None;
-        if !self.gone.is_empty() {
-            self.gone.read(1, |&gone| id = Some(gone));
-        }
+        self.gone.read(self.gone.len().min(1), |&gone| id = Some(gone));
         id
     }
 
@@ -964,10 +959,8 @@ impl Errands {
     /// Tells what there is to tell, before the frames go, and hands those over to `nic` that are kept.
     /// While a tray is begun and not over nothing is told, so that what is told of its tasks comes with it or later, and of all in order.
     pub(crate) fn tell(&mut self, nic: &mut dyn Queue) {
-        if !self.charges.staged.is_empty() {
-            // What there is no room for is told later.
-            self.charges.write_if_room(self.charges.staged.len());
-        }
+        // What there is no room for is told later.
+        self.charges.write_if_room(self.charges.staged.len());
         if self.place > 0 {
             return;
         }

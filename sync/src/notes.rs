@@ -35,8 +35,7 @@ impl<N: Copy> Notes<N> {
     /// # Panics
     /// When more things are under way than was said, or not so many are staged.
     pub fn write(&mut self, count: usize) {
-        let is_written = count == 0 || self.write_if_room(count);
-        assert!(is_written, "no more things are under way than there is room for");
+        assert!(self.write_if_room(count), "no more things are under way than there is room for");
     }
 
     /// The same if there is room for so many. Returns whether there was.
@@ -44,7 +43,7 @@ impl<N: Copy> Notes<N> {
     /// # Panics
     /// When not so many are staged.
     pub fn write_if_room(&mut self, count: usize) -> bool {
-        let is_written = write(&mut self.ring, &self.staged[..count]);
+        let is_written = count == 0 || write(&mut self.ring, &self.staged[..count]);
         if is_written {
             self.staged.drain(..count);
         }

@@ -10,6 +10,8 @@ pub use modelled::{Consumer, Producer, RingBuffer, ahead, copy, give, places, re
 
 #[cfg(not(loom))]
 mod on_rtrb {
+    //! Who takes nothing out writes nothing: what says how far the reader is is looked at by the writer, too.
+
     use std::mem::MaybeUninit;
 
     use rtrb::chunks::ChunkError;
@@ -25,6 +27,9 @@ mod on_rtrb {
 
     /// Takes the first `count` out together, or none if there are fewer. Returns how many.
     pub fn take<T>(ring: &mut Consumer<T>, count: usize, each: impl FnMut(T)) -> usize {
+        if count == 0 {
+            return 0;
+        }
         let Ok(chunk) = ring.read_chunk(count) else { return 0 };
         chunk.into_iter().for_each(each);
         count
@@ -59,6 +64,9 @@ mod on_rtrb {
 
     /// Takes the first `count` out, to the end of a list; or none, and says so, if there are fewer.
     pub fn copy<T: Copy>(ring: &mut Consumer<T>, count: usize, to: &mut Vec<T>) -> bool {
+        if count == 0 {
+            return true;
+        }
         let Ok(chunk) = ring.read_chunk(count) else { return false };
         let (first, rest) = chunk.as_slices();
         to.extend_from_slice(first);
@@ -69,6 +77,9 @@ mod on_rtrb {
 
     /// Shows the first `count` and takes them out; or none, and says so, if there are fewer.
     pub fn read<T: Copy>(ring: &mut Consumer<T>, count: usize, each: impl FnMut(&T)) -> bool {
+        if count == 0 {
+            return true;
+        }
         let Ok(chunk) = ring.read_chunk(count) else { return false };
         let (first, rest) = chunk.as_slices();
         first.iter().chain(rest).for_each(each);
