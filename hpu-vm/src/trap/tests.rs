@@ -317,10 +317,8 @@ fn who_has_short_tasks_is_not_interrupted() {
 
 #[test]
 fn who_comes_after_a_task_that_was_ended_is_interrupted_only_without_a_core_for_the_monitor() {
-    const NAME: &str = "who_comes_after_a_task_that_was_ended_is_interrupted_only_without_a_core_for_the_monitor";
     // Alone, so that there is such a core.
-    if std::env::var_os(CHILD).is_none() {
-        assert!(in_child(&format!("trap::tests::{NAME}")).success());
+    if !is_alone("who_comes_after_a_task_that_was_ended_is_interrupted_only_without_a_core_for_the_monitor") {
         return;
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -336,8 +334,7 @@ fn who_comes_after_a_task_that_was_ended_is_interrupted_only_without_a_core_for_
 
 #[test]
 fn the_monitor_sleeps_and_is_woken() {
-    if std::env::var_os(CHILD).is_none() {
-        assert!(in_child("trap::tests::the_monitor_sleeps_and_is_woken").success());
+    if !is_alone("the_monitor_sleeps_and_is_woken") {
         return;
     }
     let Some(monitor) = Monitor::get() else {
@@ -388,10 +385,8 @@ fn only_two_cores() -> [usize; 2] {
 
 #[test]
 fn who_is_between_two_tasks_ends_those_of_others() {
-    const NAME: &str = "who_is_between_two_tasks_ends_those_of_others";
     // Alone: it takes cores from all threads of the process.
-    if std::env::var_os(CHILD).is_none() {
-        assert!(in_child(&format!("trap::tests::{NAME}")).success());
+    if !is_alone("who_is_between_two_tasks_ends_those_of_others") {
         return;
     }
     let [first, last] = only_two_cores();
@@ -429,9 +424,7 @@ fn who_is_between_two_tasks_ends_those_of_others() {
 
 #[test]
 fn threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other() {
-    const NAME: &str = "threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other";
-    if std::env::var_os(CHILD).is_none() {
-        assert!(in_child(&format!("trap::tests::{NAME}")).success());
+    if !is_alone("threads_that_share_a_core_or_do_not_look_are_not_left_to_each_other") {
         return;
     }
     let [first, last] = only_two_cores();
@@ -493,6 +486,16 @@ fn in_child(test: &str) -> std::process::ExitStatus {
     output.status
 }
 
+/// Whether this process runs the test of this name alone; if not, another one does, to the end.
+fn is_alone(test: &str) -> bool {
+    let is_alone = std::env::var_os(CHILD).is_some();
+    if !is_alone {
+        let status = in_child(&format!("trap::tests::{test}"));
+        assert!(status.success(), "{status}");
+    }
+    is_alone
+}
+
 #[test]
 fn faults_of_others_have_their_old_effect() {
     if std::env::var_os(CHILD).is_none() {
@@ -509,9 +512,7 @@ fn faults_of_others_have_their_old_effect() {
 
 #[test]
 fn a_timer_that_cannot_be_had_is_an_error() {
-    if std::env::var_os(CHILD).is_none() {
-        let status = in_child("trap::tests::a_timer_that_cannot_be_had_is_an_error");
-        assert!(status.success());
+    if !is_alone("a_timer_that_cannot_be_had_is_an_error") {
         return;
     }
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -542,9 +543,7 @@ fn a_fault_that_was_sent_ends_the_process() {
 
 #[test]
 fn who_ignores_what_is_sent_keeps_the_handlers() {
-    if std::env::var_os(CHILD).is_none() {
-        let status = in_child("trap::tests::who_ignores_what_is_sent_keeps_the_handlers");
-        assert!(status.success(), "{status}");
+    if !is_alone("who_ignores_what_is_sent_keeps_the_handlers") {
         return;
     }
     // SAFETY: no handler is installed.

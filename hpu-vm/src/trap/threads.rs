@@ -119,8 +119,7 @@ impl Threads {
 }
 
 impl Watched {
-    /// Whether the thread has had a task since the last time. Who is looked at from `apart` is not kept from
-    /// anything.
+    /// Whether the thread has had a task since the last time. Who is looked at from `apart` is not kept from anything.
     fn look(&mut self, now: u64, apart: bool) -> bool {
         let watch = &self.watch;
         let (sequence, again) = (watch.sequence.load(Relaxed), watch.again.load(Relaxed));

@@ -131,18 +131,6 @@ impl Watchdog {
         Self::with(Monitor::get())
     }
 
-    /// Looks at what tasks other threads are at, if that is not the monitor's alone. In how many nanoseconds to do so again.
-    pub(crate) fn look_at_others(&self) -> u64 {
-        self.watch.monitor.map_or(u64::MAX, |monitor| monitor.look_instead(&self.watch))
-    }
-
-    /// This thread does not do that for a while.
-    pub(crate) fn rest(&self) {
-        if let Some(monitor) = self.watch.monitor {
-            monitor.rest(&self.watch);
-        }
-    }
-
     /// The same, with or without the monitor.
     pub(super) fn with(monitor: Option<&'static Monitor>) -> Result<Self, TrapError> {
         super::install()?;
@@ -155,6 +143,18 @@ impl Watchdog {
             monitor.add(&watch);
         }
         Ok(Self { watch, _stays: PhantomData })
+    }
+
+    /// Looks at what tasks other threads are at, if that is not the monitor's alone. In how many nanoseconds to do so again.
+    pub(crate) fn look_at_others(&self) -> u64 {
+        self.watch.monitor.map_or(u64::MAX, |monitor| monitor.look_instead(&self.watch))
+    }
+
+    /// This thread does not do that for a while.
+    pub(crate) fn rest(&self) {
+        if let Some(monitor) = self.watch.monitor {
+            monitor.rest(&self.watch);
+        }
     }
 
     /// The thread's.
