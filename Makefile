@@ -45,9 +45,8 @@ endif
 
 test: deps-test ## all tests: unit, property, qemu comparison, fuzzing (bounded), demo checks in namespaces
 	$(CARGO) test --workspace --locked
-	@# On another thread's engine than messages: but for tests of a NIC whose longest frame changes, and of what a turn does to the end.
-	SPIN_ELSEWHERE=1 $(CARGO) test --locked -p spin-engine --test handlers --test verdicts -- --skip frames_longer_than_the_nic \
-		--skip puts_are_divided --skip open_messages_of_one_context --skip the_kernel_gets_what
+	@# As a pipeline's first core receives, with all messages in its local share.
+	SPIN_PIPELINE=1 $(CARGO) test --locked -p spin-engine --test handlers --test verdicts
 	$(MAKE) --no-print-directory loom
 	deploy/test-install.sh
 	$(MAKE) --no-print-directory demo NIC=loopback PROFILE=dev

@@ -14,11 +14,10 @@ const ETHERNET: u32 = 14;
 /// The capabilities of a spind that is configured so and serves `nics`.
 #[must_use]
 pub fn of(config: &Config, nics: &[Box<dyn Queue>]) -> Capabilities {
-    // In a pipeline the first core receives.
     let threads = match config.mode {
         Mode::RunToCompletion => nics.len(),
-        Mode::Pipeline => config.cores.len().saturating_sub(1),
-        Mode::Spread => config.cores.len(),
+        Mode::Pipeline if config.local_share == 0 => config.cores.len().saturating_sub(1),
+        Mode::Pipeline => config.cores.len(),
     };
     let kernel = matches!(config.nic, Nic::Interface(_));
     let longest = nics.iter().map(|nic| nic.max_frame() as u64).min().unwrap_or(0);

@@ -48,8 +48,11 @@ pub struct File {
     /// Cores for the engine's threads, one each, which share the machine's clusters and the interface's queues. Default: one
     /// thread, on any core.
     pub cores: Vec<usize>,
-    /// How these threads share the work: `run-to-completion`, `pipeline` or `spread`. Default `run-to-completion`.
+    /// How these threads share the work: `run-to-completion` or `pipeline`. Default `run-to-completion`.
     pub mode: Mode,
+    /// Pipeline mode: the messages whose handlers the receiving core runs, in percent of another core's share; 0: it only receives.
+    /// Default 75.
+    pub local_share: Option<u32>,
     /// Whose tasks run next when several contexts have some: `round-robin`, `weighted` or `wlbvt`. Default `wlbvt`.
     pub schedule: Option<Schedule>,
     /// How much each thread has room for.
@@ -94,6 +97,9 @@ pub enum Idle {
     Sleep,
 }
 
+/// The receiving core's share of messages in pipeline mode, in percent of another core's: receiving takes about a quarter of its time.
+const LOCAL_SHARE: u32 = 75;
+
 /// How the engine's threads share the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -101,10 +107,11 @@ pub enum Mode {
     /// Each receives from queues of its own, and runs the handlers: a message has to arrive on one queue.
     #[default]
     RunToCompletion,
-    /// The first receives and matches; the others run handlers, each those of the messages that are at home there.
+    /// The first receives and matches for all. Each runs the handlers of the messages that are at home there, the first those of its
+    /// local share.
+    #[serde(alias = "spread")]
+    #[value(alias = "spread")]
     Pipeline,
-    /// The same, and the first runs handlers too: for one queue and handlers that take longer than to receive.
-    Spread,
 }
 
 /// How the XDP program is attached.
@@ -260,6 +267,11 @@ pub enum ConfigError {
     /// A pipeline of one.
     #[error("{0} cores, where one receives for others: give at least 2 (--cores)")]
     FewCores(usize),
+    /// A share that is none.
+    #[error(
+        "local_share {0}: between 0 (the first core only receives) and 100 (as much as each other core), in percent"
+    )]
+    LocalShare(u32),
     /// A NIC that only one thread can serve.
     #[error("{0} cores: only an interface can be served by more than one")]
     OneQueue(usize),
@@ -328,6 +340,8 @@ pub struct Config {
     pub cores: Vec<usize>,
     /// How they share the work.
     pub mode: Mode,
+    /// Pipeline mode: the receiving core's messages, in percent of another core's share.
+    pub local_share: u32,
     /// Whose tasks run next.
     pub schedule: Schedule,
     /// Room for messages and packets.
@@ -349,7 +363,8 @@ impl TryFrom<File> for Config {
             (Some(iface), Some(nic)) => return Err(ConfigError::TwoNics { iface, nic }),
         };
         let machine = file.machine.over(file.preset.unwrap_or(Preset::Pspin).machine())?;
-        check_cores(&file.cores, file.mode, &nic, &machine)?;
+        let local_share = local_share(file.local_share)?;
+        check_cores(&file.cores, file.mode, local_share, &nic, &machine)?;
         let Sizes { queues, hers, dma_chunk } = file.sizes;
         for (name, size, least, most) in
             [("queues", queues, 1, MOST), ("hers", hers, 1, MOST), ("dma_chunk", dma_chunk, COPIED[0], COPIED[1])]
@@ -387,6 +402,7 @@ impl TryFrom<File> for Config {
             xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
             cores: file.cores,
             mode: file.mode,
+            local_share,
             schedule: file.schedule.unwrap_or_default(),
             sizes: file.sizes,
             limits: file.limits,
@@ -395,12 +411,12 @@ impl TryFrom<File> for Config {
     }
 }
 
-fn check_cores(cores: &[usize], mode: Mode, nic: &Nic, machine: &Machine) -> Result<(), ConfigError> {
+fn check_cores(cores: &[usize], mode: Mode, local_share: u32, nic: &Nic, machine: &Machine) -> Result<(), ConfigError> {
     let again = cores.iter().enumerate().find(|(index, core)| cores[..*index].contains(core));
     if let Some((_, &core)) = again {
         return Err(ConfigError::SameCore(core));
     }
-    let receiving = usize::from(mode == Mode::Pipeline);
+    let receiving = usize::from(mode == Mode::Pipeline && local_share == 0);
     if mode != Mode::RunToCompletion && cores.len() < 2 {
         return Err(ConfigError::FewCores(cores.len()));
     }
@@ -411,6 +427,11 @@ fn check_cores(cores: &[usize], mode: Mode, nic: &Nic, machine: &Machine) -> Res
         return Err(ConfigError::OneQueue(cores.len()));
     }
     Ok(())
+}
+
+fn local_share(percent: Option<u32>) -> Result<u32, ConfigError> {
+    let percent = percent.unwrap_or(LOCAL_SHARE);
+    if percent <= 100 { Ok(percent) } else { Err(ConfigError::LocalShare(percent)) }
 }
 
 fn octal(text: &str) -> Result<u32, ConfigError> {
@@ -526,14 +547,21 @@ mod tests {
         assert!(matches!(config("iface = 'a'\ncores = [1, 1]"), Err(ConfigError::SameCore(1))));
         assert!(matches!(config("iface = 'a'\ncores = [0, 1, 2, 3, 4]"), Err(ConfigError::ManyCores { .. })));
         assert!(matches!(config("nic = 'loopback'\ncores = [0, 1]"), Err(ConfigError::OneQueue(2))));
-        let pipeline = |cores: &str| config(&format!("iface = 'a'\nmode = 'pipeline'\ncores = {cores}"));
+        let pipeline =
+            |cores: &str| config(&format!("iface = 'a'\nmode = 'pipeline'\nlocal_share = 0\ncores = {cores}"));
         assert!(matches!(pipeline("[0]"), Err(ConfigError::FewCores(1))));
         assert_eq!(pipeline("[0, 1, 2, 3, 4]").unwrap().mode, Mode::Pipeline);
         assert!(matches!(pipeline("[0, 1, 2, 3, 4, 5]"), Err(ConfigError::ManyCores { cores: 5, .. })));
-        let spread = |cores: &str| config(&format!("iface = 'a'\nmode = 'spread'\ncores = {cores}"));
-        assert!(matches!(spread("[0]"), Err(ConfigError::FewCores(1))));
-        assert_eq!(spread("[0, 1]").unwrap().mode, Mode::Spread);
-        assert!(matches!(spread("[0, 1, 2, 3, 4]"), Err(ConfigError::ManyCores { cores: 5, .. })));
+        // The word for a pipeline whose first core runs handlers too, before that was the default.
+        for word in ["pipeline", "spread"] {
+            let shared = |cores: &str| config(&format!("iface = 'a'\nmode = '{word}'\ncores = {cores}"));
+            assert!(matches!(shared("[0]"), Err(ConfigError::FewCores(1))));
+            let Config { mode, local_share, .. } = shared("[0, 1]").unwrap();
+            assert_eq!((mode, local_share), (Mode::Pipeline, 75));
+            assert!(matches!(shared("[0, 1, 2, 3, 4]"), Err(ConfigError::ManyCores { cores: 5, .. })));
+        }
+        let refused = config("iface = 'a'\nmode = 'pipeline'\nlocal_share = 101\ncores = [0, 1]");
+        assert!(matches!(refused, Err(ConfigError::LocalShare(101))));
     }
 
     #[test]

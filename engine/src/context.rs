@@ -222,12 +222,6 @@ impl Context {
         self.run.abi != Abi::Pspin && !self.entry.key.is_fpspin()
     }
 
-    /// Whether tasks may follow each other on another thread before its engine knows: nothing that it does in between, and no verdict,
-    /// says that they are not to.
-    pub(crate) fn goes_on_elsewhere(&self) -> bool {
-        self.is_plain() && !self.run.verdicts && self.run.full != Full::Kill
-    }
-
     /// How its handlers are run now.
     #[must_use]
     pub fn run_info(&self) -> RunInfo {

@@ -19,7 +19,6 @@ use spin_nic::{NicError, Queue};
 use crate::audit::Wanted;
 use crate::capabilities;
 use crate::config::{Config, Mode as Threads, Nic, StaticContext, XdpMode};
-use crate::errands::Dispatcher;
 use crate::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use crate::install::{InstallError, Prepared, User};
 use crate::lanes::{Ends, Lanes};
@@ -291,15 +290,10 @@ fn start_workers(
     let nic = nics.into_iter().next().ok_or_else(no_queue)?;
     let (own, others) = config.cores.split_first().map_or((None, &[][..]), |(own, others)| (Some(*own), others));
     let fed = |ends: Ends| ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue));
-    if config.mode == Threads::Spread {
-        let (first, ends) = Feed::spreading(nic, others.len(), config.sizes.hers)?;
+    if config.local_share > 0 {
+        let (first, ends) = Feed::spreading(nic, others.len(), config.sizes.hers, config.local_share)?;
         let feeds = std::iter::once(first).chain(fed(ends)).collect();
         return Ok((start_clusters(config, common, &config.cores, feeds)?, Receiving::First));
-    }
-    if let [other] = others {
-        let all = 0..config.machine.clusters;
-        let threads = ClusterThread::with_runner(common, nic, &all, [own, Some(*other)])?;
-        return Ok((threads, Receiving::Each));
     }
     let (receiver, ends) = Receiver::new(nic, others.len(), config.sizes.hers)?;
     let clusters = start_clusters(config, common, others, fed(ends).collect())?;
@@ -366,9 +360,10 @@ fn frames(config: &Config, settings: &AfXdpConfig) -> u32 {
     let others = config.cores.len().saturating_sub(1);
     let held = match config.mode {
         Threads::RunToCompletion => hers,
-        Threads::Pipeline if others == 1 => hers + Dispatcher::most(),
-        Threads::Pipeline => Lanes::most(others, config.sizes.hers),
-        Threads::Spread => hers + Lanes::most(others, config.sizes.hers),
+        Threads::Pipeline => {
+            let own = if config.local_share == 0 { 0 } else { hers };
+            own + Lanes::most(others, config.sizes.hers)
+        }
     };
     let all = settings.rx_ring as usize + held + TO_SEND;
     saturate(all.next_multiple_of(HUGE / CHUNK) as u64).max(settings.frames_per_queue)

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use spin_nic::{Queue, Steering};
+use spin_nic::Steering;
 
 use crate::config::Limits;
 use crate::context::Slot;
@@ -17,36 +17,14 @@ use crate::install::{InstallError, Matching, Place, Prepared, User, warn_of_rule
 use crate::pipeline::Engine;
 use crate::receiver::Receiver;
 use crate::statistics::Statistics;
-use crate::threads::{Asked, Common, Feed, Worker};
+use crate::threads::{Asked, Worker};
 
 /// A thread that runs handlers.
 pub struct ClusterThread {
-    /// Its part of the machine's clusters; none: its handlers run on the next one.
+    /// Its part of the machine's clusters.
     pub clusters: Range<u32>,
     /// The thread.
     pub worker: Worker<Engine>,
-}
-
-impl ClusterThread {
-    /// An engine with all messages on the first core, on a thread that has no cluster, and on the other one who runs its handlers, for all
-    /// `clusters`.
-    ///
-    /// # Errors
-    /// As [`Worker::start`], and when the kernel gives no eventfd.
-    pub fn with_runner(
-        common: &Common,
-        nic: Box<dyn Queue>,
-        clusters: &Range<u32>,
-        cores: [Option<usize>; 2],
-    ) -> Result<Vec<Self>, DaemonError> {
-        let none = clusters.start..clusters.start;
-        let feeds = Feed::with_runner(nic, common.idle)?.into_iter().zip([none, clusters.clone()]).zip(cores);
-        let start = |((feed, own), core)| {
-            let worker = Worker::start_engine(common.clone(), feed, clusters.clone(), core)?;
-            Ok(Self { clusters: own, worker })
-        };
-        feeds.map(start).collect()
-    }
 }
 
 /// Who receives packets.

@@ -18,10 +18,8 @@ const FRESH: usize = 256;
 /// Where none come while the receiving thread runs tasks of its own; and of all lanes together, since that thread needs some too.
 const FRESH_SPREAD: usize = 512;
 const FRESH_IN_ALL: usize = 768;
-/// Quarters of a share of the messages that each thread has,
-const SHARE: usize = 4;
-/// and one that receives for others too.
-const OWN_SHARE: usize = 3;
+/// A thread's share of the messages, in percent.
+const SHARE: usize = 100;
 
 /// Lanes to some threads.
 #[derive(Debug)]
@@ -29,7 +27,7 @@ pub struct Lanes {
     lanes: Vec<Lane>,
     /// Frames on each at a time.
     length: usize,
-    /// Quarters of a share that the receiving thread has of the messages.
+    /// The receiving thread's messages, in percent of another thread's share.
     own: usize,
     /// What a frame costs that any of these threads leaves to the kernel: the receiving one hands it over.
     toll: Arc<Toll>,
@@ -48,15 +46,21 @@ impl Lanes {
         Self::with(FRESH, max_frame, bell, threads, hers, Toll::new(saturate(threads as u64)))
     }
 
-    /// The same, to `others` than a thread that runs handlers too, and has a quarter less of the messages: it receives.
+    /// To `others`, where the receiving thread runs handlers too, for `local_share` percent of another thread's share of the messages.
     ///
     /// # Errors
     /// As [`Lanes::new`].
-    pub fn spreading(max_frame: usize, bell: &Arc<Bell>, others: usize, hers: u32) -> Result<(Self, Ends), NicError> {
+    pub fn spreading(
+        max_frame: usize,
+        bell: &Arc<Bell>,
+        others: usize,
+        hers: u32,
+        local_share: u32,
+    ) -> Result<(Self, Ends), NicError> {
         let fresh = FRESH_SPREAD.min(FRESH_IN_ALL / others.max(1));
         let toll = Toll::new(saturate(others as u64 + 1));
         let (lanes, ends) = Self::with(fresh, max_frame, bell, others, hers, toll)?;
-        Ok((Self { own: OWN_SHARE, ..lanes }, ends))
+        Ok((Self { own: local_share as usize, ..lanes }, ends))
     }
 
     fn with(
@@ -95,19 +99,19 @@ impl Lanes {
     #[inline]
     pub fn lane_of(&mut self, found: &Found) -> Option<&mut Lane> {
         found.slot()?;
-        let quarter = ((found.key.hash() >> 16) as usize * self.quarters()) >> 16;
-        let others = quarter.checked_sub(self.own)?;
+        let part = ((found.key.hash() >> 16) as usize * self.shares()) >> 16;
+        let others = part.checked_sub(self.own)?;
         self.lanes.get_mut(others / SHARE)
     }
 
     /// Of how many frames about `own` are the receiving thread's own, if it has some.
     #[must_use]
     pub fn all_for(&self, own: usize) -> usize {
-        own * self.quarters() / self.own.max(1)
+        own * self.shares() / self.own.max(1)
     }
 
-    /// Quarters that there are.
-    const fn quarters(&self) -> usize {
+    /// All threads' shares, in percent of one.
+    const fn shares(&self) -> usize {
         SHARE * self.lanes.len() + self.own
     }
 
@@ -171,7 +175,7 @@ mod tests {
     fn each_thread_charges_for_all_whose_frames_are_handed_on_by_one() {
         let bell = Bell::new().expect("an event");
         let pipeline = Lanes::new(2048, &bell, 3, 64).expect("lanes");
-        let spread = Lanes::spreading(2048, &bell, 3, 64).expect("lanes");
+        let spread = Lanes::spreading(2048, &bell, 3, 64, 75).expect("lanes");
         for ((lanes, ends), sharing) in [(pipeline, 3), (spread, 4)] {
             assert_eq!(lanes.toll().charge(), Toll::new(1).charge() * sharing);
             assert!(ends.iter().all(|(arrivals, _)| Arc::ptr_eq(&arrivals.toll, lanes.toll())));

@@ -33,7 +33,6 @@
 //! * [`idle`]: when a thread that finds nothing to do goes to sleep.
 //! * [`fleet`]: all threads as one: contexts come and go on all of them.
 //! * `overflow`: payload tasks on other threads' clusters; [`peers`]: how they get there and back.
-//! * `elsewhere`, `runner`, [`errands`]: pipeline mode where one thread runs handlers: the engine, that thread, and what goes between.
 //! * [`receiver`], [`lanes`], [`handover`]: pipeline mode, where one thread receives and others run handlers; `spread`: where it does, too.
 //! * `readings`: counters, for all who ask.
 //! * [`replay`]: a capture through the loopback NIC.
@@ -52,9 +51,7 @@ pub mod daemon;
 pub mod descriptor;
 pub mod driver;
 pub mod ecn;
-pub(crate) mod elsewhere;
 pub mod entries;
-pub mod errands;
 pub mod fleet;
 pub mod found;
 pub mod handed;
@@ -82,7 +79,6 @@ pub mod privileges;
 mod readings;
 pub mod receiver;
 pub mod replay;
-pub(crate) mod runner;
 pub mod schedule;
 pub mod server;
 mod sharing;

@@ -55,6 +55,9 @@ struct Args {
     /// How these threads share the work: each receives and runs handlers, or the first receives for all others, or for all.
     #[arg(long, value_enum)]
     mode: Option<Mode>,
+    /// Pipeline mode: the messages whose handlers the first core runs, in percent of another core's share; 0: it only receives [default: 75].
+    #[arg(long, value_name = "PERCENT")]
+    local_share: Option<u32>,
     /// Whose tasks run next when several contexts have some: as many of each, by weight, or by time and weight.
     #[arg(long, value_name = "round-robin|weighted|wlbvt")]
     schedule: Option<Schedule>,
@@ -91,6 +94,7 @@ impl Args {
         file.engine = self.engine.or(file.engine);
         file.compat = self.compat.or(file.compat);
         file.mode = self.mode.unwrap_or(file.mode);
+        file.local_share = self.local_share.or(file.local_share);
         file.schedule = self.schedule.or(file.schedule);
         file.socket = self.socket.or(file.socket);
         file.metrics = self.metrics.or(file.metrics);

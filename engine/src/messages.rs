@@ -18,8 +18,6 @@ const OWN_IDLE: u64 = 10_000_000_000;
 
 /// The end of a chain.
 const NONE: MpqId = MpqId::NONE;
-/// Of a message that is in none.
-const IN_NO_CHAIN: MpqId = MpqId(u32::MAX - 1);
 
 /// What is known of a queue's message: as much as a cache line has.
 #[derive(Clone, Copy)]
@@ -187,7 +185,9 @@ impl Messages {
     #[inline]
     pub fn begin_in(&mut self, chain: usize, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         let (head, rest) = key.split();
-        let mpq = self.hold(Holder { head, context, next: self.chains[chain], used: now })?;
+        let mpq = self.free.pop()?;
+        self.holders[mpq.0 as usize] = Holder { head, context, next: self.chains[chain], used: now };
+        self.held[context.0 as usize] += 1;
         if let Some(rest) = rest {
             self.rests[mpq.0 as usize] = rest;
         }
@@ -201,19 +201,6 @@ impl Messages {
     #[inline]
     pub const fn begun(&self) -> u64 {
         self.begun
-    }
-
-    /// The same of a message that nobody will look for: it is of one packet, which arrived at `now`. Several with the same key may be open then.
-    pub fn begin_unnamed(&mut self, context: Slot, now: u64) -> Option<MpqId> {
-        self.hold(Holder { head: ([0; 2], 0), context, next: IN_NO_CHAIN, used: now })
-    }
-
-    #[inline(always)]
-    fn hold(&mut self, holder: Holder) -> Option<MpqId> {
-        let mpq = self.free.pop()?;
-        self.holders[mpq.0 as usize] = holder;
-        self.held[holder.context.0 as usize] += 1;
-        Some(mpq)
     }
 
     /// The queue of a key's messages, if there is one.
@@ -242,14 +229,10 @@ impl Messages {
 
     /// Frees an idle queue.
     pub fn release(&mut self, mpq: MpqId) {
-        let Holder { context, next, .. } = self.holders[mpq.0 as usize];
-        if context == Slot::NOBODY {
-            return;
+        let context = self.holders[mpq.0 as usize].context;
+        if context != Slot::NOBODY {
+            self.release_from(self.chain(context, &self.key(mpq)), mpq);
         }
-        if next != IN_NO_CHAIN {
-            return self.release_from(self.chain(context, &self.key(mpq)), mpq);
-        }
-        self.let_go(mpq);
     }
 
     /// The same of one that a message holds, by the message's [chain](Messages::chain).
@@ -261,12 +244,6 @@ impl Messages {
             link = &mut self.holders[link.0 as usize].next;
         }
         *link = next;
-        self.let_go(mpq);
-    }
-
-    /// A queue that is in no chain any more is free.
-    #[inline]
-    fn let_go(&mut self, mpq: MpqId) {
         let context = std::mem::replace(&mut self.holders[mpq.0 as usize].context, Slot::NOBODY);
         self.held[context.0 as usize] -= 1;
         self.free.push(mpq);

@@ -391,31 +391,6 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         (queue.in_flight == 0 && !(latch.completion && end_of_message)).then_some(latch.context)
     }
 
-    /// As [`Mpqs::passes`] where others of the message may be in flight; its own is then, up to its [feedback](Mpqs::feedback).
-    #[inline]
-    pub fn sends(&mut self, mpq: MpqId, end_of_message: bool, latch: impl FnOnce() -> Latch<C>) -> Option<C> {
-        self.sends_on(mpq, end_of_message).or_else(|| {
-            let queue = &mut self.queues[mpq.0 as usize];
-            let latch = queue.first_latch(latch).filter(|latch| !latch.completion || !end_of_message)?;
-            (queue.latch, queue.state) = (Some(latch), State::Payload);
-            queue.send(end_of_message);
-            Some(latch.context)
-        })
-    }
-
-    /// The same of a packet that is not its message's first.
-    #[inline(always)]
-    pub fn sends_on(&mut self, mpq: MpqId, end_of_message: bool) -> Option<C> {
-        let queue = &mut self.queues[mpq.0 as usize];
-        let latch = queue.latch.as_ref().filter(|_| queue.state == State::Payload && queue.head == NONE)?;
-        if latch.completion && end_of_message {
-            return None;
-        }
-        let context = latch.context;
-        queue.send(end_of_message);
-        Some(context)
-    }
-
     /// The task of a packet that [passed](Mpqs::passes) is in flight, up to its [feedback](Mpqs::feedback).
     #[inline]
     pub fn hold(&mut self, mpq: MpqId, end_of_message: bool) {
@@ -623,53 +598,6 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             self.list(mpq, owner);
         }
         Some(Task { mpq, stage, context: latch.context, packet, last_use })
-    }
-
-    /// Whether a task, which was just taken, is followed by another one on the same packet: `Some` of whether that packet is the last one of a
-    /// message with a completion handler.
-    #[inline]
-    pub fn next_of_packet(&self, task: &Task<C, P>) -> Option<bool> {
-        if task.last_use {
-            return None;
-        }
-        let queue = &self.queues[task.mpq.0 as usize];
-        let completes = queue.latch.is_some_and(|latch| latch.completion);
-        self.slots.get(queue.head as usize).map(|slot| slot.end_of_message && completes)
-    }
-
-    /// The task in flight that is the only one of its message has ended, and the next one on the same packet is in flight: a payload task after
-    /// that of the header, the completion task after the last payload task.
-    ///
-    /// # Panics
-    /// When there is no such task: a bug in the caller, never in a packet.
-    pub fn go_on(&mut self, mpq: MpqId) {
-        let queue = &mut self.queues[mpq.0 as usize];
-        if queue.state == State::Dying {
-            return;
-        }
-        assert!(queue.in_flight == 1, "others of the message are in flight");
-        let (Some(slot), Some(latch)) = (self.slots.get_mut(queue.head as usize), queue.latch) else {
-            unreachable!("a task's packet has a place")
-        };
-        let completes = slot.end_of_message && latch.completion;
-        let last_use = match queue.state {
-            State::HeaderRunning => {
-                queue.length -= 1;
-                queue.state = if slot.end_of_message { State::PayloadDraining } else { State::Payload };
-                !completes
-            }
-            State::PayloadDraining if completes => {
-                queue.state = State::CompletionRunning;
-                true
-            }
-            state => panic!("nothing follows in state {state:?}"),
-        };
-        if last_use {
-            unlink(queue, slot, &mut self.free);
-            self.free_count += 1;
-            self.owners[slot.latch.context.owner() as usize].hers -= 1;
-        }
-        self.list_if_ready(mpq);
     }
 
     /// The owner has no task any more.

@@ -21,7 +21,6 @@ use crate::context::{Context, Slot};
 use crate::counts::Counts;
 use crate::descriptor::News;
 use crate::ecn;
-use crate::elsewhere::Elsewhere;
 use crate::found::Found;
 use crate::handover::Arrivals;
 use crate::inbound::{Arrival, BATCH, Inbound, Routes};
@@ -32,7 +31,6 @@ use crate::loader::Loader;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Stage, Task};
 use crate::peers::Peers;
-use crate::runner::Runner;
 use crate::schedule::Scheduler;
 use crate::sharing::{Ranks, shared_batch};
 use crate::spread::Spread;
@@ -139,10 +137,6 @@ pub struct Engine {
     pub(crate) spread: Option<Box<Spread>>,
     /// Other threads take tasks over: see [`crate::overflow`].
     pub(crate) peers: Option<Box<Peers>>,
-    /// Another thread runs all its tasks,
-    pub(crate) elsewhere: Option<Box<Elsewhere>>,
-    /// or it runs those of another thread's engine, and has nothing else to do.
-    pub(crate) runner: Option<Box<Runner>>,
     /// Those that are yet to be queued.
     pub(crate) inbound: Inbound,
     /// Nothing is taken from the NIC any more.
@@ -248,8 +242,6 @@ impl Engine {
             arrivals: None,
             spread: None,
             peers: None,
-            elsewhere: None,
-            runner: None,
             inbound: Inbound::default(),
             closed: false,
             waiting: None,
@@ -320,16 +312,12 @@ impl Engine {
     /// When the NIC is of no use any more.
     pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
         self.vigil.keep(self.last_feedback, &clock, || self.executor.look_at_others());
-        if self.runner.is_some() {
-            return self.run_for_another(&clock);
-        }
         self.take_translations();
         self.take_back_frames();
-        let came_back = self.take_back_tasks();
         let mut taken = self.receive();
         self.hand_over();
         let returned = self.see_to_loans(&clock);
-        if taken + came_back > 0 || returned > 0 || self.has_tasks() {
+        if taken > 0 || returned > 0 || self.has_tasks() {
             let arrival = clock();
             self.note_first_arrival(arrival);
             let (before, waited) = (self.kept_back(), self.hers_taken() + self.kept_back());
@@ -367,16 +355,9 @@ impl Engine {
         Ok(taken)
     }
 
-    /// Runs tasks that there is time for in a turn, or has them run. Returns how many packet buffers were given back.
+    /// Runs tasks that there is time for in a turn. Returns how many packet buffers were given back.
     fn run_some_tasks(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
-        if self.runs_elsewhere() {
-            self.hand_over_tasks(now);
-            0
-        } else if self.is_shared() || self.overflows() {
-            self.run_together(now, clock)
-        } else {
-            self.run_alone(now, clock)
-        }
+        if self.is_shared() || self.overflows() { self.run_together(now, clock) } else { self.run_alone(now, clock) }
     }
 
     pub(crate) fn note_first_arrival(&mut self, time: Duration) {
@@ -394,12 +375,7 @@ impl Engine {
     #[must_use]
     pub fn has_tasks(&self) -> bool {
         let queued = self.kept_back() > 0 || !self.mpqs.backlogged().is_empty();
-        queued || !self.parked.is_empty() || self.has_loans() || self.has_errands()
-    }
-
-    /// Whether there are tasks of another thread's engine here that are yet to be begun, or tasks that this one's could not begin.
-    pub(crate) fn has_errands(&self) -> bool {
-        self.runner.as_ref().is_some_and(|runner| runner.has_come()) || self.has_to_hand_over_again()
+        queued || !self.parked.is_empty() || self.has_loans()
     }
 
     /// HERs that there are.
@@ -416,10 +392,6 @@ impl Engine {
             self.inbound.seek(&self.messages, &self.mpqs);
         }
         let room = self.mpqs.room().min(self.wanted());
-        if room == 0 && self.runs_elsewhere() {
-            // This thread has nothing else to do, and asks on and on.
-            return 0;
-        }
         if room == 0 || self.waiting.is_some() || self.outbound.transmit.len() >= TRANSMIT_BACKLOG {
             self.counts.add(Counter::HerStalls, 1);
             return 0;
@@ -467,9 +439,6 @@ impl Engine {
     /// How many frames are worth taking: few more than there is work for, since what contexts could not hold would be lost, where
     /// the NIC can keep it. But as many as possible while one of several contexts may run out of it.
     fn wanted(&self) -> usize {
-        if self.runs_elsewhere() && !self.is_shared() {
-            return BATCH.min(self.errands_left());
-        }
         let most = if self.is_shared() { shared_batch(self.linked) } else { BATCH };
         if self.lean || self.intake.is_wanted() {
             return most;
@@ -660,11 +629,7 @@ impl Engine {
     /// What a context knows the queue of its message by: the message's number where messages are named as FPsPIN does it.
     pub(crate) fn flow(&mut self, slot: Slot, mpq: MpqId) -> u32 {
         let numbered = context(&mut self.contexts, slot).entry.key.is_fpspin();
-        match &self.runner {
-            _ if !numbered => mpq.0,
-            Some(runner) => runner.name_of(mpq).into(),
-            None => self.messages.key(mpq).first_byte().into(),
-        }
+        if numbered { self.messages.key(mpq).first_byte().into() } else { mpq.0 }
     }
 
     /// What becomes of the packets of a message that was given up, but for those of which a handler has decided.
@@ -802,9 +767,6 @@ impl Engine {
     /// Feeds a task that has ended back. Returns whether a packet buffer was given back.
     #[inline]
     pub(crate) fn feed_back(&mut self, task: Task<Binding, Packet>, deferred: Option<Deferred>) -> bool {
-        if self.runner.is_some() {
-            return self.report(task, deferred);
-        }
         let Task { mpq, stage, context: binding, packet, last_use } = task;
         let dying = self.mpqs.is_dead(mpq);
         let kept = if last_use {

@@ -45,9 +45,6 @@ struct Account {
     each: u64,
     /// Nanoseconds that they have had the thread [take later](Scheduler::owe), and that [`Scheduler::charge`] was not told of.
     owed: u64,
-    /// Tasks that run elsewhere, and what they are expected to cost.
-    out: u32,
-    expected: u64,
 }
 
 impl Account {
@@ -60,12 +57,6 @@ impl Account {
     fn add(&mut self, cost: u64) {
         self.had = self.had.wrapping_add(cost);
         self.virtual_time = self.virtual_time.saturating_add(self.share(cost));
-    }
-
-    /// It has not had what it was thought to have.
-    fn take_back(&mut self, cost: u64) {
-        self.had = self.had.wrapping_sub(cost);
-        self.virtual_time = self.virtual_time.saturating_sub(self.share(cost));
     }
 }
 
@@ -87,15 +78,13 @@ pub struct Scheduler {
     picks: u64,
     /// Virtual time up to which all that had tasks had their share.
     now: u64,
-    /// Of all contexts: see [`Scheduler::expected`].
-    expected: u64,
 }
 
 impl Scheduler {
     /// No context yet.
     #[must_use]
     pub const fn new(policy: Schedule) -> Self {
-        Self { policy, accounts: Vec::new(), picks: 0, now: 0, expected: 0 }
+        Self { policy, accounts: Vec::new(), picks: 0, now: 0 }
     }
 
     /// Whether a task costs the time that it takes.
@@ -106,8 +95,7 @@ impl Scheduler {
     /// A context of `weight` (at least 1, at most [`MOST_WEIGHT`]) takes the slot `owner`.
     pub fn add(&mut self, owner: u32, weight: u32) {
         let weight = if self.policy == Schedule::RoundRobin { 1 } else { weight.clamp(1, MOST_WEIGHT) };
-        let account =
-            Account { weight, virtual_time: self.now, had: 0, picked: 0, each: 0, owed: 0, out: 0, expected: 0 };
+        let account = Account { weight, virtual_time: self.now, had: 0, picked: 0, each: 0, owed: 0 };
         let slots = self.accounts.len().max(owner as usize + 1);
         self.accounts.resize(slots, account);
         self.accounts[owner as usize] = account;
@@ -194,48 +182,6 @@ impl Scheduler {
         account.virtual_time = due.0;
         account.add(cost);
         account.owed += if timed { cost } else { 0 };
-    }
-
-    /// So many tasks of a pick run elsewhere. Until it is [known](Scheduler::settle) how long they take, they cost what the last ones did.
-    pub fn expect(&mut self, owner: u32, tasks: u32) {
-        let each = Duration::from_nanos(self.accounts[owner as usize].each);
-        let (cost, timed) = (self.cost(tasks, each * tasks), self.costs_time());
-        let account = &mut self.accounts[owner as usize];
-        account.add(cost);
-        if timed {
-            (account.out, account.expected) = (account.out + tasks, account.expected + cost);
-            self.expected += cost;
-        }
-    }
-
-    /// So many of those have ended; since that was told last they took so long, together with others that have not.
-    pub fn settle(&mut self, owner: u32, tasks: u32, time: Duration) {
-        if !self.costs_time() {
-            return;
-        }
-        let account = &mut self.accounts[owner as usize];
-        let tasks = tasks.min(account.out);
-        let expected = account.expected * u64::from(tasks) / u64::from(account.out.max(1));
-        account.take_back(expected);
-        account.add(nanoseconds(time));
-        (account.out, account.expected) = (account.out - tasks, account.expected - expected);
-        self.expected -= expected;
-        if tasks > 0 && !time.is_zero() {
-            account.each = nanoseconds(time) / u64::from(tasks);
-        }
-    }
-
-    /// Of a context's tasks that run elsewhere nothing will be known.
-    pub fn expect_nothing(&mut self, owner: u32) {
-        let account = &mut self.accounts[owner as usize];
-        self.expected -= std::mem::take(&mut account.expected);
-        account.out = 0;
-    }
-
-    /// How long tasks that run elsewhere are expected to take; nothing where no time is taken.
-    #[must_use]
-    pub const fn expected(&self) -> Duration {
-        Duration::from_nanos(self.expected)
     }
 
     /// What so many tasks cost that took so long.
@@ -327,57 +273,6 @@ mod tests {
             tasks
         };
         assert_eq!([100, 100, 5000, 5000, 1_000_000, 50, 50].map(&mut row), [16, 16, 16, 4, 4, 1, 16]);
-    }
-
-    proptest! {
-        /// Tasks that run elsewhere are paid for as those that run here are, once it is known how long they took.
-        #[test]
-        fn what_is_known_later_is_charged_like_what_is_known(
-            steps in prop::collection::vec((0..2_u32, 1..=QUANTUM, 0..100_000_u64), 1..100),
-        ) {
-            let [mut here, mut elsewhere] = [(); 2].map(|()| Scheduler::new(Schedule::Wlbvt));
-            for scheduler in [&mut here, &mut elsewhere] {
-                (0..2).for_each(|owner| scheduler.add(owner, 1 + owner));
-            }
-            let mut out = Vec::new();
-            for (owner, tasks, time) in steps {
-                elsewhere.expect(owner, tasks);
-                out.push((owner, tasks, time));
-                if out.len() > 3 {
-                    let (owner, tasks, time) = out.remove(0);
-                    let each = Duration::from_nanos(time);
-                    here.charge(owner, tasks, each);
-                    // Some at a time.
-                    elsewhere.settle(owner, tasks / 2, each / 2);
-                    elsewhere.settle(owner, tasks - tasks / 2, each - each / 2);
-                }
-            }
-            for (owner, tasks, time) in out {
-                here.charge(owner, tasks, Duration::from_nanos(time));
-                elsewhere.settle(owner, tasks, Duration::from_nanos(time));
-            }
-            prop_assert_eq!(elsewhere.expected(), Duration::ZERO);
-            for owner in 0..2 {
-                prop_assert_eq!(elsewhere.had(owner), here.had(owner));
-                // Shares are rounded down.
-                prop_assert!(elsewhere.least([owner]).abs_diff(here.least([owner])) <= 400);
-            }
-        }
-    }
-
-    #[test]
-    fn what_nobody_will_know_of_is_not_expected() {
-        let mut scheduler = Scheduler::new(Schedule::Wlbvt);
-        (0..2).for_each(|owner| scheduler.add(owner, 1));
-        scheduler.charge(0, 1, Duration::from_micros(10));
-        scheduler.expect(0, 5);
-        scheduler.expect(1, 5);
-        assert_eq!(scheduler.expected(), Duration::from_micros(50));
-        scheduler.expect_nothing(0);
-        assert_eq!(scheduler.expected(), Duration::ZERO);
-        // More than is out is as much as that.
-        scheduler.settle(0, 5, Duration::from_micros(7));
-        assert_eq!(scheduler.had(0), Duration::from_micros(67));
     }
 
     /// What two contexts with tasks of 1 us had run, when those of the first one owe as much as this each.

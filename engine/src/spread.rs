@@ -94,7 +94,7 @@ impl Engine {
 
     /// Frames that others have.
     pub(crate) fn out_on_lanes(&self) -> usize {
-        self.spread.as_ref().map_or(0, |spread| spread.lanes.out()) + self.out_on_errands()
+        self.spread.as_ref().map_or(0, |spread| spread.lanes.out())
     }
 
     /// Whether there is something to do for others, or was in the last turn.

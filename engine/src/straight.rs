@@ -11,7 +11,6 @@ use spin_nic::Frame;
 use crate::commands::{Commands, Issued};
 use crate::context::{Context, Handler, Slot};
 use crate::counts::Counts;
-use crate::errands::{Own, Row};
 use crate::found::{Found, Gist};
 use crate::hpu::About;
 use crate::inbound::{Arrival, Inbound, SOON};
@@ -29,7 +28,6 @@ pub(crate) struct Admission {
     unquestioned: u32,
     header: bool,
     completion: bool,
-    verdicts: bool,
 }
 
 impl Admission {
@@ -37,7 +35,7 @@ impl Admission {
     #[inline]
     pub(crate) fn of(slot: Slot, context: &Context) -> Self {
         let [header, completion] = [Stage::Header, Stage::Completion].map(|stage| context.handler(stage).is_some());
-        Self { slot, unquestioned: context.share.unquestioned, header, completion, verdicts: context.run.verdicts }
+        Self { slot, unquestioned: context.share.unquestioned, header, completion }
     }
 
     /// Whether no other handler than that for payload runs.
@@ -110,7 +108,7 @@ impl Engine {
         let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             inlet.row.looked_at = row.looked_at();
             loop {
-                let Passing { mpq, home, message, place } = match inlet.look::<false>() {
+                let Passing { mpq, home, message, place } = match inlet.look() {
                     Look::Passing(passing) => passing,
                     Look::Nothing => return Rest::None,
                     Look::Other(other) => {
@@ -170,59 +168,6 @@ impl Engine {
             Rest::Unusual(task, exit, issued) => done.released += u64::from(self.end_unusual(task, hpu, exit, issued)),
         }
         None
-    }
-}
-
-impl Engine {
-    /// Hands over the payload tasks of a context's packets of the batch to who runs them, as many as he takes, and queues those packets that
-    /// have to wait for another task.
-    pub(crate) fn hand_over_straight(&mut self, slot: Slot, now: Moment) {
-        if self.waiting.is_some() || self.inbound.is_empty() || self.inbound.len() > self.mpqs.room() {
-            return;
-        }
-        let context = context(&mut self.contexts, slot);
-        if !context.is_plain() || context.predecessor.is_some() {
-            return;
-        }
-        let (admission, id) = (Admission::of(slot, context), context.id);
-        let Self { outbound, inbound, clusters, messages, mpqs, admitted, counts, elsewhere, .. } = self;
-        let Some(elsewhere) = elsewhere else { return };
-        let (seen, dispatcher) = (elsewhere.seen(), elsewhere.dispatcher());
-        let row = InRow { at: inbound.len(), stop: 0, passed: 0, queued: 0, looked_at: 0 };
-        let mut inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts, admission, now, row };
-        let (mut sent, most) = (0, dispatcher.credit());
-        let mut row = Row::of_payload(id, Binding { slot, home: 0, message: 0 }, seen);
-        let mut in_row = 0;
-        let late = loop {
-            if sent == most {
-                break None;
-            }
-            match inlet.look::<true>() {
-                Look::Passing(Passing { mpq, home, message, .. }) => {
-                    let frame = inlet.take_passing();
-                    let binding = Binding { slot, home, message };
-                    if !row.has(&binding) {
-                        dispatcher.stage_row(row, std::mem::take(&mut in_row), now.stamp);
-                        row = Row::of_payload(id, binding, seen);
-                    }
-                    dispatcher.stage_more(Own::of(mpq, message), frame);
-                    (in_row, sent) = (in_row + 1, sent + 1);
-                }
-                Look::Other(other) => match inlet.take(other) {
-                    Taken::Kept | Taken::Behind => {}
-                    Taken::Foreign(frame) => outbound.spent.push(frame),
-                    Taken::Questionable(arrival) => break Some(arrival),
-                },
-                Look::Nothing => break None,
-            }
-        };
-        dispatcher.stage_row(row, in_row, now.stamp);
-        let matched = sent as u64 + inlet.row.queued;
-        elsewhere.count_out(slot, sent as u32);
-        context.counts.add(Counter::Matched, matched);
-        if let Some(arrival) = late {
-            self.admit_late(arrival, now);
-        }
     }
 }
 
@@ -338,10 +283,9 @@ impl Inlet<'_> {
         }
     }
 
-    /// Looks at the next packet of the batch. If tasks run `ELSEWHERE`, that of one that passes is in flight from here on, and others of its
-    /// message may be.
+    /// Looks at the next packet of the batch.
     #[inline(always)]
-    fn look<const ELSEWHERE: bool>(&mut self) -> Look {
+    fn look(&mut self) -> Look {
         if self.row.looked_at > 0 {
             self.ask_ahead();
         }
@@ -352,24 +296,20 @@ impl Inlet<'_> {
         let gist @ &Gist { owner, end_of_message, first, .. } = self.inbound.found().gist(place);
         let (head, rest) = (gist.head(), || self.inbound.found().rest(place));
         if owner != self.admission.slot {
-            return self.look_closer::<ELSEWHERE>();
+            return self.look_closer();
         }
         if self.messages.holds(first, owner, head, rest, self.now.time) {
-            let (mpq, mpqs) = (first, &mut *self.mpqs);
-            let passes =
-                if ELSEWHERE { mpqs.sends_on(mpq, end_of_message) } else { mpqs.passes_on(mpq, end_of_message) };
-            if let Some(Binding { home, message, .. }) = passes {
-                return Look::Passing(Passing { mpq, home, message, place: Place::of(end_of_message) });
+            if let Some(Binding { home, message, .. }) = self.mpqs.passes_on(first, end_of_message) {
+                return Look::Passing(Passing { mpq: first, home, message, place: Place::of(end_of_message) });
             }
-        } else if !ELSEWHERE
-            && first == MpqId::NONE
+        } else if first == MpqId::NONE
             && end_of_message
             && self.messages.begun() == self.inbound.begun()
             && let Some(passing) = self.only()
         {
             return Look::Passing(passing);
         }
-        self.look_closer::<ELSEWHERE>()
+        self.look_closer()
     }
 
     /// The packet that was looked at, which is all of its message, if no other handler has to run on it than that for payload.
@@ -384,7 +324,7 @@ impl Inlet<'_> {
 
     /// The same as [`Self::look`] of any packet. Most go on with messages that nothing is in the way of.
     #[inline(never)]
-    fn look_closer<const ELSEWHERE: bool>(&mut self) -> Look {
+    fn look_closer(&mut self) -> Look {
         let place = self.row.at - 1;
         let &Gist { owner, end_of_message, chain, first, .. } = self.inbound.found().gist(place);
         let key = &self.inbound.found().key(place);
@@ -395,30 +335,18 @@ impl Inlet<'_> {
         debug_assert_eq!(chain as usize, self.messages.chain(owner, key), "all of a batch were sought");
         let found = self.messages.find_in((chain as usize, first), owner, key, now);
         if found.is_none()
-            && !ELSEWHERE
             && end_of_message
             && let Some(passing) = self.only()
         {
             return Look::Passing(passing);
         }
-        // The next one need not wait until it is known that this one has ended, which takes as long as many tasks. Tasks of this kind alone are
-        // all handed over at once, in order.
-        let unnamed = ELSEWHERE && end_of_message && self.admission.is_simple() && !self.admission.verdicts;
-        let mpq = found.or_else(|| match unnamed {
-            true => self.messages.begin_unnamed(slot, now),
-            false => self.messages.begin_in(chain as usize, slot, key, now),
-        });
+        let mpq = found.or_else(|| self.messages.begin_in(chain as usize, slot, key, now));
         let Some(mpq) = mpq else { return Look::Other(Other::Questionable) };
         let latch = || {
             *self.admitted += 1;
             self.admission.latch(self.clusters, key, *self.admitted)
         };
-        let passes = if ELSEWHERE {
-            self.mpqs.sends(mpq, end_of_message, latch)
-        } else {
-            self.mpqs.passes(mpq, end_of_message, latch)
-        };
-        if let Some(Binding { home, message, .. }) = passes {
+        if let Some(Binding { home, message, .. }) = self.mpqs.passes(mpq, end_of_message, latch) {
             return Look::Passing(Passing { mpq, home, message, place: Place::of(end_of_message) });
         }
         if self.mpqs.held(slot.0) >= self.admission.unquestioned || !self.mpqs.takes(mpq) {

@@ -105,8 +105,7 @@ impl Engine {
 
     /// Whether the time of a task was taken of so few packets ago that none is taken now.
     pub(crate) fn is_sampled(&self) -> bool {
-        let batch = self.kept_back() + self.runner.as_ref().map_or(0, |runner| runner.left());
-        self.unsampled < SAMPLE_OF.max(batch as u64 * SAMPLE_OF_BATCHES)
+        self.unsampled < SAMPLE_OF.max(self.kept_back() as u64 * SAMPLE_OF_BATCHES)
     }
 
     /// Runs at most so many tasks of a context, and none behind one that took all the time it may. The time of one is taken, unless
@@ -313,7 +312,7 @@ impl Engine {
     /// Goes on with tasks that wait, at the expense of their contexts: with each of them, or with [some](LOOKED_AT), those that are next,
     /// while others have packets. Returns how many packet buffers were given back.
     pub(crate) fn resume_parked(&mut self, clock: &impl Fn() -> Duration) -> u64 {
-        let others = self.kept_back() > 0 || !self.mpqs.backlogged().is_empty() || self.has_errands();
+        let others = self.kept_back() > 0 || !self.mpqs.backlogged().is_empty();
         let most = if others { LOOKED_AT } else { usize::MAX };
         let (mut released, mut index) = (0, self.next_parked);
         let shares = !self.parked.is_empty() && self.is_shared();
@@ -326,7 +325,7 @@ impl Engine {
             let flow = parked.borrowed.map_or_else(|| self.flow(slot, parked.task.mpq), |borrowed| borrowed.flow);
             let (exit, issued) = self.run_handler(&mut parked.task, parked.hpu, flow, Some(begun));
             if let Some(shift) = &mut shift {
-                self.charge(slot, 0, shift.lap());
+                self.scheduler.charge(slot.0, 0, shift.lap());
             }
             if exit != Exit::Parked {
                 match parked.borrowed {
@@ -353,7 +352,6 @@ impl Engine {
         for Parked { task, hpu, borrowed, .. } in theirs.collect::<Vec<_>>() {
             context(&mut self.contexts, slot).hpus.get(hpu).abandon();
             match borrowed {
-                None if self.runner.is_some() => self.report_abandoned(task),
                 // It is not complete.
                 None => self.drop_frame(task.packet.frame, Counter::DropRemoved),
                 Some(borrowed) => self.repay(borrowed.lender, borrowed.loan(task), Outcome::Abandoned),
@@ -416,17 +414,6 @@ impl Engine {
         let Some(verdict) = Verdict::from_code(context.hpus.get(hpu).result()) else {
             return context.counts.add(Counter::BadVerdicts, 1);
         };
-        match &mut self.runner {
-            // Its message is another thread's.
-            Some(runner) => runner.note(verdict),
-            None => self.decide(task, verdict),
-        }
-    }
-
-    /// Does what a verdict on a task's packet and message says.
-    pub(crate) fn decide(&mut self, task: &mut Task<Binding, Packet>, verdict: Verdict) {
-        let slot = task.context.slot;
-        let context = context(&mut self.contexts, slot);
         // Another has taken the context's place: its messages are to end.
         let stays_open = verdict.stays_open() && !context.retired;
         match (task.stage, verdict.fate()) {

@@ -16,7 +16,6 @@ use spin_sync::{Inbox, Mailbox, mailbox};
 
 use crate::config::{Idle, Sizes};
 use crate::daemon::DaemonError;
-use crate::errands::{Dispatcher, Errands, errands};
 use crate::handover::{Arrivals, LaneQueue};
 use crate::idle::Rest;
 use crate::lanes::{Ends, Lanes};
@@ -79,7 +78,7 @@ pub trait Part {
 impl Part for Engine {
     fn turn(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
         let taken = Self::turn(self, clock)?;
-        Ok(taken > 0 || self.has_tasks() || self.has_exchanged() || self.is_busy_for_others() || self.has_come_back())
+        Ok(taken > 0 || self.has_tasks() || self.has_exchanged() || self.is_busy_for_others())
     }
 
     fn rest(&mut self) {
@@ -87,7 +86,7 @@ impl Part for Engine {
     }
 
     fn is_busy(&self) -> bool {
-        let fed = self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_over()) || self.runs_for_another();
+        let fed = self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_over());
         fed || self.has_tasks() || self.backlog() > 0
     }
 
@@ -109,14 +108,13 @@ impl Part for Engine {
 
     fn has_news(&self) -> bool {
         let arrived = self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_empty() || arrivals.is_over());
-        arrived || self.has_errands() || self.has_come_back() || self.has_loans() || self.is_busy_for_others()
+        arrived || self.has_loans() || self.is_busy_for_others()
     }
 
     fn is_over(&self) -> bool {
-        match (&self.arrivals, &self.runner) {
-            (Some(arrivals), _) => arrivals.is_over(),
-            (None, Some(runner)) => runner.is_over(),
-            (None, None) => self.out_on_lanes() == 0 && self.nic.exhausted(),
+        match &self.arrivals {
+            Some(arrivals) => arrivals.is_over(),
+            None => self.out_on_lanes() == 0 && self.nic.exhausted(),
         }
     }
 
@@ -285,10 +283,6 @@ pub struct Feed {
     arrivals: Option<Arrivals>,
     /// To other threads, for which it receives too.
     lanes: Option<Lanes>,
-    /// To another thread, which runs its handlers,
-    dispatcher: Option<Dispatcher>,
-    /// or from one whose handlers it runs.
-    errands: Option<Errands>,
     /// Threads that tasks may overflow to.
     peers: Option<Peers>,
 }
@@ -309,29 +303,23 @@ impl Feed {
         Self { arrivals: Some(arrivals), ..Self::with(arrivals_bell, Box::new(queue)) }
     }
 
-    /// From a NIC of its own, for an engine whose handlers the second one's thread runs.
-    ///
-    /// # Errors
-    /// When the kernel gives no eventfd.
-    pub fn with_runner(nic: Box<dyn Queue>, idle: Idle) -> Result<[Self; 2], NicError> {
-        let bell = || if idle == Idle::Spin { Bell::unheard() } else { Bell::new() };
-        let (own, bell) = (Self::with(bell()?, nic), bell()?);
-        let (dispatcher, errands, queue) = errands(own.nic.max_frame(), own.bell.clone(), bell.clone());
-        let runner = Self { errands: Some(errands), ..Self::with(bell, Box::new(queue)) };
-        Ok([Self { dispatcher: Some(dispatcher), ..own }, runner])
-    }
-
     const fn with(bell: Arc<Bell>, nic: Box<dyn Queue>) -> Self {
-        Self { bell, nic, arrivals: None, lanes: None, dispatcher: None, errands: None, peers: None }
+        Self { bell, nic, arrivals: None, lanes: None, peers: None }
     }
 
-    /// From a NIC of its own, for `others` too, which have room for so many HERs each. Returns also what each of these needs.
+    /// From a NIC of its own, for `others` too, which have room for so many HERs each. It keeps `local_share` percent of another's share
+    /// of the messages. Returns also what each of these needs.
     ///
     /// # Errors
     /// When the kernel gives no eventfd.
-    pub fn spreading(nic: Box<dyn Queue>, others: usize, hers: u32) -> Result<(Self, Ends), NicError> {
+    pub fn spreading(
+        nic: Box<dyn Queue>,
+        others: usize,
+        hers: u32,
+        local_share: u32,
+    ) -> Result<(Self, Ends), NicError> {
         let own = Self::of_nic(nic)?;
-        let (lanes, ends) = Lanes::spreading(own.nic.max_frame(), &own.bell, others, hers)?;
+        let (lanes, ends) = Lanes::spreading(own.nic.max_frame(), &own.bell, others, hers, local_share)?;
         Ok((Self { lanes: Some(lanes), ..own }, ends))
     }
 
@@ -345,22 +333,14 @@ impl Feed {
 
     /// The engine that it feeds, for `clusters`.
     fn engine(self, common: Common, clusters: Range<u32>) -> Result<Engine, String> {
-        let Self { nic, arrivals, lanes, dispatcher, errands, peers, .. } = self;
-        // Who runs handlers only has no message.
-        let sizes = if errands.is_some() { Sizes { queues: 1, hers: 1, ..common.sizes } } else { common.sizes };
-        let engine = Engine::new(common.loader, nic, sizes, common.schedule, clusters);
+        let Self { nic, arrivals, lanes, peers, .. } = self;
+        let engine = Engine::new(common.loader, nic, common.sizes, common.schedule, clusters);
         let mut engine = engine.map_err(|error| error.to_string())?;
         if let Some(arrivals) = arrivals {
             engine = engine.fed_by(arrivals);
         }
         if let Some(lanes) = lanes {
             engine = engine.spreading(lanes);
-        }
-        if let Some(dispatcher) = dispatcher {
-            engine = engine.dispatching(dispatcher);
-        }
-        if let Some(errands) = errands {
-            engine = engine.running_for(errands);
         }
         if let Some(peers) = peers {
             engine = engine.with_peers(peers);
@@ -380,8 +360,7 @@ impl Worker<Engine> {
         clusters: Range<u32>,
         core: Option<usize>,
     ) -> Result<Self, DaemonError> {
-        let name =
-            if feed.dispatcher.is_some() { "receiver".to_owned() } else { format!("cluster-{}", clusters.start) };
+        let name = format!("cluster-{}", clusters.start);
         let (bell, with) = (feed.bell.clone(), common.clone());
         Self::start(common, name, core, bell, move || feed.engine(with, clusters))
     }

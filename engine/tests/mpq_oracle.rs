@@ -38,14 +38,6 @@ enum Op {
         completion: bool,
         end_of_message: bool,
     },
-    /// The same where others of its message may be in flight.
-    Send {
-        mpq: u32,
-        context: Context,
-        header: bool,
-        completion: bool,
-        end_of_message: bool,
-    },
     Take {
         owner: u32,
     },
@@ -60,8 +52,6 @@ enum Op {
     KeepOpen(usize),
     /// Feed back the n-th task in flight (modulo their number).
     Feedback(usize),
-    /// The next one of its message follows it at once, on the same packet, if it is the only one.
-    GoOn(usize),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -73,15 +63,11 @@ fn op() -> impl Strategy<Value = Op> {
         2 => arrival().prop_map(
             |(mpq, context, header, completion, end_of_message)| Op::Pass { mpq, context, header, completion, end_of_message }
         ),
-        2 => arrival().prop_map(
-            |(mpq, context, header, completion, end_of_message)| Op::Send { mpq, context, header, completion, end_of_message }
-        ),
         4 => (0..OWNERS).prop_map(|owner| Op::Take { owner }),
         1 => (0..QUEUES).prop_map(|mpq| Op::Kill { mpq }),
         1 => (0..QUEUES).prop_map(|mpq| Op::KillBehind { mpq }),
         1 => any::<usize>().prop_map(Op::KeepOpen),
         3 => any::<usize>().prop_map(Op::Feedback),
-        2 => any::<usize>().prop_map(Op::GoOn),
     ]
 }
 
@@ -296,9 +282,6 @@ impl Run {
             Op::Pass { mpq, context, header, completion, end_of_message } => {
                 self.pass(mpq, Latch { context, header, completion }, end_of_message);
             }
-            Op::Send { mpq, context, header, completion, end_of_message } => {
-                self.send(mpq, Latch { context, header, completion }, end_of_message);
-            }
             Op::Take { owner } => self.take(owner),
             Op::Kill { mpq } => self.kill(mpq),
             Op::KillBehind { mpq } => self.kill_behind(mpq),
@@ -310,8 +293,6 @@ impl Run {
             }
             Op::Feedback(_) if self.in_flight.is_empty() => {}
             Op::Feedback(which) => self.feed_back(which % self.in_flight.len()),
-            Op::GoOn(_) if self.in_flight.is_empty() => {}
-            Op::GoOn(which) => self.go_on(which % self.in_flight.len()),
         }
         self.note_ready();
         assert_eq!(self.mpqs.room(), HERS as usize - self.held);
@@ -352,43 +333,6 @@ impl Run {
         }
         self.mpqs.hold(MpqId(mpq), end_of_message);
         self.in_flight.push(Task { mpq: MpqId(mpq), stage: Stage::Payload, context, packet, last_use: true });
-    }
-
-    /// A packet is sent exactly when nothing of its queue waits, and its payload task is one that may run.
-    fn send(&mut self, mpq: u32, latch: Latch<Context>, end_of_message: bool) {
-        let naive = &mut self.naive[mpq as usize];
-        let latched = naive.latch().unwrap_or(latch);
-        let (_, ended) = naive.message();
-        let waits = naive.killed || naive.refusing || ended || naive.payloads_sent < naive.arrivals.len();
-        let other = !naive.header_done && latched.header || latched.completion && end_of_message;
-        let expected = !(waits || other);
-        let sent = self.mpqs.sends(MpqId(mpq), end_of_message, || latch);
-        assert_eq!(sent, expected.then_some(latched.context));
-        let Some(context) = sent else { return };
-        let packet = self.next_packet;
-        self.next_packet += 1;
-        naive.arrivals.push_back(Arrival { latch: latched, end: end_of_message, packet });
-        assert_eq!(naive.startable(), Some((Stage::Payload, context, packet, true)));
-        naive.start(Stage::Payload);
-        self.in_flight.push(Task { mpq: MpqId(mpq), stage: Stage::Payload, context, packet, last_use: true });
-    }
-
-    fn go_on(&mut self, which: usize) {
-        let task = &self.in_flight[which];
-        let naive = &mut self.naive[task.mpq.0 as usize];
-        let follows = self.mpqs.next_of_packet(task);
-        assert_eq!(follows.is_none(), task.last_use);
-        if task.last_use || naive.in_flight() > 1 || naive.killed {
-            return;
-        }
-        self.mpqs.go_on(task.mpq);
-        assert!(!naive.finish(task.stage));
-        let (stage, context, packet, last_use) = naive.startable().expect("one follows");
-        assert_eq!((context, packet), (task.context, task.packet));
-        assert!(stage == Stage::Completion || follows == Some(!last_use));
-        naive.start(stage);
-        self.held -= usize::from(last_use);
-        self.in_flight[which] = Task { mpq: task.mpq, stage, context, packet, last_use };
     }
 
     fn kill(&mut self, mpq: u32) {

@@ -237,7 +237,7 @@ fn spreading(clusters: u32, others: usize) -> (MemoryQueue, Engine, Ends, Arc<Lo
     let (near, far) = pair(1 << 14).expect("a pair");
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
     let (lanes, ends) =
-        Lanes::spreading(near.max_frame(), &Bell::new().expect("an event"), others, Sizes::default().hers)
+        Lanes::spreading(near.max_frame(), &Bell::new().expect("an event"), others, Sizes::default().hers, 75)
             .expect("lanes");
     let engine = Engine::new(loader.clone(), Box::new(near), Sizes::default(), Schedule::default(), 0..clusters);
     (far, engine.expect("a timer").spreading(lanes), ends, loader)

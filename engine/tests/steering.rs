@@ -38,8 +38,6 @@ struct Live {
 enum Way {
     /// Which is the only one.
     Alone,
-    /// Another one has its messages.
-    Elsewhere,
     /// Another one receives for it, as it would for several.
     Fed,
     /// It would receive for others.
@@ -56,10 +54,6 @@ impl Live {
         };
         let (workers, receiving) = match way {
             Way::Alone => (alone(Feed::of_nic(nic).expect("a descriptor")), Receiving::Each),
-            Way::Elsewhere => {
-                let threads = ClusterThread::with_runner(&common, nic, &(0..4), [None; 2]);
-                (threads.expect("two threads"), Receiving::Each)
-            }
             Way::Fed => {
                 let (receiver, mut lanes) = Receiver::new(nic, 1, 1024).expect("a lane");
                 let (arrivals, queue) = lanes.swap_remove(0);
@@ -68,7 +62,7 @@ impl Live {
                 (alone(Feed::of_lane(arrivals, queue)), Receiving::Apart(worker.expect("a thread")))
             }
             Way::Spread => {
-                let (feed, _) = Feed::spreading(nic, 0, 1024).expect("a descriptor");
+                let (feed, _) = Feed::spreading(nic, 0, 1024, 75).expect("a descriptor");
                 (alone(feed), Receiving::First)
             }
         };
@@ -120,7 +114,7 @@ fn port_3() -> Matching {
 
 #[test]
 fn contexts_go_on_as_they_were_when_rules_are_refused() {
-    [Way::Elsewhere, Way::Fed, Way::Spread].into_iter().for_each(contexts_go_on_as_they_were);
+    [Way::Fed, Way::Spread].into_iter().for_each(contexts_go_on_as_they_were);
 }
 
 fn contexts_go_on_as_they_were(way: Way) {
@@ -158,7 +152,7 @@ fn contexts_go_on_as_they_were(way: Way) {
 
 #[test]
 fn no_packet_is_lost_to_a_context_that_could_not_take_another_one_s_place() {
-    for way in [Way::Alone, Way::Elsewhere, Way::Fed, Way::Spread] {
+    for way in [Way::Alone, Way::Fed, Way::Spread] {
         let Live { fleet, common, mut far, steering } = Live::start(way);
         let replacement = |install| {
             Prepared::new(install, &image("udp_pingpong"), 0, &common.loader, &Limits::default())
@@ -193,7 +187,7 @@ fn no_packet_is_lost_to_a_context_that_could_not_take_another_one_s_place() {
 /// The kernel takes 10 ms and more for new rules, which is 10,000 packets and more.
 #[test]
 fn threads_go_on_while_the_nic_takes_its_time() {
-    for way in [Way::Alone, Way::Elsewhere, Way::Fed, Way::Spread] {
+    for way in [Way::Alone, Way::Fed, Way::Spread] {
         let mut live = Live::start(way);
         let first = live.fleet.install(live.prepare(rule("udp dport 1"))).expect("room");
         let (second, steering) = (live.prepare(rule("udp dport 2")), live.steering.clone());

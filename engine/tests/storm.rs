@@ -16,7 +16,7 @@ use common::{Moody, image, moody_nic, payload, rule, udp_from};
 use fastrand::Rng;
 use spin_abi::control::Install;
 use spin_abi::counters::Counter;
-use spin_engine::config::{Idle, Limits, Mode, Sizes};
+use spin_engine::config::{Idle, Limits, Sizes};
 use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use spin_engine::install::{Matching, Prepared, User};
 use spin_engine::receiver::Receiver;
@@ -40,28 +40,23 @@ const QUEUES: u32 = TIMES * TOGETHER * FLOWS as u32;
 /// Packets of the one that stays, on their way at a time.
 const FEW: usize = 8;
 
-/// Ways to have threads, and how many run handlers.
-const WAYS: [(Mode, usize); 4] =
-    [(Mode::RunToCompletion, 1), (Mode::Pipeline, 1), (Mode::Pipeline, 2), (Mode::Spread, 2)];
+/// Ways to have threads: the receiving one's local share in pipeline mode, and how many run handlers.
+const WAYS: [(Option<u32>, usize); 4] = [(None, 1), (Some(0), 1), (Some(0), 2), (Some(75), 2)];
 
 /// The threads of a fleet: so many that run handlers.
-fn start(mode: Mode, handlers: usize, common: &Common) -> (Fleet, MemoryQueue, Arc<Moody>) {
+fn start(local_share: Option<u32>, handlers: usize, common: &Common) -> (Fleet, MemoryQueue, Arc<Moody>) {
     let (nic, far, steering) = moody_nic(4096);
-    let (mut feeds, receiving) = match mode {
-        Mode::Pipeline if handlers == 1 => {
-            let threads = ClusterThread::with_runner(common, nic, &(0..4), [None; 2]).expect("two threads");
-            return (Fleet::new(threads, Receiving::Each, steering.clone(), Limits::default()), far, steering);
-        }
-        Mode::RunToCompletion => (vec![Feed::of_nic(nic).expect("a descriptor")], Receiving::Each),
-        Mode::Pipeline => {
+    let (mut feeds, receiving) = match local_share {
+        None => (vec![Feed::of_nic(nic).expect("a descriptor")], Receiving::Each),
+        Some(0) => {
             let (receiver, ends) = Receiver::new(nic, handlers, 1024).expect("lanes");
             let bell = receiver.bell().clone();
             let receiver = Worker::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
             let feeds = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue)).collect();
             (feeds, Receiving::Apart(receiver.expect("a thread")))
         }
-        Mode::Spread => {
-            let (first, ends) = Feed::spreading(nic, handlers - 1, 1024).expect("a descriptor");
+        Some(local_share) => {
+            let (first, ends) = Feed::spreading(nic, handlers - 1, 1024, local_share).expect("a descriptor");
             let others = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue));
             (std::iter::once(first).chain(others).collect(), Receiving::First)
         }
@@ -192,12 +187,12 @@ impl Traffic {
 
 #[test]
 fn packets_of_the_one_that_stays_are_all_answered() {
-    for (mode, handlers) in WAYS {
+    for (local_share, handlers) in WAYS {
         let seed = fastrand::u64(..);
-        eprintln!("{mode:?} with {handlers}, seed {seed}");
+        eprintln!("{local_share:?} with {handlers}, seed {seed}");
         let common = all_threads(Idle::Spin);
         let common = Common { sizes: Sizes { queues: QUEUES, ..common.sizes }, ..common };
-        let (fleet, far, steering) = start(mode, handlers, &common);
+        let (fleet, far, steering) = start(local_share, handlers, &common);
         let mut storm =
             Storm { rng: Rng::with_seed(seed), common: common.clone(), steering, stays: 0, others: Vec::new() };
         let first = storm.prepare(&stays(), None);
@@ -263,9 +258,9 @@ impl Streams {
 
 #[test]
 fn messages_are_whole_though_another_context_was_to_have_their_packets() {
-    for (mode, handlers) in WAYS {
+    for (local_share, handlers) in WAYS {
         let common = all_threads(Idle::Spin);
-        let (fleet, far, steering) = start(mode, handlers, &common);
+        let (fleet, far, steering) = start(local_share, handlers, &common);
         let loader = common.loader.clone();
         let prepare = move |replaces| {
             let install = Install { eom: Some("payload[0:1] = 1".into()), replaces, ..rule(&stays()) };
@@ -280,7 +275,7 @@ fn messages_are_whole_though_another_context_was_to_have_their_packets() {
         let mut streams = Streams { far, messages: [(0, false); FEW], ended: 0 };
         let deadline = Instant::now() + PATIENCE;
         while !changing.is_finished() || !streams.are_over() {
-            assert!(Instant::now() < deadline, "{mode:?}: not answered: {:?}", streams.messages);
+            assert!(Instant::now() < deadline, "{local_share:?}: not answered: {:?}", streams.messages);
             streams.go_on(changing.is_finished());
             streams.receive();
         }
@@ -291,7 +286,7 @@ fn messages_are_whole_though_another_context_was_to_have_their_packets() {
         let ended = ended.expect("it did not end by itself");
         for counter in [Counter::HeaderRuns, Counter::CompletionRuns] {
             let runs: u64 = ended.iter().map(|statistics| statistics.counts.get(counter)).sum();
-            assert_eq!(runs, streams.ended, "{mode:?}, {}", counter.name());
+            assert_eq!(runs, streams.ended, "{local_share:?}, {}", counter.name());
         }
     }
 }

@@ -17,8 +17,6 @@ use crate::event::{Event, NoEvent, Waiter};
 pub struct Bell {
     sleeping: AtomicBool,
     event: Event,
-    /// The reader may sleep.
-    heard: bool,
 }
 
 impl Bell {
@@ -27,26 +25,11 @@ impl Bell {
     /// # Errors
     /// When the kernel gives no eventfd.
     pub fn new() -> Result<Arc<Self>, NoEvent> {
-        Self::with(true)
-    }
-
-    /// The bell of a reader that looks at its ring again and again: to ring it takes no time.
-    ///
-    /// # Errors
-    /// As [`Bell::new`].
-    pub fn unheard() -> Result<Arc<Self>, NoEvent> {
-        Self::with(false)
-    }
-
-    fn with(heard: bool) -> Result<Arc<Self>, NoEvent> {
-        Ok(Arc::new(Self { sleeping: AtomicBool::new(false), event: Event::new()?, heard }))
+        Ok(Arc::new(Self { sleeping: AtomicBool::new(false), event: Event::new()? }))
     }
 
     /// Wakes the reader if it sleeps. To be called after something was written to the ring.
     pub fn ring(&self) {
-        if !self.heard {
-            return;
-        }
         fence(Ordering::SeqCst);
         if self.sleeping.load(Ordering::Relaxed) {
             self.wake();

@@ -59,13 +59,13 @@ fn two_threads_serve_two_queues_as_one_machine() {
 
 #[test]
 fn a_thread_receives_and_another_runs_handlers_as_one_machine() {
-    are_one_machine(1, &["--mode", "pipeline"], [("receiver", "0"), ("cluster-0", "1")]);
+    are_one_machine(1, &["--mode", "pipeline", "--local-share", "0"], [("receiver", "0"), ("cluster-0", "1")]);
 }
 
 #[test]
 fn a_thread_receives_for_two_that_run_handlers_as_one_machine() {
     for idle in ["spin", "sleep"] {
-        are_one_machine(1, &["--mode", "spread", "--idle", idle], [("cluster-0", "0"), ("cluster-2", "1")]);
+        are_one_machine(1, &["--mode", "pipeline", "--idle", idle], [("cluster-0", "0"), ("cluster-2", "1")]);
     }
 }
 

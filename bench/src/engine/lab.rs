@@ -15,13 +15,13 @@ use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
 use spin_engine::counts::Counts;
-use spin_engine::errands::errands;
 use spin_engine::handover::{Arrivals, LaneQueue};
 use spin_engine::inbound::Routes;
 use spin_engine::install::Prepared;
 use spin_engine::lanes::Lanes;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
+use spin_engine::receiver::Receiver;
 use spin_engine::threads::Part;
 use spin_nic::{Bell, NicError, Queue, Rotation};
 
@@ -138,48 +138,32 @@ impl Setting {
     ///
     /// # Errors
     /// As [`Setting::round`].
-    pub fn pipeline(&self, packets: u64) -> Result<f64, Failure> {
-        let bell = || Bell::unheard().map_err(NicError::from);
+    pub fn receive_only(&self, packets: u64) -> Result<f64, Failure> {
         let nic = Box::new(self.rotation()?.in_order());
-        let (dispatcher, errands, queue) = errands(nic.max_frame(), bell()?, bell()?);
-        let mut own = self.prepare(1)?.remove(0);
-        let part = own.split_off(0);
-        let engine = Engine::new(self.loader.clone(), nic, SIZES, Schedule::default(), 0..1)?;
-        let mut lab = Lab::of(self.case, engine.dispatching(dispatcher));
-        let handlers = move || -> Result<Counts, Failure> {
-            let engine = Engine::new(self.loader.clone(), Box::new(queue), SIZES, Schedule::default(), 0..1)?;
-            let mut lab = Lab::of(self.case, engine.running_for(errands));
-            lab.engine.link(part, &Limits::default())?;
-            lab.finish()
-        };
-        thread::scope(|scope| {
-            let handlers = cores::start(scope, 1, handlers);
-            lab.engine.link(own, &Limits::default())?;
+        let (mut receiver, mut ends) = Receiver::new(nic, 1, SIZES.hers)?;
+        self.feeding(ends.remove(0), self.prepare(1)?.remove(0), 0, move |routes| {
+            receiver.follow(routes);
+            let start = Instant::now();
             let spent = second_round(packets, || {
-                lab.turn()?;
-                Ok(lab.engine.received())
+                receiver.turn(|| start.elapsed())?;
+                Ok(receiver.received())
             })?;
-            lab.engine.close();
-            while lab.engine.is_busy() {
-                lab.turn()?;
+            receiver.close();
+            while receiver.backlog() > 0 {
+                receiver.turn(|| start.elapsed())?;
             }
-            let (mut counts, packets) = (lab.engine.statistics().counts, lab.packets);
-            // The other thread ends with it.
-            drop(lab);
-            counts.merge(&cores::end(handlers)?);
-            self.case.verify(&counts, packets)?;
             Ok(spent)
         })
     }
 
-    /// The same, where the thread that receives runs the handlers of another cluster.
+    /// The same, where the receiving thread runs the handlers of another cluster: its local share is 75 %.
     ///
     /// # Errors
     /// As [`Setting::round`].
-    pub fn spread(&self, packets: u64) -> Result<f64, Failure> {
+    pub fn pipeline(&self, packets: u64) -> Result<f64, Failure> {
         let nic = Box::new(self.rotation()?.in_order());
         let (lanes, mut ends) =
-            Lanes::spreading(nic.max_frame(), &Bell::new().map_err(NicError::from)?, 1, SIZES.hers)?;
+            Lanes::spreading(nic.max_frame(), &Bell::new().map_err(NicError::from)?, 1, SIZES.hers, 75)?;
         let mut parts = self.prepare(2)?;
         let engine = Engine::new(self.loader.clone(), nic, SIZES, Schedule::default(), 0..1)?;
         let mut lab = Lab::of(self.case, engine.spreading(lanes));

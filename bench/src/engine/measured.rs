@@ -19,12 +19,12 @@ use super::shares::{Arena, Contest, Greed, Shares};
 use super::stages::{OTHER, STAGES};
 use crate::report::Row;
 
-/// Ways to have two threads or one: name, clusters. In a pipeline one thread receives for the cluster of the other, or, spread, for its own
-/// too; else each cluster has a thread, or all that PsPIN has are one thread's, as they are unless spind is told otherwise.
+/// Ways to have two threads or one: name, clusters. In a pipeline one thread receives for the cluster of the other and one of its own, or
+/// (`receive-only`) for that of the other alone; else each cluster has a thread, or all that PsPIN has are one thread's, as they are unless spind is told otherwise.
 const WAYS: [(&str, u32); 5] =
-    [("run-to-completion", 1), ("run-to-completion", 2), (PIPELINE, 1), (SPREAD, 2), (ONE_THREAD, 4)];
+    [("run-to-completion", 1), ("run-to-completion", 2), (RECEIVE_ONLY, 1), (PIPELINE, 2), (ONE_THREAD, 4)];
+const RECEIVE_ONLY: &str = "receive-only";
 const PIPELINE: &str = "pipeline";
-const SPREAD: &str = "spread";
 const ONE_THREAD: &str = "one-thread";
 /// HER to completion of an empty handler on an idle accelerator, in nanoseconds, for each of the [`UNLOADED`] cases: PsPIN
 /// paper, simulated at 1 GHz.
@@ -122,11 +122,11 @@ impl Measured for Throughput {
         for (setting, times) in &mut self.cases {
             for ((way, clusters), times) in WAYS.into_iter().zip(times) {
                 let round = on_first(|| match way {
-                    PIPELINE => {
+                    RECEIVE_ONLY => {
                         self.distances.push(round_trip()?);
-                        setting.pipeline(self.packets)
+                        setting.receive_only(self.packets)
                     }
-                    SPREAD => setting.spread(self.packets),
+                    PIPELINE => setting.pipeline(self.packets),
                     ONE_THREAD => setting.one_thread(clusters, self.packets),
                     _ => setting.round(clusters, self.packets),
                 });

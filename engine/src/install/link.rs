@@ -63,7 +63,6 @@ impl Engine {
     /// [`InstallError::Full`], [`InstallError::Table`], and [`InstallError::NoSuchContext`] or [`InstallError::NotYours`] of the
     /// one that it replaces; nothing has changed then.
     pub fn link(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
-        self.forget_gone();
         let planned = self.plan_link(&prepared, limits);
         let Planned { id, entry, predecessor, table, mut slots, range } = match planned {
             Ok(planned) => planned,
@@ -78,19 +77,13 @@ impl Engine {
         self.follow(Routes { table, slots });
         self.messages.add_context(slot);
         self.mpqs.add_owner(slot.0);
-        self.add_elsewhere(slot);
         self.scheduler.add(slot.0, prepared.run.weight);
         self.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
-        let context = Context { predecessor, ..link(prepared, entry, self.page(), &self.news) };
+        let context = Context { predecessor, ..link(prepared, entry, self.clusters.start, &self.news) };
         self.contexts[slot.0 as usize] = Some(context);
         self.linked += 1;
         self.share_buffer();
         Ok(id)
-    }
-
-    /// Which of a descriptor's pages is this thread's: that of its first cluster, or the last one if another thread has the clusters.
-    const fn page(&self) -> u32 {
-        if self.runs_elsewhere() { self.machine.clusters } else { self.clusters.start }
     }
 
     /// What is to change when a context is linked in, if it may be.
@@ -122,10 +115,6 @@ impl Engine {
     /// # Errors
     /// [`InstallError::NoSuchContext`].
     pub fn retire_replaced(&mut self, id: u32) -> Result<(), InstallError> {
-        if self.runner.is_some() {
-            // With the last message that the engine has of it.
-            return Ok(());
-        }
         let slot = self.find(id, User(0))?;
         // More than one, where they were replaced together.
         while let Some(old) = self.to_be_replaced(slot) {
@@ -197,14 +186,7 @@ impl Engine {
     pub fn undo_link(&mut self, id: u32) -> Result<(), InstallError> {
         // It may have done so before.
         let _ = self.give_way(id);
-        if self.runner.is_some() {
-            return Ok(());
-        }
-        let Some(slot) = self.slot_with(id) else {
-            // Who runs its handlers may have it all the same.
-            self.forget_elsewhere(id);
-            return Err(InstallError::NoSuchContext(id));
-        };
+        let slot = self.slot_with(id).ok_or(InstallError::NoSuchContext(id))?;
         if context(&mut self.contexts, slot).heir.is_some() {
             self.retire(slot);
         } else {
@@ -294,17 +276,7 @@ impl Engine {
     pub fn unlink(&mut self, id: u32, user: User) -> Result<Option<Box<Context>>, InstallError> {
         let slot = self.find(id, user)?;
         self.follow(self.routes_without(&[id])?);
-        // Tasks of it may be on their way to a runner: it hears of this when none are any more.
-        Ok(if self.runner.is_some() { None } else { self.clear(slot) })
-    }
-
-    /// Takes a context out of a [runner](crate::runner), once its engine has.
-    pub(crate) fn forget_here(&mut self, id: u32) -> Option<Box<Context>> {
-        let slot = self.slot_with(id)?;
-        if let Ok(routes) = self.routes_without(&[id]) {
-            self.follow(routes);
-        }
-        self.clear(slot)
+        Ok(self.clear(slot))
     }
 
     /// The slot of a context, whether or not frames are led to it.
@@ -328,8 +300,6 @@ impl Engine {
         self.mpqs.forget(slot.0);
         let gone = self.contexts[slot.0 as usize].take();
         if let Some(context) = &gone {
-            self.clear_elsewhere(slot, context.id);
-            self.forget_elsewhere(context.id);
             self.counts.merge(&context.counts);
             self.linked -= 1;
             self.timeouts -= u32::from(context.message_timeout.is_some());

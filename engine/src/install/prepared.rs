@@ -77,7 +77,7 @@ impl Prepared {
         let memory = context_memory(&install, run.hpus, &image, &loader.machine)?;
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
         let host = host_memory(&install, limits)?;
-        let descriptor = Descriptor::create(loader.machine.clusters + 1)?;
+        let descriptor = Descriptor::create(loader.machine.clusters)?;
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image, &run, options, &install.name);
         let limits = jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit };

@@ -92,8 +92,6 @@ struct Tally {
     given_up: u64,
     /// Messages that ended before their end, for a reason that only the engine knows.
     cut: u64,
-    /// Those of which it cannot be told whether they were killed before their completion handler ran, which says nothing.
-    unclear: u64,
     /// What a handler explains that the clock ended before its record: what others did then, and numbers that no record has. Each
     /// such handler explains one of either.
     doubts: u64,
@@ -105,8 +103,6 @@ struct Tally {
 /// The judge of one NIC's frames.
 pub struct Judge {
     cluster: u32,
-    /// Handlers run on another thread than messages are kept on.
-    elsewhere: bool,
     policies: Vec<Policy>,
     flows: HashMap<(u8, u16), Flow>,
     tallies: Vec<Tally>,
@@ -117,9 +113,9 @@ pub struct Judge {
 }
 
 impl Judge {
-    pub fn new(policies: Vec<Policy>, cluster: u32, elsewhere: bool) -> Self {
+    pub fn new(policies: Vec<Policy>, cluster: u32) -> Self {
         let tallies = policies.iter().map(|_| Tally::default()).collect();
-        Self { cluster, elsewhere, policies, flows: HashMap::new(), tallies, replies: HashMap::new(), records: 0 }
+        Self { cluster, policies, flows: HashMap::new(), tallies, replies: HashMap::new(), records: 0 }
     }
 
     /// A packet was handed to the engine.
@@ -228,12 +224,7 @@ impl Judge {
         let over = match std::mem::take(&mut flow.phase) {
             Phase::Between => true,
             Phase::Begun(_) | Phase::Open => !self.policies[context].completion && skipped.iter().any(unseen_end),
-            Phase::Ended(order) if order.actions[COMPLETION] == Action::FaultUnseen => {
-                // It may have been killed before that ran.
-                let unclear = self.elsewhere && self.policies[context].full == Full::Kill;
-                self.tallies[context].unclear += u64::from(unclear);
-                true
-            }
+            Phase::Ended(order) if order.actions[COMPLETION] == Action::FaultUnseen => true,
             Phase::Ended(order) => return self.incomplete(context, &order),
             Phase::Dead => self.policies[context].frees_dead_queues() || skipped.iter().any(|order| order.end),
         };
@@ -389,7 +380,7 @@ impl Judge {
         let unclear = if policy.ending == Ending::Clock { runs[COMPLETION] - tally.seen[COMPLETION] } else { 0 };
         let released = counters(Counter::Released);
         assert!(
-            (least.saturating_sub(tally.unclear)..=least + unclear).contains(&released),
+            (least..=least + unclear).contains(&released),
             "{released} released, not {least}: {}",
             about()
         );
@@ -397,14 +388,11 @@ impl Judge {
         assert!(tally.cut <= early.iter().sum::<u64>() + tally.doubts + tally.gaps, "{early:?}: {}", about());
         assert_eq!(counters(Counter::BadVerdicts), tally.bad_verdicts, "{}", about());
         // With what else there was of their messages.
-        let passed = counters(Counter::Passed) + tally.unclear;
+        let passed = counters(Counter::Passed);
         assert!(passed >= tally.passed, "{passed} passed: {}", about());
         assert!(counters(Counter::DropVerdict) >= tally.dropped, "{}", about());
         if policy.completion {
-            // A message may be killed while its completion handler runs, on another thread.
-            let killed = if self.elsewhere { counters(Counter::MessagesKilled) } else { 0 };
-            let complete = runs[COMPLETION].saturating_sub(killed)..=runs[COMPLETION];
-            assert!(complete.contains(&counters(Counter::Messages)), "{}", about());
+            assert_eq!(counters(Counter::Messages), runs[COMPLETION], "{}", about());
         }
         // Each of these is the end of a message that had begun, and it has one.
         let ends = counters(Counter::Messages) + counters(Counter::MessagesTimedOut) + tally.given_up;
@@ -438,7 +426,7 @@ fn a_context_that_is_removed_owes_no_completion_handler() {
     let policy = Policy { index: 0, ..policy.expect("each kind of image meets each policy in some order") };
     let order = Order { end: true, instance: 1, ..Order::default() };
     let ended = || {
-        let mut judge = Judge::new(vec![policy.clone()], 0, false);
+        let mut judge = Judge::new(vec![policy.clone()], 0);
         judge.received(order);
         let (context, flow, cluster) = (order.context, order.flow, 0);
         let Order { message, sequence, instance, .. } = order;

@@ -1,26 +1,26 @@
-//! A round: two engines, a thread and a cluster each, with the same contexts and packets of their own. Their handlers run there, or on a
-//! thread that does nothing else.
+//! A round: two engines, a thread and a cluster each, with the same contexts and packets of their own. They receive these themselves, or
+//! by a channel, as in pipeline mode.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
-use spin_abi::control::{ContextInfo, Engine as Kind, Schedule};
+use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
 use spin_engine::counts::Counts;
-use spin_engine::errands::{Errands, errands};
-use spin_engine::handover::LaneQueue;
+use spin_engine::inbound::Routes;
 use spin_engine::install::{Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
+use spin_engine::receiver::Receiver;
 use spin_engine::threads::Part;
-use spin_nic::{Bell, Queue};
+use spin_nic::Queue;
 
 use crate::judge::Judge;
 use crate::nic::{Nic, Totals};
@@ -108,21 +108,14 @@ impl Round {
     }
 }
 
-/// There are more threads than cores, perhaps: who had nothing to do lets others have its own, rather than wait there for what they do.
-fn let_others(taken: usize) {
-    if taken == 0 {
-        thread::yield_now();
-    }
-}
-
-/// Seeds of which, modulo so many, handlers run elsewhere: of one context alone, and under each schedule.
-const ELSEWHERE: ([u64; 4], u64) = ([0, 3, 5, 7], 8);
+/// Seeds of which, modulo so many, another part receives: of one context alone, and under each schedule.
+const FED: ([u64; 4], u64) = ([0, 3, 5, 7], 8);
 
 /// One of the engines.
 struct Half {
     engine: Engine,
-    /// Who runs its handlers, if it does not.
-    runner: Option<Runner>,
+    /// Who receives for it, if it does not, as in pipeline mode without a local share.
+    receiver: Option<Receiver>,
     nic: Nic,
     policies: Vec<Policy>,
     /// Ids of the contexts.
@@ -141,23 +134,37 @@ impl Half {
         parts: Vec<Prepared>,
     ) -> Self {
         let seed = round.seed.wrapping_mul(31).wrapping_add(clusters.start.into());
-        let elsewhere = ELSEWHERE.0.contains(&(round.seed % ELSEWHERE.1));
-        let judge = Judge::new(policies.clone(), clusters.start, elsewhere);
+        let judge = Judge::new(policies.clone(), clusters.start);
         let nic = Nic::new(Traffic::new(policies.clone(), seed), judge, seed ^ 1);
-        let engine = |nic, sizes| Engine::new(loader.clone(), nic, sizes, round.schedule, clusters.clone());
-        let mut own = engine(Box::new(nic.clone()), SIZES).expect("handlers can be run");
-        let (now, mut parts) = (Arc::new(AtomicU64::new(0)), parts);
-        let mut runner = None;
-        if elsewhere {
-            let bell = || Bell::new().expect("an event");
-            let (dispatcher, errands, queue) = errands(nic.max_frame(), bell(), bell());
-            own = own.dispatching(dispatcher);
-            let theirs = parts.iter_mut().map(|part| part.split_off(clusters.start)).collect();
-            runner =
-                Some(Runner::start(round, loader.clone(), clusters.clone(), (errands, queue), theirs, now.clone()));
+        let engine = |nic| {
+            let engine = Engine::new(loader.clone(), nic, SIZES, round.schedule, clusters.clone());
+            engine.expect("handlers can be run")
+        };
+        let (receiver, mut engine) = if FED.0.contains(&(round.seed % FED.1)) {
+            let (receiver, mut ends) = Receiver::new(Box::new(nic.clone()), 1, SIZES.hers).expect("a lane");
+            let (arrivals, queue) = ends.remove(0);
+            (Some(receiver), engine(Box::new(queue) as Box<dyn Queue>).fed_by(arrivals))
+        } else {
+            (None, engine(Box::new(nic.clone())))
+        };
+        let ids = parts.into_iter().map(|part| engine.link(part, &Limits::default()).expect("room")).collect();
+        let now = Arc::new(AtomicU64::new(0));
+        let mut half = Self { engine, receiver, nic, policies, ids, now, rng: Rng::with_seed(seed ^ 2) };
+        half.lead(half.engine.routes());
+        half
+    }
+
+    /// Frames go along these routes from here on.
+    fn lead(&mut self, routes: Routes) {
+        if let Some(receiver) = &mut self.receiver {
+            receiver.follow(routes);
         }
-        let ids = parts.into_iter().map(|part| own.install(part, &Limits::default()).expect("room")).collect();
-        Self { engine: own, runner, nic, policies, ids, now, rng: Rng::with_seed(seed ^ 2) }
+    }
+
+    /// Removes a context, to which nothing is led before.
+    fn remove(&mut self, id: u32) {
+        self.lead(self.engine.routes_without(&[id]).expect("fewer rules"));
+        self.engine.unlink(id, User(0)).expect("installed");
     }
 
     fn turn(&mut self) {
@@ -168,10 +175,10 @@ impl Half {
             _ => self.rng.u64(..20),
         };
         self.now.fetch_add(pause, Relaxed);
-        let taken = self.engine.turn(|| tick(&self.now)).expect("memory does not fail");
-        if self.runner.is_some() {
-            let_others(taken);
+        if let Some(receiver) = &mut self.receiver {
+            receiver.turn(|| tick(&self.now)).expect("memory does not fail");
         }
+        self.engine.turn(|| tick(&self.now)).expect("memory does not fail");
     }
 
     fn run(&mut self, packets: u64, removed: Option<usize>) {
@@ -183,26 +190,20 @@ impl Half {
             while !self.holds(self.ids[context]) && self.nic.inside().totals.arrived < packets / 4 * 3 {
                 self.turn();
             }
-            self.engine.remove(self.ids[context], User(0)).expect("installed");
+            self.remove(self.ids[context]);
         }
         while self.nic.inside().totals.arrived < packets {
             self.turn();
         }
         self.nic.inside().closed = true;
-        while self.engine.is_busy() {
+        while self.is_busy() {
             self.turn();
-        }
-        if let Some(runner) = &mut self.runner {
-            runner.end();
         }
         self.nic.inside().judge.close(removed);
     }
 
     /// Whether a context has packets whose handlers are not through.
     fn holds(&self, id: u32) -> bool {
-        if self.runner.is_some() {
-            return self.engine.backlog() > 0;
-        }
         let infos = self.engine.context_infos();
         let info = infos.iter().find(|info| info.context == id).expect("installed");
         let count = |counter: Counter| {
@@ -213,23 +214,21 @@ impl Half {
         count(Counter::Matched) > through.iter().sum()
     }
 
-    /// The contexts, as all who have to do with them know them.
-    fn infos(&self) -> Vec<ContextInfo> {
-        let mut infos = self.engine.context_infos();
-        let theirs = self.runner.iter().flat_map(|runner| &runner.infos);
-        infos.iter_mut().zip(theirs).for_each(|(info, theirs)| info.merge(theirs.clone()));
-        infos
+    /// Whether packets are under way.
+    fn is_busy(&self) -> bool {
+        let out = self.receiver.as_ref().map_or(0, Receiver::backlog);
+        out > 0 || self.engine.has_tasks() || self.engine.backlog() > 0
     }
 
     /// Compares counters with what was seen.
-    fn verify(&self, removed: Option<usize>) -> Outcome {
+    fn verify(&mut self, removed: Option<usize>) -> Outcome {
         let mut counts = self.engine.statistics().counts;
-        self.runner.iter().for_each(|runner| counts.merge(&runner.counts));
+        self.receiver.iter().for_each(|receiver| counts.merge(&receiver.statistics().counts));
         let inside = self.nic.inside();
         verify_sums(&counts, inside.totals, removed.is_some());
-        let blank = self.runner.as_ref().map_or(0, |runner| runner.blank);
+        let blank = if self.receiver.is_some() { blank(&mut self.engine) } else { 0 };
         assert_eq!(inside.out(), blank, "frames are not at home");
-        let infos = self.infos();
+        let infos = self.engine.context_infos();
         for (context, id) in self.ids.iter().enumerate().filter(|(context, _)| Some(*context) != removed) {
             let info = infos.iter().find(|info| info.context == *id).expect("installed");
             inside.judge.verify(context, &|counter| {
@@ -246,52 +245,9 @@ fn tick(now: &AtomicU64) -> Duration {
     Duration::from_micros(now.fetch_add(1, Relaxed) + 1)
 }
 
-/// A thread that runs an engine's handlers.
-struct Runner {
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<(Counts, Vec<ContextInfo>, usize)>>,
-    /// What it has counted, once it has ended.
-    counts: Counts,
-    infos: Vec<ContextInfo>,
-    /// Frames that it had been given for copies, and had not used.
-    blank: usize,
-}
-
-impl Runner {
-    fn start(
-        round: Round,
-        loader: Arc<Loader>,
-        clusters: Range<u32>,
-        (errands, queue): (Errands, LaneQueue),
-        parts: Vec<Prepared>,
-        now: Arc<AtomicU64>,
-    ) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let end = over.clone();
-        let thread = thread::spawn(move || {
-            let sizes = Sizes { queues: 1, hers: 1, ..SIZES };
-            let engine = Engine::new(loader, Box::new(queue), sizes, round.schedule, clusters);
-            let mut engine = engine.expect("handlers can be run").running_for(errands);
-            for part in parts {
-                engine.link(part, &Limits::default()).expect("room");
-            }
-            while !end.load(Relaxed) || engine.has_tasks() {
-                let taken = engine.turn(|| tick(&now)).expect("a lane does not fail");
-                let_others(taken);
-            }
-            let blank = std::iter::from_fn(|| engine.nic().allocate()).count();
-            (engine.statistics().counts, engine.context_infos(), blank)
-        });
-        Self { over, thread: Some(thread), counts: Counts::default(), infos: Vec::new(), blank: 0 }
-    }
-
-    fn end(&mut self) {
-        self.over.store(true, Relaxed);
-        if let Some(thread) = self.thread.take() {
-            (self.counts, self.infos, self.blank) =
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        }
-    }
+/// How many frames an engine was given for copies and has not used.
+fn blank(engine: &mut Engine) -> usize {
+    std::iter::from_fn(|| engine.nic().allocate()).count()
 }
 
 /// Every packet was processed, or lost under one cause.

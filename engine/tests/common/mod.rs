@@ -11,12 +11,12 @@ use etherparse::PacketBuilder;
 pub use spin_abi::control::Engine as Kind;
 use spin_abi::control::{ContextInfo, FaultInfo, Install, Schedule};
 use spin_abi::counters::Counter;
-use spin_abi::events::{Event, PAGE, RECORD, What};
+use spin_abi::events::{Event, RECORD, What};
 use spin_abi::map::Machine;
 use spin_abi::rules::Test;
 use spin_engine::config::{Limits, Sizes};
-use spin_engine::errands::errands;
 use spin_engine::install::{InstallError, Prepared, User};
+use spin_engine::lanes::Lanes;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_nic::memory::{MemoryQueue, pair};
@@ -28,8 +28,8 @@ pub const ROOT: User = User(0);
 
 pub struct Lab {
     pub engine: Engine,
-    /// Who runs its handlers, if it does not: where the environment has `SPIN_ELSEWHERE`.
-    pub runner: Option<Engine>,
+    /// It receives as in pipeline mode, with all messages in its local share: where the environment has `SPIN_PIPELINE`.
+    pub pipeline: bool,
     pub far: MemoryQueue,
     pub limits: Limits,
     pub loader: Arc<Loader>,
@@ -178,18 +178,15 @@ impl Lab {
         let loader = Arc::new(Loader::new(machine, kind));
         // Debug builds interpret slowly, on machines that do much else.
         let limits = Limits { watchdog_us: 200_000, ..Limits::default() };
-        let engine = |nic, sizes| {
-            Engine::new(loader.clone(), nic, sizes, schedule, 0..loader.machine.clusters).expect("a timer")
-        };
-        let (engine, runner) = if std::env::var_os("SPIN_ELSEWHERE").is_some() {
-            let bell = || Bell::new().expect("an event");
-            let (dispatcher, errands, queue) = errands(nic.max_frame(), bell(), bell());
-            let runner = engine(Box::new(queue), Sizes { queues: 1, hers: 1, ..sizes }).running_for(errands);
-            (engine(Box::new(nic), sizes).dispatching(dispatcher), Some(runner))
-        } else {
-            (engine(Box::new(nic), sizes), None)
-        };
-        Self { engine, runner, far, limits, loader, now: Duration::ZERO, steering, longest, passed }
+        let (max_frame, pipeline) = (nic.max_frame(), std::env::var_os("SPIN_PIPELINE").is_some());
+        let mut engine =
+            Engine::new(loader.clone(), Box::new(nic), sizes, schedule, 0..machine.clusters).expect("a timer");
+        if pipeline {
+            let bell = Bell::new().expect("an event");
+            let (lanes, _) = Lanes::spreading(max_frame, &bell, 0, sizes.hers, 75).expect("no lane");
+            engine = engine.spreading(lanes);
+        }
+        Self { engine, pipeline, far, limits, loader, now: Duration::ZERO, steering, longest, passed }
     }
 
     pub fn try_install(
@@ -198,13 +195,9 @@ impl Lab {
         install: Install,
         user: User,
     ) -> Result<(u32, Option<Arc<Region>>), InstallError> {
-        let mut prepared = Prepared::new(install, image, user.0, &self.loader, &self.limits)?;
+        let prepared = Prepared::new(install, image, user.0, &self.loader, &self.limits)?;
         let host = prepared.host();
-        let Some(runner) = &mut self.runner else { return Ok((self.engine.install(prepared, &self.limits)?, host)) };
-        let theirs = prepared.split_off(0);
-        let id = self.engine.install(prepared, &self.limits)?;
-        assert_eq!(runner.link(theirs, &self.limits)?, id);
-        Ok((id, host))
+        Ok((self.engine.install(prepared, &self.limits)?, host))
     }
 
     /// Installs one of the repository's handlers for `rule`.
@@ -251,29 +244,20 @@ impl Lab {
         self.step();
     }
 
-    /// A turn. Returns how many packets were taken in, and tasks to be run.
+    /// A turn. Returns how many packets were taken in.
     fn step(&mut self) -> usize {
-        let Self { engine, runner, now, .. } = self;
-        let all = std::iter::once(engine).chain(runner);
-        all.map(|engine| engine.turn(|| *now).expect("memory does not fail")).sum()
-    }
-
-    /// The engine, and who runs its handlers.
-    fn all(&self) -> impl Iterator<Item = &Engine> {
-        std::iter::once(&self.engine).chain(&self.runner)
+        if self.pipeline {
+            self.engine.lead(self.engine.routes());
+        }
+        self.engine.turn(|| self.now).expect("memory does not fail")
     }
 
     pub fn total(&self, counter: Counter) -> u64 {
-        self.all().map(|engine| engine.statistics().counts.get(counter)).sum()
+        self.engine.statistics().counts.get(counter)
     }
 
     pub fn info(&self, id: u32) -> ContextInfo {
-        let infos = self.all().flat_map(Engine::context_infos).filter(|info| info.context == id);
-        let all = infos.reduce(|mut sum, info| {
-            sum.merge(info);
-            sum
-        });
-        all.expect("installed")
+        self.engine.context_infos().into_iter().find(|info| info.context == id).expect("installed")
     }
 
     pub fn count(&self, id: u32, counter: Counter) -> u64 {
@@ -281,19 +265,15 @@ impl Lab {
         counters.into_iter().find(|(name, _)| name == counter.name()).map_or(0, |(_, value)| value)
     }
 
-    /// What its application was told: by who runs its handlers, and by the engine if that is somebody else.
+    /// What its application was told.
     pub fn events(&self, id: u32) -> Vec<What> {
         let region = self.engine.descriptor(id, ROOT).expect("installed");
-        let page = |page: u64| {
-            let mut record = [0; RECORD];
-            let read = |number| {
-                region.read(page + Event::place(number), &mut record).expect("inside");
-                Event::decode(&record, number)
-            };
-            (0..).map_while(read).map(|event| event.what).collect::<Vec<_>>()
+        let mut record = [0; RECORD];
+        let read = |number| {
+            region.read(Event::place(number), &mut record).expect("inside");
+            Event::decode(&record, number)
         };
-        let engines = if self.runner.is_some() { page(region.len() - PAGE) } else { Vec::new() };
-        [page(0), engines].concat()
+        (0..).map_while(read).map(|event| event.what).collect()
     }
 
     pub fn faults(&self, id: u32) -> Vec<FaultInfo> {
