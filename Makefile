@@ -67,11 +67,14 @@ loom: deps-build ## what threads wait for each other with, in all interleavings,
 test-aarch64: ## the tests that need no NIC as aarch64 programs, emulated
 	deploy/test-aarch64.sh
 
-lint: deps-build ## formatting, clippy, dependency licences
+lint: deps-build ## formatting, clippy, structure of the crates, dependency licences
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) fmt --manifest-path handlers/rust/Cargo.toml --check
 	$(CARGO) clippy --manifest-path handlers/rust/Cargo.toml --target-dir $(CARGO_TARGET_DIR)/spin-handler --locked -- -D warnings
+	$(CARGO) fmt --manifest-path .ci/structure/Cargo.toml --check
+	$(CARGO) clippy --manifest-path .ci/structure/Cargo.toml --target-dir $(CARGO_TARGET_DIR)/tools-structure --all-targets --locked -- -D warnings
+	.ci/lint-structure
 	.ci/deny
 
 bench: bench-engine bench-handlers bench-watchdog bench-installs bench-pspin ## all figures
