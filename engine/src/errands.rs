@@ -976,7 +976,7 @@ impl Errands {
             // There may be no frame to come with it.
             self.engine.ring();
         }
-        nic.pass(&mut self.kept_frames);
+        nic.pass_to_kernel(&mut self.kept_frames);
     }
 }
 
@@ -1009,7 +1009,7 @@ impl Own {
 #[cfg(test)]
 mod tests {
     use spin_nic::memory::pair;
-    use spin_nic::{Bell, Queue};
+    use spin_nic::{Bell, Queue, TxQueue};
 
     use super::{Errand, GoesOn, Outcome, Own, Part, errands};
     use crate::context::Slot;

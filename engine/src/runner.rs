@@ -6,7 +6,7 @@ use std::time::Duration;
 use hpu_vm::Exit;
 use spin_abi::counters::Counter;
 use spin_abi::verdict::{Fate, Verdict};
-use spin_nic::affinity::drop_aside;
+use spin_nic::affinity::drop_in_background;
 use spin_nic::{Frame, NicError};
 
 use crate::commands::{Commands, Deferred, Issued};
@@ -127,7 +127,7 @@ impl Engine {
     /// have them wait for these tasks.
     fn is_dry(&mut self) -> bool {
         let Self { runner: Some(runner), nic, .. } = self else { return false };
-        runner.dry = if nic.is_short() && runner.dry < DRY { runner.dry + 1 } else { 0 };
+        runner.dry = if nic.low_on_buffers() && runner.dry < DRY { runner.dry + 1 } else { 0 };
         if runner.dry > 0 {
             std::thread::yield_now();
         }
@@ -140,7 +140,7 @@ impl Engine {
             if let Some(runner) = &mut self.runner {
                 runner.errands.abandon_waiting(id);
             }
-            drop_aside(self.forget_here(id));
+            drop_in_background(self.forget_here(id));
         }
     }
 
@@ -161,7 +161,7 @@ impl Engine {
             // Also when no other context is here: the engine may know of one that is not, or no more.
             let took = shift.as_mut().map_or(Duration::ZERO, Shift::lap);
             self.charge(first.row.slot(), all.tasks - before, took);
-            if self.nic.is_short() {
+            if self.nic.low_on_buffers() {
                 break;
             }
         }
@@ -291,7 +291,7 @@ impl Engine {
                         break;
                     }
                     ended += 1;
-                    let short = row.commands().is_short();
+                    let short = row.commands().low_on_buffers();
                     match frame.take_if(|_| row.commands().sends_packet()) {
                         Some(frame) => row.commands().give_back(frame),
                         None => row.commands().begin(true),
@@ -325,7 +325,7 @@ impl Engine {
                     let (own, frame) = errands.pop(follows)?;
                     return Some((Errand { own, ..first }, frame, exit, row.commands().issued));
                 }
-                let short = row.commands().is_short();
+                let short = row.commands().low_on_buffers();
                 if spends && !follows && !row.commands().sends_packet() {
                     errands.pass();
                     row.commands().begin(true);

@@ -20,7 +20,7 @@ use spin_engine::install::{Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_engine::threads::Part;
-use spin_nic::{Bell, Queue};
+use spin_nic::{Bell, TxQueue};
 
 use crate::judge::Judge;
 use crate::nic::{Nic, Totals};
