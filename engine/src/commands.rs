@@ -231,8 +231,8 @@ impl<'t> Commands<'t> {
 
     /// Whether the task had commands, and the NIC may have no frame for the next one's.
     #[inline]
-    pub fn is_short(&self) -> bool {
-        !self.issued.is_nothing() && self.nic.is_short()
+    pub fn low_on_buffers(&self) -> bool {
+        !self.issued.is_nothing() && self.nic.low_on_buffers()
     }
 
     /// After the last task of a row: the NIC may have to wait for buffers.

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use spin_nic::Steering;
+use spin_nic::FlowSteering;
 
 use crate::config::Limits;
 use crate::context::Slot;
@@ -42,7 +42,7 @@ pub struct Fleet {
     /// At least one, in the order of their clusters.
     pub workers: Vec<ClusterThread>,
     receiving: Receiving,
-    steering: Arc<dyn Steering>,
+    steering: Arc<dyn FlowSteering>,
     limits: Limits,
     places: RefCell<Places>,
 }
@@ -101,7 +101,12 @@ impl Places {
 impl Fleet {
     /// Threads that run handlers, who receives for them, and what steers frames to them. Nobody else installs contexts on them.
     #[must_use]
-    pub fn new(workers: Vec<ClusterThread>, receiving: Receiving, steering: Arc<dyn Steering>, limits: Limits) -> Self {
+    pub fn new(
+        workers: Vec<ClusterThread>,
+        receiving: Receiving,
+        steering: Arc<dyn FlowSteering>,
+        limits: Limits,
+    ) -> Self {
         Self { workers, receiving, steering, limits, places: RefCell::default() }
     }
 

@@ -14,9 +14,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use spin_matcher::MessageKey;
+use spin_nic::frame::TxClosed;
 use spin_nic::prefetch_to_write;
-use spin_nic::steering::Everything;
-use spin_nic::{Bell, Frame, NicError, Queue, Steering};
+use spin_nic::steering::AcceptAll;
+use spin_nic::{Bell, FlowSteering, Frame, NicError, Queue, TxQueue};
 use spin_sync::{Noted, Notes, notes};
 
 use crate::context::Slot;
@@ -217,16 +218,12 @@ impl LaneQueue {
 }
 
 /// Frames come through [`Arrivals`]. Rules and counters are the receiver's.
-impl Queue for LaneQueue {
-    fn receive(&mut self, _: &mut Vec<Frame>, _: usize) -> usize {
-        0
-    }
-
+impl TxQueue for LaneQueue {
     fn allocate(&mut self) -> Option<Frame> {
         self.frames.blank()
     }
 
-    fn is_short(&self) -> bool {
+    fn low_on_buffers(&self) -> bool {
         self.frames.blanks() < FEW
     }
 
@@ -238,14 +235,6 @@ impl Queue for LaneQueue {
         self.max_frame
     }
 
-    fn pending(&self) -> usize {
-        0
-    }
-
-    fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
-        self.stage(batch, Back::Passing)
-    }
-
     fn recycle(&mut self, frame: Frame) {
         self.back.staged.push(Back::Spent);
         self.frames.staged.push(frame);
@@ -253,6 +242,24 @@ impl Queue for LaneQueue {
 
     fn recycle_all(&mut self, batch: &mut Vec<Frame>) {
         self.stage(batch, Back::Spent);
+    }
+
+    fn flush_tx(&mut self) -> Result<(), TxClosed> {
+        self.flush().map_err(|_| TxClosed)
+    }
+}
+
+impl Queue for LaneQueue {
+    fn receive(&mut self, _: &mut Vec<Frame>, _: usize) -> usize {
+        0
+    }
+
+    fn pending(&self) -> usize {
+        0
+    }
+
+    fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.stage(batch, Back::Passing)
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
@@ -264,7 +271,7 @@ impl Queue for LaneQueue {
             self.frames.places(count, prefetch_to_write);
             self.back.places(count, prefetch_to_write);
         }
-        if self.is_short() {
+        if self.low_on_buffers() {
             self.frames.ring();
         }
         if self.frames.blanks() == 0 {
@@ -287,8 +294,8 @@ impl Queue for LaneQueue {
         self.frames.is_over()
     }
 
-    fn steering(&self) -> Arc<dyn Steering> {
-        Arc::new(Everything)
+    fn steering(&self) -> Arc<dyn FlowSteering> {
+        Arc::new(AcceptAll)
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
@@ -304,7 +311,7 @@ impl Queue for LaneQueue {
 mod tests {
     use spin_matcher::{Headers, KeySpec, MessageKey};
     use spin_nic::memory::pair;
-    use spin_nic::{Bell, Queue};
+    use spin_nic::{Bell, Queue, TxQueue};
 
     use super::{Back, lane};
     use crate::context::Slot;
@@ -352,7 +359,7 @@ mod tests {
             }
             queue.recycle_all(spent);
             queue.send(outgoing);
-            queue.pass(passing);
+            queue.pass_to_kernel(passing);
             queue.flush().expect("a lane does not fail");
             returned += lane.take_back(|frame, back| {
                 assert_eq!(back, [Back::Spent, Back::Outgoing, Back::Passing][usize::from(frame[0]) % 3]);

@@ -335,7 +335,7 @@ mod tests {
     use std::collections::HashMap;
 
     use spin_matcher::{Headers, KeySpec, Table, TableEntry};
-    use spin_nic::{Queue, Rotation};
+    use spin_nic::{Queue, SyntheticSource};
 
     use super::{BATCH, Inbound, Routes};
     use crate::context::Slot;
@@ -354,7 +354,7 @@ mod tests {
         let routes = routes();
         let frames: Vec<_> = (1..4).map(|number| [vec![0; 14], vec![number; 46]].concat()).collect();
         let mut received = Vec::new();
-        Rotation::new(&frames, 60, 0).expect("short frames").receive(&mut received, 3);
+        SyntheticSource::new(&frames, 60, 0).expect("short frames").receive(&mut received, 3);
         let found: Vec<_> = received.iter().map(|frame| routes.find(frame, |slot, _, _| slot)).collect();
         assert_eq!(found, [Some(Slot(7)), Some(Slot(3)), None]);
     }
@@ -368,7 +368,7 @@ mod tests {
             .enumerate()
             .map(|(at, &number)| [vec![0; 14], vec![number, u8::try_from(at).expect("few")], vec![0; 44]].concat())
             .collect();
-        let mut nic = Rotation::new(&frames, 60, 0).expect("short frames");
+        let mut nic = SyntheticSource::new(&frames, 60, 0).expect("short frames");
         let mut inbound = Inbound::default();
         assert_eq!(inbound.receive(&mut nic, &routes, 10, &mut Counts::default(), |_, _| 0), 10);
         let mut taken = Vec::new();
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn those_that_are_given_back_leave_in_order_and_the_others_stay() {
         let frames: Vec<_> = (0..7).map(|number| vec![number; 60]).collect();
-        let mut nic = Rotation::new(&frames, 60, 0).expect("short frames");
+        let mut nic = SyntheticSource::new(&frames, 60, 0).expect("short frames");
         let (mut inbound, mut spent) = (Inbound::default(), Vec::new());
         assert_eq!(inbound.receive(&mut nic, &routes(), 7, &mut Counts::default(), |_, _| 0), 7);
         for (from, gone) in [(5, 2), (5, 2), (4, 3), (0, 7)] {
@@ -426,7 +426,7 @@ mod tests {
                 [vec![0; 14], vec![number, u8::try_from(at).expect("few")], vec![0; 44]].concat()
             };
             let frames: Vec<_> = numbers.iter().enumerate().map(numbered).collect();
-            let mut nic = Rotation::new(&frames, 60, 0).expect("short frames");
+            let mut nic = SyntheticSource::new(&frames, 60, 0).expect("short frames");
             let mut inbound = Inbound::default();
             inbound.receive(&mut nic, &routes, 10, &mut Counts::default(), |_, _| 0);
             let (mut keys, spec) = (HashMap::new(), spec.parse::<KeySpec>().expect("a key"));
@@ -454,7 +454,7 @@ mod tests {
         let frames = |numbers: &[u8]| -> Vec<Vec<u8>> {
             numbers.iter().map(|&number| [vec![0; 14], vec![number; 46]].concat()).collect()
         };
-        let mut nic = Rotation::new(&frames(&[1, 2, 9, 1, 2]), 60, 0).expect("short frames");
+        let mut nic = SyntheticSource::new(&frames(&[1, 2, 9, 1, 2]), 60, 0).expect("short frames");
         let mut inbound = Inbound::default();
         assert_eq!(inbound.receive(&mut nic, &routes, 8, &mut Counts::default(), |_, _| 0), 5);
         assert_eq!(inbound.take().map(|(frame, found)| (frame[14], found.slot())), Some((1, Some(Slot(7)))));
@@ -463,7 +463,7 @@ mod tests {
         assert!((0..4).all(|place| inbound.found.get(place).slot().is_none()));
         inbound.find(&routes, |_, _| 0);
         let mut more = Vec::new();
-        Rotation::new(&frames(&[2, 1]), 60, 0).expect("short frames").receive(&mut more, 2);
+        SyntheticSource::new(&frames(&[2, 1]), 60, 0).expect("short frames").receive(&mut more, 2);
         let more = more.into_iter().zip([3, 7]);
         let more = more.map(|(frame, slot)| (frame, Found { owner: Slot(slot), ..Found::default() })).collect();
         let gone = inbound.weed(more, |slot| slot == Slot(7));

@@ -165,7 +165,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use spin_nic::{Bell, Queue};
+    use spin_nic::{Bell, TxQueue};
 
     use super::Lanes;
     use crate::toll::Toll;

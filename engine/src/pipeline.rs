@@ -822,7 +822,7 @@ impl Engine {
         let Self { nic, passing, toll, counts, .. } = self;
         match (&self.arrivals, &mut self.spread) {
             // The thread that these come from does it, and knows how long it takes.
-            (Some(_), _) => _ = nic.pass(passing),
+            (Some(_), _) => _ = nic.pass_to_kernel(passing),
             (None, Some(spread)) => {
                 counts.add(Counter::DropShare, toll.pass_some(&mut **nic, passing, spread.passed(), clock));
             }

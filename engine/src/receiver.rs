@@ -195,8 +195,8 @@ mod tests {
 
     use spin_abi::counters::Counter;
     use spin_matcher::{Table, TableEntry};
-    use spin_nic::Queue;
     use spin_nic::memory::{MemoryQueue, pair};
+    use spin_nic::{Queue, TxQueue};
 
     use super::Receiver;
     use crate::context::Slot;
@@ -229,7 +229,7 @@ mod tests {
         let count = receiver.turn(|| Duration::ZERO).expect("memory does not fail");
         let mut frames = Vec::new();
         arrivals.take(arrivals.len(), |frame| frames.push(frame), |_| {});
-        queue.pass(&mut frames);
+        queue.pass_to_kernel(&mut frames);
         queue.flush().expect("a lane does not fail");
         count
     }

@@ -8,7 +8,7 @@ use spin_abi::counters::Counter;
 use spin_nic::frame::MIN_SEND;
 use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::{Packet, read_all, write_all};
-use spin_nic::{NicError, Queue};
+use spin_nic::{NicError, Queue, TxQueue};
 
 use crate::pipeline::Engine;
 

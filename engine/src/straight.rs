@@ -104,7 +104,7 @@ impl Engine {
         let mut inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, row };
         let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, Issued::NOTHING);
         // There is something to see to when a task is over. The NIC may need frames before the row ends.
-        let (watched, mut messages_done) = (verdicts || commands.nic.is_short(), 0);
+        let (watched, mut messages_done) = (verdicts || commands.nic.low_on_buffers(), 0);
         let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
             inlet.row.looked_at = row.looked_at();
             loop {

@@ -18,7 +18,7 @@ use spin_engine::latency::Latencies;
 use spin_engine::loader::Loader;
 use spin_engine::peers::Peers;
 use spin_engine::pipeline::Engine;
-use spin_nic::{Bell, Rotation};
+use spin_nic::{Bell, SyntheticSource};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -50,7 +50,7 @@ fn packets_take_no_memory() {
         // Of a matching port to another one, so that it matches even when the handler has turned it round; in an order in which homes
         // come by turns.
         let frames: Vec<_> = (0..256).map(|flow| udp_from(9 + flow % 16, 9 + flow / 16, &[7; 22])).collect();
-        let nic = Rotation::new(&frames, 64, 16).expect("short frames");
+        let nic = SyntheticSource::new(&frames, 64, 16).expect("short frames");
         let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
         let (schedule, limits) = (Schedule::default(), Limits::default());
         let mut engine =
@@ -85,7 +85,7 @@ fn packets_that_are_lent_take_no_memory() {
         .zip(parts)
         .zip([(&frames[..], 0..2), (&[], 2..4)])
         .map(|((peers, part), (frames, clusters))| {
-            let nic = Box::new(Rotation::new(frames, 64, 16).expect("short frames"));
+            let nic = Box::new(SyntheticSource::new(frames, 64, 16).expect("short frames"));
             let engine = Engine::new(loader.clone(), nic, Sizes::default(), Schedule::default(), clusters);
             let mut engine = engine.expect("a timer").with_peers(peers);
             engine.install(part, &limits).expect("there is room");

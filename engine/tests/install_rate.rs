@@ -18,8 +18,8 @@ use spin_engine::fleet::{Changes, ClusterThread, Fleet, Receiving};
 use spin_engine::install::{Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::threads::{Common, Feed, Worker};
-use spin_nic::Rotation;
-use spin_nic::steering::Everything;
+use spin_nic::SyntheticSource;
+use spin_nic::steering::AcceptAll;
 
 const CLUSTERS: u32 = 2;
 const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
@@ -51,14 +51,14 @@ impl Live {
         };
         let frames: Vec<_> = (0..256).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect();
         let worker = |cluster: u32| {
-            let nic = Rotation::new(&frames, 80, 0).expect("short frames");
+            let nic = SyntheticSource::new(&frames, 80, 0).expect("short frames");
             let feed = Feed::of_nic(Box::new(nic)).expect("a descriptor");
             let clusters = cluster..cluster + 1;
             let worker = Worker::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
             ClusterThread { clusters, worker }
         };
         let workers = (0..CLUSTERS).map(worker).collect();
-        Self { fleet: Fleet::new(workers, Receiving::Each, Arc::new(Everything), Limits::default()), common }
+        Self { fleet: Fleet::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default()), common }
     }
 
     fn prepare(&self, file: &[u8], port: u16) -> Prepared {

@@ -22,7 +22,7 @@ use spin_engine::receiver::Receiver;
 use spin_engine::statistics::Statistics;
 use spin_engine::threads::Part;
 use spin_nic::memory::{MemoryQueue, pair};
-use spin_nic::{Bell, Queue};
+use spin_nic::{Bell, Queue, TxQueue};
 
 /// Threads that run handlers, of two clusters each.
 const THREADS: u32 = 2;

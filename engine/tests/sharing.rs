@@ -17,7 +17,7 @@ use spin_engine::config::{Limits, Sizes};
 use spin_engine::install::Prepared;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
-use spin_nic::{Queue, Rotation};
+use spin_nic::{Queue, SyntheticSource, TxQueue};
 use spin_shm::Region;
 
 /// Room for 64 packets. Tasks that are checked run one at a time: so packets have to be queued.
@@ -280,7 +280,7 @@ fn contexts_that_have_as_many_packets_lose_none() {
     for contexts in [2, 16, 64] {
         let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
         let frames: Vec<_> = (0..4096).map(|at| udp_from(1000 + at % 512, 100 + at % contexts, &[7; 30])).collect();
-        let nic = Box::new(Rotation::new(&frames, 72, 0).expect("short frames"));
+        let nic = Box::new(SyntheticSource::new(&frames, 72, 0).expect("short frames"));
         let sizes = Sizes { queues: 1 << 14, ..Sizes::default() };
         let mut engine = Engine::new(loader.clone(), nic, sizes, Schedule::RoundRobin, 0..1).expect("a timer");
         for port in 100..100 + contexts {

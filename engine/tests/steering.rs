@@ -16,8 +16,8 @@ use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use spin_engine::install::{InstallError, Matching, Prepared, User};
 use spin_engine::receiver::Receiver;
 use spin_engine::threads::{Common, Feed, Worker};
-use spin_nic::Queue;
 use spin_nic::memory::MemoryQueue;
+use spin_nic::{Queue, TxQueue};
 use threads::all_threads;
 
 const PATIENCE: Duration = Duration::from_secs(20);

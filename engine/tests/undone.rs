@@ -22,8 +22,8 @@ use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
 use spin_engine::threads::{Feed, Worker};
-use spin_nic::Queue;
 use spin_nic::memory::{MemoryQueue, pair};
+use spin_nic::{Queue, TxQueue};
 use streams::{answers, packet, streams};
 use threads::all_threads;
 

@@ -11,14 +11,11 @@
 use spin_abi::rules::Base;
 
 use crate::key::{KeyBytes, KeySpec};
+pub use crate::message_queue::{MESSAGE_QUEUES, message_queue};
 use crate::rule::{Eom, Field, MAX_OFFSET, Range, Rule, Rules, Term, Width};
 
 /// Bytes of a frame that the RTL's matching looks at: the rest reads as zero.
 pub const SEEN: u32 = 66;
-/// Message queues that upstream's mapping leads to.
-pub const MESSAGE_QUEUES: u32 = 16;
-/// Bits of upstream's message ids.
-const MESSAGE_ID_BITS: u32 = 10;
 
 /// One of the four rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,17 +164,6 @@ const fn seen(idx: u32) -> u32 {
         bytes @ 0..4 => (1 << (8 * bytes)) - 1,
         _ => u32::MAX,
     }
-}
-
-/// The message queue that upstream gives a frame to: its message id, the lower bits of bytes 44 to 47 read little-endian, modulo
-/// the number of queues. Ids of different senders meet in it. So do all of SLMP's below 2^24: its ids are in network order.
-#[must_use]
-pub fn message_queue(frame: &[u8]) -> u8 {
-    let byte = |at: usize| u32::from(frame.get(at).copied().unwrap_or(0));
-    let id = (byte(44) | byte(45) << 8) & ((1 << MESSAGE_ID_BITS) - 1);
-    #[allow(clippy::cast_possible_truncation, reason = "the number of queues fits")]
-    let queue = (id % MESSAGE_QUEUES) as u8;
-    queue
 }
 
 /// FPsPIN's message id: bytes 44 to 47 of the frame (SLMP's `msg_id` behind 42 bytes of headers and 2 of flags). Ours

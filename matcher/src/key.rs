@@ -14,8 +14,8 @@
 use spin_abi::rules::Base;
 
 use crate::evaluate::extent;
-use crate::fpspin;
 use crate::headers::{Headers, ICMP, ICMP6, TCP, UDP, be16};
+use crate::message_queue::message_queue;
 use crate::rule::MAX_OFFSET;
 
 /// Most bytes in a key.
@@ -238,7 +238,7 @@ pub struct KeyBytes {
 pub struct KeySpec {
     flow: bool,
     parts: Vec<KeyBytes>,
-    /// Neither of these, but [`fpspin::message_queue`].
+    /// Neither of these, but [`message_queue`].
     fpspin: bool,
 }
 
@@ -291,7 +291,7 @@ impl KeySpec {
         if needed > room { Err(KeyError::TooLong { needed, room }) } else { Ok(Self { flow, parts, fpspin: false }) }
     }
 
-    /// The message's number as FPsPIN has it, a byte: [`fpspin::message_queue`].
+    /// The message's number as FPsPIN has it, a byte: [`message_queue`].
     #[must_use]
     pub const fn fpspin() -> Self {
         Self { flow: false, parts: Vec::new(), fpspin: true }
@@ -337,7 +337,7 @@ impl KeySpec {
             push_flow(&mut key, frame, headers);
         }
         if self.fpspin {
-            key.push([fpspin::message_queue(frame)]);
+            key.push([message_queue(frame)]);
         }
         for part in &self.parts {
             key.push_range(part.bytes(frame, headers));

@@ -66,6 +66,7 @@ pub mod fpspin;
 pub mod headers;
 pub mod key;
 mod lower;
+mod message_queue;
 mod plain;
 pub mod rule;
 pub mod table;

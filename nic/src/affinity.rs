@@ -1,12 +1,12 @@
-//! Which core a thread runs on.
+//! CPU affinity of threads.
 
 use rustix::process::getpid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Has this thread run on `core` alone.
+/// Restricts this thread to `core`.
 ///
 /// # Errors
-/// In words, when there is no such core or it may not be used.
+/// A message, when there is no such core or the thread may not use it.
 pub fn pin(core: usize) -> Result<(), String> {
     if core >= CpuSet::MAX_CPU {
         return Err(format!("there is no core {core}"));
@@ -20,25 +20,25 @@ pub fn pin(core: usize) -> Result<(), String> {
     })
 }
 
-/// Drops something on a thread of its own, which may run wherever the process's first thread may: giving memory back can take
-/// milliseconds, which a thread that serves packets does not have.
-pub fn drop_aside<T: Send + 'static>(gone: T) {
-    let aside = move || {
+/// Drops `value` on a new thread, which may run on all cores of the first thread of the process. Returning memory to the
+/// kernel can take milliseconds, too long for a thread that serves packets.
+pub fn drop_in_background<T: Send + 'static>(value: T) {
+    let drop_value = move || {
         let first = sched_getaffinity(Some(getpid()));
-        // Where that is not allowed it is dropped here.
+        // When that is not allowed the value is dropped on the cores of this thread.
         let _ = first.and_then(|cores| sched_setaffinity(None, &cores));
-        drop(gone);
+        drop(value);
     };
-    // Without a thread it is dropped with the closure.
-    let _ = std::thread::Builder::new().name("spin-drop".to_owned()).spawn(aside);
+    // Without a thread the value is dropped here, with the closure.
+    let _ = std::thread::Builder::new().name("spin-drop".to_owned()).spawn(drop_value);
 }
 
-/// What `make` makes on a thread on `core`; on any, if that cannot be. The kernel takes memory next to the core that asks for it
-/// first (`Documentation/admin-guide/mm/numa_memory_policy.rst`).
-pub(crate) fn made_on<T: Send>(core: usize, make: impl Fn() -> T + Sync) -> T {
-    let there = || pin(core).map(|()| make());
+/// Runs `make` on a new thread on `core`, or on this thread if that is impossible. The kernel allocates a page on the NUMA
+/// node of the core that touches it first (`Documentation/admin-guide/mm/numa_memory_policy.rst`).
+pub(crate) fn alloc_on_core<T: Send>(core: usize, make: impl Fn() -> T + Sync) -> T {
+    let pinned = || pin(core).map(|()| make());
     let made = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, there).map_err(|error| error.to_string())?;
+        let thread = std::thread::Builder::new().spawn_scoped(scope, pinned).map_err(|error| error.to_string())?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
     made.unwrap_or_else(|error| {
@@ -51,42 +51,42 @@ pub(crate) fn made_on<T: Send>(core: usize, make: impl Fn() -> T + Sync) -> T {
 mod tests {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu};
 
-    use super::{drop_aside, made_on, pin};
+    use super::{alloc_on_core, drop_in_background, pin};
 
-    /// Tells on which thread it was dropped, and how many cores that had.
-    struct Told(std::sync::mpsc::Sender<(std::thread::ThreadId, u32)>);
+    /// Sends the thread that drops it, and the number of cores of that thread.
+    struct DropReport(std::sync::mpsc::Sender<(std::thread::ThreadId, u32)>);
 
-    impl Drop for Told {
+    impl Drop for DropReport {
         fn drop(&mut self) {
             let cores = sched_getaffinity(None).expect("this thread's cores").count();
-            self.0.send((std::thread::current().id(), cores)).expect("somebody listens");
+            self.0.send((std::thread::current().id(), cores)).expect("the test receives");
         }
     }
 
     #[test]
-    fn what_a_pinned_thread_drops_aside_goes_elsewhere() {
+    fn a_value_is_dropped_on_another_thread() {
         let all = sched_getaffinity(None).expect("this thread's cores");
         let core = (0..CpuSet::MAX_CPU).find(|&core| all.is_set(core)).expect("a core");
-        let (tell, told) = std::sync::mpsc::channel();
+        let (report, reported) = std::sync::mpsc::channel();
         let pinned = std::thread::spawn(move || {
             pin(core).expect("it may run there");
-            drop_aside(Told(tell));
+            drop_in_background(DropReport(report));
             std::thread::current().id()
         });
         let pinned = pinned.join().expect("it dropped something");
-        let (there, cores) = told.recv().expect("it is dropped");
+        let (there, cores) = reported.recv().expect("it is dropped");
         assert!(there != pinned && cores == all.count());
     }
 
     #[test]
-    fn what_is_made_on_a_core_is_made_there() {
+    fn make_runs_on_its_core() {
         let all = sched_getaffinity(None).expect("this thread's cores");
         let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| all.is_set(core)).collect();
         assert!(!cores.is_empty());
         for core in cores {
-            assert_eq!(made_on(core, sched_getcpu), core);
+            assert_eq!(alloc_on_core(core, sched_getcpu), core);
         }
-        assert_eq!(made_on(usize::MAX, || 7), 7);
+        assert_eq!(alloc_on_core(usize::MAX, || 7), 7);
         assert_eq!(sched_getaffinity(None).expect("the same").count(), all.count(), "this thread stays as it was");
     }
 }

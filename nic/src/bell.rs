@@ -1,4 +1,4 @@
-//! Waking a thread that sleeps because its ring is empty.
+//! Wakes a thread that sleeps because its ring is empty.
 
 pub use spin_sync::Bell;
 

@@ -1,24 +1,14 @@
-//! What queues without a kernel below them count.
+//! Counter names of the queues without a kernel below them.
 
-/// Frames since opening.
-#[derive(Default)]
-pub(crate) struct Counts {
-    pub(crate) received: u64,
-    pub(crate) sent: u64,
-    pub(crate) tx_invalid: u64,
-    pub(crate) passed: u64,
-    pub(crate) foreign_frames: u64,
-}
+use spin_frame::PortCounts;
 
-impl Counts {
-    /// As [`crate::Queue::counters`] names them.
-    pub(crate) fn named(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("rx_frames", self.received),
-            ("tx_frames", self.sent),
-            ("tx_invalid", self.tx_invalid),
-            ("passed", self.passed),
-            ("foreign_frames", self.foreign_frames),
-        ]
-    }
+/// The counters as [`crate::Queue::counters`] names them. `passed`: frames given to [`crate::Queue::pass_to_kernel`].
+pub(crate) fn named(counts: PortCounts, passed: u64) -> Vec<(&'static str, u64)> {
+    vec![
+        ("rx_frames", counts.received),
+        ("tx_frames", counts.sent),
+        ("tx_invalid", counts.tx_invalid),
+        ("passed", passed),
+        ("foreign_frames", counts.foreign_frames),
+    ]
 }

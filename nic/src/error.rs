@@ -7,15 +7,15 @@ use thiserror::Error;
 
 use crate::pcap::PcapError;
 
-/// An error of a NIC backend. Set-up and control only: frames that are lost are counted, not reported.
+/// An error of a NIC backend, during set-up or control. Lost frames are counted, not reported as errors.
 #[derive(Debug, Error)]
 pub enum NicError {
     /// No interface of that name in this network namespace.
     #[error("there is no interface {name}; this network namespace has: {}", .existing.join(", "))]
     NoInterface {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The interfaces there are.
+        /// The interfaces that exist.
         existing: Vec<String>,
     },
     /// The interface is not up.
@@ -24,7 +24,7 @@ pub enum NicError {
         /// The interface.
         name: String,
     },
-    /// A frame of the interface does not fit a frame of ours.
+    /// A frame of the interface does not fit a chunk.
     #[error(
         "interface {name} has MTU {mtu}, its frames would not fit the {limit} B of a buffer; \
          ip link set dev {name} mtu {limit}, or ask for generic mode (--xdp-mode generic), where longer frames of matched flows are dropped"
@@ -37,17 +37,17 @@ pub enum NicError {
         /// The greatest MTU that works.
         limit: u32,
     },
-    /// A queue asked for that the interface does not have.
+    /// The interface does not have the requested queue.
     #[error("interface {name} has queues 0 to {}, there is no queue {queue}", .count - 1)]
     NoQueue {
         /// The interface.
         name: String,
-        /// The queue asked for.
+        /// The requested queue.
         queue: u32,
-        /// Queues it has.
+        /// Number of queues it has.
         count: u32,
     },
-    /// A receive queue without a transmit queue of its number: the kernel takes what is to be sent there, and never sends it.
+    /// The receive queue has no transmit queue of its number: the kernel would accept frames there and never send them.
     #[error(
         "interface {name} has {receive} queues to receive and {transmit} to send, so nothing can be sent on queue {queue}: \
          ethtool -L {name} with as many of each (combined N, or rx N tx N)"
@@ -55,14 +55,14 @@ pub enum NicError {
     NoTransmitQueue {
         /// The interface.
         name: String,
-        /// The queue asked for.
+        /// The requested queue.
         queue: u32,
-        /// Receive queues it has.
+        /// Number of receive queues.
         receive: u32,
-        /// Transmit queues.
+        /// Number of transmit queues.
         transmit: u32,
     },
-    /// Fewer queues than threads that are to serve them.
+    /// There are fewer queues than threads to serve them.
     #[error(
         "interface {name} has {queues} queues for {parts} threads: raise their number (ethtool -L {name} combined {parts}), \
          or give fewer cores"
@@ -70,47 +70,47 @@ pub enum NicError {
     FewQueues {
         /// The interface.
         name: String,
-        /// Queues there are, or were asked for.
+        /// Number of queues of the interface, or of the configuration.
         queues: usize,
-        /// Threads.
+        /// Number of threads.
         parts: usize,
     },
-    /// A configuration value that cannot work.
+    /// A configuration value is not valid.
     #[error("{what} is {value}: {must}")]
     Config {
-        /// Which value.
+        /// The name of the value.
         what: &'static str,
-        /// What it is.
+        /// The value.
         value: String,
-        /// What it must be.
+        /// The allowed values.
         must: &'static str,
     },
-    /// The process may not do this.
+    /// The process lacks privileges.
     #[error(
         "no permission to {action}; run as root or with the capabilities CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON \
          and CAP_IPC_LOCK (setcap cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon,cap_ipc_lock=ep, or AmbientCapabilities= in \
          a systemd unit)"
     )]
     Privileges {
-        /// What was refused.
+        /// The refused action.
         action: &'static str,
     },
-    /// Locked memory is limited.
+    /// The limit of locked memory is too low.
     #[error(
         "the kernel would not lock {bytes} B of packet buffers; raise the limit (ulimit -l unlimited, \
          LimitMEMLOCK=infinity in a systemd unit), or ask for fewer frames per queue"
     )]
     LockedMemory {
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: usize,
     },
     /// The kernel has no AF_XDP.
     #[error("this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS); Linux 5.15 or later with that option is needed")]
     NoAfXdp,
-    /// The kernel does not take the XDP program.
+    /// The kernel refuses the XDP program.
     #[error("the kernel refused the XDP program; Linux 5.15 or later with BPF is needed: {source}")]
     Program {
-        /// libbpf's word for it.
+        /// The error of libbpf.
         source: io::Error,
     },
     /// Another program is attached to the interface.
@@ -121,10 +121,10 @@ pub enum NicError {
     AlreadyAttached {
         /// The interface.
         name: String,
-        /// The other program's id, 0 when it is not known.
+        /// The id of that program, 0 when unknown.
         id: u32,
     },
-    /// The mode asked for does not work on this interface.
+    /// The requested mode does not work on this interface.
     #[error("interface {name} does not take an XDP program in {mode} mode: {source}{hint}")]
     Attach {
         /// The interface.
@@ -133,10 +133,10 @@ pub enum NicError {
         mode: &'static str,
         /// The kernel's answer.
         source: io::Error,
-        /// What that answer usually means.
+        /// The usual cause and remedy.
         hint: &'static str,
     },
-    /// Another socket has the queue.
+    /// Another socket is bound to the queue.
     #[error("queue {queue} of interface {name} is in use by another AF_XDP socket; stop the program that has it")]
     QueueBusy {
         /// The interface.
@@ -144,39 +144,39 @@ pub enum NicError {
         /// The queue.
         queue: u32,
     },
-    /// The queue could not be bound.
+    /// The socket cannot be bound to the queue.
     #[error("cannot bind to queue {queue} of interface {name} ({mode}): {source}")]
     Bind {
         /// The interface.
         name: String,
         /// The queue.
         queue: u32,
-        /// Zero-copy was demanded, or not.
+        /// The requested copy mode.
         mode: &'static str,
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The device went away while in use.
+    /// The device was removed while in use.
     #[error("interface {name} is gone")]
     Gone {
         /// The interface.
         name: String,
     },
-    /// Rules that no table can hold.
+    /// The rules are not a well-formed table.
     #[error("these rules cannot be given to the NIC: {0}")]
     Rules(String),
-    /// A capture file that cannot be read or written.
+    /// A capture file cannot be read or written.
     #[error("capture file {}: {source}", .path.display())]
     Pcap {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         source: PcapError,
     },
-    /// Anything else that the kernel refused.
+    /// The kernel refused another action.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was tried.
+        /// The action.
         action: &'static str,
         /// The kernel's answer.
         source: io::Error,
@@ -184,7 +184,7 @@ pub enum NicError {
 }
 
 impl NicError {
-    /// Wraps a refusal of the kernel, naming missing privileges as such.
+    /// Wraps an error of the kernel. EPERM and EACCES become [`NicError::Privileges`].
     pub fn system(action: &'static str, source: impl Into<io::Error>) -> Self {
         let source = source.into();
         if source.kind() == io::ErrorKind::PermissionDenied {

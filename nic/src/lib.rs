@@ -1,42 +1,39 @@
-//! Queues of frames: one trait, and what stands behind it.
+//! Network interfaces: one trait, and its backends.
 //!
-//! * [`affinity`]: which core a thread runs on.
-//! * [`frame`]: the move-only [`Frame`], which owns its bytes.
-//! * [`queue`]: the trait [`Queue`]: receive, allocate, send, pass, recycle, flush, wait.
-//! * [`steering`]: the trait [`Steering`]: which frames these are.
-//! * [`bell`]: waking a thread that waits for a ring.
-//! * [`error`]: why a queue could not be opened or used.
-//! * [`memory`]: a pair of connected ends in plain memory.
-//! * [`rotation`]: the same frames over and over, to measure with.
-//! * [`pcap`]: frames from a capture file, replies into another.
-//! * [`prefetch`]: asking for memory before it is needed.
+//! * [`queue`]: the trait [`Queue`], the receive and control side of a NIC. Its transmit side is [`TxQueue`].
+//! * [`steering`]: the trait [`FlowSteering`], which selects the frames that a NIC hands over.
 //! * [`afxdp`]: AF_XDP sockets on all queues of an interface, and the XDP program that feeds them.
+//! * [`memory`]: a pair of connected queues in memory.
+//! * [`pcap`]: receives the packets of a capture file, writes sent packets to another.
+//! * [`synthetic`]: receives the same frames again and again, for benchmarks.
+//! * [`affinity`]: CPU affinity of threads.
+//! * [`bell`]: wakes a thread that waits for a ring.
+//! * [`error`]: why a queue could not be opened or used.
 //!
-//! `unsafe` is in `frame` (a frame's bytes), `map` (mappings), `rotation` (frames in one), `prefetch` and `afxdp` (rings, ioctls, bpf
-//! calls); nothing else needs it.
+//! Frames are in [`spin_frame`], which needs no system calls.
+//!
+//! `unsafe` is in `map` (mappings), `synthetic` (frames in a mapping) and `afxdp` (rings, ioctls, bpf calls).
 
 pub mod affinity;
 pub mod afxdp;
 pub mod bell;
 mod counts;
 pub mod error;
-pub mod frame;
 mod map;
 pub mod memory;
 pub mod pcap;
-mod prefetch;
 pub mod queue;
-pub mod rotation;
 pub mod steering;
+pub mod synthetic;
 mod wait;
+
+pub use spin_frame::{self as frame, Frame, TxQueue, prefetch, prefetch_all, prefetch_in, prefetch_to_write};
 
 pub use afxdp::{AfXdp, AfXdpConfig, Filter};
 pub use bell::Bell;
 pub use error::NicError;
-pub use frame::Frame;
 pub use memory::MemoryQueue;
 pub use pcap::PcapQueue;
-pub use prefetch::{prefetch, prefetch_all, prefetch_in, prefetch_to_write};
 pub use queue::Queue;
-pub use rotation::Rotation;
-pub use steering::Steering;
+pub use steering::FlowSteering;
+pub use synthetic::SyntheticSource;

@@ -1,42 +1,33 @@
-//! A pair of connected ends in plain memory: what one sends, the other receives. Needs no NIC and no root.
+//! A pair of connected queues in memory: each receives what the other sends. Needs no NIC and no root.
 //!
-//! Each end may live in its own thread. A frame belongs to the end that allocated it: it travels to the peer through
-//! one single-producer ring and comes home through another, so the frames of an end never run out because traffic
-//! goes one way only.
+//! Each queue may be used by a thread of its own. [`MemoryPort`] moves the frames; this module adds the wake-up of a
+//! thread that waits for them.
 
+use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::{PollFd, PollFlags};
+use spin_frame::{Frame, MemoryPort, TxClosed, TxQueue, memory_pair};
 
 use crate::bell::Bell;
-use crate::counts::Counts;
+use crate::counts::named;
 use crate::error::NicError;
-use crate::frame::{CHUNK, Frame, MIN_SEND, PoolId};
-use crate::queue::{FEW, Queue};
-use crate::steering::{Everything, Steering};
+use crate::queue::Queue;
+use crate::steering::{AcceptAll, FlowSteering};
 use crate::wait::{poll, timespec};
 
-/// One end of a pair; see [`pair`].
+/// One queue of a pair; see [`pair`].
 pub struct MemoryQueue {
-    pool: PoolId,
-    peer: PoolId,
-    free: Vec<Frame>,
-    incoming: Consumer<Frame>,
-    outgoing: Producer<Frame>,
-    /// Own frames that the peer gave back.
-    homecoming: Consumer<Frame>,
-    /// The peer's frames on their way home. As large as the peer's pool, so it is never full.
-    returning: Producer<Frame>,
+    port: MemoryPort,
+    passed: u64,
     bell: Arc<Bell>,
-    counts: Counts,
-    /// Last, so that the peer is woken when the rings are already abandoned.
+    /// Dropped last: the peer must wake when the rings are already abandoned.
     peer_bell: PeerBell,
 }
 
-/// The peer's bell; rings a last time when dropped.
+/// The bell of the peer. Rings a last time when dropped.
 struct PeerBell(Arc<Bell>);
 
 impl Drop for PeerBell {
@@ -45,150 +36,75 @@ impl Drop for PeerBell {
     }
 }
 
-/// Two connected ends with `capacity` frames each; the rings between them hold as many.
+/// Two connected queues with `capacity` frames each. The rings between them hold as many.
 ///
 /// # Errors
 /// When `capacity` is 0 or the kernel gives no eventfd.
 pub fn pair(capacity: usize) -> Result<(MemoryQueue, MemoryQueue), NicError> {
-    if capacity == 0 {
+    let refused = || {
         let must = "at least 1";
-        return Err(NicError::Config { what: "the capacity of a memory queue", value: "0".to_owned(), must });
-    }
-    let (pool_a, pool_b) = (PoolId::new(), PoolId::new());
+        NicError::Config { what: "the capacity of a memory queue", value: "0".to_owned(), must }
+    };
+    let (port_a, port_b) = memory_pair(NonZeroUsize::new(capacity).ok_or_else(refused)?);
     let (bell_a, bell_b) = (Bell::new()?, Bell::new()?);
-    let (to_b, from_a) = RingBuffer::new(capacity);
-    let (to_a, from_b) = RingBuffer::new(capacity);
-    let (home_to_b, home_from_a) = RingBuffer::new(capacity);
-    let (home_to_a, home_from_b) = RingBuffer::new(capacity);
-    let a = MemoryQueue {
-        pool: pool_a,
-        peer: pool_b,
-        free: frames(pool_a, capacity),
-        incoming: from_b,
-        outgoing: to_b,
-        homecoming: home_from_b,
-        returning: home_to_b,
-        bell: Arc::clone(&bell_a),
-        counts: Counts::default(),
-        peer_bell: PeerBell(Arc::clone(&bell_b)),
-    };
-    let b = MemoryQueue {
-        pool: pool_b,
-        peer: pool_a,
-        free: frames(pool_b, capacity),
-        incoming: from_a,
-        outgoing: to_a,
-        homecoming: home_from_a,
-        returning: home_to_a,
-        bell: bell_b,
-        counts: Counts::default(),
-        peer_bell: PeerBell(bell_a),
-    };
-    Ok((a, b))
+    let queue = |port, bell, peer_bell| MemoryQueue { port, passed: 0, bell, peer_bell: PeerBell(peer_bell) };
+    Ok((queue(port_a, Arc::clone(&bell_a), Arc::clone(&bell_b)), queue(port_b, bell_b, bell_a)))
 }
 
-fn frames(pool: PoolId, count: usize) -> Vec<Frame> {
-    (0..count).map(|_| Frame::heap(pool)).collect()
-}
-
-impl MemoryQueue {
-    fn sendable(&self, frame: &Frame) -> bool {
-        (frame.is_of(self.pool) || frame.is_of(self.peer)) && frame.len() >= MIN_SEND
+impl TxQueue for MemoryQueue {
+    fn allocate(&mut self) -> Option<Frame> {
+        self.port.allocate()
     }
 
-    fn refuse(&mut self, frame: Frame) {
-        if frame.is_of(self.pool) || frame.is_of(self.peer) {
-            self.counts.tx_invalid += 1;
-        }
-        self.recycle(frame);
+    fn low_on_buffers(&self) -> bool {
+        self.port.low_on_buffers()
     }
 
-    fn bring_home(&mut self) {
-        while let Ok(mut frame) = self.homecoming.pop() {
-            frame.reset();
-            self.free.push(frame);
-        }
+    fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
+        let count = self.port.send(batch);
+        self.peer_bell.0.ring();
+        count
+    }
+
+    fn max_frame(&self) -> usize {
+        self.port.max_frame()
+    }
+
+    fn recycle(&mut self, frame: Frame) {
+        self.port.recycle(frame);
+    }
+
+    fn flush_tx(&mut self) -> Result<(), TxClosed> {
+        self.port.flush_tx()
     }
 }
 
 impl Queue for MemoryQueue {
     fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
-        let before = out.len();
-        out.extend((0..max).map_while(|_| self.incoming.pop().ok()));
-        let count = out.len() - before;
-        self.counts.received += count as u64;
-        count
+        self.port.receive(out, max)
     }
 
-    fn is_short(&self) -> bool {
-        self.free.len() < FEW
-    }
-
-    fn allocate(&mut self) -> Option<Frame> {
-        if self.free.is_empty() {
-            self.bring_home();
-        }
-        self.free.pop()
-    }
-
-    fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
-        // Nobody takes what is sent to a peer that is gone; its frames would else pile up here.
-        let gone = self.outgoing.is_abandoned();
-        let count = if gone { batch.len() } else { batch.len().min(self.outgoing.slots()) };
-        for frame in batch.drain(..count) {
-            if !self.sendable(&frame) {
-                self.refuse(frame);
-            } else if gone {
-                self.recycle(frame);
-            } else if self.outgoing.push(frame).is_ok() {
-                self.counts.sent += 1;
-            }
-        }
-        self.peer_bell.0.ring();
-        count
-    }
-
-    /// No frame is longer: the ends of a pair have heap frames only.
-    fn max_frame(&self) -> usize {
-        CHUNK
-    }
-
-    /// What was sent is the peer's already, and outlives this end.
+    /// Sent frames belong to the peer already, and outlive this queue.
     fn pending(&self) -> usize {
         0
     }
 
     /// There is no kernel here.
-    fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
-        let mut count = 0;
-        for frame in batch.drain(..) {
-            count += usize::from(frame.is_of(self.pool) || frame.is_of(self.peer));
-            self.recycle(frame);
-        }
-        self.counts.passed += count as u64;
+    fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
+        let count = batch.iter().filter(|frame| self.port.accepts(frame)).count();
+        self.recycle_all(batch);
+        self.passed += count as u64;
         count
     }
 
-    fn recycle(&mut self, mut frame: Frame) {
-        if frame.is_of(self.pool) {
-            frame.reset();
-            self.free.push(frame);
-        } else if frame.is_of(self.peer) {
-            // Never full, see the field.
-            let _ = self.returning.push(frame);
-        } else {
-            self.counts.foreign_frames += 1;
-        }
-    }
-
     fn flush(&mut self) -> Result<(), NicError> {
-        self.bring_home();
+        self.port.reclaim();
         Ok(())
     }
 
     fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError> {
         self.bell.sleep(|bell| {
-            if !self.incoming.is_empty() || self.incoming.is_abandoned() {
+            if !self.port.is_empty() || self.port.peer_is_gone() {
                 return Ok(());
             }
             let fds = [Some(bell), wake].into_iter().flatten();
@@ -199,31 +115,31 @@ impl Queue for MemoryQueue {
 
     fn exhausted(&self) -> bool {
         // In this order: a peer that is gone pushes no more, so an empty ring stays empty.
-        self.incoming.is_abandoned() && self.incoming.is_empty()
+        self.port.peer_is_gone() && self.port.is_empty()
     }
 
-    fn steering(&self) -> Arc<dyn Steering> {
-        Arc::new(Everything)
+    fn steering(&self) -> Arc<dyn FlowSteering> {
+        Arc::new(AcceptAll)
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
-        self.counts.named()
+        named(self.port.counts(), self.passed)
     }
 
     fn describe(&self) -> String {
-        format!("memory: one end of a pair, {} frames a direction", self.outgoing.buffer().capacity())
+        format!("memory: one end of a pair, {} frames a direction", self.port.capacity())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{MemoryQueue, pair};
-    use crate::frame::{CHUNK, Frame};
     use crate::queue::Queue;
+    use spin_frame::{CHUNK, Frame, TxQueue};
     use std::thread;
     use std::time::{Duration, Instant};
 
-    const LONG: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     fn frame(queue: &mut MemoryQueue, bytes: &[u8]) -> Frame {
         let mut frame = queue.allocate().expect("a free frame");
@@ -243,13 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn frames_cross_and_come_home() {
+    fn frames_cross_and_come_back() {
         let (mut a, mut b) = pair(2).expect("a pair");
         let mut out = Vec::new();
-        // More rounds than either pool has frames: they must come home though traffic goes one way only.
+        // More rounds than either pool has frames: they must come back although traffic goes one way only.
         for round in 0..10_u8 {
             let mut batch = vec![frame(&mut a, &[round; 60]), frame(&mut a, &[round; 61])];
-            assert!(a.allocate().is_none(), "both frames are out");
+            assert!(a.allocate().is_none(), "both frames are in use");
             assert_eq!((a.send(&mut batch), batch.len()), (2, 0));
             assert_eq!(b.receive(&mut out, 8), 2);
             assert_eq!((&*out[0], &*out[1]), (&[round; 60][..], &[round; 61][..]));
@@ -284,11 +200,11 @@ mod tests {
         assert_eq!(&out[0][..2], &[9, 1]);
         assert_eq!(out[0].len(), 20);
         a.recycle(out.remove(0));
-        assert_eq!(a.allocate().expect("home again").len(), 0);
+        assert_eq!(a.allocate().expect("free again").len(), 0);
     }
 
     #[test]
-    fn what_does_not_fit_stays_in_order() {
+    fn frames_without_room_stay_in_order() {
         let (mut a, mut b) = pair(4).expect("a pair");
         let mut batch: Vec<_> = (0..3).filter_map(|number| numbered(&mut a, number)).collect();
         a.send(&mut batch);
@@ -323,25 +239,25 @@ mod tests {
         let mut out = Vec::new();
         assert_eq!(b.receive(&mut out, 8), 0);
         assert_eq!((counter(&mut a, "foreign_frames"), counter(&mut a, "tx_invalid")), (1, 1));
-        let lost = frame(&mut stranger, &[1; 60]);
-        a.recycle(lost);
+        let foreign = frame(&mut stranger, &[1; 60]);
+        a.recycle(foreign);
         assert_eq!(counter(&mut a, "foreign_frames"), 2);
         assert!(a.allocate().is_some() && a.allocate().is_some() && a.allocate().is_none());
     }
 
     #[test]
-    fn passed_frames_come_home() {
+    fn passed_frames_come_back() {
         let (mut a, mut b) = pair(2).expect("a pair");
         let (mut stranger, _other) = pair(1).expect("a pair");
         for _ in 0..3 {
             let mut batch = vec![frame(&mut a, &[1; 60]), frame(&mut a, &[2; 61])];
             a.send(&mut batch);
             b.receive(&mut batch, 8);
-            assert_eq!((b.pass(&mut batch), batch.len()), (2, 0));
+            assert_eq!((b.pass_to_kernel(&mut batch), batch.len()), (2, 0));
             a.flush().expect("flush");
         }
         let mut batch = vec![frame(&mut b, &[1; 60]), frame(&mut stranger, &[1; 60])];
-        assert_eq!((b.pass(&mut batch), batch.len()), (1, 0));
+        assert_eq!((b.pass_to_kernel(&mut batch), batch.len()), (1, 0));
         assert_eq!((counter(&mut b, "passed"), counter(&mut b, "foreign_frames")), (7, 1));
         assert!(b.allocate().is_some() && b.allocate().is_some());
     }
@@ -363,19 +279,19 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_by_a_frame_by_a_wake_and_by_time() {
+    fn a_frame_a_wake_and_a_timeout_end_a_wait() {
         let (mut a, mut b) = pair(2).expect("a pair");
         b.wait(None, Duration::from_millis(1)).expect("times out");
         let (wake, ring) = rustix::pipe::pipe().expect("a pipe");
         rustix::io::write(&ring, b"x").expect("written");
         let begin = Instant::now();
-        b.wait(Some(std::os::fd::AsFd::as_fd(&wake)), LONG).expect("woken");
-        assert!(begin.elapsed() < LONG, "the wake descriptor was not watched");
+        b.wait(Some(std::os::fd::AsFd::as_fd(&wake)), TIMEOUT).expect("woken");
+        assert!(begin.elapsed() < TIMEOUT, "the wake descriptor was not watched");
         let sleeper = thread::spawn(move || {
             let begin = Instant::now();
             let mut out = Vec::new();
-            while b.receive(&mut out, 1) == 0 && begin.elapsed() < LONG {
-                b.wait(None, LONG).expect("waits");
+            while b.receive(&mut out, 1) == 0 && begin.elapsed() < TIMEOUT {
+                b.wait(None, TIMEOUT).expect("waits");
             }
             (out.len(), begin.elapsed())
         });
@@ -383,21 +299,21 @@ mod tests {
         a.send(&mut batch);
         let (count, slept) = sleeper.join().expect("no panic");
         assert_eq!(count, 1);
-        assert!(slept < LONG, "slept through the frame");
+        assert!(slept < TIMEOUT, "slept through the frame");
     }
 
     #[test]
-    fn a_sleeper_is_woken_when_its_peer_goes() {
+    fn a_sleeper_is_woken_when_its_peer_is_dropped() {
         let (a, mut b) = pair(2).expect("a pair");
         let sleeper = thread::spawn(move || {
             let begin = Instant::now();
-            while !b.exhausted() && begin.elapsed() < LONG {
-                b.wait(None, LONG).expect("waits");
+            while !b.exhausted() && begin.elapsed() < TIMEOUT {
+                b.wait(None, TIMEOUT).expect("waits");
             }
             begin.elapsed()
         });
         drop(a);
-        assert!(sleeper.join().expect("no panic") < LONG, "slept on though the peer was gone");
+        assert!(sleeper.join().expect("no panic") < TIMEOUT, "slept on though the peer was gone");
     }
 
     #[test]
@@ -417,7 +333,7 @@ mod tests {
         let (mut batch, mut out) = (Vec::new(), Vec::new());
         let begin = Instant::now();
         while expected < COUNT {
-            assert!(begin.elapsed() < LONG * 3, "stuck at {expected}");
+            assert!(begin.elapsed() < TIMEOUT * 3, "stuck at {expected}");
             while sent < COUNT && batch.len() < 8 {
                 let Some(frame) = numbered(&mut a, sent) else { break };
                 batch.push(frame);

@@ -1,93 +1,64 @@
-//! The one trait of all backends: a queue of frames, used in batches by one thread.
+//! The trait of all backends: a queue of frames, used in batches by one thread.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::NicError;
-use crate::frame::Frame;
-use crate::steering::Steering;
+use spin_frame::{Frame, TxQueue};
 
-/// A queue with fewer empty frames is [short](Queue::is_short) of them: a batch's tasks may each send a copy.
-pub(crate) const FEW: usize = 128;
+use crate::error::NicError;
+use crate::steering::FlowSteering;
 
 /// A source and sink of frames.
 ///
-/// `receive`, `allocate`, `send`, `recycle` and `recycle_all` neither allocate, lock, read a clock nor enter the kernel; `flush`
-/// does the kernel's part for a whole batch. A turn of a loop is: receive, process, send, recycle, flush.
+/// A poll iteration is: receive, process, send, recycle, flush. `receive` and the methods of [`TxQueue`], except
+/// `flush_tx`, neither allocate memory, lock, read a clock nor enter the kernel. `flush` does the kernel's part for a
+/// whole batch.
 ///
-/// Every frame that came from `receive` or `allocate` goes back by `send`, `pass` or `recycle`, to the queue it came from. A
-/// frame of another queue is dropped and counted (`foreign_frames`). One shorter than an Ethernet header
-/// ([`crate::frame::MIN_SEND`]) or longer than [`Queue::max_frame`] is not sent but recycled and counted (`tx_invalid`,
-/// `tx_oversize`); the others of its batch are sent.
-pub trait Queue: Send {
-    /// Appends at most `max` received frames to `out` and returns how many. Never waits. Does not allocate while `out`
-    /// has capacity.
+/// A frame from `receive` or `allocate` goes back to the queue it came from, by `send`, `pass_to_kernel` or `recycle`.
+pub trait Queue: TxQueue {
+    /// Appends at most `max` received frames to `out`. Returns how many. Never waits. Does not allocate memory while
+    /// `out` has capacity.
     fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize;
 
-    /// An empty frame to fill and send; `None` when all are in use.
-    fn allocate(&mut self) -> Option<Frame>;
-
-    /// Whether there may soon be no empty frame, and waiting helps.
-    fn is_short(&self) -> bool {
-        false
-    }
-
-    /// Moves frames from `batch` to the transmit ring, first ones first, and returns how many left `batch`. Frames it
-    /// has no room for stay, in order: try again after `flush`. A backend with several rings, each with its own
-    /// frames, passes over those of a full one; the frames of one ring never overtake each other.
-    fn send(&mut self, batch: &mut Vec<Frame>) -> usize;
-
-    /// The longest frame that `send` takes, in bytes from the Ethernet header on, without FCS; at most
-    /// [`crate::frame::CHUNK`]. The same from opening on.
-    fn max_frame(&self) -> usize;
-
-    /// Frames that `send` took and that the kernel has not yet taken off the transmit ring: what would be lost by closing
-    /// now. 0 when there is no kernel between sending and the other side. `flush` makes it fall, so who waits for 0
-    /// flushes meanwhile, with a bound in time: a device that is down keeps it above 0 for as long as it is.
+    /// Number of frames that `send` took and that the kernel has not yet taken off the transmit ring. Closing the queue
+    /// would lose them. 0 when no kernel is between this queue and the other side.
+    ///
+    /// `flush` reduces the number, so a caller that waits for 0 flushes meanwhile. That wait needs a timeout: a device
+    /// that is down keeps the number above 0.
     fn pending(&self) -> usize;
 
-    /// Hands frames on to the kernel's stack as if nobody had taken them, and returns how many it took (`passed`); the others
-    /// are lost and counted (`pass_failed`). Recycles all: `batch` is empty afterwards. For few frames: unlike the others of
-    /// this trait it enters the kernel, once for each.
+    /// Gives frames to the kernel's network stack, as if the XDP program had passed them. Returns how many the kernel took
+    /// (`passed`). The others are lost and counted (`pass_failed`). Recycles all frames of `batch`.
     ///
-    /// Backends without a kernel below them count and recycle.
-    fn pass(&mut self, batch: &mut Vec<Frame>) -> usize;
+    /// For few frames: it enters the kernel once per frame. Backends without a kernel below them count and recycle.
+    fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize;
 
-    /// Gives a frame back.
-    fn recycle(&mut self, frame: Frame);
-
-    /// Gives frames back: `batch` is empty afterwards.
-    #[inline]
-    fn recycle_all(&mut self, batch: &mut Vec<Frame>) {
-        batch.drain(..).for_each(|frame| self.recycle(frame));
-    }
-
-    /// Once per batch: makes sent frames leave, takes back the frames whose sending is complete, makes room for
-    /// receiving.
+    /// Once per batch: transmits the frames that `send` took, reclaims the frames whose transmission has completed, and
+    /// posts buffers for receiving.
     ///
     /// # Errors
-    /// When the queue is of no use any more (device gone, file not writable). A device that is merely busy or down is
-    /// no error: the next flush tries again.
+    /// When the queue can do nothing any more: device gone, file not writable. A device that is busy or down is no error:
+    /// the next flush tries again.
     fn flush(&mut self) -> Result<(), NicError>;
 
-    /// Sleeps until frames may have arrived, `wake` is readable or `timeout` has passed, whichever comes first; may
-    /// return early. For idle times: it enters the kernel and may allocate.
+    /// Sleeps until frames may have arrived, `wake` is readable or `timeout` has passed. May return early. For idle times:
+    /// it enters the kernel and may allocate memory.
     ///
     /// # Errors
     /// When the kernel refuses to wait.
     fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError>;
 
-    /// Whether no frame will ever come again: capture at its end, peer or device gone. That a device is gone is noticed
-    /// by `wait`, by `flush` when it sends, and by one in many thousand flushes that do not.
+    /// Whether no frame will ever come again: the capture is at its end, or the peer or device is gone. `wait` notices a
+    /// device that is gone, and so does `flush` when it sends. Of the flushes that send nothing, one in many thousand does.
     fn exhausted(&self) -> bool;
 
-    /// What decides which frames are handed to this queue.
-    fn steering(&self) -> Arc<dyn Steering>;
+    /// Selects the frames that the NIC hands to this queue.
+    fn steering(&self) -> Arc<dyn FlowSteering>;
 
     /// Counters since opening, by name.
     fn counters(&mut self) -> Vec<(&'static str, u64)>;
 
-    /// What it is, in words: `veth1: native, copy, 1 queue, 4096 x 4096 B UMEM (huge pages)`.
+    /// A description for people: `veth1: native, copy, 1 queue, 4096 x 4096 B UMEM (huge pages)`.
     fn describe(&self) -> String;
 }

@@ -1,34 +1,34 @@
-//! Which frames of a NIC are handed over.
+//! Selects the frames that a NIC hands over.
 
 use spin_abi::rules::{END_OF_RULE, MAX_TESTS, Test};
 
 use crate::error::NicError;
 
-/// Decides which frames are handed to the queues of a NIC, apart from the threads that use these: a change may wait for the
-/// kernel.
-pub trait Steering: Send + Sync {
-    /// Sets which frames are handed over: those that `tests` match, evaluated as [`spin_abi::rules`] says. The table before
-    /// is replaced at once: each frame is decided by one of the two. Until the first call nothing matches. Frames received
-    /// before may still be handed over afterwards.
+/// Selects the frames that a NIC hands to its queues. It is separate from the threads that use the queues, because a
+/// change may wait for the kernel.
+pub trait FlowSteering: Send + Sync {
+    /// Sets the table of rules: the NIC hands over the frames that `tests` match, as [`spin_abi::rules`] defines. The
+    /// change is atomic: each frame is decided by the old or by the new table. The first table is empty and matches
+    /// nothing. Frames received before the change may still be handed over after it.
     ///
     /// # Errors
-    /// [`NicError::Rules`] when `tests` is not a well-formed table, which every backend checks; else when the kernel
+    /// [`NicError::Rules`] when `tests` is not a well-formed table, which every backend checks. Otherwise when the kernel
     /// refuses it.
     fn set_rules(&self, tests: &[Test]) -> Result<(), NicError>;
 }
 
-/// Every frame is handed over, whatever the rules: there is no kernel to take the rest, and the caller's matcher decides on
-/// each frame anyway.
+/// Hands over every frame, whatever the rules. There is no kernel to take the others, and the matcher of the caller
+/// decides on each frame anyway.
 #[derive(Debug)]
-pub struct Everything;
+pub struct AcceptAll;
 
-impl Steering for Everything {
+impl FlowSteering for AcceptAll {
     fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
         check_rules(tests)
     }
 }
 
-/// Refuses tables that are too long or whose last rule is not ended.
+/// Refuses tables that are too long or whose last test does not end its rule.
 pub(crate) fn check_rules(tests: &[Test]) -> Result<(), NicError> {
     if tests.len() > MAX_TESTS {
         return Err(NicError::Rules(format!("{} tests, at most {MAX_TESTS} fit the XDP program", tests.len())));

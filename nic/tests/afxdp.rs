@@ -1,4 +1,4 @@
-//! AF_XDP on veth pairs: what arrives, what passes, what is sent, and what goes wrong.
+//! AF_XDP on veth pairs: received, passed and sent frames, and errors.
 
 mod common;
 mod packet_socket;
@@ -7,9 +7,11 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{FAR, LINK, Link, NEAR, PATIENCE, alone, counter, receive, root, run, start, turn_round, udp_to, within};
+use common::{
+    FAR, LINK, Link, NEAR, TIMEOUT, alone, counter, receive, root, run, start, swap_addresses, udp_to, within,
+};
 use spin_nic::afxdp::{Mode, Queues, ZeroCopy};
-use spin_nic::{AfXdp, AfXdpConfig, NicError, Queue};
+use spin_nic::{AfXdp, AfXdpConfig, NicError, Queue, TxQueue};
 
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 14 + 20 + 8;
@@ -34,7 +36,7 @@ fn echo_and_pass(mode: Mode, word: &str) {
         assert_eq!(&buffer[..count], text);
         let mut frames = receive(&mut queue, 1);
         assert_eq!((frames[0].len(), &frames[0][HEADERS..]), (HEADERS + len, &text[..]));
-        turn_round(&mut frames[0]);
+        swap_addresses(&mut frames[0]);
         assert_eq!(queue.send(&mut frames), 1);
         queue.flush().expect("flush");
         let (count, from) = client.recv_from(&mut buffer).expect("an answer");
@@ -93,7 +95,7 @@ fn rules_change_at_once_and_drop_detaches() {
 }
 
 #[test]
-fn frames_go_round_many_times() {
+fn frames_are_reused_many_times() {
     if !root() {
         return;
     }
@@ -109,11 +111,11 @@ fn frames_go_round_many_times() {
             client.send_to(&[round, number], (NEAR, 9999)).expect("sent");
         }
         let mut frames = receive(&mut queue, BURST);
-        frames.iter_mut().for_each(|frame| turn_round(frame));
+        frames.iter_mut().for_each(|frame| swap_addresses(frame));
         let begin = Instant::now();
-        // The ring is smaller than the burst, and one system call sends 32.
+        // The ring is smaller than the burst, and one system call sends at most 32 frames.
         while !frames.is_empty() {
-            assert!(begin.elapsed() < PATIENCE, "{} frames could not be sent", frames.len());
+            assert!(begin.elapsed() < TIMEOUT, "{} frames could not be sent", frames.len());
             queue.send(&mut frames);
             queue.flush().expect("flush");
         }
@@ -141,7 +143,7 @@ fn a_flood_is_counted_and_leaves_frames_to_send() {
         client.send_to(b"flood", (NEAR, 9999)).expect("sent");
     }
     let begin = Instant::now();
-    while counter(&mut queue, "redirected") < 400 && begin.elapsed() < PATIENCE {
+    while counter(&mut queue, "redirected") < 400 && begin.elapsed() < TIMEOUT {
         queue.flush().expect("flush");
     }
     let frames: Vec<_> = std::iter::from_fn(|| queue.allocate()).collect();
@@ -149,7 +151,7 @@ fn a_flood_is_counted_and_leaves_frames_to_send() {
     frames.into_iter().for_each(|frame| queue.recycle(frame));
     receive(&mut queue, 128).into_iter().for_each(|frame| queue.recycle(frame));
     assert_eq!(queue.receive(&mut Vec::new(), 1), 0);
-    // In copy mode the kernel counts a frame without a chunk under both.
+    // In copy mode both counters count a frame without a chunk.
     assert_eq!((counter(&mut queue, "rx_dropped"), counter(&mut queue, "rx_fill_empty")), (400 - 128, 400 - 128));
     queue.flush().expect("flush");
     client.send_to(b"after the flood", (NEAR, 9999)).expect("sent");
@@ -167,7 +169,7 @@ fn own_frames_are_sent_from_where_they_begin() {
     let client = Link::udp(&link.far, &format!("{FAR}:0"));
     client.send_to(b"template", (NEAR, 9999)).expect("sent");
     let mut template = receive(&mut queue, 1).remove(0);
-    turn_round(&mut template);
+    swap_addresses(&mut template);
     let mut frame = queue.allocate().expect("free");
     frame.fill(&[b"thrown away", &template[..]].concat()).expect("fits");
     frame.trim(11, template.len()).expect("within");
@@ -192,13 +194,13 @@ fn two_queues_are_both_served() {
     let mut queue = link.open(&config(Mode::Native)).expect("opens");
     assert!(queue.describe().contains("2 queues"), "{}", queue.describe());
     queue.steering().set_rules(&udp_to(9999)).expect("rules");
-    // veth takes the queue from the sender's transmit queue, which it picks by a hash of the flow.
+    // veth takes the queue from the transmit queue of the sender, which a hash of the flow selects.
     let clients: Vec<_> = (0..32).map(|_| Link::udp(&link.far, &format!("{FAR}:0"))).collect();
     for client in &clients {
         client.send_to(b"from one of many flows", (NEAR, 9999)).expect("sent");
     }
     let mut frames = receive(&mut queue, clients.len());
-    frames.iter_mut().for_each(|frame| turn_round(frame));
+    frames.iter_mut().for_each(|frame| swap_addresses(frame));
     queue.send(&mut frames);
     queue.flush().expect("flush");
     for client in &clients {
@@ -216,7 +218,7 @@ fn two_queues_are_both_served() {
     }
     let begin = Instant::now();
     let decided = |queue: &mut AfXdp| counter(queue, "redirected") + counter(queue, "unserved");
-    while decided(&mut queue) < clients.len() as u64 && begin.elapsed() < PATIENCE {
+    while decided(&mut queue) < clients.len() as u64 && begin.elapsed() < TIMEOUT {
         queue.wait(None, Duration::from_millis(10)).expect("wait");
     }
     assert_eq!(decided(&mut queue), clients.len() as u64);
@@ -240,7 +242,7 @@ fn vlan_tags_written_by_the_sender_are_in_the_frame() {
             packet_socket::send(&link.far, LINK, &tagged);
             let mut frames = receive(&mut queue, 1);
             assert_eq!(frames[0][..], tagged, "{mode:?}");
-            // And back: a tagged frame of ours arrives; the kernel drops it, having no such VLAN.
+            // The reverse direction: a tagged frame that we send arrives. The kernel drops it, because it has no such VLAN.
             let before = packet_socket::received(&link.far, LINK);
             assert_eq!(queue.send(&mut frames), 1);
             queue.flush().expect("flush");
@@ -277,7 +279,7 @@ fn holds_the_interface_until_killed() {
     let Ok(namespace) = std::env::var("SPIN_NIC_NAMESPACE") else { return };
     let queue = within(&namespace, || AfXdp::open(&config(Mode::Auto))).expect("opens");
     println!("holding {}", queue.describe());
-    std::thread::sleep(PATIENCE * 3);
+    std::thread::sleep(TIMEOUT * 3);
 }
 
 #[test]
@@ -291,7 +293,7 @@ fn an_interface_that_vanishes_is_exhausted() {
     run(&format!("ip -n {} link del {LINK}", link.far));
     let begin = Instant::now();
     while !queue.exhausted() {
-        assert!(begin.elapsed() < PATIENCE, "not noticed");
+        assert!(begin.elapsed() < TIMEOUT, "not noticed");
         queue.wait(None, Duration::from_millis(10)).expect("wait");
     }
     let mut frame = queue.allocate().expect("free");

@@ -1,23 +1,23 @@
-//! Frames that were taken and are handed back to the kernel's stack.
+//! Received frames that go back to the kernel's stack.
 
 mod common;
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{FAR, LINK, Link, NEAR, PATIENCE, counter, receive, root, run, udp_to, within};
+use common::{FAR, LINK, Link, NEAR, TIMEOUT, counter, receive, root, run, udp_to, within};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use spin_abi::rules::{Base, END_OF_RULE, Test};
 use spin_nic::afxdp::Mode;
-use spin_nic::{AfXdp, AfXdpConfig, Frame, Queue, memory};
+use spin_nic::{AfXdp, AfXdpConfig, Frame, Queue, TxQueue, memory};
 
-/// Passes a batch as spind does: in the interface's namespace, with the capabilities it keeps after its start.
+/// Passes a batch as spind does: in the namespace of the interface, with the capabilities that spind keeps after start.
 fn pass(link: &Link, queue: &mut AfXdp, batch: &mut Vec<Frame>) -> usize {
     let kept = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::BPF;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     within(&link.near, || {
         set_capabilities(None, sets).expect("fewer capabilities");
-        queue.pass(batch)
+        queue.pass_to_kernel(batch)
     })
 }
 
@@ -27,7 +27,7 @@ fn open(link: &Link, mode: Mode, rules: &[Test]) -> AfXdp {
     queue
 }
 
-/// Datagrams of several lengths come through the queue to the kernel's socket, each once.
+/// Datagrams of several lengths pass through the queue to a kernel socket, each once.
 fn datagrams(link: &Link, mode: Mode) {
     let mut queue = open(link, mode, &udp_to(9999));
     let client = Link::udp(&link.far, &format!("{FAR}:0"));
@@ -46,11 +46,11 @@ fn datagrams(link: &Link, mode: Mode) {
     }
     let all = (rounds * texts.len()) as u64;
     assert_eq!(counter(&mut queue, "passed"), all);
-    assert_eq!(counter(&mut queue, "redirected"), all, "none is taken a second time");
+    assert_eq!(counter(&mut queue, "redirected"), all, "no frame is redirected twice");
     for name in ["pass_failed", "foreign_frames", "passed_kernel"] {
         assert_eq!(counter(&mut queue, name), 0, "{name}");
     }
-    // What is passed is recycled: as many frames are free as in the beginning.
+    // Passed frames are recycled: as many frames are free as at first.
     queue.flush().expect("flush");
     assert_eq!(std::iter::from_fn(|| queue.allocate()).count(), 4096 - 2048);
 }
@@ -69,7 +69,7 @@ fn the_kernel_gets_frames_back_generic() {
     }
 }
 
-/// The stack hands frames to other processors before the generic program sees them.
+/// The stack moves frames to other CPUs before the generic program sees them.
 #[test]
 fn the_kernel_gets_frames_back_generic_with_packet_steering() {
     if root() {
@@ -98,7 +98,7 @@ fn pings(mode: Mode) {
         if let Some(status) = ping.try_wait().expect("a child") {
             break status;
         }
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             ping.kill().expect("a child");
         }
         queue.receive(&mut frames, 8);
@@ -171,6 +171,6 @@ fn tap() -> std::os::fd::OwnedFd {
     let ipv4 = Protocol::from_raw(std::num::NonZeroU32::new(u32::from(0x0800_u16.to_be())).expect("not 0"));
     let socket =
         socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipv4)).expect("a socket");
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE)).expect("a timeout");
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(TIMEOUT)).expect("a timeout");
     socket
 }

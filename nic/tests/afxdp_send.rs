@@ -1,15 +1,15 @@
-//! Sending on veth pairs: how long a frame may be, what is pending, and which queue frames leave by.
+//! Sending on veth pairs: frame length, pending frames, and the choice of the queue.
 
 mod common;
 
 use std::net::UdpSocket;
 use std::time::Instant;
 
-use common::{FAR, LINK, Link, NEAR, PATIENCE, counter, receive, root, run, turn_round, udp_to};
+use common::{FAR, LINK, Link, NEAR, TIMEOUT, counter, receive, root, run, swap_addresses, udp_to};
 use spin_nic::afxdp::Mode;
-use spin_nic::{AfXdp, AfXdpConfig, Frame, Queue};
+use spin_nic::{AfXdp, AfXdpConfig, Frame, Queue, TxQueue};
 
-/// Where the UDP payload begins: Ethernet, IPv4 and UDP headers.
+/// The offset of the UDP payload: Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 14 + 20 + 8;
 /// Entries of a small transmit ring.
 const SMALL: usize = 4;
@@ -18,27 +18,27 @@ fn config() -> AfXdpConfig {
     AfXdpConfig { mode: Mode::Native, ..AfXdpConfig::new(LINK) }
 }
 
-/// Two queues with a small transmit ring and twice as many frames to send from each.
+/// Two queues, each with a small transmit ring and twice as many frames for sending.
 fn two_small_queues() -> AfXdpConfig {
     AfXdpConfig { frames_per_queue: 64 + 2 * SMALL as u32, rx_ring: 64, tx_ring: SMALL as u32, ..config() }
 }
 
-/// The bytes of an answer to `client`: one byte of payload and room for the padding after it.
+/// The bytes of a reply to `client`, with one byte of payload.
 fn answer(queue: &mut AfXdp, client: &UdpSocket) -> Vec<u8> {
     queue.steering().set_rules(&udp_to(9999)).expect("rules");
     client.send_to(&[0], (NEAR, 9999)).expect("sent");
     let mut frame = receive(queue, 1).remove(0);
-    turn_round(&mut frame);
-    // No UDP checksum, so that the payload may change.
+    swap_addresses(&mut frame);
+    // Without a UDP checksum the payload may change.
     frame[40..42].fill(0);
     let bytes = frame[..HEADERS + 1].to_vec();
     queue.recycle(frame);
-    // Lends a chunk for the one that came, so that the number of those to send is that of the configuration.
+    // Posts a chunk for the received one, so that the configured number of chunks is left for sending.
     queue.flush().expect("flush");
     bytes
 }
 
-/// A frame of `len` bytes whose datagram is the one byte `number`; what follows is padding to IP.
+/// A frame of `len` bytes whose datagram is the one byte `number`. The rest is padding.
 fn numbered(queue: &mut AfXdp, answer: &[u8], number: u8, len: usize) -> Frame {
     let mut bytes = answer.to_vec();
     bytes[HEADERS] = number;
@@ -48,7 +48,7 @@ fn numbered(queue: &mut AfXdp, answer: &[u8], number: u8, len: usize) -> Frame {
     frame
 }
 
-/// The numbers of the next `count` answers.
+/// The numbers of the next `count` replies.
 fn numbers(client: &UdpSocket, count: usize) -> Vec<u8> {
     let next = || {
         let mut buffer = [0; 64];
@@ -88,7 +88,7 @@ fn frames_the_device_drops_hold_up_no_other() {
         return;
     }
     let link = Link::new(1);
-    // The far end keeps 1500, and that is what veth goes by.
+    // The far end keeps 1500, and veth applies the MTU of the receiving end.
     run(&format!("ip -n {} link set {LINK} mtu 1600", link.near));
     let mut queue = link.open(&config()).expect("opens");
     assert_eq!(queue.max_frame(), 1618);
@@ -104,7 +104,7 @@ fn frames_the_device_drops_hold_up_no_other() {
 }
 
 #[test]
-fn what_a_device_that_is_down_has_not_taken_is_pending() {
+fn frames_for_a_device_that_is_down_are_pending() {
     if !root() {
         return;
     }
@@ -132,38 +132,38 @@ fn a_full_queue_holds_up_no_other() {
     let mut batch: Vec<_> = (0..4 * SMALL as u8).map(|i| numbered(&mut queue, &answer, i, 60)).collect();
     assert!(queue.allocate().is_none());
     for _ in 0..2 {
-        // A ring's worth of both leaves, by two rings that promise no order between each other.
+        // Both rings are emptied once. There is no order between the two rings.
         assert_eq!((queue.send(&mut batch), queue.pending()), (2 * SMALL, 2 * SMALL));
         assert_eq!(queue.send(&mut batch), 0, "both rings are full");
         queue.flush().expect("flush");
     }
     let mut came = numbers(&client, 4 * SMALL);
     let second: Vec<u8> = came.extract_if(.., |number| *number >= 2 * SMALL as u8).collect();
-    // Each queue's frames in order.
+    // The frames of each queue are in order.
     assert_eq!(came, (0..2 * SMALL as u8).collect::<Vec<_>>());
     assert_eq!(second, (2 * SMALL as u8..4 * SMALL as u8).collect::<Vec<_>>());
 }
 
 #[test]
-fn new_frames_are_of_the_queue_received_from_last() {
+fn new_frames_belong_to_the_queue_of_the_last_received_frame() {
     if !root() {
         return;
     }
     let link = Link::new(2);
     let mut queue = link.open(&two_small_queues()).expect("opens");
     queue.steering().set_rules(&udp_to(9999)).expect("rules");
-    // veth takes the queue by a hash of the flow: of so many flows, some take each.
+    // veth chooses the queue by a hash of the flow. Among this many flows, some use each queue.
     for _ in 0..32 {
         let client = Link::udp(&link.far, &format!("{FAR}:0"));
         client.send_to(&[0], (NEAR, 9999)).expect("sent");
         let received = receive(&mut queue, 1).remove(0);
         let mut batch: Vec<_> = (0..SMALL as u8).map(|i| numbered(&mut queue, &received, i, 60)).collect();
         batch.push(received);
-        // Were the new ones of the other queue, there would be room for the received one.
+        // If the new frames belonged to the other queue, the received one would find room.
         assert_eq!((queue.send(&mut batch), batch.len()), (SMALL, 1));
         let begin = Instant::now();
         while !batch.is_empty() || queue.pending() > 0 {
-            assert!(begin.elapsed() < PATIENCE, "{} frames do not leave", queue.pending());
+            assert!(begin.elapsed() < TIMEOUT, "{} frames do not leave", queue.pending());
             queue.flush().expect("flush");
             queue.send(&mut batch);
         }
@@ -172,7 +172,7 @@ fn new_frames_are_of_the_queue_received_from_last() {
 }
 
 #[test]
-fn a_caller_that_only_spins_learns_that_the_device_is_gone() {
+fn a_caller_that_only_polls_learns_that_the_device_is_gone() {
     if !root() {
         return;
     }
@@ -181,7 +181,7 @@ fn a_caller_that_only_spins_learns_that_the_device_is_gone() {
     run(&format!("ip -n {} link del {LINK}", link.far));
     let begin = Instant::now();
     while !queue.exhausted() {
-        assert!(begin.elapsed() < PATIENCE, "not noticed");
+        assert!(begin.elapsed() < TIMEOUT, "not noticed");
         queue.receive(&mut Vec::new(), 1);
         queue.flush().expect("nothing to send, so no error");
     }

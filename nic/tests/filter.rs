@@ -1,5 +1,5 @@
-//! The XDP program decides as `spin_abi::rules` says: compared in the kernel, by test runs, with a slow reading of that
-//! text on generated frames and tables.
+//! The XDP program decides as `spin_abi::rules` specifies. Test runs in the kernel are compared with a slow oracle, on
+//! generated frames and tables.
 
 mod common;
 
@@ -8,9 +8,9 @@ use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use spin_abi::rules::{Base, END_OF_RULE, LITTLE_ENDIAN, MAX_TESTS, Test, ZERO_BEYOND};
-use spin_nic::{Filter, NicError, Steering};
+use spin_nic::{Filter, FlowSteering, NicError};
 
-/// The rules' text, word for word, with bytes as `Option`s.
+/// A direct transcription of the specification, with bytes as `Option`s.
 mod oracle {
     use super::{Base, END_OF_RULE, LITTLE_ENDIAN, Test, ZERO_BEYOND};
 
@@ -125,7 +125,7 @@ mod oracle {
     }
 }
 
-/// Bytes that look like a packet, with lengths right, wrong or cut.
+/// Bytes that look like a packet, with right, wrong or truncated lengths.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     let tags = prop::collection::vec(prop::sample::select(vec![0x8100_u16, 0x88a8]), 0..4);
     let body = prop_oneof![4 => ipv4(), 4 => ipv6(), 1 => any_bytes(60).prop_map(|bytes| (0x0806, bytes))];
@@ -150,7 +150,7 @@ fn any_bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop_oneof![Just(0), Just(1), any::<u8>()], 0..max)
 }
 
-/// Mostly zero, else anything: a deviation from the right value.
+/// Mostly zero, otherwise any value: a deviation from the right value.
 fn rarely<T: std::fmt::Debug + Clone + Default + 'static>(
     other: impl Strategy<Value = T> + 'static,
 ) -> impl Strategy<Value = T> {
@@ -161,7 +161,7 @@ fn protocol() -> impl Strategy<Value = u8> {
     prop::sample::select(vec![0_u8, 1, 6, 6, 17, 17, 58, 44, 43, 60, 51, 59, 200])
 }
 
-/// Starts with a nibble that is a plausible TCP data offset at byte 12.
+/// Random bytes with a plausible TCP data offset at byte 12.
 fn segment() -> impl Strategy<Value = Vec<u8>> {
     (any_bytes(48), 3..9_u8).prop_map(|(mut bytes, offset)| {
         if let Some(byte) = bytes.get_mut(12) {
@@ -211,7 +211,7 @@ fn ipv6() -> impl Strategy<Value = (u16, Vec<u8>)> {
     })
 }
 
-/// A test that holds often enough: few bits of a near word.
+/// A test that matches often enough: few bits of a word near the start.
 fn test() -> impl Strategy<Value = Test> {
     let base = prop::sample::select(vec![Base::Frame, Base::Ip, Base::L4, Base::Payload, Base::Kind]);
     let offset = prop_oneof![6 => -6..40_i16, 2 => 40..120_i16, 1 => any::<i16>()];
@@ -237,7 +237,7 @@ fn alone(base: Base, flags: u8, offset: i16, mask: u32, value: u32) -> Vec<Test>
     vec![Test { base, flags: flags | END_OF_RULE, offset, mask, min: value, max: value }]
 }
 
-/// Tables that ask for one thing each: is the base there, where does it end, what is in its words.
+/// Tables that each test one property: presence of a base, its end, bits of its words.
 fn probes() -> Vec<Vec<Test>> {
     let mut tables = Vec::new();
     for base in [Base::Frame, Base::Ip, Base::L4, Base::Payload] {
@@ -277,7 +277,7 @@ fn kernel_and_oracle_agree() {
         }
         both += usize::from(matched > 0 && matched < FRAMES);
     }
-    // The comparison is worth something only when tables tell frames apart.
+    // The comparison is meaningful only if most tables match some frames and not others.
     assert!(both > tables.len() / 2, "{both} of {} tables", tables.len());
 }
 

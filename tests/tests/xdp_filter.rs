@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use spin_matcher::testing::{frames, rules};
 use spin_matcher::{Headers, Table, TableEntry};
-use spin_nic::{Filter, Steering};
+use spin_nic::{Filter, FlowSteering};
 
 /// Rule tables tried, and frames decided with each.
 const TABLES: u32 = 400;

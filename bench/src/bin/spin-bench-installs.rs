@@ -26,8 +26,8 @@ use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::threads::{Common, Feed, Worker};
-use spin_nic::Rotation;
-use spin_nic::steering::Everything;
+use spin_nic::SyntheticSource;
+use spin_nic::steering::AcceptAll;
 
 const CLUSTERS: u32 = 2;
 const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
@@ -246,13 +246,13 @@ impl Live {
         };
         let frames: Vec<_> = CASES[0].frames().collect();
         let worker = |cluster: u32| {
-            let nic = Rotation::new(&frames, CASES[0].size, 0)?;
+            let nic = SyntheticSource::new(&frames, CASES[0].size, 0)?;
             let clusters = cluster..cluster + 1;
             let worker = Worker::start_engine(common.clone(), Feed::of_nic(Box::new(nic))?, clusters.clone(), None)?;
             Ok(ClusterThread { clusters, worker })
         };
         let workers = (0..CLUSTERS).map(worker).collect::<Result<_, Failure>>()?;
-        Ok(Self { fleet: Fleet::new(workers, Receiving::Each, Arc::new(Everything), Limits::default()), common })
+        Ok(Self { fleet: Fleet::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default()), common })
     }
 
     /// Carries out what so many applications ask for, all at a time that waits.

@@ -10,7 +10,7 @@ use spin_engine::config::Limits;
 use spin_engine::install::Prepared;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
-use spin_nic::Rotation;
+use spin_nic::SyntheticSource;
 
 use super::lab::{Failure, SIZES, read, runs};
 use super::shares::frame;
@@ -50,7 +50,7 @@ impl Crowd {
     pub fn round(&self, schedule: Schedule, contexts: u16, packets: u64) -> Result<f64, Failure> {
         let port = |index: u32| PORT + (index % u32::from(contexts)) as u16;
         let frames: Vec<_> = (0..FRAMES).map(|index| frame(port(index), index % FLOWS, 0)).collect();
-        let nic = Box::new(Rotation::new(&frames, SIZE, 0)?);
+        let nic = Box::new(SyntheticSource::new(&frames, SIZE, 0)?);
         let mut engine = Engine::new(self.loader.clone(), nic, SIZES, schedule, 0..1)?;
         for index in 0..contexts.into() {
             let rules = vec![format!("udp dport {}", port(index))];

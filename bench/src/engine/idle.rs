@@ -10,8 +10,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use spin_abi::control::Schedule;
 use spin_engine::config::{Idle, Limits, Sizes};
 use spin_engine::threads::{Common, Feed, Worker};
-use spin_nic::Queue;
 use spin_nic::memory::{MemoryQueue, pair};
+use spin_nic::{Queue, TxQueue};
 
 use super::case::Case;
 use super::lab::{Failure, Setting};

@@ -23,7 +23,7 @@ use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
 use spin_engine::threads::Part;
-use spin_nic::{Bell, NicError, Queue, Rotation};
+use spin_nic::{Bell, NicError, Queue, SyntheticSource, TxQueue};
 
 use super::case::Case;
 use super::cores;
@@ -66,9 +66,9 @@ impl Setting {
     }
 
     /// The case's frames, in rotation.
-    pub(super) fn rotation(&self) -> Result<Rotation, Failure> {
+    pub(super) fn rotation(&self) -> Result<SyntheticSource, Failure> {
         let frames: Vec<_> = self.case.frames().collect();
-        Ok(Rotation::new(&frames, self.case.size, SPARE)?)
+        Ok(SyntheticSource::new(&frames, self.case.size, SPARE)?)
     }
 
     /// The case's context, for `threads` threads with a cluster each.
@@ -292,7 +292,7 @@ impl Lab {
         setting: &Setting,
         part: Prepared,
         clusters: Range<u32>,
-        nic: impl FnOnce(Rotation) -> Box<dyn Queue>,
+        nic: impl FnOnce(SyntheticSource) -> Box<dyn Queue>,
     ) -> Result<Self, Failure> {
         let Setting { case, loader, .. } = setting;
         let nic = nic(setting.rotation()?);

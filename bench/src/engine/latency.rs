@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use spin_nic::{Frame, NicError, Queue, Rotation, Steering};
+use spin_nic::frame::TxClosed;
+use spin_nic::{FlowSteering, Frame, NicError, Queue, SyntheticSource, TxQueue};
 
 use super::clock;
 use super::cores::on_first;
@@ -64,19 +65,13 @@ impl Setting {
 
 /// A NIC on which one frame at a time arrives. Takes the time from handing it to the engine to having it back.
 struct Timed {
-    rotation: Rotation,
+    rotation: SyntheticSource,
     handed: Instant,
     /// Of the last frame, in nanoseconds.
     spent: Arc<AtomicU64>,
 }
 
-impl Queue for Timed {
-    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
-        let count = self.rotation.receive(out, max.min(1));
-        self.handed = Instant::now();
-        count
-    }
-
+impl TxQueue for Timed {
     fn recycle(&mut self, frame: Frame) {
         self.rotation.recycle(frame);
         let spent = self.handed.elapsed();
@@ -95,12 +90,24 @@ impl Queue for Timed {
         self.rotation.max_frame()
     }
 
+    fn flush_tx(&mut self) -> Result<(), TxClosed> {
+        self.flush().map_err(|_| TxClosed)
+    }
+}
+
+impl Queue for Timed {
+    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
+        let count = self.rotation.receive(out, max.min(1));
+        self.handed = Instant::now();
+        count
+    }
+
     fn pending(&self) -> usize {
         self.rotation.pending()
     }
 
-    fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
-        self.rotation.pass(batch)
+    fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.rotation.pass_to_kernel(batch)
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
@@ -115,7 +122,7 @@ impl Queue for Timed {
         self.rotation.exhausted()
     }
 
-    fn steering(&self) -> Arc<dyn Steering> {
+    fn steering(&self) -> Arc<dyn FlowSteering> {
         self.rotation.steering()
     }
 

@@ -14,7 +14,7 @@ use spin_engine::loader::Loader;
 use spin_engine::peers::Peers;
 use spin_engine::pipeline::Engine;
 use spin_engine::threads::Part;
-use spin_nic::{Bell, NicError, Queue, Rotation};
+use spin_nic::{Bell, NicError, Queue, SyntheticSource};
 
 use super::cores;
 use super::lab::{Failure, SIZES, read, runs};
@@ -76,7 +76,7 @@ impl OneSided {
     }
 
     fn engine(&self, frames: &[Vec<u8>], part: Prepared, cluster: u32, peers: Peers) -> Result<Engine, Failure> {
-        let nic: Box<dyn Queue> = Box::new(Rotation::new(frames, SIZE, 0)?);
+        let nic: Box<dyn Queue> = Box::new(SyntheticSource::new(frames, SIZE, 0)?);
         let engine = Engine::new(self.loader.clone(), nic, SIZES, Schedule::default(), cluster..cluster + 1)?;
         let mut engine = engine.with_peers(peers);
         engine.install(part, &Limits::default())?;

@@ -19,7 +19,7 @@ use spin_engine::install::Prepared;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_engine::schedule::jain;
-use spin_nic::Rotation;
+use spin_nic::SyntheticSource;
 
 use super::cores::on_first;
 use super::lab::{Failure, SIZES, read};
@@ -184,7 +184,7 @@ impl Arena {
         let each = |all: u32| all / tenants.len() as u32;
         let of_flow = |flow| tenants.iter().map(move |&(port, _, rounds)| frame(port, flow, rounds));
         let frames: Vec<_> = (0..each(FRAMES)).flat_map(|index| of_flow(index % each(FLOWS))).collect();
-        let nic = Rotation::new(&frames, SIZE, 0)?;
+        let nic = SyntheticSource::new(&frames, SIZE, 0)?;
         let mut engine = Engine::new(self.loader.clone(), Box::new(nic), SIZES, schedule, 0..1)?;
         for &(port, weight, _) in tenants {
             let install = Install {

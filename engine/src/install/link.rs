@@ -9,7 +9,7 @@ use spin_abi::counters::Counter;
 use spin_abi::events::What;
 use spin_abi::map::PACKET_WINDOW;
 use spin_matcher::{Rules, Table, TableEntry};
-use spin_nic::affinity::drop_aside;
+use spin_nic::affinity::drop_in_background;
 
 use super::{HOST_ADDRESS, InstallError, Matching, Place, Prepared, User, warn_of_rules};
 use crate::config::Limits;
@@ -67,7 +67,7 @@ impl Engine {
         let Planned { id, entry, predecessor, table, mut slots, range } = match planned {
             Ok(planned) => planned,
             Err(error) => {
-                drop_aside(prepared);
+                drop_in_background(prepared);
                 return Err(error);
             }
         };
@@ -190,7 +190,7 @@ impl Engine {
         if context(&mut self.contexts, slot).heir.is_some() {
             self.retire(slot);
         } else {
-            drop_aside(self.clear(slot));
+            drop_in_background(self.clear(slot));
         }
         Ok(())
     }
@@ -208,7 +208,7 @@ impl Engine {
                     self.tell_of_end(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
                 }
                 self.retired -= 1;
-                drop_aside(self.clear(slot));
+                drop_in_background(self.clear(slot));
             }
         }
     }

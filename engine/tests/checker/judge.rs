@@ -379,11 +379,7 @@ impl Judge {
         // Of a message without a record of its completion handler, it cannot be told whether it was killed then.
         let unclear = if policy.ending == Ending::Clock { runs[COMPLETION] - tally.seen[COMPLETION] } else { 0 };
         let released = counters(Counter::Released);
-        assert!(
-            (least..=least + unclear).contains(&released),
-            "{released} released, not {least}: {}",
-            about()
-        );
+        assert!((least..=least + unclear).contains(&released), "{released} released, not {least}: {}", about());
         let early = [Counter::MessagesEvicted, Counter::MessagesTimedOut, Counter::MessagesKilled].map(counters);
         assert!(tally.cut <= early.iter().sum::<u64>() + tally.doubts + tally.gaps, "{early:?}: {}", about());
         assert_eq!(counters(Counter::BadVerdicts), tally.bad_verdicts, "{}", about());

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use spin_nic::frame::CHUNK;
-use spin_nic::steering::Everything;
-use spin_nic::{Frame, NicError, Queue, Rotation, Steering};
+use spin_nic::frame::TxClosed;
+use spin_nic::steering::AcceptAll;
+use spin_nic::{FlowSteering, Frame, NicError, Queue, SyntheticSource, TxQueue};
 
 use crate::judge::Judge;
 use crate::traffic::{Arrival, Traffic};
@@ -42,7 +43,7 @@ pub struct Totals {
 
 /// The NIC's inside.
 pub struct Inside {
-    pool: Rotation,
+    pool: SyntheticSource,
     /// Address of the lowest frame's chunk.
     base: usize,
     places: Vec<Place>,
@@ -59,7 +60,7 @@ pub struct Inside {
 
 impl Inside {
     fn new(traffic: Traffic, judge: Judge, seed: u64) -> Self {
-        let mut pool = Rotation::new(&[], 0, FRAMES).expect("memory");
+        let mut pool = SyntheticSource::new(&[], 0, FRAMES).expect("memory");
         let frames: Vec<Frame> = std::iter::from_fn(|| pool.allocate()).collect();
         let base = frames.iter().map(|frame| frame.as_ptr().addr() / CHUNK).min().expect("some frames");
         frames.into_iter().for_each(|frame| pool.recycle(frame));
@@ -138,7 +139,7 @@ impl Inside {
         count
     }
 
-    fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
+    fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
         let count = batch.len();
         for frame in batch.drain(..) {
             let place = self.back(frame);
@@ -164,11 +165,7 @@ impl Nic {
     }
 }
 
-impl Queue for Nic {
-    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
-        self.inside().receive(out, max)
-    }
-
+impl TxQueue for Nic {
     fn allocate(&mut self) -> Option<Frame> {
         self.inside().take(Place::Lent)
     }
@@ -181,19 +178,29 @@ impl Queue for Nic {
         self.inside().pool.max_frame()
     }
 
-    fn pending(&self) -> usize {
-        0
-    }
-
-    fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
-        self.inside().pass(batch)
-    }
-
     fn recycle(&mut self, frame: Frame) {
         let mut inside = self.inside();
         if matches!(inside.back(frame), Place::Arrived(_)) {
             inside.totals.recycled += 1;
         }
+    }
+
+    fn flush_tx(&mut self) -> Result<(), TxClosed> {
+        self.flush().map_err(|_| TxClosed)
+    }
+}
+
+impl Queue for Nic {
+    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
+        self.inside().receive(out, max)
+    }
+
+    fn pending(&self) -> usize {
+        0
+    }
+
+    fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.inside().pass_to_kernel(batch)
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
@@ -209,8 +216,8 @@ impl Queue for Nic {
         false
     }
 
-    fn steering(&self) -> Arc<dyn Steering> {
-        Arc::new(Everything)
+    fn steering(&self) -> Arc<dyn FlowSteering> {
+        Arc::new(AcceptAll)
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {

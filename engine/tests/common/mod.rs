@@ -19,9 +19,10 @@ use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::lanes::Lanes;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
+use spin_nic::frame::TxClosed;
 use spin_nic::memory::{MemoryQueue, pair};
-use spin_nic::steering::Everything;
-use spin_nic::{Bell, Frame, NicError, Queue, Steering};
+use spin_nic::steering::AcceptAll;
+use spin_nic::{Bell, FlowSteering, Frame, NicError, Queue, TxQueue};
 use spin_shm::Region;
 
 pub const ROOT: User = User(0);
@@ -66,14 +67,14 @@ pub struct Moody {
     pub patience: AtomicU64,
 }
 
-impl Steering for Moody {
+impl FlowSteering for Moody {
     fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
         self.asked.fetch_add(1, Relaxed);
         drop(self.hold.lock().expect("no test panics meanwhile"));
         if self.refuses.load(Relaxed) {
             return Err(NicError::Rules("refused by the test".into()));
         }
-        Everything.set_rules(tests)
+        AcceptAll.set_rules(tests)
     }
 }
 
@@ -92,11 +93,7 @@ impl Nic {
     }
 }
 
-impl Queue for Nic {
-    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
-        self.queue.receive(out, max)
-    }
-
+impl TxQueue for Nic {
     fn allocate(&mut self) -> Option<Frame> {
         self.queue.allocate()
     }
@@ -109,17 +106,27 @@ impl Queue for Nic {
         self.queue.send(batch)
     }
 
+    fn recycle(&mut self, frame: Frame) {
+        self.queue.recycle(frame);
+    }
+
+    fn flush_tx(&mut self) -> Result<(), TxClosed> {
+        self.flush().map_err(|_| TxClosed)
+    }
+}
+
+impl Queue for Nic {
+    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
+        self.queue.receive(out, max)
+    }
+
     fn pending(&self) -> usize {
         self.queue.pending() + self.steering.stuck.load(Relaxed)
     }
 
-    fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
+    fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
         self.passed.lock().expect("no test panics meanwhile").extend(batch.iter().map(|frame| frame.to_vec()));
-        self.queue.pass(batch)
-    }
-
-    fn recycle(&mut self, frame: Frame) {
-        self.queue.recycle(frame);
+        self.queue.pass_to_kernel(batch)
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
@@ -135,7 +142,7 @@ impl Queue for Nic {
         self.queue.exhausted()
     }
 
-    fn steering(&self) -> Arc<dyn Steering> {
+    fn steering(&self) -> Arc<dyn FlowSteering> {
         self.steering.clone()
     }
 

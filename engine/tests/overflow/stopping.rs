@@ -11,9 +11,9 @@ use spin_engine::config::{Idle, Limits};
 use spin_engine::fleet::{ClusterThread, Fleet, Receiving};
 use spin_engine::install::Prepared;
 use spin_engine::threads::{Feed, Part, Worker};
-use spin_nic::Queue;
 use spin_nic::memory::pair;
-use spin_nic::steering::Everything;
+use spin_nic::steering::AcceptAll;
+use spin_nic::{Queue, TxQueue};
 
 use crate::common::{Kind, image, rule, udp_from};
 use crate::messages::{arrive, messages, recorder};
@@ -57,7 +57,7 @@ fn threads_help_each_other_until_they_stop() {
             ClusterThread { clusters, worker }
         };
         let workers = (0..).zip(feeds).map(start).collect();
-        let fleet = Fleet::new(workers, Receiving::Each, Arc::new(Everything), Limits::default());
+        let fleet = Fleet::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default());
         let prepared = Prepared::new(rule("udp dport 1"), &image("spin"), 0, &common.loader, &Limits::default());
         fleet.install(prepared.expect("a fine context")).expect("there is room");
         // Some twenty microseconds each.

@@ -13,7 +13,7 @@ use spin_engine::loader::Loader;
 use spin_engine::peers::Peers;
 use spin_engine::pipeline::Engine;
 use spin_nic::memory::{MemoryQueue, pair};
-use spin_nic::{Bell, Queue};
+use spin_nic::{Bell, Queue, TxQueue};
 
 use crate::common::{Kind, image};
 

@@ -5,8 +5,8 @@ use spin_engine::config::{Limits, Sizes};
 use spin_engine::install::Prepared;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
-use spin_nic::Queue;
 use spin_nic::memory::pair;
+use spin_nic::{Queue, TxQueue};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 

@@ -4,8 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use super::cursor::{Cursor, ParseError};
-use super::rules::BASES;
-use super::word::{bracketed_base, offset};
+use super::word::{BASES, bracketed_base, offset};
 use crate::key::{KeyBytes, KeySpec};
 
 impl FromStr for KeySpec {

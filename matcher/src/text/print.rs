@@ -2,7 +2,8 @@
 
 use core::fmt::{self, Display, Formatter};
 
-use super::rules::{BASES, ICMP_NAMES};
+use super::rules::ICMP_NAMES;
+use super::word::BASES;
 use crate::headers::{ICMP, ICMP6, TCP, UDP};
 use crate::rule::{Eom, Field, IpVersion, Prefix, Range, Rule, Rules, Side, Term, Transport};
 

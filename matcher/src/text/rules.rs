@@ -3,7 +3,6 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::num::NonZeroU8;
 use core::str::FromStr;
-use spin_abi::rules::Base;
 
 use super::cursor::{Cursor, ParseError};
 use super::word;
@@ -217,7 +216,3 @@ fn vlan(cursor: &mut Cursor<'_>) -> Result<Term, ParseError> {
         _ => cursor.number("a VLAN id", 0xfff).map(|id| Term::Vlan(Some(id as u16))),
     }
 }
-
-/// The bases that have bytes, by name.
-pub(super) const BASES: [(Base, &str); 4] =
-    [(Base::Frame, "frame"), (Base::Ip, "ip"), (Base::L4, "l4"), (Base::Payload, "payload")];

@@ -3,8 +3,11 @@
 use spin_abi::rules::Base;
 
 use super::cursor::{Cursor, ParseError};
-use super::rules::BASES;
 use crate::rule::{Field, MAX_OFFSET, Range, Width};
+
+/// The bases that have bytes, by name.
+pub(super) const BASES: [(Base, &str); 4] =
+    [(Base::Frame, "frame"), (Base::Ip, "ip"), (Base::L4, "l4"), (Base::Payload, "payload")];
 
 /// Reads a raw word; `None`, with nothing consumed, when none begins here.
 pub(super) fn range(cursor: &mut Cursor<'_>) -> Result<Option<Range>, ParseError> {

@@ -1,6 +1,6 @@
-//! Attaching the XDP program to an interface.
+//! Attaches the XDP program to an interface.
 //!
-//! By bpf_link: the kernel detaches it when the last descriptor is closed, however the process ends.
+//! A bpf_link is used: the kernel detaches the program when the last descriptor is closed, however the process ends.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::thread::sleep;
@@ -15,13 +15,14 @@ use super::filter::Filter;
 use super::interface::Interface;
 use crate::error::NicError;
 
-/// How long another program may stay attached: that of a process just killed goes when the kernel closes its files.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// How long to wait for another program to be detached: the program of a killed process stays until the kernel closes the
+/// files of that process.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// An attached program. Dropping it detaches.
 pub(super) struct Attached {
     _link: OwnedFd,
-    /// In the driver, or else generic.
+    /// In native mode, otherwise generic.
     pub(super) native: bool,
 }
 
@@ -57,7 +58,7 @@ fn attach_as(
             Err(errno) => errno,
         };
         match errno {
-            Errno::BUSY | Errno::EXIST if begin.elapsed() < PATIENCE => sleep(Duration::from_millis(20)),
+            Errno::BUSY | Errno::EXIST if begin.elapsed() < BUSY_TIMEOUT => sleep(Duration::from_millis(20)),
             Errno::BUSY | Errno::EXIST => {
                 let id = attached_id(program, interface.index);
                 return Err(NicError::AlreadyAttached { name: interface.name.clone(), id });
@@ -75,18 +76,18 @@ fn attach_as(
 
 fn link(program: BorrowedFd<'_>, index: u32, flags: u32) -> Result<OwnedFd, Errno> {
     let options = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as u64, flags, ..Default::default() };
-    // An index of an interface is a positive int to the kernel.
+    // The kernel represents an interface index as a positive int.
     let index = i32::try_from(index).map_err(|_| Errno::NODEV)?;
-    // SAFETY: `options` is of the size it claims and lives through the call; nothing in it points anywhere.
+    // SAFETY: `options` has the size it claims, lives during the call, and contains no pointers.
     let fd = unsafe { bpf_link_create(program.as_raw_fd(), index, BPF_XDP, &raw const options) };
     if fd < 0 {
         return Err(Errno::from_raw_os_error(fd.checked_neg().unwrap_or(libc::EINVAL)));
     }
-    // SAFETY: a non-negative result is a new descriptor that nobody else knows.
+    // SAFETY: a non-negative result is a new descriptor, which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What the refusals of drivers usually mean; of veth's in particular (drivers/net/veth.c, `veth_xdp_set`).
+/// The usual remedy for an error of a driver, in particular of veth (drivers/net/veth.c, `veth_xdp_set`).
 fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::RANGE | Errno::INVAL => "; lower its MTU, and that of its peer if it is a veth, or use generic mode",
@@ -96,7 +97,7 @@ fn hint(errno: Errno) -> &'static str {
     }
 }
 
-/// Id of the program the interface has, 0 when there is none any more. `program` is any XDP program.
+/// The id of the attached program, 0 when it is detached by now. `program` is any XDP program.
 fn attached_id(program: BorrowedFd<'_>, index: u32) -> u32 {
     let Ok(index) = i32::try_from(index) else { return 0 };
     let ids = Xdp::new(program).query(index, XdpFlags::NONE);

@@ -1,4 +1,4 @@
-//! Making an AF_XDP socket and binding it to a queue.
+//! Makes an AF_XDP socket and binds it to a queue.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::sleep;
@@ -14,18 +14,18 @@ use rustix::net::xdp::{
     XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use spin_frame::CHUNK;
 
 use super::config::{AfXdpConfig, ZeroCopy};
 use super::interface::Interface;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::umem::Umem;
 use crate::error::NicError;
-use crate::frame::CHUNK;
 
-/// How long a queue may stay busy: the kernel releases one with a delay after its socket was closed.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for a busy queue: the kernel releases a queue with a delay after its socket is closed.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A bound socket in parts.
+/// The parts of a bound socket.
 pub(super) struct Bound {
     pub(super) fd: OwnedFd,
     pub(super) fill: Producer<u64>,
@@ -51,7 +51,7 @@ pub(super) fn open(config: &AfXdpConfig, interface: &Interface, queue: u32) -> R
     let receive = Consumer::map(borrowed, XDP_PGOFF_RX_RING, &layout.rx, rx).map_err(ring_error)?;
     let transmit = Producer::map(borrowed, XDP_PGOFF_TX_RING, &layout.tx, tx).map_err(ring_error)?;
     let completion = Consumer::map(borrowed, XDP_UMEM_PGOFF_COMPLETION_RING, &layout.cr, tx).map_err(ring_error)?;
-    bind_patiently(fd.as_fd(), config.zero_copy, interface, queue)?;
+    bind_with_retry(fd.as_fd(), config.zero_copy, interface, queue)?;
     let zero_copy = xdp_options(&fd).is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
     Ok(Bound { fd, fill, receive, transmit, completion, umem, rx_ring: rx, zero_copy })
 }
@@ -73,7 +73,7 @@ fn register(fd: &OwnedFd, umem: &Umem) -> Result<(), NicError> {
         tx_metadata_len: 0,
     };
     set_xdp_umem_reg(fd, registration).map_err(|errno| match errno {
-        // RLIMIT_MEMLOCK counts these pages for users without CAP_IPC_LOCK (net/xdp/xdp_umem.c).
+        // For users without CAP_IPC_LOCK these pages count against RLIMIT_MEMLOCK (net/xdp/xdp_umem.c).
         Errno::NOBUFS => NicError::LockedMemory { bytes: umem.len() },
         errno => NicError::system("register packet buffers with the kernel", errno),
     })
@@ -86,8 +86,8 @@ fn size_rings(fd: &OwnedFd, config: &AfXdpConfig) -> io::Result<()> {
     set_xdp_umem_completion_ring_size(fd, config.tx_ring)
 }
 
-fn bind_patiently(fd: BorrowedFd<'_>, zero_copy: ZeroCopy, interface: &Interface, queue: u32) -> Result<(), NicError> {
-    // Without a flag for either the kernel takes zero-copy when the driver can, else copy.
+fn bind_with_retry(fd: BorrowedFd<'_>, zero_copy: ZeroCopy, interface: &Interface, queue: u32) -> Result<(), NicError> {
+    // Without a flag the kernel chooses zero-copy if the driver supports it, otherwise copy.
     let (copy, mode) = match zero_copy {
         ZeroCopy::Auto => (SocketAddrXdpFlags::empty(), "copy or zero-copy"),
         ZeroCopy::On => (SocketAddrXdpFlags::XDP_ZEROCOPY, "zero-copy"),
@@ -99,7 +99,7 @@ fn bind_patiently(fd: BorrowedFd<'_>, zero_copy: ZeroCopy, interface: &Interface
     loop {
         match bind(fd, &address) {
             Ok(()) => return Ok(()),
-            Err(Errno::BUSY) if begin.elapsed() < PATIENCE => sleep(Duration::from_millis(20)),
+            Err(Errno::BUSY) if begin.elapsed() < BUSY_TIMEOUT => sleep(Duration::from_millis(20)),
             Err(Errno::BUSY) => return Err(NicError::QueueBusy { name: interface.name.clone(), queue }),
             Err(errno) => {
                 return Err(NicError::Bind { name: interface.name.clone(), queue, mode, source: errno.into() });

@@ -1,81 +1,80 @@
-//! What to open, and how.
+//! The configuration of an interface.
 
 use crate::error::NicError;
 
-/// Which receive queues of the interface to take.
+/// The receive queues to open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Queues {
-    /// Each one the interface has. Their number is never changed.
+    /// All queues of the interface. Their number is never changed.
     #[default]
     All,
-    /// These; matched frames that arrive on others stay with the kernel, counted as `unserved`.
+    /// These queues. Matched frames of other queues stay with the kernel, counted as `unserved`.
     List(Vec<u32>),
 }
 
 /// Where the XDP program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver when it can, else generic.
+    /// In the driver if supported, otherwise generic.
     #[default]
     Auto,
     /// In the driver.
     Native,
-    /// In the kernel's stack, after an skb was made: works on every interface, slower.
+    /// In the kernel's stack, after skb allocation: works on every interface, slower.
     Generic,
 }
 
-/// Whether the driver writes frames straight into our buffers.
+/// Whether the driver writes frames directly into the UMEM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// When the driver can.
+    /// If the driver supports it.
     #[default]
     Auto,
-    /// Or fail.
+    /// Required.
     On,
-    /// Copy, always.
+    /// Always copy.
     Off,
 }
 
-/// Whether buffers lie in huge pages.
+/// Whether the UMEM is in huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// When enough are free.
+    /// If enough are free.
     #[default]
     Auto,
-    /// Or fail.
+    /// Required.
     On,
     /// Never.
     Off,
 }
 
-/// How to open an interface. All sizes are per queue.
+/// The configuration of an interface. All sizes are per queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AfXdpConfig {
     /// Name of the interface, in the network namespace of the calling thread.
     pub interface: String,
-    /// Receive queues to take.
+    /// Receive queues to open.
     pub queues: Queues,
     /// Where the XDP program runs.
     pub mode: Mode,
     /// Copy or zero-copy.
     pub zero_copy: ZeroCopy,
-    /// Frames of a queue, [`crate::frame::CHUNK`] bytes each: those to receive into, to send from and in the caller's
-    /// hands. A receive ring's worth is kept for receiving, the others are left to send from. More than the receive
-    /// ring, at most 2^20. Default 4096.
+    /// Frames of a queue, [`CHUNK`](spin_frame::CHUNK) bytes each. As many as the receive ring has entries are reserved for
+    /// receiving, the others are for sending. More than `rx_ring`, at most 2^20. Default 4096.
     pub frames_per_queue: u32,
     /// Entries of the fill and receive rings: a power of two, at most 2^15. Default 2048.
     pub rx_ring: u32,
     /// Entries of the transmit and completion rings: a power of two, at most 2^15. Default 2048.
     pub tx_ring: u32,
-    /// Pages of the buffers.
+    /// Pages of the UMEM.
     pub huge_pages: HugePages,
-    /// Core of the thread that each part will be served by, if that is known: buffers and rings are made there, so that they are
-    /// in the memory next to it.
+    /// The cores of the threads that will serve the parts, if known. Buffers and rings are allocated on these cores, which
+    /// places them on the NUMA nodes of the cores.
     pub cores: Vec<usize>,
 }
 
 impl AfXdpConfig {
-    /// All defaults for `interface`.
+    /// The defaults for `interface`.
     #[must_use]
     pub fn new(interface: &str) -> Self {
         Self {
@@ -91,7 +90,7 @@ impl AfXdpConfig {
         }
     }
 
-    /// Refuses values that cannot work, whatever the interface.
+    /// Refuses values that no interface supports.
     pub(super) fn check(&self) -> Result<(), NicError> {
         let refuse = |what, value: String, must| Err(NicError::Config { what, value, must });
         for (what, size) in [("the receive ring", self.rx_ring), ("the transmit ring", self.tx_ring)] {
@@ -123,7 +122,7 @@ mod tests {
     use super::{AfXdpConfig, Mode, Queues, ZeroCopy};
 
     #[test]
-    fn impossible_values_are_refused() {
+    fn invalid_values_are_refused() {
         let good = AfXdpConfig::new("eth0");
         assert!(good.check().is_ok());
         let bad = [

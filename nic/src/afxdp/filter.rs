@@ -9,42 +9,42 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType, Object, Object
 use spin_abi::rules::{MAX_TESTS, Test};
 
 use crate::error::NicError;
-use crate::steering::{Steering, check_rules};
+use crate::steering::{FlowSteering, check_rules};
 
-/// The compiled program, aligned as an ELF header wants it.
+/// The compiled program, aligned as an ELF header requires.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/filter.bpf.o")));
 
 const KEY: [u8; 4] = 0_u32.to_ne_bytes();
-/// `struct table`: a count, then the tests.
+/// Size of `struct table`: a count, then the tests.
 const TABLE_LEN: usize = 4 + MAX_TESTS * size_of::<Test>();
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
 
-/// What the program counted, over all CPUs: `struct counters` of the C source.
+/// The counters of the program, summed over all CPUs: `struct counters` of the C source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterCounters {
-    /// Frames left to the kernel, `unserved` ones included.
+    /// Frames passed to the kernel, including `unserved` ones.
     pub passed: u64,
     /// Their bytes.
     pub passed_bytes: u64,
-    /// Frames given to a socket.
+    /// Frames redirected to a socket.
     pub redirected: u64,
     /// Their bytes.
     pub redirected_bytes: u64,
-    /// Frames that matched but came in on a queue no socket is bound to.
+    /// Frames that matched on a queue without a socket.
     pub unserved: u64,
 }
 
-/// The XDP program in the kernel, attached to nothing; see [`crate::AfXdp`] for the rest. Begins with an empty table.
+/// The XDP program in the kernel, without an interface; [`crate::AfXdp`] attaches it. Its first table is empty.
 pub struct Filter {
     program: OwnedFd,
     generic: OwnedFd,
     pass: OwnedFd,
     decide: OwnedFd,
     rules: MapHandle,
-    /// What is in `rules`.
+    /// The content of `rules`.
     set: Mutex<Vec<Test>>,
     sockets: MapHandle,
     counters: MapHandle,
@@ -54,7 +54,7 @@ impl Filter {
     /// Loads the program, without an interface.
     ///
     /// # Errors
-    /// [`NicError::Privileges`], or [`NicError::Program`] when the kernel does not take it.
+    /// [`NicError::Privileges`], or [`NicError::Program`] when the kernel refuses it.
     pub fn load() -> Result<Self, NicError> {
         Self::load_for(1)
     }
@@ -77,31 +77,31 @@ impl Filter {
         parts().map_err(|error: libbpf_rs::Error| refused(&error))
     }
 
-    /// The program to attach to a driver.
+    /// The program for native mode.
     pub(super) fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
 
-    /// The one to attach in generic mode.
+    /// The program for generic mode.
     pub(super) fn generic(&self) -> BorrowedFd<'_> {
         self.generic.as_fd()
     }
 
-    /// The one that lets all frames pass: see [`super::pass`].
-    pub(super) fn pass(&self) -> BorrowedFd<'_> {
+    /// The program that passes all frames: see `kernel_pass`.
+    pub(super) fn pass_program(&self) -> BorrowedFd<'_> {
         self.pass.as_fd()
     }
 
-    /// Matched frames of `queue` go to `socket` from now on.
+    /// Directs matched frames of `queue` to `socket`.
     pub(super) fn serve(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), NicError> {
         let update = self.sockets.update(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes(), MapFlags::ANY);
         update.map_err(|error| system("put a socket in the XDP program's map", &error))
     }
 
-    /// What the program counted since it was loaded.
+    /// The counters since the program was loaded.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel refuses to give them.
     pub fn counters(&self) -> Result<FilterCounters, NicError> {
         let cpus = self.counters.lookup_percpu(&KEY, MapFlags::ANY);
         let cpus = cpus.map_err(|error| system("read the XDP program's counters", &error))?.unwrap_or_default();
@@ -118,8 +118,8 @@ impl Filter {
         })
     }
 
-    /// Runs the program's decision on one frame in the kernel: whether its rules match it. Nothing is counted and
-    /// nothing is sent.
+    /// Runs the decision of the program on one frame in the kernel, and returns whether the rules match. Counts and sends
+    /// nothing.
     ///
     /// # Errors
     /// When the kernel refuses to run it: on frames below 14 bytes, or longer than about 3.5 KiB.
@@ -140,8 +140,8 @@ impl Filter {
             repeat: 1,
             ..Default::default()
         };
-        // SAFETY: `options` is of the size it claims; `data_in` points at `data_size_in` readable bytes; all other
-        // pointers are null with size 0, so the kernel writes to `options` alone.
+        // SAFETY: `options` has the size it claims. `data_in` points at `data_size_in` readable bytes. All other pointers
+        // are null with size 0, so the kernel writes to `options` alone.
         let result = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
         if result < 0 {
             return Err(NicError::system("run the XDP program on a frame", io::Error::from_raw_os_error(-result)));
@@ -150,12 +150,12 @@ impl Filter {
     }
 }
 
-impl Steering for Filter {
-    /// Waits until no CPU goes by the rules before any more, which takes some 10 ms (`maybe_wait_bpf_programs`,
-    /// kernel/bpf/syscall.c); not if `tests` are what is set.
+impl FlowSteering for Filter {
+    /// Waits until no CPU uses the old table, which takes about 10 ms (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c).
+    /// Returns at once when `tests` equal the present table.
     fn set_rules(&self, tests: &[Test]) -> Result<(), NicError> {
         check_rules(tests)?;
-        // Whoever panicked had not noted its rules.
+        // A thread that panicked here had not changed `set`.
         let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
         if *set == tests {
             return Ok(());
@@ -176,15 +176,15 @@ impl Steering for Filter {
 /// `struct table` of the C source.
 fn encode(tests: &[Test]) -> Vec<u8> {
     let mut bytes = vec![0; TABLE_LEN];
-    // At most MAX_TESTS, checked before.
+    // At most MAX_TESTS, as `check_rules` ensures.
     bytes[..4].copy_from_slice(&(tests.len() as u32).to_ne_bytes());
-    for (place, test) in bytes[4..].chunks_exact_mut(size_of::<Test>()).zip(tests) {
-        place.copy_from_slice(&test.to_bytes());
+    for (slot, test) in bytes[4..].chunks_exact_mut(size_of::<Test>()).zip(tests) {
+        slot.copy_from_slice(&test.to_bytes());
     }
     bytes
 }
 
-/// libbpf's own messages, which would else go to standard error: what the user must know is in the errors.
+/// Logs messages of libbpf, which would otherwise go to standard error. Errors carry what a user must know.
 fn log(level: PrintLevel, message: String) {
     tracing::debug!(?level, "libbpf: {}", message.trim_end());
 }
@@ -239,7 +239,7 @@ mod tests {
     use libbpf_rs::{MapCore, MapFlags};
     use spin_abi::rules::{Base, END_OF_RULE, Test};
 
-    use super::{Filter, KEY, Steering, TABLE_LEN, encode};
+    use super::{Filter, FlowSteering, KEY, TABLE_LEN, encode};
 
     #[test]
     fn a_table_is_a_count_and_its_tests() {
@@ -251,17 +251,17 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_are_set_cost_the_kernel_nothing() {
+    fn equal_rules_are_not_set_again() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("SKIPPED: needs root");
             return;
         }
-        let filter = Filter::load().expect("the kernel takes it");
+        let filter = Filter::load().expect("the kernel accepts it");
         let test = Test { base: Base::Kind, flags: END_OF_RULE, offset: 0, mask: 0, min: 0, max: 0 };
-        // The number of the table's map.
+        // The id of the map that holds the table.
         let table = |tests: &[Test]| {
             filter.set_rules(tests).expect("fine rules");
-            filter.rules.lookup(&KEY, MapFlags::ANY).expect("the kernel tells").expect("there is a table")
+            filter.rules.lookup(&KEY, MapFlags::ANY).expect("the kernel answers").expect("there is a table")
         };
         let (first, again, other) = (table(&[test]), table(&[test]), table(&[]));
         assert_eq!(first, again);

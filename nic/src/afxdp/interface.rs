@@ -1,5 +1,5 @@
-//! What the kernel says of an interface: by ioctl, which asks the network namespace of the calling thread (sysfs, for what no ioctl tells, shows
-//! the one it was mounted in).
+//! Properties of an interface. Ioctls ask the network namespace of the calling thread. Sysfs, used where a driver answers no
+//! ioctl, shows the namespace it was mounted in.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::error::NicError;
 
-/// linux/ethtool.h; libc has it for no target.
+/// linux/ethtool.h. libc does not define it.
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
 /// `struct ethtool_channels`, linux/ethtool.h.
@@ -42,7 +42,7 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    /// Looks `name` up.
+    /// Finds the interface `name`.
     pub(super) fn find(name: &str) -> Result<Self, NicError> {
         let action = "open a socket to ask for the interface";
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
@@ -54,16 +54,16 @@ impl Interface {
             return Err(NicError::Down { name: name.to_owned() });
         }
         let mtu = query.mtu(&mut request)?;
-        let [queues, transmit] = query.queues(&mut request).or_else(|| shown(name, index)).unwrap_or([1; 2]);
+        let [queues, transmit] = query.queues(&mut request).or_else(|| sysfs_queues(name, index)).unwrap_or([1; 2]);
         Ok(Self { name: name.to_owned(), index, mtu, queues, transmit })
     }
 }
 
-/// A request that names the interface; `None` when the name is too long or has a zero byte.
+/// A request for the interface. `None` when the name is too long or has a zero byte.
 fn request(name: &str) -> Option<ifreq> {
-    // SAFETY: all fields of the C struct are integers, arrays or unions of such, for which zero is a value.
+    // SAFETY: all fields of the C struct are integers, arrays or unions of them, for which zero is a valid value.
     let mut request: ifreq = unsafe { std::mem::zeroed() };
-    // One byte stays zero to end the name.
+    // The last byte stays zero to end the name.
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains('\0') {
         return None;
     }
@@ -79,10 +79,10 @@ struct Query<'a> {
 }
 
 impl Query<'_> {
-    /// One of the interface ioctls. `code` must be one whose argument is a `struct ifreq` and that keeps no pointer.
+    /// Calls an interface ioctl. The argument of `code` must be a `struct ifreq`, and the kernel must not keep a pointer to it.
     fn ask(&self, code: c_ulong, request: &mut ifreq) -> io::Result<()> {
-        // SAFETY: the descriptor is open; the kernel reads and writes one ifreq for the SIOC[GS]IF* and SIOCETHTOOL codes,
-        // the only ones this file passes, and what `ifr_data` points to for the last, which `queues` keeps alive.
+        // SAFETY: the descriptor is open. This file passes only SIOC[GS]IF* and SIOCETHTOOL codes. For these the kernel reads
+        // and writes one ifreq, and for the last also the target of `ifr_data`, which `queues` keeps alive.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), code as _, std::ptr::from_mut(request)) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -108,7 +108,7 @@ impl Query<'_> {
         Ok(unsafe { request.ifr_ifru.ifru_mtu }.unsigned_abs())
     }
 
-    /// Receive and transmit queues: combined channels and pure ones. `None`: the driver cannot tell.
+    /// Numbers of receive and transmit queues: combined and separate channels. `None` when the driver does not support this.
     fn queues(&self, request: &mut ifreq) -> Option<[u32; 2]> {
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
         request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast::<c_void>().cast();
@@ -117,11 +117,11 @@ impl Query<'_> {
     }
 }
 
-/// The queues of an interface of this name that sysfs shows, if it is this one: it may be another namespace's.
-fn shown(name: &str, index: u32) -> Option<[u32; 2]> {
+/// Numbers of receive and transmit queues from sysfs. `None` when sysfs shows an interface of another namespace.
+fn sysfs_queues(name: &str, index: u32) -> Option<[u32; 2]> {
     let folder = Path::new("/sys/class/net").join(name);
-    let shown = fs::read_to_string(folder.join("ifindex")).ok()?;
-    if shown.trim().parse() != Ok(index) {
+    let sysfs_index = fs::read_to_string(folder.join("ifindex")).ok()?;
+    if sysfs_index.trim().parse() != Ok(index) {
         return None;
     }
     let queues = fs::read_dir(folder.join("queues")).ok()?;
@@ -144,24 +144,24 @@ fn names() -> Vec<String> {
     let mut names = Vec::new();
     let mut entry = list;
     loop {
-        // SAFETY: `entry` is within the list: it ends with an entry of index 0, where this loop stops.
+        // SAFETY: `entry` lies within the list, which ends with an entry of index 0, where this loop stops.
         let item = unsafe { &*entry };
         if item.if_index == 0 || item.if_name.is_null() {
             break;
         }
-        // SAFETY: the name of an entry is a zero-terminated string that lives as long as the list.
+        // SAFETY: the name of an entry is a zero-terminated string, which lives as long as the list.
         names.push(unsafe { CStr::from_ptr(item.if_name) }.to_string_lossy().into_owned());
-        // SAFETY: this entry was not the last, so there is a next one.
+        // SAFETY: this entry is not the last, so a next one exists.
         entry = unsafe { entry.add(1) };
     }
-    // SAFETY: `list` came from if_nameindex, is released once and not used afterwards.
+    // SAFETY: `list` comes from if_nameindex, is released once and not used afterwards.
     unsafe { libc::if_freenameindex(list) };
     names
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Interface, names, request, shown};
+    use super::{Interface, names, request, sysfs_queues};
     use crate::error::NicError;
 
     #[test]
@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn sysfs_tells_queues_of_the_very_interface() {
-        assert_eq!(shown("lo", 1), Some([1, 1]));
-        assert_eq!(shown("lo", 2), None, "another namespace's");
-        assert_eq!(shown("nosuchif0", 1), None);
+    fn sysfs_is_used_for_the_same_interface_only() {
+        assert_eq!(sysfs_queues("lo", 1), Some([1, 1]));
+        assert_eq!(sysfs_queues("lo", 2), None, "another namespace's");
+        assert_eq!(sysfs_queues("nosuchif0", 1), None);
     }
 
     #[test]
-    fn unknown_and_impossible_names_list_what_there_is() {
+    fn unknown_and_invalid_names_list_the_interfaces() {
         for name in ["nosuchif0", "", "a name that is longer than any", "nul\0byte"] {
             match Interface::find(name) {
                 Err(NicError::NoInterface { existing, .. }) => assert!(existing.contains(&"lo".to_owned())),

@@ -1,23 +1,23 @@
-//! AF_XDP: frames of an interface that match a rule, without the kernel's stack; all others go through it as ever.
+//! AF_XDP: takes the frames of an interface that match a rule. All others go through the kernel's stack as before.
 //!
-//! * [`config`]: what to open, and how.
-//! * `interface`: what the kernel says of it.
-//! * `umem`: chunks and who owns each.
+//! * [`config`]: the configuration of an interface.
+//! * `interface`: the properties that the kernel reports.
+//! * `umem`: the chunks and their owners.
 //! * `ring`: the rings shared with the kernel.
 //! * `bind`, `socket`: one queue of the interface.
 //! * [`filter`]: the XDP program; `attach` puts it on the interface.
-//! * `pass`: handing frames back to the kernel's stack.
+//! * `kernel_pass`: gives frames back to the kernel's stack.
 //!
-//! A frame of an interface behaves on the wire as the kernel gave it to the XDP program. Between veth peers that means:
-//! the peer's checksums are filled in only with `ethtool -K PEER tx off`, and the tags of its VLAN interfaces are in the
-//! frame only with `ethtool -K PEER txvlan off`. Tags that a packet socket or an AF_XDP socket writes are in the frame.
+//! A frame is what the kernel gave to the XDP program. On veth this needs two settings on the peer: without `ethtool -K PEER
+//! tx off` checksums are not filled in, and without `ethtool -K PEER txvlan off` the tags of VLAN interfaces are missing.
+//! Tags that a packet socket or an AF_XDP socket writes are always in the frame.
 
 mod attach;
 mod bind;
 pub mod config;
 pub mod filter;
 mod interface;
-mod pass;
+mod kernel_pass;
 mod ring;
 mod socket;
 mod umem;
@@ -27,65 +27,66 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::net::xdp::XdpStatistics;
+use spin_frame::{CAPACITY, CHUNK, Frame, LOW_WATERMARK, TxClosed, TxQueue};
 
 pub use config::{AfXdpConfig, HugePages, Mode, Queues, ZeroCopy};
 pub use filter::{Filter, FilterCounters};
 
 use self::attach::Attached;
 use self::interface::Interface;
-use self::pass::Passer;
+use self::kernel_pass::KernelPass;
 use self::socket::Socket;
-use crate::affinity::made_on;
+use crate::affinity::alloc_on_core;
 use crate::error::NicError;
-use crate::frame::{CAPACITY, CHUNK, Frame};
-use crate::queue::{FEW, Queue};
-use crate::steering::Steering;
+use crate::queue::Queue;
+use crate::steering::FlowSteering;
 use crate::wait::{poll, timespec};
 
-/// Ethernet header and two VLAN tags: what a received frame may have beyond the MTU.
-const LINK_HEADER: u32 = 14 + 2 * 4;
-/// Ethernet header and one VLAN tag, whether there or not: what a sent frame may have beyond the MTU. The kernel's bound
-/// where it has one: `__is_skb_forwardable` (include/linux/netdevice.h), which veth applies with the MTU of the receiving
-/// end, and `packet_snd` (net/packet/af_packet.c).
-const SENT_LINK_HEADER: u32 = 14 + 4;
-/// One flush in so many asks whether the device is still there: milliseconds of spinning, and no cost that shows.
+/// Bytes of a received frame beyond the MTU: Ethernet header and two VLAN tags.
+const RX_LINK_HEADER: u32 = 14 + 2 * 4;
+/// Bytes that a sent frame may have beyond the MTU: Ethernet header and one VLAN tag, present or not. The kernel's own
+/// bound, where it has one: `__is_skb_forwardable` (include/linux/netdevice.h), which veth applies with the MTU of the
+/// receiving end, and `packet_snd` (net/packet/af_packet.c).
+const TX_LINK_HEADER: u32 = 14 + 4;
+/// One flush in this many checks whether the device still exists: every few milliseconds of polling, at no visible cost.
 const FLUSHES_PER_CHECK: u32 = 1 << 14;
 
 /// All chosen queues of an interface as one [`Queue`].
 ///
-/// Frames are received from the queues in turn and leave through the queue whose memory they lie in. New ones come from
-/// the queue received from last, while it has any: so answers leave by one queue, whether copied or sent from the buffer
-/// they came in. The longest frame is that of the MTU at opening. Dropping it detaches the program and closes the
-/// sockets; so does the kernel when the process is killed.
+/// Receives from the queues round-robin. A frame leaves through the queue whose UMEM holds it. `allocate` prefers the queue
+/// of the last received frame, so replies leave by that queue, whether copied or sent from the buffer they arrived in. The
+/// MTU at opening bounds the longest frame. Dropping this detaches the program and closes the sockets; the kernel does so
+/// when the process is killed.
 pub struct AfXdp {
-    // Dropped in this order: detached first, so that no frame is taken for a socket that is closing. Where an interface has
-    // parts, the last one detaches; what arrives for another one's queues until then goes to the kernel's stack.
+    // Drop order: the program is detached first, so that it redirects no frame to a closing socket. Where an interface has
+    // parts, the last one detaches. Until then the kernel's stack gets the frames of queues that are closed already.
     program: Arc<Program>,
-    /// It speaks for the program.
-    first: bool,
+    /// Whether this part reports the counters of the program.
+    reports_program: bool,
     sockets: Vec<Socket>,
     interface: Interface,
     frames_per_queue: u32,
     max_frame: usize,
-    /// The socket to receive from first, the next time.
-    turn: usize,
-    /// The socket that the last received frame came from.
-    latest: usize,
-    /// Frames that stay, during `send`; empty otherwise. Kept for its capacity.
-    staying: Vec<Frame>,
-    passer: Passer,
+    /// The socket that the next `receive` begins with.
+    next_rx: usize,
+    /// The socket of the last received frame.
+    last_rx: usize,
+    /// Scratch space of `send`: the frames without room. Empty between calls, kept for its capacity.
+    unsent: Vec<Frame>,
+    kernel_pass: KernelPass,
     flushes: u32,
     foreign_frames: u64,
 }
 
-/// The XDP program of an interface, where it is attached.
+/// The attached XDP program of an interface.
 struct Program {
     attached: Attached,
     filter: Arc<Filter>,
 }
 
 impl AfXdp {
-    /// Opens an interface. No frame is taken before [`Steering::set_rules`].
+    /// Opens an interface. The XDP program redirects no frame before [`FlowSteering::set_rules`].
     ///
     /// # Errors
     /// A [`NicError`] that says what to do: no such interface, down, no privileges, another XDP program, a queue in use.
@@ -93,8 +94,8 @@ impl AfXdp {
         Self::open_parts(config, 1).map(|mut parts| parts.swap_remove(0))
     }
 
-    /// Opens an interface in `parts` (at least one) that share out its queues: each serves its own, on whatever thread. Rules
-    /// set through one of them are those of all.
+    /// Opens an interface in `parts` (at least one), for as many threads. Each part serves some of the queues. Rules set
+    /// through one part apply to all.
     ///
     /// # Errors
     /// As [`AfXdp::open`]; [`NicError::FewQueues`] when there are fewer queues than parts.
@@ -114,7 +115,7 @@ impl AfXdp {
             let queues = queues.iter().copied().skip(part).step_by(parts);
             let open = || Self::open_part(config, &interface, &program, part == 0, queues.clone());
             match config.cores.get(part) {
-                Some(&core) => made_on(core, open),
+                Some(&core) => alloc_on_core(core, open),
                 None => open(),
             }
         };
@@ -125,7 +126,7 @@ impl AfXdp {
         config: &AfXdpConfig,
         interface: &Interface,
         program: &Arc<Program>,
-        first: bool,
+        reports_program: bool,
         queues: impl Iterator<Item = u32>,
     ) -> Result<Self, NicError> {
         let max_frame = max_frame(interface.mtu);
@@ -137,21 +138,21 @@ impl AfXdp {
         }
         Ok(Self {
             program: program.clone(),
-            first,
+            reports_program,
             sockets,
             interface: interface.clone(),
             frames_per_queue: config.frames_per_queue,
             max_frame,
-            turn: 0,
-            latest: 0,
-            staying: Vec::new(),
-            passer: Passer::new(interface.index, program.attached.native),
+            next_rx: 0,
+            last_rx: 0,
+            unsent: Vec::new(),
+            kernel_pass: KernelPass::new(interface.index, program.attached.native),
             flushes: 0,
             foreign_frames: 0,
         })
     }
 
-    /// Runs the XDP program on one frame and says whether it would be redirected; see [`Filter::test_run`].
+    /// Runs the XDP program on one frame, and returns whether it would redirect the frame; see [`Filter::test_run`].
     ///
     /// # Errors
     /// When the kernel refuses to run it.
@@ -159,24 +160,25 @@ impl AfXdp {
         self.program.filter.test_run(frame)
     }
 
-    /// The socket a frame belongs to.
-    fn home(&mut self, frame: &Frame) -> Option<&mut Socket> {
-        self.sockets.iter_mut().find(|socket| frame.is_of(socket.pool()))
+    /// The socket that a frame belongs to.
+    fn socket_of(&mut self, frame: &Frame) -> Option<&mut Socket> {
+        self.sockets.iter_mut().find(|socket| frame.belongs_to(socket.pool()))
     }
 }
 
-/// A frame that does not fit is lost in native mode, or the driver refuses; in generic mode it may be what is wanted.
+/// Refuses an MTU whose frames do not fit a chunk. In native mode such frames would be lost, or the driver refuses the
+/// program. Generic mode may be chosen for exactly this MTU.
 fn check_mtu(interface: &Interface, mode: Mode) -> Result<(), NicError> {
-    let limit = CAPACITY as u32 - LINK_HEADER;
+    let limit = CAPACITY as u32 - RX_LINK_HEADER;
     if mode == Mode::Generic || interface.mtu <= limit {
         return Ok(());
     }
     Err(NicError::Mtu { name: interface.name.clone(), mtu: interface.mtu, limit })
 }
 
-/// The longest frame that can be sent with this MTU.
+/// The longest frame that can be sent with an MTU.
 fn max_frame(mtu: u32) -> usize {
-    (mtu.saturating_add(SENT_LINK_HEADER) as usize).min(CAPACITY)
+    (mtu.saturating_add(TX_LINK_HEADER) as usize).min(CAPACITY)
 }
 
 fn choose_queues(interface: &Interface, queues: &Queues) -> Result<Vec<u32>, NicError> {
@@ -194,31 +196,14 @@ fn choose_queues(interface: &Interface, queues: &Queues) -> Result<Vec<u32>, Nic
     }
 }
 
-impl Queue for AfXdp {
-    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
-        let (mut count, sockets) = (0, self.sockets.len());
-        for step in 0..sockets {
-            if count == max {
-                break;
-            }
-            let turn = (self.turn + step) % sockets;
-            let received = self.sockets[turn].receive(out, max - count);
-            if received > 0 {
-                self.latest = turn;
-            }
-            count += received;
-        }
-        self.turn = (self.turn + 1) % sockets;
-        count
-    }
-
-    fn is_short(&self) -> bool {
-        self.sockets.iter().all(|socket| socket.empty() < FEW)
-    }
-
+impl TxQueue for AfXdp {
     fn allocate(&mut self) -> Option<Frame> {
-        let (latest, sockets) = (self.latest, self.sockets.len());
-        (0..sockets).find_map(|step| self.sockets[(latest + step) % sockets].allocate())
+        let (last_rx, sockets) = (self.last_rx, self.sockets.len());
+        (0..sockets).find_map(|step| self.sockets[(last_rx + step) % sockets].allocate())
+    }
+
+    fn low_on_buffers(&self) -> bool {
+        self.sockets.iter().all(|socket| socket.free() < LOW_WATERMARK)
     }
 
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
@@ -230,17 +215,17 @@ impl Queue for AfXdp {
         if !room {
             return 0;
         }
-        let mut staying = std::mem::take(&mut self.staying);
+        let mut unsent = std::mem::take(&mut self.unsent);
         for frame in batch.drain(..) {
-            match self.home(&frame) {
+            match self.socket_of(&frame) {
                 Some(socket) if socket.has_room() => socket.push(frame),
-                Some(_) => staying.push(frame),
+                Some(_) => unsent.push(frame),
                 None => self.foreign_frames += 1,
             }
         }
-        // No more than were in it: within the capacity of `batch`.
-        batch.append(&mut staying);
-        self.staying = staying;
+        // Does not allocate: all of these were in `batch`.
+        batch.append(&mut unsent);
+        self.unsent = unsent;
         before - batch.len()
     }
 
@@ -248,29 +233,53 @@ impl Queue for AfXdp {
         self.max_frame
     }
 
-    fn pending(&self) -> usize {
-        self.sockets.iter().map(|socket| socket.pending() as usize).sum()
-    }
-
-    /// Needs Linux 5.18 and takes frames of at most some 3300 bytes. The calling thread has to be in the network namespace
-    /// of the interface.
-    fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
-        let mut count = 0;
-        for frame in batch.drain(..) {
-            if self.sockets.iter().any(|socket| frame.is_of(socket.pool())) {
-                count += usize::from(self.passer.pass(&self.program.filter, &frame));
-            }
-            self.recycle(frame);
-        }
-        count
-    }
-
     fn recycle(&mut self, frame: Frame) {
-        let recycled = match self.home(&frame) {
+        let recycled = match self.socket_of(&frame) {
             Some(socket) => socket.recycle(frame),
             None => false,
         };
         self.foreign_frames += u64::from(!recycled);
+    }
+
+    /// A later [`Queue::flush`] reports the error: it is permanent.
+    fn flush_tx(&mut self) -> Result<(), TxClosed> {
+        self.flush().map_err(|_| TxClosed)
+    }
+}
+
+impl Queue for AfXdp {
+    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
+        let (mut count, sockets) = (0, self.sockets.len());
+        for step in 0..sockets {
+            if count == max {
+                break;
+            }
+            let index = (self.next_rx + step) % sockets;
+            let received = self.sockets[index].receive(out, max - count);
+            if received > 0 {
+                self.last_rx = index;
+            }
+            count += received;
+        }
+        self.next_rx = (self.next_rx + 1) % sockets;
+        count
+    }
+
+    fn pending(&self) -> usize {
+        self.sockets.iter().map(|socket| socket.pending() as usize).sum()
+    }
+
+    /// Needs Linux 5.18, and takes frames of at most about 3300 bytes. The calling thread must be in the network namespace of
+    /// the interface.
+    fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
+        let mut count = 0;
+        for frame in batch.drain(..) {
+            if self.sockets.iter().any(|socket| frame.belongs_to(socket.pool())) {
+                count += usize::from(self.kernel_pass.pass(&self.program.filter, &frame));
+            }
+            self.recycle(frame);
+        }
+        count
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
@@ -282,7 +291,7 @@ impl Queue for AfXdp {
                 });
             }
         }
-        // Else a caller that only spins, without a frame to send, would spin for ever on a device that is gone.
+        // Otherwise a caller that polls and sends nothing would never notice that the device is gone.
         self.flushes = self.flushes.wrapping_add(1);
         if self.flushes.is_multiple_of(FLUSHES_PER_CHECK) {
             self.sockets.iter_mut().for_each(Socket::check_gone);
@@ -305,17 +314,20 @@ impl Queue for AfXdp {
         self.sockets.iter().all(|socket| socket.gone() && socket.is_empty())
     }
 
-    fn steering(&self) -> Arc<dyn Steering> {
+    fn steering(&self) -> Arc<dyn FlowSteering> {
         self.program.filter.clone()
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
-        // What the program counts is the whole interface's.
-        let filter =
-            if self.first { self.program.filter.counters().unwrap_or_default() } else { FilterCounters::default() };
+        // The counters of the program are those of the whole interface.
+        let filter = if self.reports_program {
+            self.program.filter.counters().unwrap_or_default()
+        } else {
+            FilterCounters::default()
+        };
         let own = |field: fn(socket::Counts) -> u64| self.sockets.iter().map(|socket| field(socket.counts())).sum();
         let statistics: Vec<_> = self.sockets.iter().map(Socket::statistics).collect();
-        let kernel = |field: fn(&rustix::net::xdp::XdpStatistics) -> u64| statistics.iter().map(field).sum();
+        let kernel = |field: fn(&XdpStatistics) -> u64| statistics.iter().map(field).sum();
         vec![
             ("passed_kernel", filter.passed),
             ("passed_kernel_bytes", filter.passed_bytes),
@@ -323,7 +335,7 @@ impl Queue for AfXdp {
             ("redirected_bytes", filter.redirected_bytes),
             ("unserved", filter.unserved),
             ("rx_frames", own(|counts| counts.received)),
-            // In copy mode a frame lost for want of a chunk is in `rx_dropped` and in `rx_fill_empty` (net/xdp/xsk.c).
+            // In copy mode both `rx_dropped` and `rx_fill_empty` count a frame that found no chunk (net/xdp/xsk.c).
             ("rx_dropped", kernel(|kernel| kernel.rx_dropped)),
             ("rx_ring_full", kernel(|kernel| kernel.rx_ring_full.unwrap_or(0))),
             ("rx_fill_empty", kernel(|kernel| kernel.rx_fill_ring_empty_descs.unwrap_or(0))),
@@ -334,8 +346,8 @@ impl Queue for AfXdp {
             ("tx_invalid", own(|counts| counts.tx_invalid)),
             ("tx_oversize", own(|counts| counts.tx_oversize)),
             ("tx_invalid_kernel", kernel(|kernel| kernel.tx_invalid_descs)),
-            ("passed", self.passer.passed()),
-            ("pass_failed", self.passer.failed()),
+            ("passed", self.kernel_pass.passed()),
+            ("pass_failed", self.kernel_pass.failed()),
             ("bad_descriptors", own(|counts| counts.bad_descriptors)),
             ("foreign_frames", self.foreign_frames),
         ]
@@ -356,7 +368,7 @@ impl Queue for AfXdp {
 #[cfg(test)]
 mod tests {
     use super::max_frame;
-    use crate::frame::CAPACITY;
+    use spin_frame::CAPACITY;
 
     #[test]
     fn the_longest_frame_follows_the_mtu_and_fits_a_buffer() {

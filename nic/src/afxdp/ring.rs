@@ -1,8 +1,8 @@
 //! The four rings of an AF_XDP socket: single producer, single consumer, one side in the kernel.
 //!
-//! Indices run freely through all 32 bits; the low bits are the place (Documentation/networking/af_xdp.rst, and
-//! net/xdp/xsk_queue.h for the orderings). Each side caches the other's index and reads it again only when the batch
-//! would fall short.
+//! Indices run freely through all 32 bits; the low bits are the position (Documentation/networking/af_xdp.rst, and
+//! net/xdp/xsk_queue.h for the memory orderings). Each side caches the index of the other, and reads it again only when
+//! the cached value does not suffice.
 
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
@@ -17,7 +17,7 @@ use crate::map::Mapping;
 /// `XDP_RING_NEED_WAKEUP`, linux/if_xdp.h.
 const NEED_WAKEUP: u32 = 1;
 
-/// An entry of a ring: integers only, so that any bytes are a value.
+/// An entry of a ring: integers only, so that any bytes are a valid value.
 pub(super) trait Entry: Copy {}
 
 /// Entry of the fill and completion rings: an offset into the UMEM.
@@ -36,7 +36,7 @@ impl Entry for Descriptor {}
 
 /// A mapped ring.
 struct Ring<T> {
-    /// Keeps what the pointers below point into.
+    /// Keeps the target of the pointers below mapped.
     _mapping: Mapping,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
@@ -47,22 +47,22 @@ struct Ring<T> {
     _entries: PhantomData<T>,
 }
 
-// SAFETY: the pointers lead into the mapping it owns; the index words are atomics, and entries are touched only through
-// `&mut self` of the one `Producer` or `Consumer` that wraps it.
+// SAFETY: the pointers lead into the mapping it owns. The index words are atomics, and only `&mut self` of the one
+// `Producer` or `Consumer` that wraps it reaches the entries.
 unsafe impl<T: Entry> Send for Ring<T> {}
 
 impl<T: Entry> Ring<T> {
-    /// Maps a ring of `size` entries of the socket `fd` at `page_offset`, laid out as the kernel says.
+    /// Maps a ring of `size` entries of the socket `fd` at `page_offset`, with the layout that the kernel reports.
     fn map(fd: BorrowedFd<'_>, page_offset: u64, layout: &XdpRingOffset, size: u32) -> io::Result<Self> {
         let entries_len = size as usize * size_of::<T>();
         let at = |offset: u64| usize::try_from(offset).map_err(|_| Errno::OVERFLOW);
         let len = at(layout.desc)?.checked_add(entries_len).ok_or(Errno::OVERFLOW)?;
         let mapping = Mapping::ring(fd, page_offset, len)?;
         Ok(Self {
-            producer: place(&mapping, at(layout.producer)?, 1)?,
-            consumer: place(&mapping, at(layout.consumer)?, 1)?,
-            flags: layout.flags.map(|flags| place(&mapping, at(flags)?, 1)).transpose()?,
-            entries: place(&mapping, at(layout.desc)?, size as usize)?,
+            producer: locate(&mapping, at(layout.producer)?, 1)?,
+            consumer: locate(&mapping, at(layout.consumer)?, 1)?,
+            flags: layout.flags.map(|flags| locate(&mapping, at(flags)?, 1)).transpose()?,
+            entries: locate(&mapping, at(layout.desc)?, size as usize)?,
             size,
             _mapping: mapping,
             _entries: PhantomData,
@@ -70,7 +70,7 @@ impl<T: Entry> Ring<T> {
     }
 
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: `place` found an aligned word within the mapping, which lives as long as `self`.
+        // SAFETY: `locate` found an aligned word within the mapping, which lives as long as `self`.
         unsafe { self.producer.as_ref() }
     }
 
@@ -79,7 +79,7 @@ impl<T: Entry> Ring<T> {
         unsafe { self.consumer.as_ref() }
     }
 
-    /// Whether the kernel sleeps and wants a system call to go on.
+    /// Whether the kernel needs a system call to continue.
     fn needs_wakeup(&self) -> bool {
         let Some(flags) = self.flags else { return true };
         // SAFETY: as for `producer`.
@@ -87,29 +87,29 @@ impl<T: Entry> Ring<T> {
     }
 
     fn entry(&self, index: u32) -> *mut T {
-        // SAFETY: the masked index is below `size`, and `place` found room for `size` entries.
+        // SAFETY: the masked index is below `size`, and `locate` found room for `size` entries.
         unsafe { self.entries.add((index & (self.size - 1)) as usize) }.as_ptr()
     }
 }
 
 /// A pointer to `count` values of `T` at `offset`, checked to lie in the mapping and to be aligned.
-fn place<T>(mapping: &Mapping, offset: usize, count: usize) -> io::Result<NonNull<T>> {
+fn locate<T>(mapping: &Mapping, offset: usize, count: usize) -> io::Result<NonNull<T>> {
     let end = count.checked_mul(size_of::<T>()).and_then(|len| offset.checked_add(len)).ok_or(Errno::OVERFLOW)?;
     if end > mapping.len() {
         return Err(Errno::OVERFLOW);
     }
     // SAFETY: `offset` is at most `end`, which lies within the mapping.
-    let place = unsafe { mapping.base().add(offset) }.cast::<T>();
-    if place.is_aligned() { Ok(place) } else { Err(Errno::INVAL) }
+    let pointer = unsafe { mapping.base().add(offset) }.cast::<T>();
+    if pointer.is_aligned() { Ok(pointer) } else { Err(Errno::INVAL) }
 }
 
-/// Our side of a ring that we fill: fill and transmit.
+/// The user side of a ring that user space fills: fill and transmit.
 pub(super) struct Producer<T> {
     ring: Ring<T>,
-    /// Next entry to write; the kernel knows of those before `published`.
+    /// Next entry to write. The kernel sees the entries before `published`.
     head: u32,
     published: u32,
-    /// The kernel's index as last read.
+    /// The kernel's index when last read.
     tail: u32,
 }
 
@@ -118,38 +118,39 @@ impl<T: Entry> Producer<T> {
         Ok(Self { ring: Ring::map(fd, page_offset, layout, size)?, head: 0, published: 0, tail: 0 })
     }
 
-    /// Places left, at least `wanted` if there are so many. Never more than the ring has, whatever the kernel's index.
+    /// Free entries: exact when below `wanted`, otherwise a lower bound. At most the size of the ring, whatever the kernel
+    /// writes to its index.
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
         let room = |ring: &Self| ring.ring.size.saturating_sub(ring.head.wrapping_sub(ring.tail));
         if room(self) < wanted {
-            // Acquire: the kernel has read the entries before this index, they may be written again.
+            // Acquire: the kernel has read the entries before this index, so they may be overwritten.
             self.tail = self.ring.consumer().load(Ordering::Acquire);
         }
         room(self)
     }
 
-    /// Writes an entry; the kernel sees it after `publish`. `false` when there is no place.
+    /// Writes an entry. The kernel sees it after `publish`. `false` when the ring is full.
     pub(super) fn push(&mut self, entry: T) -> bool {
         if self.room(1) == 0 {
             return false;
         }
-        // SAFETY: `entry` points at an aligned place of the ring; it is ours, as the kernel has consumed it (`room`) and
-        // does not look at it before `publish`.
+        // SAFETY: `entry` points at an aligned entry of the ring. The kernel has consumed it (`room`), and does not read it
+        // before `publish`.
         unsafe { self.ring.entry(self.head).write(entry) };
         self.head = self.head.wrapping_add(1);
         true
     }
 
-    /// Makes what was pushed visible to the kernel.
+    /// Makes the pushed entries visible to the kernel.
     pub(super) fn publish(&mut self) {
         if self.published != self.head {
-            // Release: the entries are written before the index that announces them.
+            // Release: the entries are written before the index.
             self.ring.producer().store(self.head, Ordering::Release);
             self.published = self.head;
         }
     }
 
-    /// Entries pushed, published or not, that the kernel has not taken yet.
+    /// Number of pushed entries that the kernel has not consumed, published or not.
     pub(super) fn pending(&self) -> u32 {
         self.head.wrapping_sub(self.ring.consumer().load(Ordering::Acquire))
     }
@@ -159,13 +160,13 @@ impl<T: Entry> Producer<T> {
     }
 }
 
-/// Our side of a ring that the kernel fills: receive and completion.
+/// The user side of a ring that the kernel fills: receive and completion.
 pub(super) struct Consumer<T> {
     ring: Ring<T>,
-    /// Next entry to read; the kernel knows of those before `released`.
+    /// Next entry to read. The kernel may overwrite the entries before `released`.
     tail: u32,
     released: u32,
-    /// The kernel's index as last read.
+    /// The kernel's index when last read.
     head: u32,
 }
 
@@ -174,7 +175,7 @@ impl<T: Entry> Consumer<T> {
         Ok(Self { ring: Ring::map(fd, page_offset, layout, size)?, tail: 0, released: 0, head: 0 })
     }
 
-    /// Takes an entry, if there is one.
+    /// Takes an entry. `None` when the ring is empty.
     pub(super) fn pop(&mut self) -> Option<T> {
         if self.head == self.tail {
             // Acquire: the entries before this index are written.
@@ -183,23 +184,23 @@ impl<T: Entry> Consumer<T> {
                 return None;
             }
         }
-        // SAFETY: `entry` points at an aligned place of the ring; the kernel has written it and does not write it again
-        // before `release`. Any bytes are a value of `T`.
+        // SAFETY: `entry` points at an aligned entry of the ring. The kernel has written it, and does not overwrite it
+        // before `release`. Any bytes are a valid value of `T`.
         let entry = unsafe { self.ring.entry(self.tail).read() };
         self.tail = self.tail.wrapping_add(1);
         Some(entry)
     }
 
-    /// Gives the places of what was taken back to the kernel.
+    /// Returns the taken entries to the kernel.
     pub(super) fn release(&mut self) {
         if self.released != self.tail {
-            // Release: the entries are read before the index that gives their places away.
+            // Release: the entries are read before the index changes.
             self.ring.consumer().store(self.tail, Ordering::Release);
             self.released = self.tail;
         }
     }
 
-    /// Whether nothing is there to take.
+    /// Whether the ring is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.tail == self.ring.producer().load(Ordering::Acquire)
     }

@@ -1,15 +1,16 @@
-//! Capture files: frames from one, what is sent into another.
+//! Capture files.
 //!
 //! * [`Reader`]: pcap (micro- and nanoseconds, both byte orders) and pcapng, Ethernet only.
 //! * [`Writer`]: pcap with nanoseconds.
-//! * [`PcapQueue`]: both as a [`crate::Queue`].
+//! * [`PcapQueue`]: a [`crate::Queue`] that receives from one capture and sends into another.
 //!
-//! Files are hostile input: every length is checked before it is used, nothing is allocated by a length a file claims
-//! beyond [`MAX_BLOCK`], and what is wrong is an error with its place in the file.
+//! Files are untrusted input. Every length is checked before use, and no claimed length above [`MAX_BLOCK`] leads to an
+//! allocation. An error names its position in the file.
 
 mod pcapng;
 mod queue;
 mod reader;
+mod source;
 mod writer;
 
 pub use queue::PcapQueue;
@@ -20,7 +21,7 @@ use std::io;
 
 use thiserror::Error;
 
-/// Most bytes of one packet: tcpdump's and Wireshark's own limit.
+/// Most bytes of one packet: the limit of tcpdump and Wireshark.
 pub const MAX_PACKET: usize = 262_144;
 /// Most bytes of one block of a pcapng file: a packet and room for options.
 pub const MAX_BLOCK: usize = 1 << 20;
@@ -32,27 +33,27 @@ const ETHERNET: u32 = 1;
 pub struct Packet {
     /// Nanoseconds since 1970.
     pub time: u64,
-    /// Bytes on the wire; more than there is data when the capture cut it short.
+    /// Bytes on the wire. More than the captured bytes when the capture truncated the packet.
     pub wire_len: u32,
-    /// The bytes captured.
+    /// The captured bytes.
     pub data: Vec<u8>,
 }
 
 impl Packet {
-    /// A packet captured whole.
+    /// A packet without truncation.
     #[must_use]
     pub fn whole(time: u64, data: Vec<u8>) -> Self {
         Self { time, wire_len: u32::try_from(data.len()).unwrap_or(u32::MAX), data }
     }
 }
 
-/// What is wrong with a capture file.
+/// Why a capture file cannot be used.
 #[derive(Debug, Error)]
 pub enum PcapError {
     /// Neither pcap nor pcapng.
     #[error("not a capture file: it begins with {0:#010x}, which is neither pcap nor pcapng")]
     Magic(u32),
-    /// A version of the format nobody defined.
+    /// An unknown version of the format.
     #[error("unknown version {0}.{1} of the format")]
     Version(u16, u16),
     /// The file ends inside a record.
@@ -61,20 +62,20 @@ pub enum PcapError {
         /// Where that record begins.
         at: u64,
     },
-    /// A record that contradicts itself.
+    /// An inconsistent record.
     #[error("broken record at byte {at}: {what}")]
     Broken {
         /// Where it begins.
         at: u64,
-        /// What is wrong.
+        /// The defect.
         what: &'static str,
     },
-    /// A length beyond what any capture has.
+    /// A length above the limit.
     #[error("the record at byte {at} claims {len} B, more than the {max} B there can be")]
     TooLong {
         /// Where it begins.
         at: u64,
-        /// What it claims.
+        /// The claimed length.
         len: u64,
         /// The limit.
         max: usize,
@@ -82,7 +83,7 @@ pub enum PcapError {
     /// Not Ethernet.
     #[error("link type {0}; only Ethernet (1) is understood")]
     LinkType(u32),
-    /// Input and output are one file.
+    /// Input and output are the same file.
     #[error("it is both input and output; name another file for the output")]
     SameFile,
     /// Reading or writing failed.

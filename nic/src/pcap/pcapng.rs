@@ -1,9 +1,9 @@
-//! Reading pcapng (draft-ietf-opsawg-pcapng): section header, interface description, enhanced and simple packet blocks.
-//! Other blocks are skipped.
+//! Reads pcapng (draft-ietf-opsawg-pcapng): section header, interface description, enhanced and simple packet blocks.
+//! Skips other blocks.
 
 use std::io::Read;
 
-use super::reader::{Order, Source};
+use super::source::{ByteOrder, Source};
 use super::{ETHERNET, MAX_BLOCK, MAX_PACKET, Packet, PcapError};
 
 const SECTION: u32 = 0x0a0d_0d0a;
@@ -23,20 +23,20 @@ struct Interface {
     ticks_per_second: u64,
 }
 
-/// State of a pcapng file between blocks.
+/// The state of a pcapng file between blocks.
 pub(super) struct Pcapng {
-    order: Order,
+    order: ByteOrder,
     interfaces: Vec<Interface>,
     body: Vec<u8>,
 }
 
 impl Pcapng {
-    /// First word of the file, the same in both byte orders.
+    /// The first word of the file, equal in both byte orders.
     pub(super) const MAGIC: u32 = SECTION;
 
-    /// Reads the first section header; its type is read already.
+    /// Reads the first section header. The caller has read its type.
     pub(super) fn new<R: Read>(source: &mut Source<R>) -> Result<Self, PcapError> {
-        let mut pcapng = Self { order: Order::Little, interfaces: Vec::new(), body: Vec::new() };
+        let mut pcapng = Self { order: ByteOrder::Little, interfaces: Vec::new(), body: Vec::new() };
         pcapng.section(source, 0)?;
         Ok(pcapng)
     }
@@ -70,17 +70,17 @@ impl Pcapng {
         }
     }
 
-    /// A section: its byte order, then the rest of its header. Interfaces are counted anew.
+    /// Reads a section header: its byte order, then the rest. A section numbers its interfaces from 0.
     fn section<R: Read>(&mut self, source: &mut Source<R>, at: u64) -> Result<(), PcapError> {
         let mut head = [0; 8];
         source.fill(&mut head, at)?;
-        self.order = match Order::Little.u32(&head, 4) {
-            BYTE_ORDER_MAGIC => Order::Little,
-            other if other.swap_bytes() == BYTE_ORDER_MAGIC => Order::Big,
+        self.order = match ByteOrder::Little.u32(&head, 4) {
+            BYTE_ORDER_MAGIC => ByteOrder::Little,
+            other if other.swap_bytes() == BYTE_ORDER_MAGIC => ByteOrder::Big,
             _ => return Err(PcapError::Broken { at, what: "no byte-order magic in the section header" }),
         };
         let body = self.body_length(self.order.u32(&head, 0), at)?;
-        // The byte-order magic is the body's first word.
+        // The byte-order magic is the first word of the body.
         let rest = body.checked_sub(4).ok_or(PcapError::Broken { at, what: "section header too short" })?;
         self.read_body(source, rest, body, at)?;
         if self.body.len() < 12 {
@@ -94,7 +94,7 @@ impl Pcapng {
         Ok(())
     }
 
-    /// A block whose type is read: leaves its body in `self.body`.
+    /// Reads the body of a block, whose type is read, into `self.body`.
     fn block<R: Read>(&mut self, source: &mut Source<R>, at: u64) -> Result<(), PcapError> {
         let mut length = [0; 4];
         source.fill(&mut length, at)?;
@@ -113,7 +113,7 @@ impl Pcapng {
         }
     }
 
-    /// Reads the `rest` bytes of a body of `body` bytes, then the second length, which must equal the first.
+    /// Reads the last `rest` bytes of a body of `body` bytes, and the second length, which must equal the first.
     fn read_body<R: Read>(
         &mut self,
         source: &mut Source<R>,
@@ -144,7 +144,7 @@ impl Pcapng {
         Ok(())
     }
 
-    /// Walks the options of an interface description for its clock; a microsecond when it has none.
+    /// Finds the clock resolution in the options of an interface description. The default is a microsecond.
     fn resolution(&self, at: u64) -> Result<u64, PcapError> {
         let mut options = &self.body[8..];
         while options.len() >= 4 {
@@ -153,7 +153,7 @@ impl Pcapng {
             if code == OPTION_RESOLUTION {
                 return ticks_per_second(value).ok_or(PcapError::Broken { at, what: "impossible clock resolution" });
             }
-            // Values are padded to four bytes; the last padding may be missing.
+            // Values are padded to four bytes. The last padding may be missing.
             options = options.get(4 + len.next_multiple_of(4)..).unwrap_or_default();
             if code == 0 {
                 break;
@@ -178,14 +178,14 @@ impl Pcapng {
         let [number, high, low, len, wire_len] = [0, 4, 8, 12, 16].map(|offset| self.order.u32(&self.body, offset));
         let interface = self.ethernet(number, at)?;
         let ticks = u128::from(high) << 32 | u128::from(low);
-        // Ticks are below 2^64, so the product is below 2^94; times past 2554 are cut to it.
+        // Ticks are below 2^64, so the product is below 2^94. Times past the year 2554 become the largest value.
         let time = ticks * 1_000_000_000 / u128::from(interface.ticks_per_second);
         packet.time = u64::try_from(time).unwrap_or(u64::MAX);
         packet.wire_len = wire_len;
         self.copy(20, len, at, packet)
     }
 
-    /// No time and no captured length: that is the lesser of the wire's and the interface's limit.
+    /// A simple packet has no time and no captured length. The latter is the wire length, limited by the interface.
     fn simple_packet(&self, at: u64, packet: &mut Packet) -> Result<(), PcapError> {
         if self.body.len() < 4 {
             return Err(PcapError::Broken { at, what: "packet block too short" });
@@ -209,7 +209,7 @@ impl Pcapng {
     }
 }
 
-/// The first byte of the option: a negative power of 10, or of 2 when its top bit is set.
+/// The first byte of the option is a negative power of 10, or of 2 when its top bit is set.
 fn ticks_per_second(option: &[u8]) -> Option<u64> {
     let &exponent = option.first()?;
     if exponent & 0x80 == 0 { 10_u64.checked_pow(exponent.into()) } else { 1_u64.checked_shl((exponent & 0x7f).into()) }
@@ -264,7 +264,7 @@ mod tests {
         ];
         for (number, tail) in broken.into_iter().enumerate() {
             let result = after_head(tail);
-            // 200 = 2^72 ticks a second; shifting that far is refused like the rest.
+            // 200 means 2^72 ticks per second, which overflows.
             assert!(matches!(result, Err(PcapError::Broken { .. })), "case {number}: {result:?}");
         }
         assert!(matches!(after_head(words(&[5, u32::MAX - 3])), Err(PcapError::TooLong { .. })));
@@ -274,7 +274,7 @@ mod tests {
     fn every_truncation_ends_without_panic() {
         let whole = [head(), block(6, &[words(&[0, 1, 2, 3, 3]), b"abc\0".to_vec()].concat())].concat();
         let between: Vec<_> = (0..whole.len()).filter(|&len| read_all(&whole[..len]).is_ok()).collect();
-        // Only where a block ends.
+        // Only at the end of a block.
         assert_eq!(between, [28, 60, 76]);
     }
 }

@@ -1,4 +1,4 @@
-//! A queue over two files: for tests, for replay and for users without root.
+//! A queue over two capture files: for tests, for replay and for users without root.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -9,42 +9,43 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use spin_frame::{CHUNK, Frame, HeapPool, MIN_SEND, TxClosed, TxQueue};
 
-use super::{Packet, PcapError, Reader, Writer};
+use super::reader::Reader;
+use super::writer::Writer;
+use super::{Packet, PcapError};
 use crate::error::NicError;
-use crate::frame::{CHUNK, Frame, MIN_SEND, PoolId};
-use crate::queue::{FEW, Queue};
-use crate::steering::{Everything, Steering};
+use crate::queue::Queue;
+use crate::steering::{AcceptAll, FlowSteering};
 use crate::wait::{poll, timespec};
 
-/// Frames in flight at the most.
+/// Number of frames of the queue.
 const FRAMES: usize = 1024;
 
-/// Frames come from one capture; what is sent goes into another, which is begun anew.
+/// Receives the packets of one capture, and writes sent frames to a new one.
 ///
-/// What is sent bears the time of the frame received last before it, so equal input gives equal output. Frames longer
-/// than [`CHUNK`] and frames that the capture cut short are counted and skipped. A broken record ends the input; the
-/// next flush reports it, once.
+/// A sent frame carries the time of the last received packet, so equal input gives equal output. Packets longer than
+/// [`CHUNK`] and truncated packets are counted and skipped. A broken record ends the input; the next flush reports it,
+/// once.
 ///
-/// Unlike with the other backends `receive` and `send` may read and write files.
+/// Unlike in the other backends, `receive` and `send` may read and write files.
 pub struct PcapQueue {
-    pool: PoolId,
-    free: Vec<Frame>,
-    input: Opened<Reader<BufReader<File>>>,
-    output: Opened<Writer<BufWriter<File>>>,
+    pool: HeapPool,
+    input: CaptureFile<Reader<BufReader<File>>>,
+    output: CaptureFile<Writer<BufWriter<File>>>,
     packet: Packet,
     at_end: bool,
     error: Option<NicError>,
     counts: Counts,
 }
 
-/// An open file and its name for messages.
-struct Opened<T> {
+/// An open file, and its name for messages.
+struct CaptureFile<T> {
     file: T,
     path: PathBuf,
 }
 
-impl<T> Opened<T> {
+impl<T> CaptureFile<T> {
     fn error(&self, source: impl Into<PcapError>) -> NicError {
         NicError::Pcap { path: self.path.clone(), source: source.into() }
     }
@@ -55,7 +56,7 @@ struct Counts {
     received: u64,
     sent: u64,
     too_long: u64,
-    cut_short: u64,
+    truncated: u64,
     tx_invalid: u64,
     passed: u64,
     foreign_frames: u64,
@@ -65,7 +66,7 @@ impl PcapQueue {
     /// Opens `input` (pcap or pcapng) and creates or empties `output` (pcap).
     ///
     /// # Errors
-    /// [`NicError::Pcap`], naming the file: it cannot be opened, is no capture of Ethernet, or both are one file.
+    /// [`NicError::Pcap`], which names the file: it cannot be opened, is no capture of Ethernet, or both are the same file.
     pub fn open(input: &Path, output: &Path) -> Result<Self, NicError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -73,12 +74,10 @@ impl PcapQueue {
         };
         let (reader, identity) = open_input(input).map_err(failed(input))?;
         let writer = open_output(output, identity).map_err(failed(output))?;
-        let pool = PoolId::new();
         Ok(Self {
-            pool,
-            free: (0..FRAMES).map(|_| Frame::heap(pool)).collect(),
-            input: Opened { file: reader, path: input.to_owned() },
-            output: Opened { file: writer, path: output.to_owned() },
+            pool: HeapPool::new(FRAMES),
+            input: CaptureFile { file: reader, path: input.to_owned() },
+            output: CaptureFile { file: writer, path: output.to_owned() },
             packet: Packet::default(),
             at_end: false,
             error: None,
@@ -86,11 +85,11 @@ impl PcapQueue {
         })
     }
 
-    /// Reads on until a packet fits a frame; fills `frame` with it. `false` when there is none left.
+    /// Fills `frame` with the next packet that fits. `false` at the end of the input.
     fn read_into(&mut self, frame: &mut Frame) -> bool {
         while !self.at_end {
             match self.input.file.next(&mut self.packet) {
-                Ok(true) if (self.packet.wire_len as usize) > self.packet.data.len() => self.counts.cut_short += 1,
+                Ok(true) if (self.packet.wire_len as usize) > self.packet.data.len() => self.counts.truncated += 1,
                 Ok(true) if frame.fill(&self.packet.data).is_ok() => return true,
                 Ok(true) => self.counts.too_long += 1,
                 Ok(false) => self.at_end = true,
@@ -112,7 +111,7 @@ impl PcapQueue {
     }
 }
 
-/// Device and inode: the same for two names of one file.
+/// Device and inode: equal for two names of one file.
 type Identity = (u64, u64);
 
 fn open_input(path: &Path) -> Result<(Reader<BufReader<File>>, Identity), PcapError> {
@@ -121,7 +120,7 @@ fn open_input(path: &Path) -> Result<(Reader<BufReader<File>>, Identity), PcapEr
     Ok((Reader::new(BufReader::new(file))?, (metadata.dev(), metadata.ino())))
 }
 
-/// Does not empty the file before it is known not to be the input.
+/// Empties the file only after checking that it is not the input.
 fn open_output(path: &Path, input: Identity) -> Result<Writer<BufWriter<File>>, PcapError> {
     let file = File::options().write(true).create(true).truncate(false).open(path)?;
     let metadata = file.metadata()?;
@@ -134,32 +133,19 @@ fn open_output(path: &Path, input: Identity) -> Result<Writer<BufWriter<File>>, 
     Ok(Writer::new(BufWriter::new(file))?)
 }
 
-impl Queue for PcapQueue {
-    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
-        for count in 0..max {
-            let Some(mut frame) = self.free.pop() else { return count };
-            if !self.read_into(&mut frame) {
-                self.recycle(frame);
-                return count;
-            }
-            self.counts.received += 1;
-            out.push(frame);
-        }
-        max
-    }
-
-    fn is_short(&self) -> bool {
-        self.free.len() < FEW
-    }
-
+impl TxQueue for PcapQueue {
     fn allocate(&mut self) -> Option<Frame> {
-        self.free.pop()
+        self.pool.allocate()
+    }
+
+    fn low_on_buffers(&self) -> bool {
+        self.pool.is_low()
     }
 
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
         let count = batch.len();
         for frame in batch.drain(..) {
-            if frame.is_of(self.pool) {
+            if self.pool.owns(&frame) {
                 if frame.len() < MIN_SEND {
                     self.counts.tx_invalid += 1;
                 } else {
@@ -171,34 +157,46 @@ impl Queue for PcapQueue {
         count
     }
 
-    /// No frame is longer: all are heap frames.
+    /// The capacity of a heap frame.
     fn max_frame(&self) -> usize {
         CHUNK
     }
 
-    /// Frames are written as they are sent; `flush` writes out what the file's buffer holds.
+    fn recycle(&mut self, frame: Frame) {
+        self.counts.foreign_frames += u64::from(self.pool.recycle(frame).is_err());
+    }
+
+    /// `send` has written the frames. [`Queue::flush`] reports an error.
+    fn flush_tx(&mut self) -> Result<(), TxClosed> {
+        if self.error.is_some() { Err(TxClosed) } else { Ok(()) }
+    }
+}
+
+impl Queue for PcapQueue {
+    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
+        for count in 0..max {
+            let Some(mut frame) = self.pool.allocate() else { return count };
+            if !self.read_into(&mut frame) {
+                self.recycle(frame);
+                return count;
+            }
+            self.counts.received += 1;
+            out.push(frame);
+        }
+        max
+    }
+
+    /// `send` writes frames at once; `flush` writes out the buffer of the file.
     fn pending(&self) -> usize {
         0
     }
 
-    /// They are in the input already, and not written to the output: that is what was sent.
-    fn pass(&mut self, batch: &mut Vec<Frame>) -> usize {
-        let mut count = 0;
-        for frame in batch.drain(..) {
-            count += usize::from(frame.is_of(self.pool));
-            self.recycle(frame);
-        }
+    /// The output holds sent frames only. A passed frame is not written: it is in the input already.
+    fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
+        let count = batch.iter().filter(|frame| self.pool.owns(frame)).count();
+        self.recycle_all(batch);
         self.counts.passed += count as u64;
         count
-    }
-
-    fn recycle(&mut self, mut frame: Frame) {
-        if frame.is_of(self.pool) {
-            frame.reset();
-            self.free.push(frame);
-        } else {
-            self.counts.foreign_frames += 1;
-        }
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
@@ -220,8 +218,8 @@ impl Queue for PcapQueue {
         self.at_end
     }
 
-    fn steering(&self) -> Arc<dyn Steering> {
-        Arc::new(Everything)
+    fn steering(&self) -> Arc<dyn FlowSteering> {
+        Arc::new(AcceptAll)
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
@@ -230,7 +228,7 @@ impl Queue for PcapQueue {
             ("rx_frames", counts.received),
             ("tx_frames", counts.sent),
             ("rx_too_long", counts.too_long),
-            ("rx_cut_short", counts.cut_short),
+            ("rx_cut_short", counts.truncated),
             ("tx_invalid", counts.tx_invalid),
             ("passed", counts.passed),
             ("foreign_frames", counts.foreign_frames),
@@ -247,14 +245,14 @@ impl Queue for PcapQueue {
 mod tests {
     use super::PcapQueue;
     use crate::error::NicError;
-    use crate::frame::CHUNK;
     use crate::pcap::{Packet, PcapError, read_all, write_all};
     use crate::queue::Queue;
+    use spin_frame::{CHUNK, TxQueue};
     use std::fs;
     use std::path::PathBuf;
     use std::time::Duration;
 
-    /// A folder of its own, removed in the end.
+    /// A temporary folder, removed on drop.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -280,9 +278,9 @@ mod tests {
     #[test]
     fn replays_and_records() {
         let folder = Folder::new("replay");
-        let cut_short = Packet { wire_len: 100, ..Packet::whole(2000, vec![2; 60]) };
+        let truncated = Packet { wire_len: 100, ..Packet::whole(2000, vec![2; 60]) };
         let long = Packet::whole(3000, vec![3; CHUNK + 1]);
-        let packets = [Packet::whole(1000, vec![1; 60]), cut_short, long, Packet::whole(4000, vec![4; CHUNK])];
+        let packets = [Packet::whole(1000, vec![1; 60]), truncated, long, Packet::whole(4000, vec![4; CHUNK])];
         let input = folder.with("in.pcap", &write_all(&packets));
         let output = folder.with("out.pcap", b"old content, longer than what will be written");
         let mut queue = PcapQueue::open(&input, &output).expect("opens");
@@ -297,7 +295,7 @@ mod tests {
         batch.push(own);
         queue.send(&mut batch);
         batch.extend(queue.allocate());
-        assert_eq!((queue.pass(&mut batch), batch.len()), (1, 0));
+        assert_eq!((queue.pass_to_kernel(&mut batch), batch.len()), (1, 0));
         assert_eq!(queue.pending(), 0);
         queue.flush().expect("written");
         queue.wait(None, Duration::from_millis(1)).expect("times out");

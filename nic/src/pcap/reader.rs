@@ -1,67 +1,17 @@
-//! Reading pcap (draft-ietf-opsawg-pcap); pcapng goes to its own file.
+//! Reads pcap (draft-ietf-opsawg-pcap). `pcapng` reads the other format.
 
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 
 use super::pcapng::Pcapng;
+use super::source::{ByteOrder, Source};
 use super::{ETHERNET, MAX_PACKET, Packet, PcapError};
 
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
 const RECORD_HEADER: usize = 16;
 
-/// Integers of one byte order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    Little,
-    Big,
-}
-
-impl Order {
-    /// The half-word at `at`, which the caller knows to be there.
-    pub(super) fn u16(self, bytes: &[u8], at: usize) -> u16 {
-        let word = [bytes[at], bytes[at + 1]];
-        if self == Self::Little { u16::from_le_bytes(word) } else { u16::from_be_bytes(word) }
-    }
-
-    /// The word at `at`, which the caller knows to be there.
-    pub(super) fn u32(self, bytes: &[u8], at: usize) -> u32 {
-        let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-        if self == Self::Little { u32::from_le_bytes(word) } else { u32::from_be_bytes(word) }
-    }
-}
-
-/// A source of bytes that knows how far it has been read.
-pub(super) struct Source<R> {
-    inner: R,
-    /// Bytes read.
-    pub(super) position: u64,
-}
-
-impl<R: Read> Source<R> {
-    /// Fills `buffer`. `false`: the file ended right here, before the first byte.
-    ///
-    /// # Errors
-    /// When the file ends after the first byte of a record that began at `record`, or cannot be read.
-    pub(super) fn fill(&mut self, buffer: &mut [u8], record: u64) -> Result<bool, PcapError> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.inner.read(&mut buffer[filled..]) {
-                Ok(0) if filled == 0 && self.position == record => return Ok(false),
-                Ok(0) => return Err(PcapError::Truncated { at: record }),
-                Ok(count) => {
-                    filled += count;
-                    self.position += count as u64;
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(true)
-    }
-}
-
 enum Format {
-    Pcap { order: Order, nanoseconds_per_tick: u64 },
+    Pcap { order: ByteOrder, nanoseconds_per_tick: u64 },
     Pcapng(Pcapng),
 }
 
@@ -72,22 +22,22 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the head of a capture.
+    /// Reads the header of a capture.
     ///
     /// # Errors
     /// When it is not a capture of a known format, or cannot be read.
     pub fn new(inner: R) -> Result<Self, PcapError> {
-        let mut source = Source { inner, position: 0 };
+        let mut source = Source::new(inner);
         let mut magic = [0; 4];
         if !source.fill(&mut magic, 0)? {
             return Err(PcapError::Truncated { at: 0 });
         }
         let (little, big) = (u32::from_le_bytes(magic), u32::from_be_bytes(magic));
         let format = match (little, big) {
-            (MICROSECONDS, _) => pcap_head(&mut source, Order::Little, 1000)?,
-            (NANOSECONDS, _) => pcap_head(&mut source, Order::Little, 1)?,
-            (_, MICROSECONDS) => pcap_head(&mut source, Order::Big, 1000)?,
-            (_, NANOSECONDS) => pcap_head(&mut source, Order::Big, 1)?,
+            (MICROSECONDS, _) => pcap_header(&mut source, ByteOrder::Little, 1000)?,
+            (NANOSECONDS, _) => pcap_header(&mut source, ByteOrder::Little, 1)?,
+            (_, MICROSECONDS) => pcap_header(&mut source, ByteOrder::Big, 1000)?,
+            (_, NANOSECONDS) => pcap_header(&mut source, ByteOrder::Big, 1)?,
             (Pcapng::MAGIC, _) => Format::Pcapng(Pcapng::new(&mut source)?),
             _ => return Err(PcapError::Magic(big)),
         };
@@ -97,7 +47,7 @@ impl<R: Read> Reader<R> {
     /// Reads the next packet into `packet`, whose buffer is reused. `false` at the end of the file.
     ///
     /// # Errors
-    /// When the file is broken, cut short or cannot be read. Reading on after an error is of no use.
+    /// When the file is broken, truncated or cannot be read. The reader cannot continue after an error.
     pub fn next(&mut self, packet: &mut Packet) -> Result<bool, PcapError> {
         match &mut self.format {
             Format::Pcap { order, nanoseconds_per_tick } => {
@@ -109,15 +59,19 @@ impl<R: Read> Reader<R> {
 }
 
 /// The 20 bytes after the magic number: version, two unused words, the longest packet, the link type.
-fn pcap_head<R: Read>(source: &mut Source<R>, order: Order, nanoseconds_per_tick: u64) -> Result<Format, PcapError> {
-    let mut head = [0; 20];
-    source.fill(&mut head, 0)?;
-    let version = (order.u16(&head, 0), order.u16(&head, 2));
+fn pcap_header<R: Read>(
+    source: &mut Source<R>,
+    order: ByteOrder,
+    nanoseconds_per_tick: u64,
+) -> Result<Format, PcapError> {
+    let mut header = [0; 20];
+    source.fill(&mut header, 0)?;
+    let version = (order.u16(&header, 0), order.u16(&header, 2));
     if version != (2, 4) {
         return Err(PcapError::Version(version.0, version.1));
     }
-    // The upper bits tell of a frame check sequence at each packet's end.
-    match order.u32(&head, 16) {
+    // The upper bits describe a frame check sequence at the end of each packet.
+    match order.u32(&header, 16) {
         link if link & 0xffff != ETHERNET => Err(PcapError::LinkType(link & 0xffff)),
         link if link & 0x0400_0000 != 0 && link >> 28 != 0 => Err(PcapError::Broken {
             at: 20,
@@ -129,7 +83,7 @@ fn pcap_head<R: Read>(source: &mut Source<R>, order: Order, nanoseconds_per_tick
 
 fn pcap_record<R: Read>(
     source: &mut Source<R>,
-    order: Order,
+    order: ByteOrder,
     nanoseconds_per_tick: u64,
     packet: &mut Packet,
 ) -> Result<bool, PcapError> {
@@ -170,7 +124,7 @@ mod tests {
     use crate::pcap::{Packet, PcapError, write_all};
     use proptest::prelude::{ProptestConfig, any, prop, prop_assert_eq, proptest};
 
-    /// A capture of one packet of 3 bytes at 5 s and 7 ticks, all integers through `word` and `half`.
+    /// A capture of one packet of 3 bytes at 5 s and 7 ticks. `word` and `half` encode the integers.
     fn capture(magic: u32, word: fn(u32) -> [u8; 4], half: fn(u16) -> [u8; 2]) -> Vec<u8> {
         let mut bytes = word(magic).to_vec();
         bytes.extend([half(2), half(4)].concat());
@@ -222,7 +176,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
         #[test]
-        fn what_is_written_is_read(packets in prop::collection::vec((any::<u32>(), prop::collection::vec(any::<u8>(), 0..200)), 0..8)) {
+        fn written_packets_are_read(packets in prop::collection::vec((any::<u32>(), prop::collection::vec(any::<u8>(), 0..200)), 0..8)) {
             let packets: Vec<_> = packets.into_iter().map(|(time, data)| Packet::whole(u64::from(time) << 20, data)).collect();
             let bytes = write_all(&packets);
             prop_assert_eq!(read_all(&bytes).expect("own output"), packets);
@@ -232,7 +186,7 @@ mod tests {
         fn no_bytes_panic(magic in prop::sample::select(vec![0xa1b2_c3d4_u32, 0x4d3c_b2a1, 0x0a0d_0d0a]), tail in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut bytes = magic.to_be_bytes().to_vec();
             bytes.extend(tail);
-            // Either outcome is right; a panic or a huge allocation is not.
+            // Both outcomes are right. A panic or a huge allocation is not.
             let _ = read_all(&bytes);
         }
     }

@@ -1,4 +1,4 @@
-//! Writing pcap: little-endian, nanoseconds, Ethernet.
+//! Writes pcap: little-endian, nanoseconds, Ethernet.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the head of a capture.
+    /// Writes the header of a capture.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -20,11 +20,11 @@ impl<W: Write> Writer<W> {
         Ok(Self { inner })
     }
 
-    /// Appends a packet of `wire_len` bytes of which `data` is the beginning, at `time` ns since 1970. Times beyond the
-    /// format's 2^32 seconds are cut to its last.
+    /// Appends a packet of `wire_len` bytes that begins with `data`, at `time` ns since 1970. Times beyond the 2^32 seconds
+    /// of the format become its last second.
     ///
     /// # Errors
-    /// When it cannot be written, or is longer than [`MAX_PACKET`].
+    /// When it cannot be written, or `data` is longer than [`MAX_PACKET`].
     pub fn write(&mut self, time: u64, wire_len: u32, data: &[u8]) -> io::Result<()> {
         let len = u32::try_from(data.len()).ok().filter(|&len| len as usize <= MAX_PACKET);
         let len = len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "packet too long for a capture"))?;
@@ -38,7 +38,7 @@ impl<W: Write> Writer<W> {
         self.inner.write_all(data)
     }
 
-    /// Hands buffered bytes on.
+    /// Writes buffered bytes out.
     ///
     /// # Errors
     /// When they cannot be written.
@@ -47,11 +47,11 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// A whole capture as bytes. Packets longer than [`MAX_PACKET`] are cut to it.
+/// A whole capture as bytes. Packets longer than [`MAX_PACKET`] are truncated to it.
 #[must_use]
 pub fn write_all(packets: &[Packet]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // Writing to a vector cannot fail, and the lengths are cut to what the writer takes.
+    // Writing to a vector cannot fail, and the writer takes packets of these lengths.
     let Ok(mut writer) = Writer::new(&mut bytes) else { return Vec::new() };
     for packet in packets {
         let data = &packet.data[..packet.data.len().min(MAX_PACKET)];

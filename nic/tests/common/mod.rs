@@ -1,6 +1,6 @@
-//! Two network namespaces joined by a veth pair, made and removed by the test.
+//! Two network namespaces joined by a veth pair, which the test creates and removes.
 
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::fs::File;
 use std::io;
@@ -15,16 +15,16 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use spin_abi::rules::{Base, END_OF_RULE, Test};
 use spin_nic::{AfXdp, AfXdpConfig, Frame, NicError, Queue};
 
-/// Bound of every wait.
-pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Name of the interface at both ends.
+/// The limit of every wait.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// The name of the interface at both ends.
 pub const LINK: &str = "v0";
-/// Address of the near end, where the XDP program is.
+/// The address of the near end, which has the XDP program.
 pub const NEAR: &str = "10.7.0.1";
-/// Address of the far end, where the peer's plain sockets are.
+/// The address of the far end, which has plain sockets.
 pub const FAR: &str = "10.7.0.2";
 
-/// Whether the test can run; says so loudly when not.
+/// Whether the test can run. Prints a message when not.
 pub fn root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -33,7 +33,7 @@ pub fn root() -> bool {
     root
 }
 
-/// Held by who starts a process, which has all that is open from when it is made until it runs its program.
+/// Held while a process starts: between fork and exec the child holds all open descriptors.
 static STARTS: RwLock<()> = RwLock::new(());
 
 /// Starts a process.
@@ -42,13 +42,13 @@ pub fn start(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Does what has to end with the last owner of something open: no other test is starting a process meanwhile.
+/// Runs `work` while no other test starts a process. For work that must drop the last reference to a descriptor.
 pub fn alone<R>(work: impl FnOnce() -> R) -> R {
     let _alone = STARTS.write().unwrap_or_else(PoisonError::into_inner);
     work()
 }
 
-/// Runs a command that must succeed. Returns what it prints.
+/// Runs a command that must succeed. Returns its output.
 pub fn run(command: &str) -> String {
     let mut words = command.split_whitespace();
     let mut process = Command::new(words.next().expect("a command"));
@@ -59,7 +59,7 @@ pub fn run(command: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The two namespaces; removed on drop, and the link with them.
+/// The two namespaces. Dropping it removes them and the link.
 pub struct Link {
     pub near: String,
     pub far: String,
@@ -73,7 +73,7 @@ impl Link {
         let link = Self { near: format!("{name}-near"), far: format!("{name}-far") };
         for namespace in [&link.near, &link.far] {
             run(&format!("ip netns add {namespace}"));
-            // No neighbour discovery between the frames that a test counts.
+            // No neighbour discovery among the frames that a test counts.
             for scope in ["all", "default"] {
                 run(&format!("ip netns exec {namespace} sysctl -qw net.ipv6.conf.{scope}.disable_ipv6=1"));
             }
@@ -86,7 +86,7 @@ impl Link {
             run(&format!("ip -n {namespace} addr add {address}/24 dev {LINK}"));
             run(&format!("ip -n {namespace} link set {LINK} up"));
         }
-        // So that no ARP is needed for the first frame.
+        // The first frame must need no ARP.
         let mac = |namespace: &str| {
             let shown = run(&format!("ip -n {namespace} -br link show {LINK}"));
             shown.split_whitespace().nth(2).expect("a MAC").to_owned()
@@ -101,10 +101,10 @@ impl Link {
         within(&self.near, || AfXdp::open(config))
     }
 
-    /// A plain UDP socket in a namespace, with the tests' patience.
+    /// A plain UDP socket in a namespace, with the read timeout of the tests.
     pub fn udp(namespace: &str, address: &str) -> UdpSocket {
         let socket = within(namespace, || UdpSocket::bind(address)).expect("binds");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         socket
     }
 }
@@ -119,7 +119,7 @@ impl Drop for Link {
     }
 }
 
-/// Runs `work` in a thread of its own inside a namespace: sockets it opens stay in that namespace.
+/// Runs `work` in a new thread inside a namespace. Sockets that it opens stay in that namespace.
 pub fn within<R: Send>(namespace: &str, work: impl FnOnce() -> R + Send) -> R {
     let file = File::open(format!("/run/netns/{namespace}")).expect("the namespace is there");
     thread::scope(|scope| {
@@ -146,7 +146,7 @@ pub fn receive(queue: &mut AfXdp, count: usize) -> Vec<Frame> {
     let begin = Instant::now();
     let mut frames = Vec::new();
     while frames.len() < count {
-        assert!(begin.elapsed() < PATIENCE, "{} of {count} frames came; {:?}", frames.len(), queue.counters());
+        assert!(begin.elapsed() < TIMEOUT, "{} of {count} frames came; {:?}", frames.len(), queue.counters());
         let wanted = count - frames.len();
         if queue.receive(&mut frames, wanted) == 0 {
             queue.flush().expect("flush");
@@ -162,8 +162,8 @@ pub fn counter(queue: &mut AfXdp, name: &str) -> u64 {
     counters.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("no {name} in {counters:?}")).1
 }
 
-/// Exchanges source and destination of an untagged IPv4 UDP frame; the checksums stay right.
-pub fn turn_round(frame: &mut [u8]) {
+/// Swaps source and destination of an untagged IPv4 UDP frame. The checksums stay valid.
+pub fn swap_addresses(frame: &mut [u8]) {
     for (a, b, len) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
         for i in 0..len {
             frame.swap(a + i, b + i);

@@ -1,4 +1,4 @@
-//! Frames sent as tcpreplay and scapy do: through a packet socket, byte for byte.
+//! Sends frames through a packet socket, byte for byte, as tcpreplay and scapy do.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -8,25 +8,25 @@ use crate::common::within;
 pub fn send(namespace: &str, interface: &str, frame: &[u8]) {
     let name = std::ffi::CString::new(interface).expect("no zero byte");
     let sent = within(namespace, || {
-        // SAFETY: a zero-terminated string that lives through the call.
+        // SAFETY: a zero-terminated string, which lives during the call.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-        // SAFETY: no pointers.
+        // SAFETY: no pointers are passed.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: a new descriptor that nobody else knows.
+        // SAFETY: a new descriptor, which nothing else owns.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: integers and arrays of integers, for which zero is a value.
+        // SAFETY: integers and arrays of integers, for which zero is a valid value.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_ifindex = index as i32;
         let (to, len) = (std::ptr::from_ref(&address).cast(), size_of::<libc::sockaddr_ll>() as u32);
-        // SAFETY: the frame's bytes and the address are readable for the lengths given.
+        // SAFETY: the bytes of the frame and the address are readable for the given lengths.
         unsafe { libc::sendto(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0, to, len) }
     });
     assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
 }
 
-/// Frames an interface has received.
+/// Number of frames that an interface has received.
 pub fn received(namespace: &str, interface: &str) -> u64 {
     let args = ["netns", "exec", namespace, "cat"];
     let path = format!("/sys/class/net/{interface}/statistics/rx_packets");

@@ -1,54 +1,54 @@
-//! Handing frames back to the kernel's stack, as if the XDP program had let them pass.
+//! Gives frames back to the kernel's stack, as if the XDP program had passed them.
 //!
-//! BPF_PROG_TEST_RUN on live frames runs a program that lets all pass, and the kernel does with a copy of the frame what it
-//! does after such a program in a driver (`bpf_test_run_xdp_live`, net/bpf/test_run.c; Linux 5.18). A frame fits a page
-//! there, with some 750 bytes of the kernel's own.
+//! BPF_PROG_TEST_RUN on live frames runs a program that passes all frames. The kernel then treats a copy of the frame as it
+//! does after such a program in a driver (`bpf_test_run_xdp_live`, net/bpf/test_run.c; Linux 5.18). The copy and about
+//! 750 bytes of kernel data must fit a page.
 //!
-//! In generic mode the attached program is part of the stack, and would take the frame again: so the frame gets a tag
-//! before it, which that program knows.
+//! In generic mode the attached program is part of the stack, and would take the frame again. The frame therefore carries a
+//! tag in front, which that program knows.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libbpf_rs::libbpf_sys::{BPF_F_TEST_XDP_LIVE_FRAMES, bpf_prog_test_run_opts, bpf_test_run_opts, xdp_md};
 use rustix::io::Errno;
+use spin_frame::CHUNK;
 
 use super::filter::Filter;
-use crate::frame::CHUNK;
 
 /// Bytes of a tag.
 const TAG: usize = 8;
 
-/// Hands frames back to the stack of an interface.
-pub(super) struct Passer {
+/// Gives frames back to the stack of an interface.
+pub(super) struct KernelPass {
     interface: u32,
-    /// In generic mode.
+    /// Present in generic mode.
     tags: Option<Tags>,
     passed: u64,
     failed: u64,
 }
 
-impl Passer {
-    /// For the interface of this index, to which the XDP program is attached `native` or generic.
+impl KernelPass {
+    /// For the interface with this index. `native`: the XDP program is attached in native mode, not generic.
     pub(super) fn new(interface: u32, native: bool) -> Self {
         Self { interface, tags: (!native).then(Tags::new), passed: 0, failed: 0 }
     }
 
-    /// Frames that the kernel took.
+    /// Number of frames that the kernel took.
     pub(super) fn passed(&self) -> u64 {
         self.passed
     }
 
-    /// Frames that it did not.
+    /// Number of frames that the kernel did not take.
     pub(super) fn failed(&self) -> u64 {
         self.failed
     }
 
-    /// Hands a frame back, and says whether the kernel took it.
+    /// Gives a frame back. Returns whether the kernel took it.
     pub(super) fn pass(&mut self, filter: &Filter, frame: &[u8]) -> bool {
         let result = match &mut self.tags {
-            None => run(filter.pass(), self.interface, frame, 0),
-            Some(tags) => run(filter.pass(), self.interface, tags.tag(frame), TAG as u32),
+            None => run(filter.pass_program(), self.interface, frame, 0),
+            Some(tags) => run(filter.pass_program(), self.interface, tags.tag(frame), TAG as u32),
         };
         match result {
             Ok(()) => self.passed += 1,
@@ -57,7 +57,7 @@ impl Passer {
                     tracing::warn!(
                         reason = %errno,
                         length = frame.len(),
-                        "the kernel does not take a frame back for a verdict: it is lost, as are all above some 3.4 KB; a lower MTU has none"
+                        "the kernel does not take back a frame that a handler passed: it is lost, as are all above about 3.4 KB; a lower MTU avoids such frames"
                     );
                 }
                 self.failed += 1;
@@ -67,7 +67,7 @@ impl Passer {
     }
 }
 
-/// Runs the program on a frame, which is behind `metadata` bytes of its own.
+/// Runs the program on a frame, which follows `metadata` bytes of metadata.
 fn run(program: BorrowedFd<'_>, interface: u32, bytes: &[u8], metadata: u32) -> Result<(), Errno> {
     let length = u32::try_from(bytes.len()).map_err(|_| Errno::MSGSIZE)?;
     let context = xdp_md {
@@ -89,8 +89,8 @@ fn run(program: BorrowedFd<'_>, interface: u32, bytes: &[u8], metadata: u32) -> 
         flags: BPF_F_TEST_XDP_LIVE_FRAMES,
         ..Default::default()
     };
-    // SAFETY: `options` is of the size it claims; `data_in` and `ctx_in` point at as many readable bytes as it says, which
-    // live through the call; all other pointers are null with size 0, so the kernel writes to `options` alone.
+    // SAFETY: `options` has the size it claims. `data_in` and `ctx_in` point at readable bytes of the given sizes, which live
+    // during the call. All other pointers are null with size 0, so the kernel writes to `options` alone.
     let result = unsafe { bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     if result < 0 {
         return Err(Errno::from_raw_os_error(result.checked_neg().unwrap_or(libc::EINVAL)));
@@ -98,20 +98,20 @@ fn run(program: BorrowedFd<'_>, interface: u32, bytes: &[u8], metadata: u32) -> 
     Ok(())
 }
 
-/// Makes tags, each different from all others.
+/// Generates unique tags.
 struct Tags {
     next: u64,
-    /// A tag and the frame behind it.
+    /// A tag, followed by a frame.
     buffer: Vec<u8>,
 }
 
 impl Tags {
     fn new() -> Self {
-        // Other queues of the interface have theirs: they begin at random, far from each other.
+        // The other queues of the interface have generators too. Random starts keep their tags apart.
         Self { next: RandomState::new().hash_one(0), buffer: Vec::with_capacity(TAG + CHUNK) }
     }
 
-    /// A frame behind a new tag.
+    /// Puts a new tag in front of a frame.
     fn tag(&mut self, frame: &[u8]) -> &[u8] {
         self.buffer.clear();
         self.buffer.extend_from_slice(&self.next.to_ne_bytes());
