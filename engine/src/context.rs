@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hpu_vm::jit::{self, Options, Translation};
 use hpu_vm::{HostBytes, Image};
-use spin_abi::control::{Abi, Engine, FaultInfo, Full, RunInfo, SourceLine};
+use spin_abi::control::{Abi, ContextInfo, Engine, FaultInfo, Full, RunInfo, SourceLine};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
 use spin_matcher::TableEntry;
@@ -220,6 +220,23 @@ impl Context {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.run.abi != Abi::Pspin && !self.entry.key.is_fpspin()
+    }
+
+    /// Its description, as users read it.
+    pub(crate) fn info(&self) -> ContextInfo {
+        ContextInfo {
+            context: self.id,
+            name: self.name.clone(),
+            uid: self.uid,
+            rules: self.texts.rules.clone(),
+            eom: self.texts.eom.clone(),
+            key: self.texts.key.clone(),
+            handlers: self.handlers.map(|handler| handler.is_some()),
+            host_mem: self.host.as_ref().map_or(0, |host| host.region.len()),
+            run: self.run_info(),
+            counters: self.counts.named().filter(|(_, value)| *value > 0).collect(),
+            faults: self.faults.iter().cloned().collect(),
+        }
     }
 
     /// How its handlers are run now.

@@ -55,12 +55,13 @@ impl Intake {
 impl Engine {
     /// Whether queued tasks are to wait until more is taken in than the batch that is there.
     pub(crate) fn takes_in_more(&mut self) -> bool {
-        if self.intake.left.is_zero() {
+        if self.ingress.catch_up.left.is_zero() {
             return false;
         }
         // Who has queued none needs to be found.
-        let others = self.hers_taken() > 0 && self.ranks.slots().iter().any(|slot| self.mpqs.held(slot.0) == 0);
-        let Intake { whole, expected, waited, .. } = &mut self.intake;
+        let others = self.table.hers_taken() > 0
+            && self.sched.ranks.slots().iter().any(|slot| self.table.mpqs.held(slot.0) == 0);
+        let Intake { whole, expected, waited, .. } = &mut self.ingress.catch_up;
         *expected = if others { EXPECTED } else { expected.saturating_sub(1) };
         *waited = *whole && *expected > 0;
         *waited

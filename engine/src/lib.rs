@@ -39,18 +39,22 @@
 //! * [`daemon`]: spind from start to end; [`log`]: where its lines go; [`audit`]: those of who changed contexts.
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod audit;
 pub mod capabilities;
 pub mod check;
 pub mod cluster_dma;
 pub mod commands;
+mod complete;
 pub mod config;
 pub mod context;
+mod contexts;
 pub mod counts;
 pub mod daemon;
 pub mod descriptor;
 pub mod driver;
 pub mod ecn;
+mod egress;
 pub mod entries;
 pub mod fleet;
 pub mod found;
@@ -59,6 +63,7 @@ pub mod handover;
 pub mod hpu;
 pub mod idle;
 pub mod inbound;
+mod ingress;
 pub mod install;
 pub(crate) mod intake;
 pub mod ip_view;
@@ -87,7 +92,9 @@ mod spread;
 pub mod stamp;
 pub mod statistics;
 mod straight;
+mod table;
 pub mod tasks;
+mod telemetry;
 pub mod threads;
 pub mod toll;
 pub mod translator;

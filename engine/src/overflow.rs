@@ -16,7 +16,7 @@ use crate::context::{Handler, Slot};
 use crate::memory::HpuId;
 use crate::mpq::{Stage, Task};
 use crate::peers::{Loan, Outcome, Peers, Repaid};
-use crate::pipeline::{Binding, Engine, Gone, Packet, context, has_id};
+use crate::pipeline::{Binding, Engine, Gone, Packet};
 use crate::sharing::{SHARED_BATCH, Shift};
 use crate::tasks::{Borrowed, Done, Parts, idle_hpu, parts};
 
@@ -46,7 +46,8 @@ impl Engine {
     /// Whether tasks would wait for long here, and not elsewhere.
     #[inline]
     pub(crate) fn overflows(&self) -> bool {
-        self.may_overflow && self.peers.as_ref().is_some_and(|peers| peers.loaded >= LASTING && peers.idle() > 0)
+        self.contexts.may_overflow
+            && self.peers.as_ref().is_some_and(|peers| peers.loaded >= LASTING && peers.idle() > 0)
     }
 
     /// Tasks of its own that are run in a turn then: as many as others get of a batch, each.
@@ -60,7 +61,7 @@ impl Engine {
     #[inline]
     pub(crate) fn note_load(&mut self, waited: usize, released: u64, time: Duration) {
         let Some(peers) = &mut self.peers else { return };
-        if released > 0 && self.parked.is_empty() {
+        if released > 0 && self.runner.parked.is_empty() {
             let long = time.as_nanos() >= LONG.as_nanos() * u128::from(released);
             peers.loaded = if long && waited >= ENOUGH { LASTING.min(peers.loaded + 1) } else { 0 };
         }
@@ -84,7 +85,7 @@ impl Engine {
         let lost = peers.take();
         let (came_back, waiting) = (!peers.back.is_empty(), !peers.waiting.is_empty());
         peers.exchanged = came_back || waiting;
-        self.counts.add(Counter::DropRemoved, lost);
+        self.telemetry.counts.add(Counter::DropRemoved, lost);
         let released = if came_back { self.take_back() } else { 0 };
         if waiting {
             self.help(clock);
@@ -100,14 +101,14 @@ impl Engine {
         let mut released = 0;
         for Repaid { loan, outcome } in back.drain(..) {
             let Loan { task, context, .. } = &loan;
-            if !has_id(&self.contexts, task.context.slot, *context) {
+            if !self.contexts.is_current(task.context.slot, *context) {
                 self.drop_frame(loan.task.packet.frame, Counter::DropRemoved);
                 continue;
             }
             match outcome {
                 Outcome::Ended(deferred) => released += u64::from(self.feed_back(loan.task, deferred)),
                 Outcome::Abandoned => self.give_up(loan.task),
-                Outcome::NotRun => match idle_hpu(&self.contexts, task.context, Stage::Payload) {
+                Outcome::NotRun => match idle_hpu(&self.contexts.list, task.context, Stage::Payload) {
                     Some(hpu) => released += self.run_here(loan.task, hpu),
                     None => not_run.push(Repaid { loan, outcome }),
                 },
@@ -139,9 +140,9 @@ impl Engine {
     /// What becomes of a task that was not begun, or has not ended, of a message that was given up.
     pub(crate) fn bury_task(&mut self, task: Task<Binding, Packet>) {
         let Task { mpq, stage, context: Binding { slot, .. }, packet, .. } = task;
-        let why = self.gone[mpq.0 as usize];
-        if self.mpqs.feedback(mpq, stage, None).idle {
-            self.messages.release(mpq);
+        let why = self.table.gone[mpq.0 as usize];
+        if self.table.mpqs.feedback(mpq, stage, None).idle {
+            self.table.messages.release(mpq);
         }
         self.bury(slot, why);
         self.dispose(slot, packet, why);
@@ -151,14 +152,14 @@ impl Engine {
     #[cold]
     fn help(&mut self, clock: &impl Fn() -> Duration) {
         let (mut at, mut left, mut later) = (0, HELPED[usize::from(self.has_own_tasks())], None);
-        let mut shift = self.is_shared().then(|| self.shift(clock));
+        let mut shift = self.contexts.is_shared().then(|| self.shift(clock));
         while left > 0 && !shift.as_ref().is_some_and(Shift::is_over) {
             let Some((_, Loan { task, context: id, .. })) = self.peers.as_ref().and_then(|peers| peers.waiting.get(at))
             else {
                 break;
             };
             let Binding { slot, .. } = task.context;
-            let known = has_id(&self.contexts, slot, *id);
+            let known = self.contexts.is_current(slot, *id);
             if known && (later == Some(slot) || !self.is_turn_of(slot)) {
                 (at, later) = (at + 1, Some(slot));
                 continue;
@@ -166,24 +167,25 @@ impl Engine {
             let hpu = if known { self.idle_for(slot) } else { None };
             // What it takes counts from where the others are, however long it had nothing to run here.
             let shared = hpu.is_some() && shift.is_some();
-            let picked = if shared { self.scheduler.pick([slot.0]) } else { None };
+            let picked = if shared { self.sched.scheduler.pick([slot.0]) } else { None };
             let run = self.run_borrowed(at, hpu, picked.map_or(left, |pick| pick.tasks.min(left)));
             left -= run;
             if let Some(shift) = shift.as_mut().filter(|_| picked.is_some()) {
-                self.scheduler.charge(slot.0, run, shift.lap());
+                self.sched.scheduler.charge(slot.0, run, shift.lap());
             }
         }
     }
 
     /// An HPU of a context on which no task waits.
     fn idle_for(&self, slot: Slot) -> Option<HpuId> {
-        self.contexts[slot.0 as usize].as_ref()?.hpus.idle_on_least_taken()
+        self.contexts.list[slot.0 as usize].as_ref()?.hpus.idle_on_least_taken()
     }
 
     /// Whether a context comes before all others that have tasks or packets here.
     fn is_turn_of(&self, slot: Slot) -> bool {
-        let mut arrived = self.inbound.slots();
-        !self.is_shared() || self.is_next(slot) && arrived.all(|other| self.scheduler.is_next(slot.0, [other.0]))
+        let mut arrived = self.ingress.inbound.slots();
+        !self.contexts.is_shared()
+            || self.is_next(slot) && arrived.all(|other| self.sched.scheduler.is_next(slot.0, [other.0]))
     }
 
     /// Runs another thread's task, and those behind it that are of the same context and home, `most` in all; `None`: the context is not
@@ -196,7 +198,7 @@ impl Engine {
         };
         let binding = loan.task.context;
         self.away(binding, hpu, |engine| {
-            let here = context(&mut engine.contexts, binding.slot);
+            let here = engine.contexts.get(binding.slot);
             let in_a_row = here.runs_in_a_row(hpu);
             match here.handler(Stage::Payload).filter(|_| in_a_row) {
                 Some(handler) => engine.run_borrowed_row(lender, loan, handler, hpu, at, most),
@@ -223,15 +225,22 @@ impl Engine {
     ) -> u32 {
         let (id, Binding { slot, home, .. }) = (loan.context, loan.task.context);
         let Parts { job, hpus, host, counts, events, mut printer } =
-            parts(context(&mut self.contexts, slot), handler, loan.about());
+            parts(self.contexts.get(slot), handler, loan.about());
         let mut print = |line: &[u8]| printer.print(line);
-        let Self { nic, outbound, executor, peers: Some(peers), .. } = self else {
+        let Self { nic, egress, runner, peers: Some(peers), .. } = self else {
             unreachable!("tasks of others come from peers")
         };
-        let mut commands =
-            Commands::new(&mut **nic, outbound, host, counts, Some(events), loan.task.last_use, Issued::NOTHING);
+        let mut commands = Commands::new(
+            &mut **nic,
+            &mut egress.outbound,
+            host,
+            counts,
+            Some(events),
+            loan.task.last_use,
+            Issued::NOTHING,
+        );
         let mut run = 0;
-        let unusual = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
+        let unusual = hpus.get(hpu).in_a_row(&runner.executor, &job, &mut commands, &mut print, |row| {
             let looked_at = row.looked_at();
             loop {
                 if let Some((_, next)) = peers.waiting.get(at) {
@@ -283,7 +292,7 @@ impl Engine {
     /// Hands tasks over that would wait for long, or for an HPU.
     #[inline]
     pub(crate) fn lend(&mut self) {
-        if self.peers.is_some() && (!self.parked.is_empty() || self.overflows()) {
+        if self.peers.is_some() && (!self.runner.parked.is_empty() || self.overflows()) {
             self.lend_some();
         }
     }
@@ -293,7 +302,7 @@ impl Engine {
     fn lend_some(&mut self) {
         let (overflows, mut lent, mut at) = (self.overflows(), false, 0);
         while let Some(to) = self.peers.as_ref().and_then(|peers| peers.least_loaded()) {
-            let Some(&owner) = self.mpqs.backlogged().get(at) else {
+            let Some(&owner) = self.table.mpqs.backlogged().get(at) else {
                 if !std::mem::take(&mut lent) {
                     break;
                 }
@@ -301,9 +310,9 @@ impl Engine {
                 continue;
             };
             at += 1;
-            let enough = overflows && self.hers_taken() > ENOUGH;
+            let enough = overflows && self.table.hers_taken() > ENOUGH;
             if let Some(id) = self.may_lend(owner, enough)
-                && let Some(task) = self.mpqs.next_task(owner)
+                && let Some(task) = self.table.mpqs.next_task(owner)
             {
                 let flow = self.flow(task.context.slot, task.mpq);
                 let Some(peers) = &mut self.peers else { break };
@@ -320,13 +329,15 @@ impl Engine {
     /// `enough` of them, or all HPUs are taken here. Where some of the context came back as they were, others would too. Returns the
     /// context's id.
     fn may_lend(&self, owner: u32, enough: bool) -> Option<u32> {
-        let context = self.contexts.get(owner as usize)?.as_ref()?;
+        let context = self.contexts.list.get(owner as usize)?.as_ref()?;
         let overflows = overflows(&context.run) && !context.retired;
         let came_back = self.peers.as_ref()?.back.iter().any(|repaid| repaid.loan.context == context.id);
-        let (binding, stage) = self.mpqs.peek(owner)?;
+        let (binding, stage) = self.table.mpqs.peek(owner)?;
         let is_payload = stage == Stage::Payload && context.handler(stage).is_some();
-        let wanted =
-            overflows && !came_back && is_payload && (enough || idle_hpu(&self.contexts, binding, stage).is_none());
+        let wanted = overflows
+            && !came_back
+            && is_payload
+            && (enough || idle_hpu(&self.contexts.list, binding, stage).is_none());
         wanted.then_some(context.id)
     }
 
@@ -339,7 +350,7 @@ impl Engine {
 
     /// Whether there are tasks of its own to begin.
     fn has_own_tasks(&self) -> bool {
-        self.kept_back() > 0 || !self.mpqs.backlogged().is_empty()
+        self.kept_back() > 0 || !self.table.mpqs.backlogged().is_empty()
     }
 
     /// Whether the last turn had tasks of others, or they had some of its own.

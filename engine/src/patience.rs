@@ -63,8 +63,9 @@ pub(crate) struct Kept {
 impl Engine {
     /// Whom others wait for in this turn.
     pub(crate) fn kept_waiting(&self) -> Option<Kept> {
-        let slot = self.waits_for.filter(|_| self.waiting.is_some() && self.is_shared())?;
-        Some(Kept { slot, had: self.scheduler.had(slot.0) })
+        let slot =
+            self.admission.stalled_on.filter(|_| self.admission.stalled.is_some() && self.contexts.is_shared())?;
+        Some(Kept { slot, had: self.sched.scheduler.had(slot.0) })
     }
 
     /// Has who kept others waiting in a turn pay for so much of it, and all others regain what they may of the time since the turn before
@@ -72,11 +73,11 @@ impl Engine {
     #[cold]
     pub(crate) fn charge_waits(&mut self, kept: Option<Kept>, turn: Duration, since: Duration) {
         if let Some(Kept { slot, had }) = kept {
-            let own = self.scheduler.had(slot.0).saturating_sub(had);
-            self.scheduler.charge(slot.0, 0, turn.saturating_sub(own));
+            let own = self.sched.scheduler.had(slot.0).saturating_sub(had);
+            self.sched.scheduler.charge(slot.0, 0, turn.saturating_sub(own));
         }
-        let weights: u64 = self.installed().map(|context| u64::from(context.run.weight)).sum();
-        for (number, context) in (0..).zip(&mut self.contexts) {
+        let weights: u64 = self.contexts.installed().map(|context| u64::from(context.run.weight)).sum();
+        for (number, context) in (0..).zip(&mut self.contexts.list) {
             let Some(context) = context.as_mut().filter(|context| context.run.full == Full::Wait) else { continue };
             let own = u64::from(context.run.weight);
             match kept {

@@ -8,10 +8,10 @@ use spin_abi::counters::Counter;
 use spin_nic::{Bell, Frame, NicError, Queue};
 
 use crate::counts::Counts;
+use crate::egress::TRANSMIT_BACKLOG;
 use crate::found::Found;
 use crate::inbound::{BATCH, Inbound, Routes};
 use crate::lanes::{Ends, Lanes};
-use crate::pipeline::TRANSMIT_BACKLOG;
 use crate::statistics::Statistics;
 use crate::toll::{PASSED, PASSING};
 

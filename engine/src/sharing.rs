@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use spin_abi::control::Schedule;
+
 use crate::context::Slot;
 use crate::inbound::{BATCH, Inbound};
+use crate::latency::nanoseconds;
 use crate::pipeline::{Engine, Moment};
 use crate::schedule::Scheduler;
-use crate::tasks::{Done, runnable};
+use crate::tasks::{ALONE_TIME, Done, runnable};
 
 /// Frames taken from the NIC at once when few contexts have some: fewer than of [one alone](crate::inbound::BATCH), which they would
 /// wait for.
@@ -72,7 +75,7 @@ impl<C: Fn() -> Duration> Shift<C> {
 impl Engine {
     /// A shift whose end is seen, if somebody asks for the time or turns take long.
     pub(crate) fn shift<C: Fn() -> Duration>(&self, clock: C) -> Shift<C> {
-        Shift::new((self.scheduler.costs_time() || self.intake.has_long_turns()).then_some(clock))
+        Shift::new((self.sched.scheduler.costs_time() || self.ingress.catch_up.has_long_turns()).then_some(clock))
     }
 
     /// Runs tasks of contexts that share the time, and queues what is left of the batch. Returns how many packet buffers were given
@@ -81,62 +84,62 @@ impl Engine {
         self.note_ranks();
         let takes_in_more = self.takes_in_more();
         if self.overflows() {
-            self.lean = false;
+            self.ingress.low_backlog = false;
             self.admit_batch(now);
             return if takes_in_more { 0 } else { self.run_shared(clock) };
         }
         let ahead = self.run_ahead(now, clock);
         self.admit_batch(now);
-        let backlogged = self.mpqs.backlogged();
+        let backlogged = self.table.mpqs.backlogged();
         let runs_low = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.runs_low(owner));
         // Others' packets are worth its own, unless it is alone.
         let has_room = ahead.expects || ahead.slot.is_some_and(|slot| self.has_room_for_more(slot));
-        self.lean = runs_low || ahead.were_many() && has_room;
+        self.ingress.low_backlog = runs_low || ahead.were_many() && has_room;
         ahead.released + if takes_in_more || self.has_more(&ahead) { 0 } else { self.run_shared(clock) }
     }
 
     /// Notes which contexts have packets in the batch.
     pub(crate) fn note_ranks(&mut self) {
-        self.ranks.note(&self.inbound);
+        self.sched.ranks.note(&self.ingress.inbound);
     }
 
     /// Whether a context has few tasks queued, of those that it may have.
     fn runs_low(&self, owner: u32) -> bool {
-        self.mpqs.held(owner) < ENOUGH.min(self.unquestioned(owner) / 2)
+        self.table.mpqs.held(owner) < ENOUGH.min(self.unquestioned(owner) / 2)
     }
 
     /// HERs that a context may hold without more ado.
     fn unquestioned(&self, owner: u32) -> u32 {
-        self.contexts[owner as usize].as_ref().map_or(0, |context| context.share.unquestioned)
+        self.contexts.list[owner as usize].as_ref().map_or(0, |context| context.share.unquestioned)
     }
 
     /// Whether a context loses none of a batch's packets, nor of those behind it, should few of its tasks run meanwhile.
     fn has_room_for_more(&self, slot: Slot) -> bool {
-        let held = self.mpqs.held(slot.0) as usize;
+        let held = self.table.mpqs.held(slot.0) as usize;
         held + 2 * SHARED_BATCH <= self.unquestioned(slot.0) as usize
-            || self.mpqs.room() > self.mostly_free() + 2 * SHARED_BATCH
+            || self.table.mpqs.room() > self.table.mostly_free() + 2 * SHARED_BATCH
     }
 
     /// Runs contexts on their packets of the batch as these are, the one that is furthest behind first, unless that would put them too far
     /// ahead of others.
     fn run_ahead(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> Ahead {
-        let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.inbound.len(), expects: false };
-        if self.inbound.is_empty() || self.waits || self.retired > 0 {
+        let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.ingress.inbound.len(), expects: false };
+        if self.ingress.inbound.is_empty() || self.contexts.stalls || self.contexts.draining > 0 {
             return all;
         }
-        self.ranks.put_in_order(&mut self.inbound, &self.scheduler);
-        let (sampled, shift) = (self.is_sampled(), self.shift(clock));
+        self.sched.ranks.put_in_order(&mut self.ingress.inbound, &self.sched.scheduler);
+        let (sampled, shift) = (self.telemetry.is_sampled(self.kept_back()), self.shift(clock));
         let mut pace = Pace { least: self.least(), shift, sampled };
-        for rank in 0..self.ranks.slots.len() {
-            let slot = self.ranks.slots[rank];
-            all.expects = self.expects_others(slot, self.ranks.slots.len() > 1);
+        for rank in 0..self.sched.ranks.slots.len() {
+            let slot = self.sched.ranks.slots[rank];
+            all.expects = self.expects_others(slot, self.sched.ranks.slots.len() > 1);
             self.run_at_pace(slot, now, clock, &mut pace, &mut all);
-            if all.expects || self.overran || pace.shift.is_over() {
+            if all.expects || self.sched.timed_out || pace.shift.is_over() {
                 break;
             }
-            while self.inbound.is_next_of(slot) && self.mpqs.room() > 0 && self.admit_next(now) {}
+            while self.ingress.inbound.is_next_of(slot) && self.table.mpqs.room() > 0 && self.admit_next(now) {}
         }
-        all.slot = self.ranks.slots.iter().copied().min_by_key(|slot| self.scheduler.least([slot.0]));
+        all.slot = self.sched.ranks.slots.iter().copied().min_by_key(|slot| self.sched.scheduler.least([slot.0]));
         all
     }
 
@@ -150,15 +153,16 @@ impl Engine {
         all: &mut Ahead,
     ) {
         let mut left = if all.expects { ALONE } else { SHARED_BATCH as u32 };
-        self.overran = false;
-        while self.inbound.is_next_of(slot) && left > 0 && !pace.shift.is_over() && self.keeps_pace(slot, pace) {
+        self.sched.timed_out = false;
+        while self.ingress.inbound.is_next_of(slot) && left > 0 && !pace.shift.is_over() && self.keeps_pace(slot, pace)
+        {
             let done = self.run_next(slot, now, clock, &mut pace.sampled);
-            let owed = self.scheduler.charge(slot.0, done.tasks, pace.shift.lap());
+            let owed = self.sched.scheduler.charge(slot.0, done.tasks, pace.shift.lap());
             pace.shift.put_off(owed);
             left = left.saturating_sub(done.tasks);
             all.tasks += done.tasks;
             all.released += done.released;
-            if done.tasks == 0 || self.overran {
+            if done.tasks == 0 || self.sched.timed_out {
                 break;
             }
         }
@@ -166,44 +170,45 @@ impl Engine {
 
     /// Whether a context is not too far ahead of others.
     fn keeps_pace<C>(&self, slot: Slot, pace: &mut Pace<C>) -> bool {
-        if !self.scheduler.keeps_pace(slot.0, pace.least, self.linked) {
+        if !self.sched.scheduler.keeps_pace(slot.0, pace.least, self.contexts.linked) {
             // Others may have gone on since.
             pace.least = self.least();
         }
-        self.scheduler.keeps_pace(slot.0, pace.least, self.linked)
+        self.sched.scheduler.keeps_pace(slot.0, pace.least, self.contexts.linked)
     }
 
     /// Where the context is that is furthest behind, of those that have packets or tasks.
     fn least(&self) -> u64 {
-        let queued = runnable(&self.parked, &self.mpqs, &self.contexts);
-        self.scheduler.least(self.ranks.slots.iter().map(|slot| slot.0).chain(queued))
+        let queued = runnable(&self.runner.parked, &self.table.mpqs, &self.contexts.list);
+        self.sched.scheduler.least(self.sched.ranks.slots.iter().map(|slot| slot.0).chain(queued))
     }
 
     /// Whether a context may leave a packet to the kernel that comes behind others of a message which it did not want: that is done at
     /// once, so it is bounded as what runs at once is.
     #[cold]
     pub(crate) fn may_pass(&mut self, slot: Slot) -> bool {
-        !self.is_shared() || {
+        !self.contexts.is_shared() || {
             let least = self.least();
-            self.scheduler.keeps_pace(slot.0, least, self.linked) && self.scheduler.pick([slot.0]).is_some()
+            self.sched.scheduler.keeps_pace(slot.0, least, self.contexts.linked)
+                && self.sched.scheduler.pick([slot.0]).is_some()
         }
     }
 
     /// Whether others shared the time with a context that now is the only one in sight.
     fn expects_others(&mut self, slot: Slot, has_rivals: bool) -> bool {
-        let alone = !has_rivals && self.mpqs.backlogged().iter().all(|&owner| owner == slot.0);
-        self.company = if alone { self.company.saturating_sub(1) } else { COMPANY };
-        alone && self.company > 0
+        let alone = !has_rivals && self.table.mpqs.backlogged().iter().all(|&owner| owner == slot.0);
+        self.sched.recent_contention = if alone { self.sched.recent_contention.saturating_sub(1) } else { COMPANY };
+        alone && self.sched.recent_contention > 0
     }
 
     /// Runs some tasks of a context: of those that it has queued, or else on its packets of the batch, straight.
     fn run_next(&mut self, slot: Slot, now: Moment, clock: &impl Fn() -> Duration, sampled: &mut bool) -> Done {
-        let Some(pick) = self.scheduler.pick([slot.0]) else { return Done::default() };
-        let queued = self.mpqs.held(slot.0) > 0;
+        let Some(pick) = self.sched.scheduler.pick([slot.0]) else { return Done::default() };
+        let queued = self.table.mpqs.held(slot.0) > 0;
         if !queued && (*sampled || !self.queue_next(slot, now)) {
             let done = self.run_straight(slot, pick.tasks, now);
             // The first packet had to be queued: once its task is over, those behind it may run straight.
-            if done.tasks > 0 || self.mpqs.held(slot.0) == 0 {
+            if done.tasks > 0 || self.table.mpqs.held(slot.0) == 0 {
                 return done;
             }
         }
@@ -212,28 +217,28 @@ impl Engine {
 
     /// Whether a context comes before all that have tasks.
     pub(crate) fn is_next(&self, slot: Slot) -> bool {
-        self.scheduler.is_next(slot.0, runnable(&self.parked, &self.mpqs, &self.contexts))
+        self.sched.scheduler.is_next(slot.0, runnable(&self.runner.parked, &self.table.mpqs, &self.contexts.list))
     }
 
     /// Queues the next packet, which is a context's, so that its task is one that can be looked at.
     fn queue_next(&mut self, slot: Slot, now: Moment) -> bool {
-        self.mpqs.room() > 0 && self.admit_next(now) && self.mpqs.held(slot.0) > 0
+        self.table.mpqs.room() > 0 && self.admit_next(now) && self.table.mpqs.held(slot.0) > 0
     }
 
     /// Whether it still is the turn of the context that was run ahead, and there may be so many more packets of it that the NIC is to be
     /// asked before others' tasks are run: else those have the time that it leaves.
     fn has_more(&self, ahead: &Ahead) -> bool {
-        let may_be_more = self.intake.whole || self.kept_back() > 0;
+        let may_be_more = self.ingress.catch_up.whole || self.kept_back() > 0;
         may_be_more && ahead.were_many() && (ahead.expects || ahead.slot.is_some_and(|slot| self.is_next(slot)))
     }
 
     /// Runs some tasks that contexts have queued, and charges them for theirs. Returns how many packet buffers were given
     /// back.
     fn run_shared(&mut self, clock: &impl Fn() -> Duration) -> u64 {
-        let (mut sampled, mut shift) = (self.is_sampled(), self.shift(clock));
+        let (mut sampled, mut shift) = (self.telemetry.is_sampled(self.kept_back()), self.shift(clock));
         let (overflows, mut all) = (self.overflows(), Done::default());
         loop {
-            let most = match self.mpqs.backlogged().len() {
+            let most = match self.table.mpqs.backlogged().len() {
                 _ if overflows => self.own_part(),
                 0 | 1 => SHARED_BATCH as u32,
                 _ => SHARED_TURN,
@@ -242,17 +247,45 @@ impl Engine {
             if all.tasks >= most || shift.is_over() {
                 break;
             }
-            let runnable = runnable(&self.parked, &self.mpqs, &self.contexts);
-            let Some(pick) = self.scheduler.pick(runnable) else { break };
+            let runnable = runnable(&self.runner.parked, &self.table.mpqs, &self.contexts.list);
+            let Some(pick) = self.sched.scheduler.pick(runnable) else { break };
             let row = if overflows { pick.tasks.min(ROW) } else { pick.tasks };
             let done = self.run_some(pick.owner, row.min(most - all.tasks), clock, &mut sampled);
-            let owed = self.scheduler.charge(pick.owner, done.tasks, shift.lap());
+            let owed = self.sched.scheduler.charge(pick.owner, done.tasks, shift.lap());
             shift.put_off(owed);
             all.released += done.released;
             // One whose last task was taken before runs none.
             all.tasks += done.tasks.max(1);
         }
         all.released
+    }
+}
+
+/// Whose tasks run next, and how many in a poll.
+pub(crate) struct Sched {
+    pub(crate) scheduler: Scheduler,
+    /// The contexts of a batch that several have packets in.
+    pub(crate) ranks: Ranks,
+    /// Polls for which other contexts are [expected](Engine::expects_others) to have packets behind those of the only one that has some.
+    recent_contention: u32,
+    /// Tasks of a single context that a poll has time for.
+    pub(crate) task_budget: u32,
+    /// A task reached its time limit.
+    pub(crate) timed_out: bool,
+}
+
+impl Sched {
+    pub(crate) fn new(schedule: Schedule) -> Self {
+        let scheduler = Scheduler::new(schedule);
+        Self { scheduler, ranks: Ranks::default(), recent_contention: 0, task_budget: u32::MAX, timed_out: false }
+    }
+
+    /// A poll with so many tasks took so long. From that follows how many fit in one.
+    pub(crate) fn note_length(&mut self, tasks: u64, poll: Duration) {
+        if tasks > 0 {
+            let fitting = nanoseconds(ALONE_TIME).saturating_mul(tasks) / nanoseconds(poll).max(1);
+            self.task_budget = u32::try_from(fitting.max(1)).unwrap_or(u32::MAX);
+        }
     }
 }
 

@@ -4,7 +4,9 @@
 use spin_abi::counters::Counter;
 use spin_nic::Frame;
 
+use crate::egress::Egress;
 use crate::inbound::{BATCH, Routes};
+use crate::ingress::Ingress;
 use crate::lanes::Lanes;
 use crate::pipeline::Engine;
 use crate::toll::{PASSED, PASSING};
@@ -33,12 +35,9 @@ impl Engine {
     #[must_use]
     pub fn spreading(mut self, lanes: Lanes) -> Self {
         // All that others have may come back in one turn.
-        let most = lanes.size();
-        for list in [&mut self.outbound.transmit, &mut self.outbound.spent, &mut self.passing] {
-            list.reserve(list.capacity() + most);
-        }
-        self.passing.reserve(self.passing.capacity() + PASSING);
-        self.toll = lanes.toll().clone();
+        self.egress.reserve(lanes.size());
+        self.egress.passing.reserve(self.egress.passing.capacity() + PASSING);
+        self.egress.toll = lanes.toll().clone();
         self.spread = Some(Box::new(Spread {
             lanes,
             routes: Routes::default(),
@@ -60,7 +59,7 @@ impl Engine {
     /// over](Engine::hand_over).
     #[inline]
     pub(crate) fn take_back_frames(&mut self) {
-        let Self { spread: Some(spread), outbound, passing, nic, .. } = self else { return };
+        let Self { spread: Some(spread), egress: Egress { outbound, passing, .. }, nic, .. } = self else { return };
         spread.busy = spread.lanes.take_back([&mut outbound.spent, &mut outbound.transmit, passing]) > 0;
         if spread.busy {
             outbound.leave(&mut **nic);
@@ -70,8 +69,9 @@ impl Engine {
     /// Takes frames from the NIC, so many that about `wanted` of them are its own, of which there is room for as many as there are HERs;
     /// and hands others' over. Returns how many are its own.
     pub(crate) fn receive_and_spread(&mut self, wanted: usize) -> usize {
-        let Self { spread: Some(spread), nic, inbound, intake, counts, mpqs, .. } = self else { return 0 };
-        let room = spread.lanes.all_for(wanted).min(mpqs.room()).min(spread.lanes.credit()).min(BATCH);
+        let Self { spread: Some(spread), nic, ingress, telemetry, table, .. } = self else { return 0 };
+        let (Ingress { inbound, catch_up, .. }, counts) = (ingress, &mut telemetry.counts);
+        let room = spread.lanes.all_for(wanted).min(table.mpqs.room()).min(spread.lanes.credit()).min(BATCH);
         if room == 0 {
             counts.add(Counter::HerStalls, 1);
             return 0;
@@ -80,7 +80,7 @@ impl Engine {
         if taken == 0 {
             return 0;
         }
-        intake.whole = taken == room;
+        catch_up.whole = taken == room;
         spread.busy = true;
         while let Some((frame, found)) = inbound.take() {
             match spread.lanes.lane_of(&found) {
@@ -99,7 +99,9 @@ impl Engine {
 
     /// Whether there is something to do for others, or was in the last turn.
     pub(crate) fn is_busy_for_others(&self) -> bool {
-        self.spread.as_ref().is_some_and(|spread| spread.busy || spread.lanes.has_news() || !self.passing.is_empty())
+        self.spread
+            .as_ref()
+            .is_some_and(|spread| spread.busy || spread.lanes.has_news() || !self.egress.passing.is_empty())
     }
 
     /// Hands over what others are to have, before anything is run here.

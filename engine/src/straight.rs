@@ -17,12 +17,13 @@ use crate::inbound::{Arrival, Inbound, SOON};
 use crate::memory::HpuId;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
-use crate::pipeline::{Binding, Engine, Moment, Packet, context, home};
+use crate::pipeline::{Binding, Engine, Moment, Packet, home};
+use crate::table::MessageTable;
 use crate::tasks::{Done, Parts, parts, processes};
 
 /// What is the same for all of a context's packets.
 #[derive(Clone, Copy)]
-pub(crate) struct Admission {
+pub(crate) struct PacketRules {
     slot: Slot,
     /// HERs that it may hold without more ado.
     unquestioned: u32,
@@ -30,7 +31,7 @@ pub(crate) struct Admission {
     completion: bool,
 }
 
-impl Admission {
+impl PacketRules {
     /// Of a context that is nobody's successor.
     #[inline]
     pub(crate) fn of(slot: Slot, context: &Context) -> Self {
@@ -62,7 +63,7 @@ impl Engine {
     pub(crate) fn run_straight(&mut self, slot: Slot, most: u32, now: Moment) -> Done {
         let mut done = Done::default();
         let Some(handler) = self.straight(slot) else { return done };
-        let mut next = self.inbound.next().map(|found| home(&self.clusters, &found.key));
+        let mut next = self.ingress.inbound.next().map(|found| home(&self.clusters, &found.key));
         while let Some(cluster) = next {
             next = self.run_straight_on(slot, handler, cluster, most, now, &mut done);
         }
@@ -72,11 +73,11 @@ impl Engine {
     /// A context's payload handler, if that runs in a row and nothing is in its way.
     fn straight(&mut self, slot: Slot) -> Option<Handler> {
         let hpu = HpuId { cluster: self.clusters.start, hpu: 0 };
-        let is_free = !self.has_parked(slot.0) && self.waiting.is_none();
-        if !is_free || self.inbound.is_empty() || self.inbound.len() > self.mpqs.room() {
+        let is_free = !self.runner.has_parked(slot.0) && self.admission.stalled.is_none();
+        if !is_free || self.ingress.inbound.is_empty() || self.ingress.inbound.len() > self.table.mpqs.room() {
             return None;
         }
-        let context = context(&mut self.contexts, slot);
+        let context = self.contexts.get(slot);
         let in_a_row = context.runs_in_a_row(hpu) && context.predecessor.is_none();
         context.handler(Stage::Payload).filter(|_| in_a_row)
     }
@@ -92,20 +93,23 @@ impl Engine {
         done: &mut Done,
     ) -> Option<u32> {
         let hpu = HpuId { cluster, hpu: 0 };
-        let context = context(&mut self.contexts, slot);
+        let context = self.contexts.get(slot);
         let verdicts = context.run.verdicts;
-        let admission = Admission::of(slot, context);
+        let rules = PacketRules::of(slot, context);
         let nobody = About { flow: 0, message: 0 };
         let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
         let mut print = |line: &[u8]| printer.print(line);
-        let Self { nic, outbound, executor, inbound, clusters, messages, mpqs, admitted, counts: own, .. } = self;
+        let Self { nic, egress, runner, ingress, clusters, table, telemetry, .. } = self;
+        let (inbound, own) = (&mut ingress.inbound, &mut telemetry.counts);
+        let MessageTable { messages, mpqs, admitted, .. } = table;
         let (at, stop) = (inbound.len(), inbound.len().saturating_sub((most - done.tasks) as usize));
         let row = InRow { at, stop, passed: 0, queued: 0, looked_at: 0 };
-        let mut inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, row };
-        let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, Issued::NOTHING);
+        let mut inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, rules, now, row };
+        let mut commands =
+            Commands::new(&mut **nic, &mut egress.outbound, host, counts, Some(events), true, Issued::NOTHING);
         // There is something to see to when a task is over. The NIC may need frames before the row ends.
         let (watched, mut messages_done) = (verdicts || commands.nic.low_on_buffers(), 0);
-        let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
+        let rest = hpus.get(hpu).in_a_row(&runner.executor, &job, &mut commands, &mut print, |row| {
             inlet.row.looked_at = row.looked_at();
             loop {
                 let Passing { mpq, home, message, place } = match inlet.look() {
@@ -158,7 +162,7 @@ impl Engine {
         commands.counts.add(Counter::Messages, messages_done);
         commands.recycle_spent();
         if usual > 0 {
-            self.released = now.stamp;
+            self.telemetry.released = now.stamp;
         }
         done.released += usual;
         match rest {
@@ -263,7 +267,7 @@ struct Inlet<'e> {
     mpqs: &'e mut Mpqs<Binding, Packet>,
     admitted: &'e mut u64,
     counts: &'e mut Counts,
-    admission: Admission,
+    rules: PacketRules,
     now: Moment,
     row: InRow,
 }
@@ -295,7 +299,7 @@ impl Inlet<'_> {
         let place = self.row.at - 1;
         let gist @ &Gist { owner, end_of_message, first, .. } = self.inbound.found().gist(place);
         let (head, rest) = (gist.head(), || self.inbound.found().rest(place));
-        if owner != self.admission.slot {
+        if owner != self.rules.slot {
             return self.look_closer();
         }
         if self.messages.holds(first, owner, head, rest, self.now.time) {
@@ -315,10 +319,10 @@ impl Inlet<'_> {
     /// The packet that was looked at, which is all of its message, if no other handler has to run on it than that for payload.
     #[inline(always)]
     fn only(&mut self) -> Option<Passing> {
-        let mpq = self.messages.next_free().filter(|_| self.admission.is_simple())?;
+        let mpq = self.messages.next_free().filter(|_| self.rules.is_simple())?;
         *self.admitted += 1;
         let key = &self.inbound.found().key(self.row.at - 1);
-        let Binding { home, message, .. } = self.admission.latch(self.clusters, key, *self.admitted).context;
+        let Binding { home, message, .. } = self.rules.latch(self.clusters, key, *self.admitted).context;
         Some(Passing { mpq, home, message, place: Place::Only })
     }
 
@@ -328,7 +332,7 @@ impl Inlet<'_> {
         let place = self.row.at - 1;
         let &Gist { owner, end_of_message, chain, first, .. } = self.inbound.found().gist(place);
         let key = &self.inbound.found().key(place);
-        let (slot, now) = (self.admission.slot, self.now.time);
+        let (slot, now) = (self.rules.slot, self.now.time);
         if owner != slot {
             return if owner == Slot::NOBODY { Look::Other(Other::Foreign) } else { Look::Nothing };
         }
@@ -344,12 +348,12 @@ impl Inlet<'_> {
         let Some(mpq) = mpq else { return Look::Other(Other::Questionable) };
         let latch = || {
             *self.admitted += 1;
-            self.admission.latch(self.clusters, key, *self.admitted)
+            self.rules.latch(self.clusters, key, *self.admitted)
         };
         if let Some(Binding { home, message, .. }) = self.mpqs.passes(mpq, end_of_message, latch) {
             return Look::Passing(Passing { mpq, home, message, place: Place::of(end_of_message) });
         }
-        if self.mpqs.held(slot.0) >= self.admission.unquestioned || !self.mpqs.takes(mpq) {
+        if self.mpqs.held(slot.0) >= self.rules.unquestioned || !self.mpqs.takes(mpq) {
             if found.is_none() {
                 self.messages.release(mpq);
             }
@@ -367,13 +371,11 @@ impl Inlet<'_> {
                 self.counts.add(Counter::DropUnmatched, 1);
                 Taken::Foreign(frame)
             }
-            Other::Questionable => {
-                Taken::Questionable(Arrival { frame, slot: self.admission.slot, key, end_of_message })
-            }
+            Other::Questionable => Taken::Questionable(Arrival { frame, slot: self.rules.slot, key, end_of_message }),
             Other::Waits(mpq) => {
                 let first = self.mpqs.is_quiescent(mpq);
                 *self.admitted += 1;
-                let latch = self.admission.latch(self.clusters, &key, *self.admitted);
+                let latch = self.rules.latch(self.clusters, &key, *self.admitted);
                 let packet = Packet::new(frame, self.now.stamp);
                 self.mpqs.put(mpq, Her { latch, end_of_message, packet });
                 self.row.queued += 1;
@@ -427,9 +429,9 @@ impl Inlet<'_> {
     #[cold]
     fn hold(&mut self, mpq: MpqId, place: Place) -> Binding {
         let key = &self.inbound.taken().key;
-        let latch = self.admission.latch(self.clusters, key, *self.admitted);
+        let latch = self.rules.latch(self.clusters, key, *self.admitted);
         if place == Place::Only {
-            let begun = self.messages.begin(self.admission.slot, key, self.now.time);
+            let begun = self.messages.begin(self.rules.slot, key, self.now.time);
             let passes = self.mpqs.passes(mpq, true, || latch);
             debug_assert!(begun == Some(mpq) && passes == Some(latch.context), "the queue is free");
         }

@@ -1,12 +1,14 @@
 //! Tasks: running handlers on their message's home cluster, or where there is an HPU, leaving them where they wait, and what comes of
 //! it.
 
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use hpu_vm::Exit;
-use hpu_vm::jit::Translation;
+use hpu_vm::jit::{Executor, Translation, TrapError};
 use spin_abi::control::{Abi, Placement};
 use spin_abi::counters::Counter;
 use spin_abi::events::{Event, What};
@@ -17,23 +19,22 @@ use spin_abi::verdict::{Fate, Verdict};
 use crate::check::Difference;
 use crate::commands::{Commands, Issued};
 use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, Slot};
+use crate::contexts::Contexts;
 use crate::counts::Counts;
 use crate::descriptor::Descriptor;
 use crate::hpu::{About, Hpus, Job};
 use crate::ip_view::Link;
-use crate::latency::nanoseconds;
+use crate::loader::Loader;
 use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{Mpqs, Stage, Task};
 use crate::peers::{Loan, Outcome};
-use crate::pipeline::{Binding, Engine, Gone, Moment, Packet, context};
-
-/// The time of one packet's task is taken of so many: where packets come one by one, each would wait for the clock else.
-const SAMPLE_OF: u64 = 16;
-/// And of so many batches at the least: it takes as long as some packets do.
-const SAMPLE_OF_BATCHES: u64 = 8;
+use crate::pipeline::{Binding, Engine, Gone, Moment, Packet};
+use crate::table::MessageTable;
+use crate::translator::Translator;
+use crate::vigil::Vigil;
 
 /// For so long tasks of a context that is alone are run in a turn: who asks something of its thread waits meanwhile.
-const ALONE_TIME: Duration = Duration::from_millis(1);
+pub(crate) const ALONE_TIME: Duration = Duration::from_millis(1);
 
 /// Tasks that wait which are looked at in a turn while others have packets: it takes as long as some of these do.
 const LOOKED_AT: usize = 4;
@@ -67,45 +68,93 @@ impl Borrowed {
     }
 }
 
+/// What runs a worker's tasks, and the tasks that wait on their HPUs.
+pub(crate) struct TaskRunner {
+    pub(crate) executor: Rc<Executor>,
+    watchdogs: Vigil,
+    pub(crate) parked: Vec<Parked>,
+    /// The parked task that is looked at next.
+    next_parked: usize,
+    translator: Translator,
+}
+
+thread_local! {
+    /// A thread has one executor, whatever the number of its workers.
+    static EXECUTOR: RefCell<Weak<Executor>> = const { RefCell::new(Weak::new()) };
+}
+
+fn executor() -> Result<Rc<Executor>, TrapError> {
+    EXECUTOR.with_borrow_mut(|known| match known.upgrade() {
+        Some(executor) => Ok(executor),
+        None => {
+            let executor = Rc::new(Executor::new()?);
+            *known = Rc::downgrade(&executor);
+            Ok(executor)
+        }
+    })
+}
+
+impl TaskRunner {
+    pub(crate) fn new(loader: Arc<Loader>) -> Result<Self, TrapError> {
+        Ok(Self {
+            executor: executor()?,
+            watchdogs: Vigil::default(),
+            parked: Vec::new(),
+            next_parked: 0,
+            translator: Translator::new(loader),
+        })
+    }
+
+    /// Polls the other threads' watchdogs when that is due. Tasks ended last at `ended`.
+    #[inline]
+    pub(crate) fn watch(&mut self, ended: Duration, clock: &impl Fn() -> Duration) {
+        self.watchdogs.keep(ended, clock, || self.executor.look_at_others());
+    }
+
+    /// Whether tasks of a context wait on their HPUs.
+    #[inline]
+    pub(crate) fn has_parked(&self, owner: u32) -> bool {
+        self.parked.iter().any(|parked| parked.task.context.slot.0 == owner)
+    }
+
+    /// Hands translations that were asked for to their contexts, if these are still there.
+    #[inline]
+    pub(crate) fn take_translations(&mut self, contexts: &mut Contexts) {
+        while let Some(made) = self.translator.made() {
+            let mut contexts = contexts.list.iter_mut().flatten();
+            if let Some(context) = contexts.find(|context| context.id == made.context) {
+                context.translation = made.translation;
+            }
+        }
+    }
+}
+
 impl Engine {
     /// Runs all tasks of the only context, those of the batch's packets too, unless they take too long for one turn. Returns how many packet
     /// buffers were given back.
     pub(crate) fn run_alone(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
-        let (mut sampled, mut released) = (self.is_sampled(), 0);
-        let (mut left, end) = (self.fitting, Duration::from_nanos(now.time) + ALONE_TIME);
-        self.overran = false;
+        let (mut sampled, mut released) = (self.telemetry.is_sampled(self.kept_back()), 0);
+        let (mut left, end) = (self.sched.task_budget, Duration::from_nanos(now.time) + ALONE_TIME);
+        self.sched.timed_out = false;
         loop {
             // One whose HPUs are all taken runs none.
-            if let Some(&only) = self.mpqs.backlogged().first() {
+            if let Some(&only) = self.table.mpqs.backlogged().first() {
                 let done = self.run_some(only, left, clock, &mut sampled);
                 (released, left) = (released + done.released, left.saturating_sub(done.tasks));
             }
             let before = self.kept_back();
             if left > 0
                 && sampled
-                && let Some(&only) = self.routes.slots.first()
+                && let Some(&only) = self.contexts.routes.slots.first()
             {
                 let done = self.run_straight(only, left, now);
                 (released, left) = (released + done.released, left.saturating_sub(done.tasks));
             }
-            let over = left == 0 || self.overran && clock() > end;
-            if over || before == self.kept_back() && (self.mpqs.room() == 0 || !self.admit_next(now)) {
+            let over = left == 0 || self.sched.timed_out && clock() > end;
+            if over || before == self.kept_back() && (self.table.mpqs.room() == 0 || !self.admit_next(now)) {
                 return released;
             }
         }
-    }
-
-    /// A turn with so many tasks took so long: that says how many fit in one, until one takes another time.
-    pub(crate) fn note_length(&mut self, tasks: u64, turn: Duration) {
-        if tasks > 0 {
-            let fitting = nanoseconds(ALONE_TIME).saturating_mul(tasks) / nanoseconds(turn).max(1);
-            self.fitting = u32::try_from(fitting.max(1)).unwrap_or(u32::MAX);
-        }
-    }
-
-    /// Whether the time of a task was taken of so few packets ago that none is taken now.
-    pub(crate) fn is_sampled(&self) -> bool {
-        self.unsampled < SAMPLE_OF.max(self.kept_back() as u64 * SAMPLE_OF_BATCHES)
     }
 
     /// Runs at most so many tasks of a context, and none behind one that took all the time it may. The time of one is taken, unless
@@ -118,10 +167,10 @@ impl Engine {
         sampled: &mut bool,
     ) -> Done {
         let (mut done, mut next) = (Done::default(), None);
-        self.overran = false;
-        while done.tasks < most && !self.overran {
+        self.sched.timed_out = false;
+        while done.tasks < most && !self.sched.timed_out {
             let Some((hpu, alone)) = self.place(owner, next.as_ref()) else { break };
-            let Some(task) = next.take().or_else(|| self.mpqs.next_task(owner)) else { break };
+            let Some(task) = next.take().or_else(|| self.table.mpqs.next_task(owner)) else { break };
             let home = task.context.home;
             let hpu = hpu.unwrap_or(HpuId { cluster: home, hpu: 0 });
             if hpu.cluster != home {
@@ -138,19 +187,13 @@ impl Engine {
     /// Where an owner's next task can run: `None` when the HPUs of its cluster are taken, and it may not overflow to others (PsPIN
     /// paper §III-B1). While tasks wait on HPUs, others of their context run one at a time: which HPU is idle is for each to see.
     fn place(&self, owner: u32, next: Option<&Task<Binding, Packet>>) -> Option<(Option<HpuId>, bool)> {
-        if !self.has_parked(owner) {
+        if !self.runner.has_parked(owner) {
             return Some((None, false));
         }
         debug_assert!(next.is_none(), "nothing is taken beforehand while tasks wait");
-        let Some((binding, stage)) = self.mpqs.peek(owner) else { return Some((None, true)) };
-        let hpu = idle_hpu(&self.contexts, binding, stage)?;
+        let Some((binding, stage)) = self.table.mpqs.peek(owner) else { return Some((None, true)) };
+        let hpu = idle_hpu(&self.contexts.list, binding, stage)?;
         Some((Some(hpu), true))
-    }
-
-    /// Whether tasks of a context wait on their HPUs.
-    #[inline]
-    pub(crate) fn has_parked(&self, owner: u32) -> bool {
-        self.parked.iter().any(|parked| parked.task.context.slot.0 == owner)
     }
 
     /// Runs one task on another cluster than its message's home.
@@ -164,22 +207,22 @@ impl Engine {
     /// Has a payload task run on another cluster than its message's home.
     pub(crate) fn away<R>(&mut self, binding: Binding, hpu: HpuId, run: impl FnOnce(&mut Self) -> R) -> R {
         let Binding { slot, home, .. } = binding;
-        let here = context(&mut self.contexts, slot);
+        let here = self.contexts.get(slot);
         here.counts.add(Counter::Overflowed, u64::from(here.handler(Stage::Payload).is_some()));
         here.hpus.get(hpu).set_home(home);
         let result = run(self);
-        context(&mut self.contexts, slot).hpus.get(hpu).set_home(hpu.cluster);
+        self.contexts.get(slot).hpus.get(hpu).set_home(hpu.cluster);
         result
     }
 
     /// Runs one task, and takes its time.
     #[inline(never)]
     fn sample(&mut self, task: Task<Binding, Packet>, hpu: HpuId, clock: &impl Fn() -> Duration, done: &mut Done) {
-        self.unsampled = 0;
+        self.telemetry.unsampled = 0;
         let start = clock();
-        self.latencies.sample_queueing(task.packet.arrived.before(start));
+        self.telemetry.latencies.sample_queueing(task.packet.arrived.before(start));
         self.run_row(task, hpu, 1, done);
-        self.latencies.sample_handler(clock().saturating_sub(start));
+        self.telemetry.latencies.sample_handler(clock().saturating_sub(start));
     }
 
     /// Runs a task, and at most `most` in all: those behind it too, as long as they are of the same handler on the same cluster
@@ -192,7 +235,7 @@ impl Engine {
         done: &mut Done,
     ) -> Option<Task<Binding, Packet>> {
         let (stage, Binding { slot, home, .. }) = (first.stage, first.context);
-        let context = context(&mut self.contexts, slot);
+        let context = self.contexts.get(slot);
         let in_a_row = context.runs_in_a_row(hpu);
         let Some(handler) = context.handler(stage).filter(|_| in_a_row) else {
             done.tasks += 1;
@@ -202,11 +245,18 @@ impl Engine {
         let verdicts = context.run.verdicts;
         let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, about(&first));
         let mut print = |line: &[u8]| printer.print(line);
-        let Self { nic, outbound, released, executor, messages, mpqs, .. } = self;
-        let mut commands =
-            Commands::new(&mut **nic, outbound, host, counts, Some(events), first.last_use, Issued::NOTHING);
+        let Self { nic, egress, telemetry, runner, table: MessageTable { messages, mpqs, .. }, .. } = self;
+        let mut commands = Commands::new(
+            &mut **nic,
+            &mut egress.outbound,
+            host,
+            counts,
+            Some(events),
+            first.last_use,
+            Issued::NOTHING,
+        );
         let (mut task, mut left) = (first, most);
-        let ended = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
+        let ended = hpus.get(hpu).in_a_row(&runner.executor, &job, &mut commands, &mut print, |row| {
             let looked_at = row.looked_at();
             loop {
                 row.commands().counts.add(started(stage), 1);
@@ -223,7 +273,7 @@ impl Engine {
                 }
                 let Task { mpq, packet, last_use, .. } = task;
                 let kept = if last_use {
-                    *released = packet.arrived;
+                    telemetry.released = packet.arrived;
                     done.released += 1;
                     row.commands().release(packet.frame);
                     None
@@ -294,16 +344,16 @@ impl Engine {
     #[cold]
     pub(crate) fn park(&mut self, task: Task<Binding, Packet>, hpu: HpuId, issued: Issued, borrowed: Option<Borrowed>) {
         let issued = self.send_off(&task, hpu, issued);
-        let context = context(&mut self.contexts, task.context.slot);
+        let context = self.contexts.get(task.context.slot);
         context.counts.add(Counter::Parked, 1);
-        self.parked.push(Parked { task, hpu, issued, translation: context.translation.clone(), borrowed });
+        self.runner.parked.push(Parked { task, hpu, issued, translation: context.translation.clone(), borrowed });
     }
 
     /// What a task waits for may come of the frame that it sent: that leaves now, as a copy, if it was put off.
     fn send_off(&mut self, task: &Task<Binding, Packet>, hpu: HpuId, mut issued: Issued) -> Issued {
         let Some(send) = issued.deferred.take() else { return issued };
-        let Context { counts, hpus, .. } = context(&mut self.contexts, task.context.slot);
-        let (nic, outbound) = (&mut *self.nic, &mut self.outbound);
+        let Context { counts, hpus, .. } = self.contexts.get(task.context.slot);
+        let (nic, outbound) = (&mut *self.nic, &mut self.egress.outbound);
         let mut commands = Commands::new(nic, outbound, None, counts, None, false, Issued::NOTHING);
         hpus.get(hpu).amend(send.handle, commands.copy_deferred(send, &task.packet.frame));
         issued
@@ -312,20 +362,20 @@ impl Engine {
     /// Goes on with tasks that wait, at the expense of their contexts: with each of them, or with [some](LOOKED_AT), those that are next,
     /// while others have packets. Returns how many packet buffers were given back.
     pub(crate) fn resume_parked(&mut self, clock: &impl Fn() -> Duration) -> u64 {
-        let others = self.kept_back() > 0 || !self.mpqs.backlogged().is_empty();
+        let others = self.kept_back() > 0 || !self.table.mpqs.backlogged().is_empty();
         let most = if others { LOOKED_AT } else { usize::MAX };
-        let (mut released, mut index) = (0, self.next_parked);
-        let shares = !self.parked.is_empty() && self.is_shared();
+        let (mut released, mut index) = (0, self.runner.next_parked);
+        let shares = !self.runner.parked.is_empty() && self.contexts.is_shared();
         let mut shift = shares.then(|| self.shift(clock));
-        for _ in 0..self.parked.len().min(most) {
-            index = if index < self.parked.len() { index } else { 0 };
-            let mut parked = self.parked.swap_remove(index);
+        for _ in 0..self.runner.parked.len().min(most) {
+            index = if index < self.runner.parked.len() { index } else { 0 };
+            let mut parked = self.runner.parked.swap_remove(index);
             let begun = Begun { issued: parked.issued, translation: parked.translation.as_deref() };
             let Binding { slot, .. } = parked.task.context;
             let flow = parked.borrowed.map_or_else(|| self.flow(slot, parked.task.mpq), |borrowed| borrowed.flow);
             let (exit, issued) = self.run_handler(&mut parked.task, parked.hpu, flow, Some(begun));
             if let Some(shift) = &mut shift {
-                self.scheduler.charge(slot.0, 0, shift.lap());
+                self.sched.scheduler.charge(slot.0, 0, shift.lap());
             }
             if exit != Exit::Parked {
                 match parked.borrowed {
@@ -337,20 +387,20 @@ impl Engine {
                 continue;
             }
             let issued = self.send_off(&parked.task, parked.hpu, issued);
-            self.parked.push(Parked { issued, ..parked });
-            let last = self.parked.len() - 1;
-            self.parked.swap(index, last);
+            self.runner.parked.push(Parked { issued, ..parked });
+            let last = self.runner.parked.len() - 1;
+            self.runner.parked.swap(index, last);
             index += 1;
         }
-        self.next_parked = index;
+        self.runner.next_parked = index;
         released
     }
 
     /// Gives up the tasks of a context that wait. Its queues are to be abandoned next.
     pub(crate) fn abandon_parked(&mut self, slot: Slot) {
-        let theirs = self.parked.extract_if(.., |parked| parked.task.context.slot == slot);
+        let theirs = self.runner.parked.extract_if(.., |parked| parked.task.context.slot == slot);
         for Parked { task, hpu, borrowed, .. } in theirs.collect::<Vec<_>>() {
-            context(&mut self.contexts, slot).hpus.get(hpu).abandon();
+            self.contexts.get(slot).hpus.get(hpu).abandon();
             match borrowed {
                 // It is not complete.
                 None => self.drop_frame(task.packet.frame, Counter::DropRemoved),
@@ -369,7 +419,7 @@ impl Engine {
         begun: Option<Begun<'_>>,
     ) -> (Exit, Issued) {
         let (stage, slot, last_use) = (task.stage, task.context.slot, task.last_use);
-        let context = context(&mut self.contexts, slot);
+        let context = self.contexts.get(slot);
         let Some(handler) = context.handler(stage) else { return (Exit::Returned, Issued::NOTHING) };
         if begun.is_none() {
             context.counts.add(started(stage), 1);
@@ -381,16 +431,16 @@ impl Engine {
         if let Some(begun) = begun {
             (job.translation, issued) = (begun.translation, begun.issued);
         }
-        let (nic, outbound) = (&mut *self.nic, &mut self.outbound);
+        let (nic, outbound) = (&mut *self.nic, &mut self.egress.outbound);
         let packet = &mut task.packet.frame[link.as_ref().map_or(0, Link::len)..];
         let mut commands = Commands::new(nic, outbound, host, counts, Some(events), last_use, issued);
         commands.link = link;
         let mut print = |line: &[u8]| printer.print(line);
-        let ended = hpus.get(hpu).run(&self.executor, job, packet, &mut commands, &mut print);
+        let ended = hpus.get(hpu).run(&self.runner.executor, job, packet, &mut commands, &mut print);
         let issued = commands.issued;
         self.see_to(task, hpu, flow, ended.exit);
         if let Some(difference) = ended.difference {
-            report(self::context(&mut self.contexts, slot), stage, &difference);
+            report(self.contexts.get(slot), stage, &difference);
         }
         (ended.exit, issued)
     }
@@ -398,10 +448,10 @@ impl Engine {
     /// Heeds what a handler returned, and notes its fault.
     pub(crate) fn see_to(&mut self, task: &mut Task<Binding, Packet>, hpu: HpuId, flow: u32, exit: Exit) {
         match exit {
-            Exit::Returned if context(&mut self.contexts, task.context.slot).run.verdicts => self.heed(task, hpu),
+            Exit::Returned if self.contexts.get(task.context.slot).run.verdicts => self.heed(task, hpu),
             Exit::Returned | Exit::Finished | Exit::Parked => {}
             Exit::Fault(fault) => {
-                self.overran |= fault.cause == Cause::Watchdog;
+                self.sched.timed_out |= fault.cause == Cause::Watchdog;
                 self.note_fault(flow, task.stage, task.context, hpu, fault);
             }
         }
@@ -410,7 +460,7 @@ impl Engine {
     /// Does what a handler's verdict says. Of the packet that the handler had, feedback sees to it.
     fn heed(&mut self, task: &mut Task<Binding, Packet>, hpu: HpuId) {
         let slot = task.context.slot;
-        let context = context(&mut self.contexts, slot);
+        let context = self.contexts.get(slot);
         let Some(verdict) = Verdict::from_code(context.hpus.get(hpu).result()) else {
             return context.counts.add(Counter::BadVerdicts, 1);
         };
@@ -426,13 +476,13 @@ impl Engine {
             }
         }
         if stays_open {
-            self.mpqs.keep_open(task.mpq);
+            self.table.mpqs.keep_open(task.mpq);
         }
     }
 
     #[cold]
     fn note_fault(&mut self, flow: u32, stage: Stage, binding: Binding, hpu: HpuId, fault: Fault) {
-        let context = context(&mut self.contexts, binding.slot);
+        let context = self.contexts.get(binding.slot);
         context.counts.add(Counter::Faults, 1);
         let note = remote_l1(&self.machine, context, binding.home, fault);
         context.record_fault(stage, fault, note);
@@ -443,7 +493,7 @@ impl Engine {
     /// A context whose image turned out to touch devices at addresses that its translation took for memory is interpreted
     /// until there is another translation.
     fn see_to_devices(&mut self, slot: Slot, hpu: HpuId) {
-        let context = context(&mut self.contexts, slot);
+        let context = self.contexts.get(slot);
         let touched = context.hpus.get(hpu).device_touched();
         if !touched || context.options.any_device {
             return;
@@ -451,17 +501,7 @@ impl Engine {
         context.image.any_device.store(true, Relaxed);
         context.options.any_device = true;
         context.translation = None;
-        self.translator.request(context.id, context.image.clone(), context.options);
-    }
-
-    /// Hands translations that were asked for to their contexts, if these are still there.
-    pub(crate) fn take_translations(&mut self) {
-        while let Some(made) = self.translator.made() {
-            let mut contexts = self.contexts.iter_mut().flatten();
-            if let Some(context) = contexts.find(|context| context.id == made.context) {
-                context.translation = made.translation;
-            }
-        }
+        self.runner.translator.request(context.id, context.image.clone(), context.options);
     }
 }
 

@@ -82,7 +82,7 @@ impl Part for Engine {
     }
 
     fn rest(&mut self) {
-        self.executor.rest();
+        self.runner.executor.rest();
     }
 
     fn is_busy(&self) -> bool {
@@ -103,7 +103,7 @@ impl Part for Engine {
     }
 
     fn close(&mut self) {
-        self.closed = true;
+        self.ingress.closed = true;
     }
 
     fn has_news(&self) -> bool {

@@ -4,23 +4,22 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use spin_abi::control::{Full, Install};
+use spin_abi::control::Install;
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
 use spin_abi::map::PACKET_WINDOW;
 use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
 
-use super::{HOST_ADDRESS, InstallError, Matching, Place, Prepared, User, warn_of_rules};
+use super::{HOST_ADDRESS, InstallError, Matching, Prepared, User, warn_of_rules};
 use crate::config::Limits;
 use crate::context::{Context, HostMemory, LINES_PRINTED, Share, Slot, Texts};
 use crate::counts::Counts;
 use crate::descriptor::{Descriptor, News};
 use crate::handover::Arrivals;
 use crate::inbound::Routes;
-use crate::overflow::overflows;
 use crate::patience::Patience;
-use crate::pipeline::{Engine, context, has_id};
+use crate::pipeline::Engine;
 
 /// How long an open message of a context that was replaced may wait for its next packet.
 const REPLACED: Duration = Duration::from_secs(10);
@@ -48,7 +47,7 @@ impl Engine {
     /// As there, and [`InstallError::Nic`]; nothing has changed then.
     pub fn install(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         let id = self.link(prepared, limits)?;
-        if let Err(error) = self.steer(&self.routes) {
+        if let Err(error) = self.steer(&self.contexts.routes) {
             self.undo_link(id)?;
             return Err(error);
         }
@@ -71,28 +70,28 @@ impl Engine {
                 return Err(error);
             }
         };
-        self.next_id = id;
-        let slot = self.slot_of(prepared.place);
+        self.contexts.next_id = id;
+        let slot = self.contexts.slot_of(prepared.place);
         slots.splice(range, [slot]);
         self.follow(Routes { table, slots });
-        self.messages.add_context(slot);
-        self.mpqs.add_owner(slot.0);
-        self.scheduler.add(slot.0, prepared.run.weight);
-        self.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
-        let context = Context { predecessor, ..link(prepared, entry, self.clusters.start, &self.news) };
-        self.contexts[slot.0 as usize] = Some(context);
-        self.linked += 1;
-        self.share_buffer();
+        self.table.messages.add_context(slot);
+        self.table.mpqs.add_owner(slot.0);
+        self.sched.scheduler.add(slot.0, prepared.run.weight);
+        self.contexts.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
+        let context = Context { predecessor, ..link(prepared, entry, self.clusters.start, &self.telemetry.news) };
+        self.contexts.list[slot.0 as usize] = Some(context);
+        self.contexts.linked += 1;
+        self.contexts.share_buffer(self.table.hers);
         Ok(id)
     }
 
     /// What is to change when a context is linked in, if it may be.
     fn plan_link(&self, prepared: &Prepared, limits: &Limits) -> Result<Planned, InstallError> {
         // Those that were replaced and are not gone yet count too.
-        if self.linked as usize >= limits.contexts {
-            return Err(InstallError::Full { most: limits.contexts, ending: self.retired });
+        if self.contexts.linked as usize >= limits.contexts {
+            return Err(InstallError::Full { most: limits.contexts, ending: self.contexts.draining });
         }
-        let id = prepared.place.map_or(self.next_id + 1, |place| place.id);
+        let id = prepared.place.map_or(self.contexts.next_id + 1, |place| place.id);
         let entry = TableEntry {
             context: id,
             rules: prepared.matching.rules.clone(),
@@ -100,8 +99,8 @@ impl Engine {
             key: prepared.key.clone(),
         };
         let replaced = prepared.install.replaces;
-        let predecessor = replaced.map(|old| self.find(old, User(prepared.uid))).transpose()?;
-        let (mut entries, slots) = (self.entries(), self.routes.slots.clone());
+        let predecessor = replaced.map(|old| self.contexts.find(old, User(prepared.uid))).transpose()?;
+        let (mut entries, slots) = (self.contexts.entries(), self.contexts.routes.slots.clone());
         let place = slots.iter().position(|&slot| Some(slot) == predecessor);
         let range = place.map_or(entries.len()..entries.len(), |place| place..place + 1);
         entries.splice(range.clone(), [entry.clone()]);
@@ -115,9 +114,9 @@ impl Engine {
     /// # Errors
     /// [`InstallError::NoSuchContext`].
     pub fn retire_replaced(&mut self, id: u32) -> Result<(), InstallError> {
-        let slot = self.find(id, User(0))?;
+        let slot = self.contexts.find(id, User(0))?;
         // More than one, where they were replaced together.
-        while let Some(old) = self.to_be_replaced(slot) {
+        while let Some(old) = self.contexts.to_be_replaced(slot) {
             self.retire(old);
         }
         Ok(())
@@ -126,20 +125,17 @@ impl Engine {
     /// Lets a context go with its last message, to which no frames are led any more.
     fn retire(&mut self, slot: Slot) {
         let to_come = self.arrivals.as_ref().map_or(0, |arrivals| arrivals.len()) + self.kept_back();
-        let context = context(&mut self.contexts, slot);
+        let drain_mark = self.ingress.processed + to_come as u64;
+        let now = self.telemetry.last_end;
+        let context = self.contexts.get(slot);
         context.retired = true;
-        context.matched_until = self.taken_in + to_come as u64;
+        context.matched_until = drain_mark;
         // Packets that came since then would have moved it.
-        context.ends_by = self.last_feedback + REPLACED_IN_ALL;
-        self.timeouts += u32::from(context.message_timeout.is_none());
+        context.ends_by = now + REPLACED_IN_ALL;
+        let had_none = context.message_timeout.is_none();
         context.message_timeout = Some(context.message_timeout.map_or(REPLACED, |timeout| timeout.min(REPLACED)));
-        self.retired += 1;
-    }
-
-    /// The latest of the contexts that one replaces, or is to replace, that has not gone.
-    fn to_be_replaced(&self, new: Slot) -> Option<Slot> {
-        let stays = |context: &Context| !context.retired && context.heir.is_none();
-        self.replaced_by(new).find(|slot| self.contexts[slot.0 as usize].as_ref().is_some_and(stays))
+        self.contexts.timeouts += u32::from(had_none);
+        self.contexts.draining += 1;
     }
 
     /// Frames of a context that was linked in, and that the NIC does not know, go to the one again that it was to replace, if there is
@@ -148,34 +144,32 @@ impl Engine {
     /// # Errors
     /// [`InstallError::NoSuchContext`].
     pub fn give_way(&mut self, id: u32) -> Result<(), InstallError> {
-        let slot = self.find(id, User(0))?;
-        let replaced = self.to_be_replaced(slot);
+        let slot = self.contexts.find(id, User(0))?;
+        let replaced = self.contexts.to_be_replaced(slot);
         if let Some(old) = replaced {
             // Now that one replaces it, and those that it was to replace too and that go already.
-            let last = self.replaced_by(slot).take_while(|&gone| gone != old).last().unwrap_or(slot);
-            let older = context(&mut self.contexts, old).predecessor.replace(slot);
-            context(&mut self.contexts, last).predecessor = older;
-            context(&mut self.contexts, slot).heir = Some(old);
-            self.heirs += 1;
+            let last = self.contexts.replaced_by(slot).take_while(|&gone| gone != old).last().unwrap_or(slot);
+            let older = self.contexts.get(old).predecessor.replace(slot);
+            self.contexts.get(last).predecessor = older;
+            self.contexts.get(slot).heir = Some(old);
+            self.contexts.rolled_back += 1;
         }
-        let slots = &mut self.routes.slots;
+        let slots = &mut self.contexts.routes.slots;
         if let Some(place) = slots.iter().position(|&other| other == slot) {
             slots.splice(place..=place, replaced);
         }
         let slots = slots.clone();
-        self.follow(Routes { table: Table::new(&self.entries())?, slots });
-        self.hand_down();
-        self.share_buffer();
+        self.follow(Routes { table: Table::new(&self.contexts.entries())?, slots });
+        self.reroute();
+        self.contexts.share_buffer(self.table.hers);
         Ok(())
     }
 
-    /// Arrivals that were found to be of contexts that gave way are others'.
-    pub(crate) fn hand_down(&mut self) {
-        let Self { inbound, waiting, contexts, .. } = self;
-        let heir = |slot: Slot| contexts.get(slot.0 as usize)?.as_ref()?.heir;
-        let owner = |slot: Slot| std::iter::successors(Some(slot), |&slot| heir(slot)).last().unwrap_or(slot);
-        inbound.readdress(owner);
-        waiting.iter_mut().for_each(|arrival| arrival.slot = owner(arrival.slot));
+    /// Packets that were matched to contexts whose installation was rolled back belong to others.
+    pub(crate) fn reroute(&mut self) {
+        let Self { ingress, admission, contexts, .. } = self;
+        contexts.reroute(&mut ingress.inbound);
+        admission.stalled.iter_mut().for_each(|arrival| arrival.slot = contexts.owner_of(arrival.slot));
     }
 
     /// Takes a context out again that the NIC does not know: at once, or with the messages that were begun by it in the place of another
@@ -186,8 +180,8 @@ impl Engine {
     pub fn undo_link(&mut self, id: u32) -> Result<(), InstallError> {
         // It may have done so before.
         let _ = self.give_way(id);
-        let slot = self.slot_with(id).ok_or(InstallError::NoSuchContext(id))?;
-        if context(&mut self.contexts, slot).heir.is_some() {
+        let slot = self.contexts.slot_with(id).ok_or(InstallError::NoSuchContext(id))?;
+        if self.contexts.get(slot).heir.is_some() {
             self.retire(slot);
         } else {
             drop_in_background(self.clear(slot));
@@ -196,58 +190,44 @@ impl Engine {
     }
 
     /// Lets contexts go that were replaced and have no message any more, or had time enough.
-    #[cold]
+    #[inline]
     pub(crate) fn end_drained(&mut self) {
-        for index in 0..self.contexts.len() {
+        if self.contexts.draining > 0 {
+            self.end_drained_now();
+        }
+    }
+
+    #[cold]
+    fn end_drained_now(&mut self) {
+        for index in 0..self.contexts.list.len() {
             let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
-            let matches_none = |context: &Context| context.retired && self.taken_in >= context.matched_until;
-            let Some(context) = self.contexts[index].as_ref().filter(|context| matches_none(context)) else { continue };
-            let is_over = self.last_feedback > context.ends_by;
-            if is_over || self.messages.held(slot) == 0 && !self.has_parked(slot.0) {
-                for mpq in self.messages.of_context(slot).collect::<Vec<_>>() {
+            let matches_none = |context: &Context| context.retired && self.ingress.processed >= context.matched_until;
+            let Some(context) = self.contexts.list[index].as_ref().filter(|context| matches_none(context)) else {
+                continue;
+            };
+            let is_over = self.telemetry.last_end > context.ends_by;
+            if is_over || self.table.messages.held(slot) == 0 && !self.runner.has_parked(slot.0) {
+                for mpq in self.table.messages.of_context(slot).collect::<Vec<_>>() {
                     self.tell_of_end(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
                 }
-                self.retired -= 1;
+                self.contexts.draining -= 1;
                 drop_in_background(self.clear(slot));
             }
         }
     }
 
-    /// Shares the packet buffer out between contexts, by weight. Batches are taken as they arrived where that may matter: what is kept
-    /// back of a batch for a context that waits may become other contexts' packets, and what a handler leaves to the kernel should
-    /// be in the order of its connection, whatever the key; that is one context's.
-    fn share_buffer(&mut self) {
-        let contexts = || self.contexts.iter().flatten();
-        self.waits = contexts().any(|context| context.run.full == Full::Wait);
-        self.in_any_order = !self.waits && !contexts().any(|context| context.run.verdicts);
-        self.may_overflow = contexts().any(|context| overflows(&context.run));
-        let weights = self.installed().map(|context| u64::from(context.run.weight)).sum();
-        for context in self.contexts.iter_mut().flatten() {
-            context.share = Share::new(self.hers, context.run.weight, weights, context.run.full);
-        }
-    }
-
     /// Frames go where `routes` lead from here on: those too that this thread has matched and not queued.
     fn follow(&mut self, routes: Routes) {
-        self.routes = routes;
+        self.contexts.routes = routes;
         if self.arrivals.is_none() && self.spread.is_none() {
-            self.inbound.find(&self.routes, |_, _| 0);
+            self.ingress.inbound.find(&self.contexts.routes, |_, _| 0);
         }
     }
 
     /// Where frames of all contexts go.
     #[must_use]
     pub fn routes(&self) -> Routes {
-        self.routes.clone()
-    }
-
-    /// The slot for a context that is to have this place, or the first free one.
-    fn slot_of(&mut self, place: Option<Place>) -> Slot {
-        let free = || self.contexts.iter().position(Option::is_none).unwrap_or(self.contexts.len());
-        let index = place.map_or_else(free, |place| place.slot.0 as usize);
-        self.contexts.resize_with(self.contexts.len().max(index + 1), || None);
-        #[allow(clippy::cast_possible_truncation, reason = "bounded by limits.contexts and the table's tests")]
-        Slot(index as u32)
+        self.contexts.routes.clone()
     }
 
     /// Has the NIC hand over the frames that have somewhere to go.
@@ -274,57 +254,41 @@ impl Engine {
     /// # Errors
     /// As [`Engine::remove`].
     pub fn unlink(&mut self, id: u32, user: User) -> Result<Option<Box<Context>>, InstallError> {
-        let slot = self.find(id, user)?;
+        let slot = self.contexts.find(id, user)?;
         self.follow(self.routes_without(&[id])?);
         Ok(self.clear(slot))
-    }
-
-    /// The slot of a context, whether or not frames are led to it.
-    fn slot_with(&self, id: u32) -> Option<Slot> {
-        (0..).map(Slot).take(self.contexts.len()).find(|&slot| has_id(&self.contexts, slot, id))
     }
 
     /// Drops what a context's messages still hold, and frees its slot.
     fn clear(&mut self, slot: Slot) -> Option<Box<Context>> {
         self.drop_arrivals(slot);
         self.abandon_parked(slot);
-        let held: Vec<_> = self.messages.of_context(slot).collect();
+        let held: Vec<_> = self.table.messages.of_context(slot).collect();
         for mpq in held {
-            let (nic, counts) = (&mut self.nic, &mut self.counts);
-            self.mpqs.abandon(mpq, |packet| {
+            let (nic, counts) = (&mut self.nic, &mut self.telemetry.counts);
+            self.table.mpqs.abandon(mpq, |packet| {
                 counts.add(Counter::DropRemoved, 1);
                 nic.recycle(packet.frame);
             });
-            self.messages.release(mpq);
+            self.table.messages.release(mpq);
         }
-        self.mpqs.forget(slot.0);
-        let gone = self.contexts[slot.0 as usize].take();
+        self.table.mpqs.forget(slot.0);
+        let gone = self.contexts.take(slot);
         if let Some(context) = &gone {
-            self.counts.merge(&context.counts);
-            self.linked -= 1;
-            self.timeouts -= u32::from(context.message_timeout.is_some());
-            let replaced = context.predecessor;
-            let mut others = self.contexts.iter_mut().flatten();
-            if let Some(successor) = others.find(|other| other.predecessor == Some(slot)) {
-                successor.predecessor = replaced;
-            }
-            self.heirs -= u32::from(context.heir.is_some());
-            for other in self.contexts.iter_mut().flatten().filter(|other| other.heir == Some(slot)) {
-                other.heir = Some(Slot::NOBODY);
-            }
+            self.telemetry.counts.merge(&context.counts);
         }
-        self.share_buffer();
+        self.contexts.share_buffer(self.table.hers);
         gone.map(Box::new)
     }
 
     /// Drops arrivals that were matched and not queued.
     fn drop_arrivals(&mut self, slot: Slot) {
         let handed = self.arrivals.as_mut().map(Arrivals::take_all).unwrap_or_default();
-        let gone = self.inbound.weed(handed, |of| of == slot);
-        let waiting = self.waiting.take_if(|arrival| arrival.slot == slot);
+        let gone = self.ingress.inbound.weed(handed, |of| of == slot);
+        let waiting = self.admission.stalled.take_if(|arrival| arrival.slot == slot);
         for frame in waiting.map(|arrival| arrival.frame).into_iter().chain(gone) {
-            self.taken_in += 1;
-            self.counts.add(Counter::DropRemoved, 1);
+            self.ingress.processed += 1;
+            self.telemetry.counts.add(Counter::DropRemoved, 1);
             self.nic.recycle(frame);
         }
     }
@@ -334,8 +298,8 @@ impl Engine {
     /// # Errors
     /// As [`Engine::set_rules`].
     pub fn widen_rules(&mut self, id: u32, user: User, matching: Matching) -> Result<Matching, InstallError> {
-        let slot = self.find(id, user)?;
-        let before = &context(&mut self.contexts, slot).entry.rules.rules;
+        let slot = self.contexts.find(id, user)?;
+        let before = &self.contexts.get(slot).entry.rules.rules;
         let rules = Rules { rules: [&matching.rules.rules[..], before].concat() };
         match self.set_rules(id, user, Matching { rules, eom: matching.eom.clone() }) {
             Err(InstallError::Table(_)) => self.set_rules(id, user, matching),
@@ -349,16 +313,16 @@ impl Engine {
     /// # Errors
     /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::Table`]; nothing has changed then.
     pub fn set_rules(&mut self, id: u32, user: User, matching: Matching) -> Result<Matching, InstallError> {
-        let slot = self.find(id, user)?;
-        let mut entries = self.entries();
+        let slot = self.contexts.find(id, user)?;
+        let mut entries = self.contexts.entries();
         let Some(entry) = entries.iter_mut().find(|entry| entry.context == id) else {
             return Err(InstallError::NoSuchContext(id));
         };
         let Matching { rules, eom } = matching;
         let before = std::mem::replace(entry, TableEntry { context: id, rules, eom, key: entry.key.clone() });
         let entry = entry.clone();
-        self.follow(Routes { table: Table::new(&entries)?, slots: self.routes.slots.clone() });
-        let context = context(&mut self.contexts, slot);
+        self.follow(Routes { table: Table::new(&entries)?, slots: self.contexts.routes.slots.clone() });
+        let context = self.contexts.get(slot);
         context.texts = Texts::of(&entry);
         context.entry = entry;
         Ok(Matching { rules: before.rules, eom: before.eom })

@@ -11,8 +11,8 @@ pub(super) const MAX_TEXT: usize = 4096;
 /// Which packets a context gets, and which of them end their messages.
 #[derive(Clone, Debug)]
 pub struct Matching {
-    pub(super) rules: Rules,
-    pub(super) eom: Eom,
+    pub(crate) rules: Rules,
+    pub(crate) eom: Eom,
 }
 
 impl Matching {

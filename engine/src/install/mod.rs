@@ -45,7 +45,7 @@ impl fmt::Display for User {
 }
 
 impl User {
-    fn may_change(self, context: &Context) -> bool {
+    pub(crate) fn may_change(self, context: &Context) -> bool {
         self.0 == 0 || self.0 == context.uid
     }
 }

@@ -1,0 +1,21 @@
+//! What a worker received and has not admitted yet.
+
+use crate::inbound::Inbound;
+use crate::intake::Intake;
+
+/// The receive side of a worker.
+#[derive(Default)]
+pub(crate) struct Ingress {
+    /// Matched packets that are yet to be queued or run.
+    pub(crate) inbound: Inbound,
+    /// Nothing is taken from the NIC any more.
+    pub(crate) closed: bool,
+    /// How much to receive after a long poll.
+    pub(crate) catch_up: Intake,
+    /// Frames that were queued, run or dropped so far.
+    pub(crate) processed: u64,
+    /// Batches that were sorted by cluster.
+    pub(crate) batches: u32,
+    /// A context that shares the time may run out of tasks, and have more packets in the NIC.
+    pub(crate) low_backlog: bool,
+}
