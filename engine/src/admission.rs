@@ -7,102 +7,92 @@ use spin_matcher::MessageKey;
 use spin_nic::Frame;
 
 use crate::context::{Context, Slot};
+use crate::core::Core;
 use crate::ecn;
 use crate::found::Found;
-use crate::inbound::Arrival;
+use crate::inbound::{Arrival, Inbound};
 use crate::ip_view;
 use crate::mpq::{Her, MpqId};
-use crate::pipeline::{Engine, Gone, Moment, Packet};
+use crate::pipeline::{Gone, Moment, Packet};
 use crate::straight::PacketRules;
 
-impl Engine {
+/// A matched packet for which its context has no room, before which nothing else is taken.
+#[derive(Default)]
+pub(crate) struct Admission {
+    /// The packet.
+    pub(crate) stalled: Option<Arrival>,
+    /// The context that has no room: one that was replaced, if the packet belongs to a message of that one.
+    pub(crate) stalled_on: Option<Slot>,
+}
+
+impl Admission {
     /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
-    pub(crate) fn admit_batch(&mut self, now: Moment) {
-        while self.table.mpqs.room() > 0 && self.admit_next(now) {}
+    pub(crate) fn admit_batch(&mut self, core: &mut Core, inbound: &mut Inbound, now: Moment) {
+        while core.table.mpqs.room() > 0 && self.admit_next(core, inbound, now) {}
     }
 
     /// Takes a frame, if there is one and there is room for it.
     #[inline(always)]
-    pub(crate) fn admit_next(&mut self, now: Moment) -> bool {
-        if let Some(arrival) = self.admission.stalled.take() {
-            self.admit_late(arrival, now);
-            return self.admission.stalled.is_none();
+    pub(crate) fn admit_next(&mut self, core: &mut Core, inbound: &mut Inbound, now: Moment) -> bool {
+        if let Some(arrival) = self.stalled.take() {
+            self.admit_late(core, arrival, now);
+            return self.stalled.is_none();
         }
-        let Some((frame, found)) = self.ingress.inbound.take() else { return false };
+        let Some((frame, found)) = inbound.take() else { return false };
         let Found { end_of_message, key, .. } = found;
         match found.slot() {
-            Some(slot) => self.admit(frame, slot, &key, end_of_message, now),
-            None => self.drop_frame(frame, Counter::DropUnmatched),
+            Some(slot) => self.admit(core, frame, slot, &key, end_of_message, now),
+            None => core.drop_frame(frame, Counter::DropUnmatched),
         }
-        self.admission.stalled.is_none()
-    }
-
-    /// Frames that were received and not admitted.
-    pub(crate) fn kept_back(&self) -> usize {
-        self.ingress.inbound.len() + usize::from(self.admission.stalled.is_some())
+        self.stalled.is_none()
     }
 
     /// Queues a frame with its message.
     #[inline(always)]
-    pub(crate) fn admit(&mut self, frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
-        let Context { share, predecessor, run, .. } = self.contexts.get(slot);
-        let (fits, own) = (self.table.mpqs.held(slot.0) < share.unquestioned, predecessor.is_none());
+    pub(crate) fn admit(
+        &mut self,
+        core: &mut Core,
+        frame: Frame,
+        slot: Slot,
+        key: &MessageKey,
+        end_of_message: bool,
+        now: Moment,
+    ) {
+        let Context { share, predecessor, run, .. } = core.contexts.get(slot);
+        let (fits, own) = (core.table.mpqs.held(slot.0) < share.unquestioned, predecessor.is_none());
         if fits && own {
-            self.enqueue(frame, slot, key, end_of_message, now);
-        } else if own && run.full == Full::Drop && !self.table.is_mostly_free() {
+            enqueue(core, frame, slot, key, end_of_message, now);
+        } else if own && run.full == Full::Drop && !core.table.is_mostly_free() {
             // What a context beyond its share has most of, at others' cost.
-            self.drop_of(slot, frame, Counter::DropShare);
+            core.drop_of(slot, frame, Counter::DropShare);
         } else {
-            self.admit_perhaps(Arrival { frame, slot, key: *key, end_of_message }, now);
+            self.admit_perhaps(core, Arrival { frame, slot, key: *key, end_of_message }, now);
         }
     }
 
     /// The same, of one that could not be queued at once.
     #[cold]
-    pub(crate) fn admit_late(&mut self, arrival: Arrival, now: Moment) {
+    pub(crate) fn admit_late(&mut self, core: &mut Core, arrival: Arrival, now: Moment) {
         let Arrival { frame, slot, key, end_of_message } = arrival;
-        self.admit(frame, slot, &key, end_of_message, now);
+        self.admit(core, frame, slot, &key, end_of_message, now);
     }
 
     #[cold]
-    fn admit_perhaps(&mut self, arrival: Arrival, now: Moment) {
-        if let Some(Arrival { frame, slot, key, end_of_message }) = self.question(arrival, now) {
-            self.enqueue(frame, slot, &key, end_of_message, now);
-        }
-    }
-
-    /// Queues a frame for which there is room.
-    #[inline(always)]
-    fn enqueue(&mut self, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
-        let Some(mpq) = self.queue_for(slot, key, now.time) else {
-            return self.lose(slot, frame);
-        };
-        self.table.admitted += 1;
-        let context = self.contexts.get(slot);
-        let in_ip_view = context.run.abi == Abi::Pspin && ip_view::enter(&mut frame);
-        let latch = PacketRules::of(slot, context).latch(&self.clusters, key, self.table.admitted);
-        let her = |frame| {
-            let packet = Packet { in_ip_view, ..Packet::new(frame, now.stamp) };
-            Her { latch, end_of_message, packet }
-        };
-        if self.table.mpqs.takes(mpq) {
-            self.table.mpqs.put(mpq, her(frame));
-            context.counts.add(Counter::Matched, 1);
-        } else {
-            let refused = self.table.mpqs.refuse(mpq, her(frame));
-            self.refuse(mpq, slot, refused);
+    fn admit_perhaps(&mut self, core: &mut Core, arrival: Arrival, now: Moment) {
+        if let Some(Arrival { frame, slot, key, end_of_message }) = self.question(core, arrival, now) {
+            enqueue(core, frame, slot, &key, end_of_message, now);
         }
     }
 
     /// An arrival for a context that has much of its share of the packet buffer, or all of it, or that has taken the place of
     /// another one, whose message it may be. Returns the arrival if it is to be queued all the same.
     #[cold]
-    fn question(&mut self, mut arrival: Arrival, now: Moment) -> Option<Arrival> {
+    fn question(&mut self, core: &mut Core, mut arrival: Arrival, now: Moment) -> Option<Arrival> {
         let matched = arrival.slot;
-        arrival.slot = self.begun_by(&arrival);
+        arrival.slot = begun_by(core, &arrival);
         let (held, mostly_free, shared) =
-            (self.table.mpqs.held(arrival.slot.0), self.table.is_mostly_free(), self.contexts.is_shared());
-        let context = self.contexts.get(arrival.slot);
+            (core.table.mpqs.held(arrival.slot.0), core.table.is_mostly_free(), core.contexts.is_shared());
+        let context = core.contexts.get(arrival.slot);
         if held < context.share.unquestioned || mostly_free {
             return Some(arrival);
         }
@@ -110,10 +100,10 @@ impl Engine {
         let full = held >= hers;
         match context.run.full {
             Full::Wait if !shared || context.patience.lasts() => {
-                self.admission.stalled_on = Some(arrival.slot);
+                self.stalled_on = Some(arrival.slot);
                 // Whose message it is is asked anew: that one's may have ended by then.
                 arrival.slot = matched;
-                self.admission.stalled = Some(arrival);
+                self.stalled = Some(arrival);
                 return None;
             }
             Full::Mark if !full => {
@@ -122,75 +112,98 @@ impl Engine {
                 return Some(arrival);
             }
             Full::Kill => {
-                if let Some(mpq) = self.queue_for(arrival.slot, &arrival.key, now.time) {
-                    self.kill(mpq, arrival.slot, Gone::Killed);
+                if let Some(mpq) = queue_for(core, arrival.slot, &arrival.key, now.time) {
+                    core.kill(mpq, arrival.slot, Gone::Killed);
                     // While a task of that message is in flight it keeps its place: then the one behind it goes too.
-                    let stays = self.table.mpqs.is_dead(mpq) && self.table.mpqs.held(arrival.slot.0) >= hers;
-                    if stays && self.table.mpqs.takes(mpq) {
-                        self.tell(arrival.slot, mpq, Counter::MessagesKilled, What::Killed);
-                        self.table.mpqs.kill_behind(mpq);
-                        self.bury(arrival.slot, Gone::Killed);
+                    let stays = core.table.mpqs.is_dead(mpq) && core.table.mpqs.held(arrival.slot.0) >= hers;
+                    if stays && core.table.mpqs.takes(mpq) {
+                        core.tell(arrival.slot, mpq, Counter::MessagesKilled, What::Killed);
+                        core.table.mpqs.kill_behind(mpq);
+                        core.bury(arrival.slot, Gone::Killed);
                     }
                     return Some(arrival);
                 }
             }
             Full::Drop | Full::Mark | Full::Wait => {}
         }
-        self.drop_of(arrival.slot, arrival.frame, Counter::DropShare);
+        core.drop_of(arrival.slot, arrival.frame, Counter::DropShare);
         None
     }
+}
 
-    /// The context whose message an arrival is: one that was replaced, if the message began there and has not ended.
-    fn begun_by(&self, arrival: &Arrival) -> Slot {
-        let goes_on = |&old: &Slot| self.table.continues(old, &arrival.key);
-        self.contexts.replaced_by(arrival.slot).find(goes_on).unwrap_or(arrival.slot)
+/// Queues a frame for which there is room.
+#[inline(always)]
+fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
+    let Some(mpq) = queue_for(core, slot, key, now.time) else {
+        return lose(core, slot, frame);
+    };
+    core.table.admitted += 1;
+    let context = core.contexts.get(slot);
+    let in_ip_view = context.run.abi == Abi::Pspin && ip_view::enter(&mut frame);
+    let latch = PacketRules::of(slot, context).latch(&core.clusters, key, core.table.admitted);
+    let her = |frame| {
+        let packet = Packet { in_ip_view, ..Packet::new(frame, now.stamp) };
+        Her { latch, end_of_message, packet }
+    };
+    if core.table.mpqs.takes(mpq) {
+        core.table.mpqs.put(mpq, her(frame));
+        context.counts.add(Counter::Matched, 1);
+    } else {
+        let refused = core.table.mpqs.refuse(mpq, her(frame));
+        core.refuse(mpq, slot, refused);
     }
+}
 
-    /// The message's queue. When all are taken, an open message that has nothing queued may [give way](Messages::victim).
-    #[inline(always)]
-    fn queue_for(&mut self, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
-        self.table.messages.queue(slot, key, now).or_else(|| self.take_over(slot, key, now))
+/// The context whose message an arrival is: one that was replaced, if the message began there and has not ended.
+fn begun_by(core: &Core, arrival: &Arrival) -> Slot {
+    let goes_on = |&old: &Slot| core.table.continues(old, &arrival.key);
+    core.contexts.replaced_by(arrival.slot).find(goes_on).unwrap_or(arrival.slot)
+}
+
+/// The message's queue. When all are taken, an open message that has nothing queued may [give way](Messages::victim).
+#[inline(always)]
+fn queue_for(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
+    core.table.messages.queue(slot, key, now).or_else(|| take_over(core, slot, key, now))
+}
+
+#[cold]
+fn take_over(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
+    let victim = core.table.eviction_candidate(slot, now)?;
+    // One that was killed before it began is nobody's.
+    let owner = core.table.mpqs.context(victim).map(|binding| binding.slot);
+    if let Some(owner) = owner {
+        core.tell_of_end(owner, victim, Counter::MessagesEvicted, What::Evicted);
     }
+    let dropped = &mut core.egress.outbound.spent;
+    let before = dropped.len();
+    core.table.mpqs.reset(victim, |packet| dropped.push(packet.frame));
+    let dropped = dropped.len() - before;
+    if let Some(owner) = owner {
+        core.contexts.get(owner).counts.add(Counter::DropShare, dropped as u64);
+    }
+    core.table.messages.release(victim);
+    core.table.messages.queue(slot, key, now)
+}
 
-    #[cold]
-    fn take_over(&mut self, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
-        let victim = self.table.eviction_candidate(slot, now)?;
-        // One that was killed before it began is nobody's.
-        let owner = self.table.mpqs.context(victim).map(|binding| binding.slot);
-        if let Some(owner) = owner {
-            self.tell_of_end(owner, victim, Counter::MessagesEvicted, What::Evicted);
+/// No queue is left for a new message of a context, and nobody has more than its share of them.
+#[cold]
+fn lose(core: &mut Core, slot: Slot, frame: Frame) {
+    core.egress.recycle(frame);
+    let context = core.contexts.get(slot);
+    let Some(lost) = context.record_no_queue() else { return };
+    let (id, name) = (context.id, context.name.clone());
+    let Some((most, held)) = core.table.messages.holder() else { return };
+    let Some(most) = core.contexts.list.get(most.0 as usize).and_then(Option::as_ref) else { return };
+    let advice = match most.message_timeout {
+        None => "if those are left open, its --message-timeout-us ends them".to_owned(),
+        Some(timeout) => {
+            format!("those left open end after {timeout:?}: less, or more queues (sizes.queues), leaves room")
         }
-        let dropped = &mut self.egress.outbound.spent;
-        let before = dropped.len();
-        self.table.mpqs.reset(victim, |packet| dropped.push(packet.frame));
-        let dropped = dropped.len() - before;
-        if let Some(owner) = owner {
-            self.contexts.get(owner).counts.add(Counter::DropShare, dropped as u64);
-        }
-        self.table.messages.release(victim);
-        self.table.messages.queue(slot, key, now)
-    }
-
-    /// No queue is left for a new message of a context, and nobody has more than its share of them.
-    #[cold]
-    fn lose(&mut self, slot: Slot, frame: Frame) {
-        self.egress.recycle(frame);
-        let context = self.contexts.get(slot);
-        let Some(lost) = context.record_no_queue() else { return };
-        let (id, name) = (context.id, context.name.clone());
-        let Some((most, held)) = self.table.messages.holder() else { return };
-        let Some(most) = self.contexts.list.get(most.0 as usize).and_then(Option::as_ref) else { return };
-        let advice = match most.message_timeout {
-            None => "if those are left open, its --message-timeout-us ends them".to_owned(),
-            Some(timeout) => {
-                format!("those left open end after {timeout:?}: less, or more queues (sizes.queues), leaves room")
-            }
-        };
-        tracing::warn!(
-            "context {id} ({name}): packet {lost} of a new message is lost: all queues are taken, {held} of them by messages of \
-             context {} ({}); {advice}",
-            most.id,
-            most.name
-        );
-    }
+    };
+    tracing::warn!(
+        "context {id} ({name}): packet {lost} of a new message is lost: all queues are taken, {held} of them by messages of \
+         context {} ({}); {advice}",
+        most.id,
+        most.name
+    );
 }

@@ -8,11 +8,12 @@ use spin_nic::Frame;
 
 use crate::commands::{Commands, Deferred, Issued};
 use crate::context::Slot;
+use crate::core::Core;
 use crate::latency::nanoseconds;
 use crate::mpq::{MpqId, Refused, Stage, Task};
-use crate::pipeline::{Binding, Engine, Gone, Packet};
+use crate::pipeline::{Binding, Gone, Packet};
 
-impl Engine {
+impl Core {
     /// Gives up a message, with what is still to come of it.
     pub(crate) fn kill(&mut self, mpq: MpqId, slot: Slot, why: Gone) {
         if self.table.mpqs.is_dead(mpq) {

@@ -222,6 +222,17 @@ impl Context {
         self.run.abi != Abi::Pspin && !self.entry.key.is_fpspin()
     }
 
+    /// A payload task of a message whose home is another cluster is about to run on an HPU.
+    pub(crate) fn begin_away(&mut self, hpu: HpuId, home: u32) {
+        self.counts.add(Counter::Overflowed, u64::from(self.handler(Stage::Payload).is_some()));
+        self.hpus.get(hpu).set_home(home);
+    }
+
+    /// It has ended, or waits there.
+    pub(crate) fn end_away(&mut self, hpu: HpuId) {
+        self.hpus.get(hpu).set_home(hpu.cluster);
+    }
+
     /// Its description, as users read it.
     pub(crate) fn info(&self) -> ContextInfo {
         ContextInfo {

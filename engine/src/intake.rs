@@ -6,8 +6,6 @@
 
 use std::time::Duration;
 
-use crate::pipeline::Engine;
-
 /// What a turn has to take: after a shorter one the next batch will do.
 const LONG: Duration = Duration::from_micros(50);
 /// Of the time that a long turn took, one part in so many may go by.
@@ -43,28 +41,24 @@ impl Intake {
         self.long > 0
     }
 
+    /// Whether queued tasks may wait.
+    pub(crate) const fn has_time_left(&self) -> bool {
+        !self.left.is_zero()
+    }
+
+    /// Whether queued tasks wait in this poll, where `others` have packets and nothing queued.
+    pub(crate) const fn wait_for_more(&mut self, others: bool) -> bool {
+        self.expected = if others { EXPECTED } else { self.expected.saturating_sub(1) };
+        self.waited = self.whole && self.expected > 0;
+        self.waited
+    }
+
     /// A turn took so long, and so much time went by since the one before ended.
     pub(crate) fn note_turn(&mut self, turn: Duration, since: Duration) {
         self.long = if turn >= LONG { ALIKE } else { self.long.saturating_sub(1) };
         // Whatever took so long: they do not wait on and on.
         let waited = std::mem::take(&mut self.waited);
         self.left = if turn >= LONG && !waited { turn / PART } else { self.left.saturating_sub(since) };
-    }
-}
-
-impl Engine {
-    /// Whether queued tasks are to wait until more is taken in than the batch that is there.
-    pub(crate) fn takes_in_more(&mut self) -> bool {
-        if self.ingress.catch_up.left.is_zero() {
-            return false;
-        }
-        // Who has queued none needs to be found.
-        let others = self.table.hers_taken() > 0
-            && self.sched.ranks.slots().iter().any(|slot| self.table.mpqs.held(slot.0) == 0);
-        let Intake { whole, expected, waited, .. } = &mut self.ingress.catch_up;
-        *expected = if others { EXPECTED } else { expected.saturating_sub(1) };
-        *waited = *whole && *expected > 0;
-        *waited
     }
 }
 

@@ -10,15 +10,20 @@ use std::time::Duration;
 use hpu_vm::Exit;
 use spin_abi::control::{Engine as Kind, Placement, RunInfo};
 use spin_abi::counters::Counter;
+use spin_nic::Frame;
 
 use crate::commands::{Commands, Issued};
 use crate::context::{Handler, Slot};
+use crate::core::Core;
+use crate::hpu::About;
 use crate::memory::HpuId;
 use crate::mpq::{Stage, Task};
+use crate::parked::Borrowed;
 use crate::peers::{Loan, Outcome, Peers, Repaid};
-use crate::pipeline::{Binding, Engine, Gone, Packet};
-use crate::sharing::{SHARED_BATCH, Shift};
-use crate::tasks::{Borrowed, Done, Parts, idle_hpu, parts};
+use crate::pipeline::{Binding, Gone, Packet};
+use crate::run::{HpuRun, TaskSource, run_batch};
+use crate::sharing::{Poll, SHARED_BATCH, Shift};
+use crate::tasks::{Done, Parts, idle_hpu, parts};
 
 /// Tasks that wait, from which on others may be lent: those that remain keep this thread busy meanwhile.
 const ENOUGH: usize = 16;
@@ -35,24 +40,17 @@ pub(crate) fn overflows(run: &RunInfo) -> bool {
     run.placement == Placement::Any && !run.verdicts && run.engine != Kind::Check
 }
 
-impl Engine {
-    /// Has other threads take payload tasks over, and takes theirs.
-    #[must_use]
-    pub fn with_peers(mut self, peers: Peers) -> Self {
-        self.peers = Some(Box::new(peers));
-        self
-    }
-
+impl<C: Fn() -> Duration> Poll<'_, C> {
     /// Whether tasks would wait for long here, and not elsewhere.
     #[inline]
     pub(crate) fn overflows(&self) -> bool {
-        self.contexts.may_overflow
-            && self.peers.as_ref().is_some_and(|peers| peers.loaded >= LASTING && peers.idle() > 0)
+        self.core.contexts.may_overflow
+            && self.peers.as_deref().is_some_and(|peers| peers.loaded >= LASTING && peers.idle() > 0)
     }
 
     /// Tasks of its own that are run in a turn then: as many as others get of a batch, each.
     pub(crate) fn own_part(&self) -> u32 {
-        let threads = 1 + self.peers.as_ref().map_or(0, |peers| peers.idle());
+        let threads = 1 + self.peers.as_deref().map_or(0, |peers| peers.idle());
         (SHARED_BATCH / threads).max(1) as u32
     }
 
@@ -60,8 +58,8 @@ impl Engine {
     /// which tasks were gone on with that wait, nobody can tell.
     #[inline]
     pub(crate) fn note_load(&mut self, waited: usize, released: u64, time: Duration) {
-        let Some(peers) = &mut self.peers else { return };
-        if released > 0 && self.runner.parked.is_empty() {
+        let Some(peers) = self.peers.as_deref_mut() else { return };
+        if released > 0 && self.core.parked.is_empty() {
             let long = time.as_nanos() >= LONG.as_nanos() * u128::from(released);
             peers.loaded = if long && waited >= ENOUGH { LASTING.min(peers.loaded + 1) } else { 0 };
         }
@@ -70,9 +68,9 @@ impl Engine {
     /// At the end of a turn that took so many packets in: gives others' tasks back that have ended, and lets them know whether there
     /// was nothing to do here.
     #[inline]
-    pub(crate) fn end_loans(&mut self, taken: usize) {
+    pub(crate) fn return_shared_tasks(&mut self, taken: usize) {
         let has_own = taken > 0 || self.has_own_tasks();
-        if let Some(peers) = &mut self.peers {
+        if let Some(peers) = self.peers.as_deref_mut() {
             peers.give_back();
             peers.announce(!has_own);
         }
@@ -80,15 +78,15 @@ impl Engine {
 
     /// Sees to tasks that others had, and to others' tasks. Returns how many packet buffers were given back.
     #[inline]
-    pub(crate) fn see_to_loans(&mut self, clock: &impl Fn() -> Duration) -> u64 {
-        let Some(peers) = &mut self.peers else { return 0 };
+    pub(crate) fn take_shared_tasks(&mut self) -> u64 {
+        let Some(peers) = self.peers.as_deref_mut() else { return 0 };
         let lost = peers.take();
         let (came_back, waiting) = (!peers.back.is_empty(), !peers.waiting.is_empty());
         peers.exchanged = came_back || waiting;
-        self.telemetry.counts.add(Counter::DropRemoved, lost);
+        self.core.telemetry.counts.add(Counter::DropRemoved, lost);
         let released = if came_back { self.take_back() } else { 0 };
         if waiting {
-            self.help(clock);
+            self.help();
         }
         released
     }
@@ -96,25 +94,25 @@ impl Engine {
     /// Feeds tasks back that have ended elsewhere. Those that were not begun are run here.
     #[cold]
     fn take_back(&mut self) -> u64 {
-        let Some(peers) = &mut self.peers else { return 0 };
+        let Some(peers) = self.peers.as_deref_mut() else { return 0 };
         let (mut back, mut not_run) = (std::mem::take(&mut peers.back), std::mem::take(&mut peers.not_run));
         let mut released = 0;
         for Repaid { loan, outcome } in back.drain(..) {
             let Loan { task, context, .. } = &loan;
-            if !self.contexts.is_current(task.context.slot, *context) {
-                self.drop_frame(loan.task.packet.frame, Counter::DropRemoved);
+            if !self.core.contexts.is_current(task.context.slot, *context) {
+                self.core.drop_frame(loan.task.packet.frame, Counter::DropRemoved);
                 continue;
             }
             match outcome {
-                Outcome::Ended(deferred) => released += u64::from(self.feed_back(loan.task, deferred)),
+                Outcome::Ended(deferred) => released += u64::from(self.core.feed_back(loan.task, deferred)),
                 Outcome::Abandoned => self.give_up(loan.task),
-                Outcome::NotRun => match idle_hpu(&self.contexts.list, task.context, Stage::Payload) {
+                Outcome::NotRun => match idle_hpu(&self.core.contexts.list, task.context, Stage::Payload) {
                     Some(hpu) => released += self.run_here(loan.task, hpu),
                     None => not_run.push(Repaid { loan, outcome }),
                 },
             }
         }
-        if let Some(peers) = &mut self.peers {
+        if let Some(peers) = self.peers.as_deref_mut() {
             // Those are looked at again in the next turn.
             (peers.back, peers.not_run) = (not_run, back);
         }
@@ -124,42 +122,43 @@ impl Engine {
     /// Runs a task on an HPU of its home or another one's. Returns how many packet buffers were given back.
     pub(crate) fn run_here(&mut self, task: Task<Binding, Packet>, hpu: HpuId) -> u64 {
         if hpu.cluster == task.context.home {
-            return self.run(task, hpu).into();
+            return self.runner.run(self.core, task, hpu).into();
         }
         let mut done = Done::default();
-        self.run_away(task, hpu, &mut done);
+        self.runner.run_away(self.core, task, hpu, &mut done);
         done.released
     }
 
     /// Gives a message up, of which another thread gave up a task.
     pub(crate) fn give_up(&mut self, task: Task<Binding, Packet>) {
-        self.kill(task.mpq, task.context.slot, Gone::Killed);
+        self.core.kill(task.mpq, task.context.slot, Gone::Killed);
         self.bury_task(task);
     }
 
     /// What becomes of a task that was not begun, or has not ended, of a message that was given up.
     pub(crate) fn bury_task(&mut self, task: Task<Binding, Packet>) {
         let Task { mpq, stage, context: Binding { slot, .. }, packet, .. } = task;
-        let why = self.table.gone[mpq.0 as usize];
-        if self.table.mpqs.feedback(mpq, stage, None).idle {
-            self.table.messages.release(mpq);
+        let why = self.core.table.gone[mpq.0 as usize];
+        if self.core.table.mpqs.feedback(mpq, stage, None).idle {
+            self.core.table.messages.release(mpq);
         }
-        self.bury(slot, why);
-        self.dispose(slot, packet, why);
+        self.core.bury(slot, why);
+        self.core.dispose(slot, packet, why);
     }
 
     /// Runs some of others' tasks, those that come before this thread's own.
     #[cold]
-    fn help(&mut self, clock: &impl Fn() -> Duration) {
+    fn help(&mut self) {
         let (mut at, mut left, mut later) = (0, HELPED[usize::from(self.has_own_tasks())], None);
-        let mut shift = self.contexts.is_shared().then(|| self.shift(clock));
+        let mut shift = self.core.contexts.is_shared().then(|| self.shift());
         while left > 0 && !shift.as_ref().is_some_and(Shift::is_over) {
-            let Some((_, Loan { task, context: id, .. })) = self.peers.as_ref().and_then(|peers| peers.waiting.get(at))
+            let Some((_, Loan { task, context: id, .. })) =
+                self.peers.as_deref().and_then(|peers| peers.waiting.get(at))
             else {
                 break;
             };
             let Binding { slot, .. } = task.context;
-            let known = self.contexts.is_current(slot, *id);
+            let known = self.core.contexts.is_current(slot, *id);
             if known && (later == Some(slot) || !self.is_turn_of(slot)) {
                 (at, later) = (at + 1, Some(slot));
                 continue;
@@ -167,48 +166,51 @@ impl Engine {
             let hpu = if known { self.idle_for(slot) } else { None };
             // What it takes counts from where the others are, however long it had nothing to run here.
             let shared = hpu.is_some() && shift.is_some();
-            let picked = if shared { self.sched.scheduler.pick([slot.0]) } else { None };
+            let picked = if shared { self.core.sched.scheduler.pick([slot.0]) } else { None };
             let run = self.run_borrowed(at, hpu, picked.map_or(left, |pick| pick.tasks.min(left)));
             left -= run;
             if let Some(shift) = shift.as_mut().filter(|_| picked.is_some()) {
-                self.sched.scheduler.charge(slot.0, run, shift.lap());
+                self.core.sched.scheduler.charge(slot.0, run, shift.lap());
             }
         }
     }
 
     /// An HPU of a context on which no task waits.
     fn idle_for(&self, slot: Slot) -> Option<HpuId> {
-        self.contexts.list[slot.0 as usize].as_ref()?.hpus.idle_on_least_taken()
+        self.core.contexts.list[slot.0 as usize].as_ref()?.hpus.idle_on_least_taken()
     }
 
     /// Whether a context comes before all others that have tasks or packets here.
     fn is_turn_of(&self, slot: Slot) -> bool {
         let mut arrived = self.ingress.inbound.slots();
-        !self.contexts.is_shared()
-            || self.is_next(slot) && arrived.all(|other| self.sched.scheduler.is_next(slot.0, [other.0]))
+        !self.core.contexts.is_shared()
+            || self.core.is_next(slot) && arrived.all(|other| self.core.sched.scheduler.is_next(slot.0, [other.0]))
     }
 
     /// Runs another thread's task, and those behind it that are of the same context and home, `most` in all; `None`: the context is not
     /// here, or has no HPU. Home is where they wait for one. Returns how many there were.
     fn run_borrowed(&mut self, at: usize, hpu: Option<HpuId>, most: u32) -> u32 {
-        let Some((lender, loan)) = self.peers.as_mut().and_then(|peers| peers.waiting.remove(at)) else { return 0 };
+        let Some((lender, loan)) = self.peers.as_deref_mut().and_then(|peers| peers.waiting.remove(at)) else {
+            return 0;
+        };
         let Some(hpu) = hpu else {
             self.repay(lender, loan, Outcome::NotRun);
             return 1;
         };
-        let binding = loan.task.context;
-        self.away(binding, hpu, |engine| {
-            let here = engine.contexts.get(binding.slot);
-            let in_a_row = here.runs_in_a_row(hpu);
-            match here.handler(Stage::Payload).filter(|_| in_a_row) {
-                Some(handler) => engine.run_borrowed_row(lender, loan, handler, hpu, at, most),
-                None => engine.run_borrowed_one(lender, loan, hpu),
-            }
-        })
+        let Binding { slot, home, .. } = loan.task.context;
+        let here = self.core.contexts.get(slot);
+        let in_a_row = here.runs_in_a_row(hpu);
+        here.begin_away(hpu, home);
+        let run = match self.core.contexts.get(slot).handler(Stage::Payload).filter(|_| in_a_row) {
+            Some(handler) => self.run_borrowed_row(lender, loan, handler, hpu, at, most),
+            None => self.run_borrowed_one(lender, loan, hpu),
+        };
+        self.core.contexts.get(slot).end_away(hpu);
+        run
     }
 
     fn run_borrowed_one(&mut self, lender: usize, mut loan: Loan, hpu: HpuId) -> u32 {
-        let (exit, issued) = self.run_handler(&mut loan.task, hpu, loan.flow, None);
+        let (exit, issued) = self.runner.run_handler(self.core, &mut loan.task, hpu, loan.flow, None);
         self.end_borrowed(lender, loan, hpu, exit, issued);
         1
     }
@@ -216,58 +218,32 @@ impl Engine {
     /// Runs tasks of a handler in a row, the first and those that wait at the place behind it, up to one that does not end as most do.
     fn run_borrowed_row(
         &mut self,
-        mut lender: usize,
-        mut loan: Loan,
+        lender: usize,
+        loan: Loan,
         handler: Handler,
         hpu: HpuId,
         at: usize,
         most: u32,
     ) -> u32 {
         let (id, Binding { slot, home, .. }) = (loan.context, loan.task.context);
-        let Parts { job, hpus, host, counts, events, mut printer } =
-            parts(self.contexts.get(slot), handler, loan.about());
-        let mut print = |line: &[u8]| printer.print(line);
-        let Self { nic, egress, runner, peers: Some(peers), .. } = self else {
+        let Self { core: Core { contexts, nic, egress, .. }, runner, peers: Some(peers), .. } = self else {
             unreachable!("tasks of others come from peers")
         };
-        let mut commands = Commands::new(
-            &mut **nic,
-            &mut egress.outbound,
-            host,
-            counts,
-            Some(events),
-            loan.task.last_use,
-            Issued::NOTHING,
-        );
-        let mut run = 0;
-        let unusual = hpus.get(hpu).in_a_row(&runner.executor, &job, &mut commands, &mut print, |row| {
-            let looked_at = row.looked_at();
-            loop {
-                if let Some((_, next)) = peers.waiting.get(at) {
-                    next.task.packet.frame.prefetch_first(looked_at);
-                }
-                run += 1;
-                let returned = row.returns(loan.about(), &mut loan.task.packet.frame);
-                let issued = row.commands().issued;
-                if !returned && row.exit() != Exit::Finished {
-                    return Some((lender, loan, row.exit(), issued));
-                }
-                peers.repay(lender, loan, Outcome::Ended(issued.deferred));
-                let is_alike = |(_, next): &(usize, Loan)| {
-                    next.context == id && next.task.context.slot == slot && next.task.context.home == home
-                };
-                if run == most || !peers.waiting.get(at).is_some_and(is_alike) {
-                    return None;
-                }
-                (lender, loan) = peers.waiting.remove(at)?;
-                row.commands().begin(loan.task.last_use);
-            }
-        });
+        let Parts { job, hpus, host, counts, events, mut printer } = parts(contexts.get(slot), handler, loan.about());
+        let mut print = |line: &[u8]| printer.print(line);
+        let outbound = &mut egress.outbound;
+        let mut commands =
+            Commands::new(&mut **nic, outbound, host, counts, Some(events), loan.task.last_use, Issued::NOTHING);
+        let mut shared = SharedTasks { peers, slot, home, context: id, at, left: most, task: Some((lender, loan)) };
+        let hpu_slot = hpus.get(hpu);
+        let unusual =
+            hpu_slot.in_a_row(&runner.executor, &job, &mut commands, &mut print, |run| run_batch(run, &mut shared));
+        let run = most - shared.left;
         commands.counts.add(Counter::PayloadRuns, run.into());
         commands.counts.add(Counter::Overflowed, u64::from(run) - 1);
         commands.recycle_spent();
         if let Some((lender, mut loan, exit, issued)) = unusual {
-            self.see_to(&mut loan.task, hpu, loan.flow, exit);
+            self.runner.see_to(self.core, &mut loan.task, hpu, loan.flow, exit);
             self.end_borrowed(lender, loan, hpu, exit, issued);
         }
         run
@@ -277,7 +253,7 @@ impl Engine {
     fn end_borrowed(&mut self, lender: usize, loan: Loan, hpu: HpuId, exit: Exit, issued: Issued) {
         if exit == Exit::Parked {
             let Loan { task, context, flow } = loan;
-            self.park(task, hpu, issued, Some(Borrowed { lender, context, flow }));
+            self.runner.park(self.core, task, hpu, issued, Some(Borrowed { lender, context, flow }));
         } else {
             self.repay(lender, loan, Outcome::Ended(issued.deferred));
         }
@@ -285,14 +261,14 @@ impl Engine {
 
     /// Gives another thread's task back at the end of the turn.
     pub(crate) fn repay(&mut self, lender: usize, loan: Loan, outcome: Outcome) {
-        let Some(peers) = &mut self.peers else { unreachable!("tasks of others come from peers") };
+        let Some(peers) = self.peers.as_deref_mut() else { unreachable!("tasks of others come from peers") };
         peers.repay(lender, loan, outcome);
     }
 
     /// Hands tasks over that would wait for long, or for an HPU.
     #[inline]
     pub(crate) fn lend(&mut self) {
-        if self.peers.is_some() && (!self.runner.parked.is_empty() || self.overflows()) {
+        if self.peers.is_some() && (!self.core.parked.is_empty() || self.overflows()) {
             self.lend_some();
         }
     }
@@ -301,8 +277,8 @@ impl Engine {
     #[cold]
     fn lend_some(&mut self) {
         let (overflows, mut lent, mut at) = (self.overflows(), false, 0);
-        while let Some(to) = self.peers.as_ref().and_then(|peers| peers.least_loaded()) {
-            let Some(&owner) = self.table.mpqs.backlogged().get(at) else {
+        while let Some(to) = self.peers.as_deref().and_then(|peers| peers.least_loaded()) {
+            let Some(&owner) = self.core.table.mpqs.backlogged().get(at) else {
                 if !std::mem::take(&mut lent) {
                     break;
                 }
@@ -310,17 +286,17 @@ impl Engine {
                 continue;
             };
             at += 1;
-            let enough = overflows && self.table.hers_taken() > ENOUGH;
+            let enough = overflows && self.core.table.hers_taken() > ENOUGH;
             if let Some(id) = self.may_lend(owner, enough)
-                && let Some(task) = self.table.mpqs.next_task(owner)
+                && let Some(task) = self.core.table.mpqs.next_task(owner)
             {
-                let flow = self.flow(task.context.slot, task.mpq);
-                let Some(peers) = &mut self.peers else { break };
+                let flow = self.core.flow(task.context.slot, task.mpq);
+                let Some(peers) = self.peers.as_deref_mut() else { break };
                 peers.lend(to, Loan { task, context: id, flow });
                 lent = true;
             }
         }
-        if let Some(peers) = &mut self.peers {
+        if let Some(peers) = self.peers.as_deref_mut() {
             peers.hand_over();
         }
     }
@@ -329,42 +305,77 @@ impl Engine {
     /// `enough` of them, or all HPUs are taken here. Where some of the context came back as they were, others would too. Returns the
     /// context's id.
     fn may_lend(&self, owner: u32, enough: bool) -> Option<u32> {
-        let context = self.contexts.list.get(owner as usize)?.as_ref()?;
+        let context = self.core.contexts.list.get(owner as usize)?.as_ref()?;
         let overflows = overflows(&context.run) && !context.retired;
-        let came_back = self.peers.as_ref()?.back.iter().any(|repaid| repaid.loan.context == context.id);
-        let (binding, stage) = self.table.mpqs.peek(owner)?;
+        let came_back = self.peers.as_deref()?.back.iter().any(|repaid| repaid.loan.context == context.id);
+        let (binding, stage) = self.core.table.mpqs.peek(owner)?;
         let is_payload = stage == Stage::Payload && context.handler(stage).is_some();
         let wanted = overflows
             && !came_back
             && is_payload
-            && (enough || idle_hpu(&self.contexts.list, binding, stage).is_none());
+            && (enough || idle_hpu(&self.core.contexts.list, binding, stage).is_none());
         wanted.then_some(context.id)
-    }
-
-    /// Lends no more tasks, and wants none.
-    pub(crate) fn stop_lending(&mut self) {
-        if let Some(peers) = &mut self.peers {
-            peers.stop_lending();
-        }
     }
 
     /// Whether there are tasks of its own to begin.
     fn has_own_tasks(&self) -> bool {
-        self.kept_back() > 0 || !self.table.mpqs.backlogged().is_empty()
+        self.kept_back() > 0 || !self.core.table.mpqs.backlogged().is_empty()
+    }
+}
+
+/// Tasks that another thread shares, which wait here next to each other: those of one context and home.
+struct SharedTasks<'s> {
+    peers: &'s mut Peers,
+    slot: Slot,
+    home: u32,
+    /// Id of the context.
+    context: u32,
+    /// Place of the next one among those that wait.
+    at: usize,
+    /// Tasks that may still be taken.
+    left: u32,
+    /// The task that runs, or is the first, and the thread that it comes from.
+    task: Option<(usize, Loan)>,
+}
+
+impl SharedTasks<'_> {
+    /// Whether a task may run in this batch.
+    fn is_alike(&self, next: &Loan) -> bool {
+        next.context == self.context && next.task.context.slot == self.slot && next.task.context.home == self.home
+    }
+}
+
+impl TaskSource for SharedTasks<'_> {
+    /// A task that needs more than to be returned.
+    type End = Option<(usize, Loan, Exit, Issued)>;
+
+    fn next(&mut self, run: &mut HpuRun<'_, '_, '_, '_>) -> Result<About, Self::End> {
+        if self.task.is_none() {
+            let follows = self.left > 0 && self.peers.waiting.get(self.at).is_some_and(|(_, next)| self.is_alike(next));
+            self.task = if follows { self.peers.waiting.remove(self.at) } else { None };
+            let Some((_, loan)) = &self.task else { return Err(None) };
+            run.commands().begin(loan.task.last_use);
+        }
+        if let Some((_, next)) = self.peers.waiting.get(self.at) {
+            next.task.packet.frame.prefetch_first(run.looked_at());
+        }
+        self.left -= 1;
+        self.task.as_ref().map(|(_, loan)| loan.about()).ok_or(None)
     }
 
-    /// Whether the last turn had tasks of others, or they had some of its own.
-    pub(crate) fn has_exchanged(&self) -> bool {
-        self.peers.as_ref().is_some_and(|peers| peers.exchanged)
+    fn frame(&mut self) -> &mut Frame {
+        let Some((_, loan)) = &mut self.task else { unreachable!("a task was taken") };
+        &mut loan.task.packet.frame
     }
 
-    /// Whether other threads may still lend tasks.
-    pub(crate) fn may_borrow(&self) -> bool {
-        self.peers.as_ref().is_some_and(|peers| peers.may_borrow())
-    }
-
-    /// Whether other threads have tasks of this one, or this one theirs.
-    pub(crate) fn has_loans(&self) -> bool {
-        self.peers.as_ref().is_some_and(|peers| peers.has_loans())
+    fn ended(&mut self, run: &mut HpuRun<'_, '_, '_, '_>, returned: bool) -> Result<(), Self::End> {
+        run.finish(returned);
+        let Some((lender, loan)) = self.task.take() else { unreachable!("a task was taken") };
+        let issued = run.commands().issued;
+        if !returned && run.exit() != Exit::Finished {
+            return Err(Some((lender, loan, run.exit(), issued)));
+        }
+        self.peers.repay(lender, loan, Outcome::Ended(issued.deferred));
+        Ok(())
     }
 }

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use spin_abi::control::Full;
 
+use crate::admission::Admission;
 use crate::context::Slot;
+use crate::core::Core;
 use crate::latency::nanoseconds;
-use crate::pipeline::Engine;
-use crate::sharing::SHARED_TIME;
+use crate::sharing::{SHARED_TIME, Sched};
 
 /// The most that others may be kept waiting in a row: about a turn.
 const MOST: Duration = SHARED_TIME;
@@ -60,30 +61,30 @@ pub(crate) struct Kept {
     had: Duration,
 }
 
-impl Engine {
-    /// Whom others wait for in this turn.
-    pub(crate) fn kept_waiting(&self) -> Option<Kept> {
-        let slot =
-            self.admission.stalled_on.filter(|_| self.admission.stalled.is_some() && self.contexts.is_shared())?;
-        Some(Kept { slot, had: self.sched.scheduler.had(slot.0) })
+impl Admission {
+    /// Whom others wait for in this poll.
+    pub(crate) fn kept_waiting(&self, core: &Core) -> Option<Kept> {
+        let slot = self.stalled_on.filter(|_| self.stalled.is_some() && core.contexts.is_shared())?;
+        Some(Kept { slot, had: core.sched.scheduler.had(slot.0) })
     }
+}
 
-    /// Has who kept others waiting in a turn pay for so much of it, and all others regain what they may of the time since the turn before
-    /// ended.
-    #[cold]
-    pub(crate) fn charge_waits(&mut self, kept: Option<Kept>, turn: Duration, since: Duration) {
-        if let Some(Kept { slot, had }) = kept {
-            let own = self.sched.scheduler.had(slot.0).saturating_sub(had);
-            self.sched.scheduler.charge(slot.0, 0, turn.saturating_sub(own));
-        }
-        let weights: u64 = self.contexts.installed().map(|context| u64::from(context.run.weight)).sum();
-        for (number, context) in (0..).zip(&mut self.contexts.list) {
-            let Some(context) = context.as_mut().filter(|context| context.run.full == Full::Wait) else { continue };
-            let own = u64::from(context.run.weight);
-            match kept {
-                Some(Kept { slot: Slot(kept), .. }) if kept == number => context.patience.spend(turn),
-                _ => context.patience.regain(since, own, weights.saturating_sub(own)),
-            }
+/// Charges the context that stalled reception in a poll for that time. All others regain what they may of the time since the poll before
+/// ended.
+#[cold]
+pub(crate) fn charge_waits(core: &mut Core, kept: Option<Kept>, poll: Duration, since: Duration) {
+    let Core { sched: Sched { scheduler, .. }, contexts, .. } = core;
+    if let Some(Kept { slot, had }) = kept {
+        let own = scheduler.had(slot.0).saturating_sub(had);
+        scheduler.charge(slot.0, 0, poll.saturating_sub(own));
+    }
+    let weights: u64 = contexts.installed().map(|context| u64::from(context.run.weight)).sum();
+    for (number, context) in (0..).zip(&mut contexts.list) {
+        let Some(context) = context.as_mut().filter(|context| context.run.full == Full::Wait) else { continue };
+        let own = u64::from(context.run.weight);
+        match kept {
+            Some(Kept { slot: Slot(kept), .. }) if kept == number => context.patience.spend(poll),
+            _ => context.patience.regain(since, own, weights.saturating_sub(own)),
         }
     }
 }

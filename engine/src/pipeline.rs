@@ -8,28 +8,26 @@ use std::time::Duration;
 use hpu_vm::jit::TrapError;
 use spin_abi::control::Schedule;
 use spin_abi::counters::Counter;
-use spin_abi::map::Machine;
 use spin_matcher::MessageKey;
 use spin_nic::{Frame, NicError, Queue};
 
+use crate::admission::Admission;
 use crate::config::Sizes;
 use crate::context::Slot;
-use crate::contexts::Contexts;
-use crate::egress::Egress;
+use crate::core::Core;
 use crate::handover::Arrivals;
-use crate::inbound::{Arrival, BATCH};
+use crate::inbound::BATCH;
 use crate::ingress::Ingress;
 use crate::latency::nanoseconds;
 use crate::loader::Loader;
 use crate::mpq::Owned;
+use crate::patience::charge_waits;
 use crate::peers::Peers;
-use crate::sharing::{Sched, shared_batch};
+use crate::sharing::{Poll, shared_batch};
 use crate::spread::Spread;
 use crate::stamp::Stamp;
 use crate::statistics::Statistics;
-use crate::table::MessageTable;
 use crate::tasks::TaskRunner;
-use crate::telemetry::Telemetry;
 
 /// Frames received at least, while there is room: some may be for contexts that have nothing to do.
 const FEW: usize = 8;
@@ -94,33 +92,16 @@ pub(crate) struct Moment {
 
 /// A per-core data plane: NIC queue, message queues and contexts with their HPUs, all owned by one thread.
 pub struct Engine {
-    pub(crate) machine: Machine,
-    /// Its clusters, of the machine's.
-    pub(crate) clusters: Range<u32>,
-    pub(crate) nic: Box<dyn Queue>,
+    pub(crate) core: Core,
+    pub(crate) runner: TaskRunner,
+    pub(crate) ingress: Ingress,
+    pub(crate) admission: Admission,
     /// Packets come from another thread, which receives and matches them.
     pub(crate) arrivals: Option<Arrivals>,
     /// It receives for other threads too: see [`crate::spread`].
     pub(crate) spread: Option<Box<Spread>>,
     /// Threads with which it shares tasks: see [`crate::overflow`].
     pub(crate) peers: Option<Box<Peers>>,
-    pub(crate) ingress: Ingress,
-    pub(crate) admission: Admission,
-    pub(crate) contexts: Contexts,
-    pub(crate) table: MessageTable,
-    pub(crate) sched: Sched,
-    pub(crate) runner: TaskRunner,
-    pub(crate) egress: Egress,
-    pub(crate) telemetry: Telemetry,
-}
-
-/// A matched packet for which its context has no room, before which nothing else is taken.
-#[derive(Default)]
-pub(crate) struct Admission {
-    /// The packet.
-    pub(crate) stalled: Option<Arrival>,
-    /// The context that has no room: one that was replaced, if the packet belongs to a message of that one.
-    pub(crate) stalled_on: Option<Slot>,
 }
 
 impl Engine {
@@ -141,28 +122,28 @@ impl Engine {
     ) -> Result<Self, TrapError> {
         assert!(!clusters.is_empty(), "a thread has a cluster at least");
         Ok(Self {
-            machine: loader.machine,
-            nic,
+            core: Core::new(loader.machine, nic, sizes, schedule, clusters),
+            runner: TaskRunner::new(loader)?,
+            ingress: Ingress::default(),
+            admission: Admission::default(),
             arrivals: None,
             spread: None,
             peers: None,
-            ingress: Ingress::default(),
-            admission: Admission::default(),
-            contexts: Contexts::default(),
-            table: MessageTable::new(sizes, clusters.start),
-            clusters,
-            sched: Sched::new(schedule),
-            runner: TaskRunner::new(loader)?,
-            egress: Egress::new(sizes),
-            telemetry: Telemetry::new(),
         })
     }
 
     /// Has its packets come from another thread: `nic` takes them back, and gives frames to send.
     #[must_use]
     pub fn fed_by(mut self, arrivals: Arrivals) -> Self {
-        self.egress.toll = arrivals.toll.clone();
+        self.core.egress.toll = arrivals.toll.clone();
         self.arrivals = Some(arrivals);
+        self
+    }
+
+    /// Has other threads take payload tasks over, and takes theirs.
+    #[must_use]
+    pub fn with_peers(mut self, peers: Peers) -> Self {
+        self.peers = Some(Box::new(peers));
         self
     }
 
@@ -173,71 +154,80 @@ impl Engine {
     /// # Errors
     /// When the NIC is of no use any more.
     pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
-        self.runner.watch(self.telemetry.last_end, &clock);
-        self.runner.take_translations(&mut self.contexts);
+        self.runner.watch(self.core.telemetry.last_end, &clock);
+        self.runner.take_translations(&mut self.core.contexts);
         self.take_back_frames();
         let mut taken = self.receive();
         self.hand_over();
-        let returned = self.see_to_loans(&clock);
+        let returned = self.poll(&clock).take_shared_tasks();
         if taken > 0 || returned > 0 || self.has_tasks() {
             taken = self.run_tasks(returned, &clock);
-        } else if self.contexts.timeouts > 0 {
-            self.expire_messages(clock());
+        } else if self.core.contexts.timeouts > 0 {
+            self.core.expire_messages(clock());
         }
         self.end_drained();
-        self.end_loans(taken);
+        self.poll(&clock).return_shared_tasks(taken);
         self.send(&clock)?;
         self.ring_doorbells(taken > 0);
         Ok(taken)
     }
 
+    /// The parts that a poll iteration runs tasks on.
+    #[inline]
+    fn poll<'w, C: Fn() -> Duration>(&'w mut self, clock: &'w C) -> Poll<'w, C> {
+        let Self { core, runner, ingress, admission, peers, .. } = self;
+        Poll { core, runner, ingress, admission, peers: peers.as_deref_mut(), clock }
+    }
+
     /// Runs what there is time for in a poll, and accounts for it. Returns how many frames were taken in.
     fn run_tasks(&mut self, returned: u64, clock: &impl Fn() -> Duration) -> usize {
         let arrival = clock();
-        self.telemetry.note_first_arrival(arrival);
-        let (before, waited) = (self.kept_back(), self.table.hers_taken() + self.kept_back());
+        self.core.telemetry.note_first_arrival(arrival);
         let now = Moment { time: nanoseconds(arrival), stamp: Stamp::at(arrival) };
-        let kept = self.kept_waiting();
-        let resumed = self.resume_parked(clock);
-        self.lend();
-        let run = if self.contexts.is_shared() || self.overflows() {
-            self.run_together(now, clock)
-        } else {
-            self.run_alone(now, clock)
-        };
-        let taken = before - self.kept_back();
-        self.ingress.processed += taken as u64;
+        let kept = self.admission.kept_waiting(&self.core);
+        let mut poll = self.poll(clock);
+        let (before, waited) = (poll.kept_back(), poll.core.table.hers_taken() + poll.kept_back());
+        let resumed = poll.resume_parked();
+        poll.lend();
+        let run = poll.run(now);
+        let taken = before - poll.kept_back();
         let (released, end) = (returned + resumed + run, clock());
-        let before_that = self.telemetry.end_tasks(released, end);
-        let [poll, since] = [arrival, before_that].map(|start| end.saturating_sub(start));
-        self.ingress.catch_up.note_turn(poll, since);
-        self.sched.note_length(released, poll);
-        if self.contexts.stalls {
-            self.charge_waits(kept, poll, since);
+        let last_end = poll.core.telemetry.end_tasks(released, end);
+        let [took, since] = [arrival, last_end].map(|start| end.saturating_sub(start));
+        poll.note_load(waited, run, took);
+        self.ingress.processed += taken as u64;
+        self.ingress.catch_up.note_turn(took, since);
+        self.core.sched.note_length(released, took);
+        if self.core.contexts.stalls {
+            charge_waits(&mut self.core, kept, took, since);
         }
-        self.note_load(waited, run, poll);
-        self.expire_messages(end);
+        self.core.expire_messages(end);
         taken
     }
 
     /// Wakes the applications that sleep until they are told something. While there is work their news may wait for more.
     fn ring_doorbells(&mut self, taken: bool) {
-        if self.telemetry.news.take() {
+        if self.core.telemetry.news.take() {
             self.ring_due_doorbells(taken || self.has_tasks());
         }
     }
 
     #[cold]
     fn ring_due_doorbells(&mut self, busy: bool) {
-        let now = busy.then_some(self.telemetry.last_end);
-        self.contexts.list.iter_mut().flatten().for_each(|context| context.descriptor.ring(now));
+        let now = busy.then_some(self.core.telemetry.last_end);
+        self.core.contexts.list.iter_mut().flatten().for_each(|context| context.descriptor.ring(now));
+    }
+
+    /// Frames that were received and not admitted.
+    pub(crate) fn kept_back(&self) -> usize {
+        self.ingress.inbound.len() + usize::from(self.admission.stalled.is_some())
     }
 
     /// Whether there is something to do without that anything arrives.
     #[must_use]
     pub fn has_tasks(&self) -> bool {
-        let queued = self.kept_back() > 0 || !self.table.mpqs.backlogged().is_empty();
-        queued || !self.runner.parked.is_empty() || self.has_loans()
+        let queued = self.kept_back() > 0 || !self.core.table.mpqs.backlogged().is_empty();
+        queued || !self.core.parked.is_empty() || self.has_loans()
     }
 
     /// Takes a batch from the NIC, as much as there is room for. Returns how many frames there are to admit.
@@ -245,11 +235,11 @@ impl Engine {
         self.ingress.catch_up.whole = false;
         if !self.ingress.inbound.is_empty() {
             // Since these packets were kept back, rules may have changed, and other packets joined them.
-            self.table.prefetch(&mut self.ingress.inbound, true);
+            self.core.table.prefetch(&mut self.ingress.inbound, true);
         }
-        let room = self.table.mpqs.room().min(self.wanted());
-        if room == 0 || self.admission.stalled.is_some() || self.egress.is_full() {
-            self.telemetry.counts.add(Counter::HerStalls, 1);
+        let room = self.core.table.mpqs.room().min(self.wanted());
+        if room == 0 || self.admission.stalled.is_some() || self.core.egress.is_full() {
+            self.core.telemetry.counts.add(Counter::HerStalls, 1);
             return 0;
         }
         if !self.ingress.inbound.is_empty() {
@@ -258,14 +248,14 @@ impl Engine {
         }
         let taken = self.receive_batch(room);
         self.ingress.catch_up.whole |= taken >= room.min(BATCH);
-        let rerouted = self.contexts.rolled_back > 0;
+        let rerouted = self.core.contexts.rolled_back > 0;
         if rerouted {
             self.reroute();
         }
         // Another thread has matched them, or they are other contexts' now: their buckets are not prefetched.
         let again = rerouted || self.arrivals.is_some() || self.spread.is_some();
-        self.table.prefetch(&mut self.ingress.inbound, again);
-        if taken > 1 && self.contexts.reorders && self.clusters.len() > 1 {
+        self.core.table.prefetch(&mut self.ingress.inbound, again);
+        if taken > 1 && self.core.contexts.reorders && self.core.clusters.len() > 1 {
             self.sort_by_cluster();
         }
         taken
@@ -273,7 +263,7 @@ impl Engine {
 
     /// Receives a batch of at most `room` packets from where they come from. Returns how many.
     fn receive_batch(&mut self, room: usize) -> usize {
-        let Self { nic, arrivals, ingress, table, contexts, telemetry, .. } = self;
+        let Self { core: Core { nic, table, contexts, telemetry, .. }, arrivals, ingress, .. } = self;
         match arrivals {
             Some(arrivals) => ingress.inbound.take_over(arrivals, room.min(BATCH)),
             None if ingress.closed => 0,
@@ -287,7 +277,7 @@ impl Engine {
 
     /// Has the batch's tasks run in a row on each cluster. Another cluster's are the first each time: room may not last for all.
     fn sort_by_cluster(&mut self) {
-        let Self { clusters, ingress: Ingress { inbound, batches, .. }, .. } = self;
+        let Self { core: Core { clusters, .. }, ingress: Ingress { inbound, batches, .. }, .. } = self;
         let (start, count) = (clusters.start, clusters.end - clusters.start);
         *batches = batches.wrapping_add(1);
         inbound.group(count, |found, place| match found.gist(place).owner {
@@ -299,25 +289,25 @@ impl Engine {
     /// How many frames are worth taking: few more than there is work for, since what contexts could not hold would be lost, where
     /// the NIC can keep it. But as many as possible while one of several contexts may run out of it.
     fn wanted(&self) -> usize {
-        let most = if self.contexts.is_shared() { shared_batch(self.contexts.linked) } else { BATCH };
+        let most = if self.core.contexts.is_shared() { shared_batch(self.core.contexts.linked) } else { BATCH };
         if self.ingress.low_backlog || self.ingress.catch_up.is_wanted() {
             return most;
         }
-        most.saturating_sub(self.table.hers_taken()).max(FEW)
+        most.saturating_sub(self.core.table.hers_taken()).max(FEW)
     }
 
     /// The NIC outbound engine: hands staged frames over; what the NIC has no room for stays staged.
     pub(crate) fn send(&mut self, clock: &impl Fn() -> Duration) -> Result<(), NicError> {
-        if !self.egress.passing.is_empty() {
+        if !self.core.egress.passing.is_empty() {
             self.pass(clock);
         }
-        self.egress.flush(&mut *self.nic)
+        self.core.egress.flush(&mut *self.core.nic)
     }
 
     /// Hands on what is the kernel's.
     #[cold]
     fn pass(&mut self, clock: &impl Fn() -> Duration) {
-        let Self { nic, egress, telemetry, .. } = self;
+        let Core { nic, egress, telemetry, .. } = &mut self.core;
         match (&self.arrivals, &mut self.spread) {
             // The thread that these come from does it, and knows how long it takes.
             (Some(_), _) => _ = nic.pass_to_kernel(&mut egress.passing),
@@ -335,28 +325,50 @@ impl Engine {
     /// Frames that handlers sent and that have not left: staged here, or in the NIC's transmit ring; and those that other threads have.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.out_on_lanes() + self.egress.passing.len() + self.unsent()
+        self.out_on_lanes() + self.core.egress.passing.len() + self.unsent()
     }
 
     /// Those that have not left.
     pub(crate) fn unsent(&self) -> usize {
-        self.egress.unsent(&*self.nic)
+        self.core.egress.unsent(&*self.core.nic)
     }
 
     /// Frames received so far, for other threads too.
     #[must_use]
     pub fn received(&self) -> u64 {
-        self.telemetry.counts.get(Counter::RxPackets)
+        self.core.telemetry.counts.get(Counter::RxPackets)
     }
 
     /// The statistics block so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let mut counts = self.telemetry.counts.clone();
-        for context in self.contexts.list.iter().flatten() {
+        let mut counts = self.core.telemetry.counts.clone();
+        for context in self.core.contexts.list.iter().flatten() {
             counts.merge(&context.counts);
         }
-        Statistics { counts, latencies: self.telemetry.latencies.clone(), active: self.telemetry.active() }
+        Statistics { counts, latencies: self.core.telemetry.latencies.clone(), active: self.core.telemetry.active() }
+    }
+
+    /// Lends no more tasks, and wants none.
+    pub(crate) fn stop_lending(&mut self) {
+        if let Some(peers) = &mut self.peers {
+            peers.stop_lending();
+        }
+    }
+
+    /// Whether the last turn had tasks of others, or they had some of its own.
+    pub(crate) fn has_exchanged(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.exchanged)
+    }
+
+    /// Whether other threads may still lend tasks.
+    pub(crate) fn may_borrow(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.may_borrow())
+    }
+
+    /// Whether other threads have tasks of this one, or this one theirs.
+    pub(crate) fn has_loans(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.has_loans())
     }
 }
 

@@ -53,7 +53,7 @@ impl Readings {
         let all = self.asking.iter().any(|(reading, _)| *reading == Reading::Stats);
         let told = fleet.all(move |engine| Told {
             contexts: engine.context_infos(),
-            counted: all.then(|| (engine.clusters.clone(), read(engine))),
+            counted: all.then(|| (engine.core.clusters.clone(), read(engine))),
         });
         if told.is_empty() {
             let stopping = |(_, reply): (_, Responder)| reply.answer(Err(InstallError::Stopped.to_string()));

@@ -4,12 +4,17 @@ use std::time::Duration;
 
 use spin_abi::control::Schedule;
 
+use crate::admission::Admission;
 use crate::context::Slot;
+use crate::core::Core;
 use crate::inbound::{BATCH, Inbound};
+use crate::ingress::Ingress;
 use crate::latency::nanoseconds;
-use crate::pipeline::{Engine, Moment};
+use crate::peers::Peers;
+use crate::pipeline::Moment;
 use crate::schedule::Scheduler;
-use crate::tasks::{ALONE_TIME, Done, runnable};
+use crate::straight::run_fast_path;
+use crate::tasks::{ALONE_TIME, Done, TaskRunner, runnable};
 
 /// Frames taken from the NIC at once when few contexts have some: fewer than of [one alone](crate::inbound::BATCH), which they would
 /// wait for.
@@ -72,173 +77,240 @@ impl<C: Fn() -> Duration> Shift<C> {
     }
 }
 
-impl Engine {
-    /// A shift whose end is seen, if somebody asks for the time or turns take long.
-    pub(crate) fn shift<C: Fn() -> Duration>(&self, clock: C) -> Shift<C> {
-        Shift::new((self.sched.scheduler.costs_time() || self.ingress.catch_up.has_long_turns()).then_some(clock))
+/// One poll iteration: the parts of a worker that it runs on.
+pub(crate) struct Poll<'w, C> {
+    pub(crate) core: &'w mut Core,
+    pub(crate) runner: &'w mut TaskRunner,
+    pub(crate) ingress: &'w mut Ingress,
+    pub(crate) admission: &'w mut Admission,
+    pub(crate) peers: Option<&'w mut Peers>,
+    pub(crate) clock: &'w C,
+}
+
+impl<'w, C: Fn() -> Duration> Poll<'w, C> {
+    /// Runs tasks that there is time for. Returns how many packet buffers were released.
+    pub(crate) fn run(&mut self, now: Moment) -> u64 {
+        if self.core.contexts.is_shared() || self.overflows() { self.run_together(now) } else { self.run_alone(now) }
+    }
+
+    /// Runs all tasks of the only context, those of the batch's packets too, unless they take too long for one turn. Returns how many packet
+    /// buffers were given back.
+    fn run_alone(&mut self, now: Moment) -> u64 {
+        let (mut sampled, mut released) = (self.core.telemetry.is_sampled(self.kept_back()), 0);
+        let (mut left, end) = (self.core.sched.task_budget, Duration::from_nanos(now.time) + ALONE_TIME);
+        self.core.sched.timed_out = false;
+        loop {
+            // One whose HPUs are all taken runs none.
+            if let Some(&only) = self.core.table.mpqs.backlogged().first() {
+                let done = self.runner.run_some(self.core, only, left, self.clock, &mut sampled);
+                (released, left) = (released + done.released, left.saturating_sub(done.tasks));
+            }
+            let before = self.kept_back();
+            if left > 0
+                && sampled
+                && let Some(&only) = self.core.contexts.routes.slots.first()
+            {
+                let done = self.run_fast_path(only, left, now);
+                (released, left) = (released + done.released, left.saturating_sub(done.tasks));
+            }
+            let over = left == 0 || self.core.sched.timed_out && (self.clock)() > end;
+            if over || before == self.kept_back() && (self.core.table.mpqs.room() == 0 || !self.admit_next(now)) {
+                return released;
+            }
+        }
+    }
+
+    /// A timer of tasks. It reads the clock if somebody asks for the time or polls take long.
+    pub(crate) fn shift(&self) -> Shift<&'w C> {
+        Shift::new(
+            (self.core.sched.scheduler.costs_time() || self.ingress.catch_up.has_long_turns()).then_some(self.clock),
+        )
+    }
+
+    /// Frames that were received and not admitted.
+    pub(crate) fn kept_back(&self) -> usize {
+        self.ingress.inbound.len() + usize::from(self.admission.stalled.is_some())
+    }
+
+    /// Admits the next packet. Returns whether another one may be admitted.
+    #[inline(always)]
+    fn admit_next(&mut self, now: Moment) -> bool {
+        self.admission.admit_next(self.core, &mut self.ingress.inbound, now)
+    }
+
+    fn admit_batch(&mut self, now: Moment) {
+        self.admission.admit_batch(self.core, &mut self.ingress.inbound, now);
+    }
+
+    /// Goes on with parked tasks. Returns how many packet buffers were released.
+    pub(crate) fn resume_parked(&mut self) -> u64 {
+        if self.core.parked.is_empty() {
+            return 0;
+        }
+        let others = self.kept_back() > 0 || !self.core.table.mpqs.backlogged().is_empty();
+        let shift = self.shift();
+        self.runner.resume_parked(self.core, self.peers.as_deref_mut(), others, || shift)
+    }
+
+    /// Runs a context's packets of the batch on the fast path, `most` at most.
+    fn run_fast_path(&mut self, slot: Slot, most: u32, now: Moment) -> Done {
+        if self.admission.stalled.is_some() {
+            return Done::default();
+        }
+        let (done, left_over) = run_fast_path(self.core, self.runner, &mut self.ingress.inbound, slot, most, now);
+        if let Some(arrival) = left_over {
+            self.admission.admit_late(self.core, arrival, now);
+        }
+        done
+    }
+
+    /// Whether queued tasks wait until more is received than the batch that is there.
+    fn takes_in_more(&mut self) -> bool {
+        if !self.ingress.catch_up.has_time_left() {
+            return false;
+        }
+        // A context with nothing queued is found by its packets in the batch.
+        let mpqs = &self.core.table.mpqs;
+        let others =
+            self.core.table.hers_taken() > 0 && self.core.sched.ranks.slots().iter().any(|slot| mpqs.held(slot.0) == 0);
+        self.ingress.catch_up.wait_for_more(others)
     }
 
     /// Runs tasks of contexts that share the time, and queues what is left of the batch. Returns how many packet buffers were given
     /// back.
-    pub(crate) fn run_together(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
+    fn run_together(&mut self, now: Moment) -> u64 {
         self.note_ranks();
         let takes_in_more = self.takes_in_more();
         if self.overflows() {
             self.ingress.low_backlog = false;
             self.admit_batch(now);
-            return if takes_in_more { 0 } else { self.run_shared(clock) };
+            return if takes_in_more { 0 } else { self.run_shared() };
         }
-        let ahead = self.run_ahead(now, clock);
+        let ahead = self.run_ahead(now);
         self.admit_batch(now);
-        let backlogged = self.table.mpqs.backlogged();
+        let backlogged = self.core.table.mpqs.backlogged();
         let runs_low = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.runs_low(owner));
         // Others' packets are worth its own, unless it is alone.
         let has_room = ahead.expects || ahead.slot.is_some_and(|slot| self.has_room_for_more(slot));
         self.ingress.low_backlog = runs_low || ahead.were_many() && has_room;
-        ahead.released + if takes_in_more || self.has_more(&ahead) { 0 } else { self.run_shared(clock) }
+        ahead.released + if takes_in_more || self.has_more(&ahead) { 0 } else { self.run_shared() }
     }
 
     /// Notes which contexts have packets in the batch.
     pub(crate) fn note_ranks(&mut self) {
-        self.sched.ranks.note(&self.ingress.inbound);
+        self.core.sched.ranks.note(&self.ingress.inbound);
     }
 
     /// Whether a context has few tasks queued, of those that it may have.
     fn runs_low(&self, owner: u32) -> bool {
-        self.table.mpqs.held(owner) < ENOUGH.min(self.unquestioned(owner) / 2)
+        self.core.table.mpqs.held(owner) < ENOUGH.min(self.unquestioned(owner) / 2)
     }
 
     /// HERs that a context may hold without more ado.
     fn unquestioned(&self, owner: u32) -> u32 {
-        self.contexts.list[owner as usize].as_ref().map_or(0, |context| context.share.unquestioned)
+        self.core.contexts.list[owner as usize].as_ref().map_or(0, |context| context.share.unquestioned)
     }
 
     /// Whether a context loses none of a batch's packets, nor of those behind it, should few of its tasks run meanwhile.
     fn has_room_for_more(&self, slot: Slot) -> bool {
-        let held = self.table.mpqs.held(slot.0) as usize;
+        let held = self.core.table.mpqs.held(slot.0) as usize;
         held + 2 * SHARED_BATCH <= self.unquestioned(slot.0) as usize
-            || self.table.mpqs.room() > self.table.mostly_free() + 2 * SHARED_BATCH
+            || self.core.table.mpqs.room() > self.core.table.mostly_free() + 2 * SHARED_BATCH
     }
 
     /// Runs contexts on their packets of the batch as these are, the one that is furthest behind first, unless that would put them too far
     /// ahead of others.
-    fn run_ahead(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> Ahead {
+    fn run_ahead(&mut self, now: Moment) -> Ahead {
         let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.ingress.inbound.len(), expects: false };
-        if self.ingress.inbound.is_empty() || self.contexts.stalls || self.contexts.draining > 0 {
+        if self.ingress.inbound.is_empty() || self.core.contexts.stalls || self.core.contexts.draining > 0 {
             return all;
         }
-        self.sched.ranks.put_in_order(&mut self.ingress.inbound, &self.sched.scheduler);
-        let (sampled, shift) = (self.telemetry.is_sampled(self.kept_back()), self.shift(clock));
-        let mut pace = Pace { least: self.least(), shift, sampled };
-        for rank in 0..self.sched.ranks.slots.len() {
-            let slot = self.sched.ranks.slots[rank];
-            all.expects = self.expects_others(slot, self.sched.ranks.slots.len() > 1);
-            self.run_at_pace(slot, now, clock, &mut pace, &mut all);
-            if all.expects || self.sched.timed_out || pace.shift.is_over() {
+        let Sched { ranks, scheduler, .. } = &mut self.core.sched;
+        ranks.put_in_order(&mut self.ingress.inbound, scheduler);
+        let (sampled, shift) = (self.core.telemetry.is_sampled(self.kept_back()), self.shift());
+        let mut pace = Pace { least: self.core.least(), shift, sampled };
+        for rank in 0..self.core.sched.ranks.slots.len() {
+            let slot = self.core.sched.ranks.slots[rank];
+            all.expects = self.expects_others(slot, self.core.sched.ranks.slots.len() > 1);
+            self.run_at_pace(slot, now, &mut pace, &mut all);
+            if all.expects || self.core.sched.timed_out || pace.shift.is_over() {
                 break;
             }
-            while self.ingress.inbound.is_next_of(slot) && self.table.mpqs.room() > 0 && self.admit_next(now) {}
+            while self.ingress.inbound.is_next_of(slot) && self.core.table.mpqs.room() > 0 && self.admit_next(now) {}
         }
-        all.slot = self.sched.ranks.slots.iter().copied().min_by_key(|slot| self.sched.scheduler.least([slot.0]));
+        all.slot =
+            self.core.sched.ranks.slots.iter().copied().min_by_key(|slot| self.core.sched.scheduler.least([slot.0]));
         all
     }
 
     /// Runs a context on its packets, which are the next ones, as long as it keeps pace.
-    fn run_at_pace<C: Fn() -> Duration>(
-        &mut self,
-        slot: Slot,
-        now: Moment,
-        clock: &C,
-        pace: &mut Pace<&C>,
-        all: &mut Ahead,
-    ) {
+    fn run_at_pace(&mut self, slot: Slot, now: Moment, pace: &mut Pace<&'w C>, all: &mut Ahead) {
         let mut left = if all.expects { ALONE } else { SHARED_BATCH as u32 };
-        self.sched.timed_out = false;
+        self.core.sched.timed_out = false;
         while self.ingress.inbound.is_next_of(slot) && left > 0 && !pace.shift.is_over() && self.keeps_pace(slot, pace)
         {
-            let done = self.run_next(slot, now, clock, &mut pace.sampled);
-            let owed = self.sched.scheduler.charge(slot.0, done.tasks, pace.shift.lap());
+            let done = self.run_next(slot, now, &mut pace.sampled);
+            let owed = self.core.sched.scheduler.charge(slot.0, done.tasks, pace.shift.lap());
             pace.shift.put_off(owed);
             left = left.saturating_sub(done.tasks);
             all.tasks += done.tasks;
             all.released += done.released;
-            if done.tasks == 0 || self.sched.timed_out {
+            if done.tasks == 0 || self.core.sched.timed_out {
                 break;
             }
         }
     }
 
     /// Whether a context is not too far ahead of others.
-    fn keeps_pace<C>(&self, slot: Slot, pace: &mut Pace<C>) -> bool {
-        if !self.sched.scheduler.keeps_pace(slot.0, pace.least, self.contexts.linked) {
+    fn keeps_pace(&self, slot: Slot, pace: &mut Pace<&'w C>) -> bool {
+        if !self.core.sched.scheduler.keeps_pace(slot.0, pace.least, self.core.contexts.linked) {
             // Others may have gone on since.
-            pace.least = self.least();
+            pace.least = self.core.least();
         }
-        self.sched.scheduler.keeps_pace(slot.0, pace.least, self.contexts.linked)
-    }
-
-    /// Where the context is that is furthest behind, of those that have packets or tasks.
-    fn least(&self) -> u64 {
-        let queued = runnable(&self.runner.parked, &self.table.mpqs, &self.contexts.list);
-        self.sched.scheduler.least(self.sched.ranks.slots.iter().map(|slot| slot.0).chain(queued))
-    }
-
-    /// Whether a context may leave a packet to the kernel that comes behind others of a message which it did not want: that is done at
-    /// once, so it is bounded as what runs at once is.
-    #[cold]
-    pub(crate) fn may_pass(&mut self, slot: Slot) -> bool {
-        !self.contexts.is_shared() || {
-            let least = self.least();
-            self.sched.scheduler.keeps_pace(slot.0, least, self.contexts.linked)
-                && self.sched.scheduler.pick([slot.0]).is_some()
-        }
+        self.core.sched.scheduler.keeps_pace(slot.0, pace.least, self.core.contexts.linked)
     }
 
     /// Whether others shared the time with a context that now is the only one in sight.
     fn expects_others(&mut self, slot: Slot, has_rivals: bool) -> bool {
-        let alone = !has_rivals && self.table.mpqs.backlogged().iter().all(|&owner| owner == slot.0);
-        self.sched.recent_contention = if alone { self.sched.recent_contention.saturating_sub(1) } else { COMPANY };
-        alone && self.sched.recent_contention > 0
+        let alone = !has_rivals && self.core.table.mpqs.backlogged().iter().all(|&owner| owner == slot.0);
+        self.core.sched.recent_contention =
+            if alone { self.core.sched.recent_contention.saturating_sub(1) } else { COMPANY };
+        alone && self.core.sched.recent_contention > 0
     }
 
     /// Runs some tasks of a context: of those that it has queued, or else on its packets of the batch, straight.
-    fn run_next(&mut self, slot: Slot, now: Moment, clock: &impl Fn() -> Duration, sampled: &mut bool) -> Done {
-        let Some(pick) = self.sched.scheduler.pick([slot.0]) else { return Done::default() };
-        let queued = self.table.mpqs.held(slot.0) > 0;
+    fn run_next(&mut self, slot: Slot, now: Moment, sampled: &mut bool) -> Done {
+        let Some(pick) = self.core.sched.scheduler.pick([slot.0]) else { return Done::default() };
+        let queued = self.core.table.mpqs.held(slot.0) > 0;
         if !queued && (*sampled || !self.queue_next(slot, now)) {
-            let done = self.run_straight(slot, pick.tasks, now);
+            let done = self.run_fast_path(slot, pick.tasks, now);
             // The first packet had to be queued: once its task is over, those behind it may run straight.
-            if done.tasks > 0 || self.table.mpqs.held(slot.0) == 0 {
+            if done.tasks > 0 || self.core.table.mpqs.held(slot.0) == 0 {
                 return done;
             }
         }
-        self.run_some(slot.0, pick.tasks, clock, sampled)
-    }
-
-    /// Whether a context comes before all that have tasks.
-    pub(crate) fn is_next(&self, slot: Slot) -> bool {
-        self.sched.scheduler.is_next(slot.0, runnable(&self.runner.parked, &self.table.mpqs, &self.contexts.list))
+        self.runner.run_some(self.core, slot.0, pick.tasks, self.clock, sampled)
     }
 
     /// Queues the next packet, which is a context's, so that its task is one that can be looked at.
     fn queue_next(&mut self, slot: Slot, now: Moment) -> bool {
-        self.table.mpqs.room() > 0 && self.admit_next(now) && self.table.mpqs.held(slot.0) > 0
+        self.core.table.mpqs.room() > 0 && self.admit_next(now) && self.core.table.mpqs.held(slot.0) > 0
     }
 
     /// Whether it still is the turn of the context that was run ahead, and there may be so many more packets of it that the NIC is to be
     /// asked before others' tasks are run: else those have the time that it leaves.
     fn has_more(&self, ahead: &Ahead) -> bool {
         let may_be_more = self.ingress.catch_up.whole || self.kept_back() > 0;
-        may_be_more && ahead.were_many() && (ahead.expects || ahead.slot.is_some_and(|slot| self.is_next(slot)))
+        may_be_more && ahead.were_many() && (ahead.expects || ahead.slot.is_some_and(|slot| self.core.is_next(slot)))
     }
 
     /// Runs some tasks that contexts have queued, and charges them for theirs. Returns how many packet buffers were given
     /// back.
-    fn run_shared(&mut self, clock: &impl Fn() -> Duration) -> u64 {
-        let (mut sampled, mut shift) = (self.telemetry.is_sampled(self.kept_back()), self.shift(clock));
+    fn run_shared(&mut self) -> u64 {
+        let (mut sampled, mut shift) = (self.core.telemetry.is_sampled(self.kept_back()), self.shift());
         let (overflows, mut all) = (self.overflows(), Done::default());
         loop {
-            let most = match self.table.mpqs.backlogged().len() {
+            let most = match self.core.table.mpqs.backlogged().len() {
                 _ if overflows => self.own_part(),
                 0 | 1 => SHARED_BATCH as u32,
                 _ => SHARED_TURN,
@@ -247,11 +319,12 @@ impl Engine {
             if all.tasks >= most || shift.is_over() {
                 break;
             }
-            let runnable = runnable(&self.runner.parked, &self.table.mpqs, &self.contexts.list);
-            let Some(pick) = self.sched.scheduler.pick(runnable) else { break };
+            let Core { sched, parked, table, contexts, .. } = &mut *self.core;
+            let runnable = runnable(parked, &table.mpqs, &contexts.list);
+            let Some(pick) = sched.scheduler.pick(runnable) else { break };
             let row = if overflows { pick.tasks.min(ROW) } else { pick.tasks };
-            let done = self.run_some(pick.owner, row.min(most - all.tasks), clock, &mut sampled);
-            let owed = self.sched.scheduler.charge(pick.owner, done.tasks, shift.lap());
+            let done = self.runner.run_some(self.core, pick.owner, row.min(most - all.tasks), self.clock, &mut sampled);
+            let owed = self.core.sched.scheduler.charge(pick.owner, done.tasks, shift.lap());
             shift.put_off(owed);
             all.released += done.released;
             // One whose last task was taken before runs none.
@@ -266,7 +339,7 @@ pub(crate) struct Sched {
     pub(crate) scheduler: Scheduler,
     /// The contexts of a batch that several have packets in.
     pub(crate) ranks: Ranks,
-    /// Polls for which other contexts are [expected](Engine::expects_others) to have packets behind those of the only one that has some.
+    /// Polls for which other contexts are [expected](Poll::expects_others) to have packets behind those of the only one that has some.
     recent_contention: u32,
     /// Tasks of a single context that a poll has time for.
     pub(crate) task_budget: u32,
@@ -345,7 +418,7 @@ struct Pace<C> {
     sampled: bool,
 }
 
-/// What [`Engine::run_ahead`] did.
+/// What [`Poll::run_ahead`] did.
 struct Ahead {
     /// The context that is furthest behind of those with packets in the batch.
     slot: Option<Slot>,
@@ -354,7 +427,7 @@ struct Ahead {
     released: u64,
     /// Packets of the batch.
     of: usize,
-    /// See [`Engine::expects_others`].
+    /// See [`Poll::expects_others`].
     expects: bool,
 }
 

@@ -4,6 +4,7 @@
 use spin_abi::counters::Counter;
 use spin_nic::Frame;
 
+use crate::core::Core;
 use crate::egress::Egress;
 use crate::inbound::{BATCH, Routes};
 use crate::ingress::Ingress;
@@ -35,9 +36,9 @@ impl Engine {
     #[must_use]
     pub fn spreading(mut self, lanes: Lanes) -> Self {
         // All that others have may come back in one turn.
-        self.egress.reserve(lanes.size());
-        self.egress.passing.reserve(self.egress.passing.capacity() + PASSING);
-        self.egress.toll = lanes.toll().clone();
+        self.core.egress.reserve(lanes.size());
+        self.core.egress.passing.reserve(self.core.egress.passing.capacity() + PASSING);
+        self.core.egress.toll = lanes.toll().clone();
         self.spread = Some(Box::new(Spread {
             lanes,
             routes: Routes::default(),
@@ -59,7 +60,10 @@ impl Engine {
     /// over](Engine::hand_over).
     #[inline]
     pub(crate) fn take_back_frames(&mut self) {
-        let Self { spread: Some(spread), egress: Egress { outbound, passing, .. }, nic, .. } = self else { return };
+        let Self { spread: Some(spread), core: Core { egress: Egress { outbound, passing, .. }, nic, .. }, .. } = self
+        else {
+            return;
+        };
         spread.busy = spread.lanes.take_back([&mut outbound.spent, &mut outbound.transmit, passing]) > 0;
         if spread.busy {
             outbound.leave(&mut **nic);
@@ -69,7 +73,9 @@ impl Engine {
     /// Takes frames from the NIC, so many that about `wanted` of them are its own, of which there is room for as many as there are HERs;
     /// and hands others' over. Returns how many are its own.
     pub(crate) fn receive_and_spread(&mut self, wanted: usize) -> usize {
-        let Self { spread: Some(spread), nic, ingress, telemetry, table, .. } = self else { return 0 };
+        let Self { spread: Some(spread), core: Core { nic, telemetry, table, .. }, ingress, .. } = self else {
+            return 0;
+        };
         let (Ingress { inbound, catch_up, .. }, counts) = (ingress, &mut telemetry.counts);
         let room = spread.lanes.all_for(wanted).min(table.mpqs.room()).min(spread.lanes.credit()).min(BATCH);
         if room == 0 {
@@ -101,13 +107,13 @@ impl Engine {
     pub(crate) fn is_busy_for_others(&self) -> bool {
         self.spread
             .as_ref()
-            .is_some_and(|spread| spread.busy || spread.lanes.has_news() || !self.egress.passing.is_empty())
+            .is_some_and(|spread| spread.busy || spread.lanes.has_news() || !self.core.egress.passing.is_empty())
     }
 
     /// Hands over what others are to have, before anything is run here.
     #[inline]
     pub(crate) fn hand_over(&mut self) {
-        if let Self { spread: Some(spread), nic, .. } = self {
+        if let Self { spread: Some(spread), core: Core { nic, .. }, .. } = self {
             spread.lanes.hand_over(|| nic.allocate());
         }
     }

@@ -10,6 +10,7 @@ use spin_nic::Frame;
 
 use crate::commands::{Commands, Issued};
 use crate::context::{Context, Handler, Slot};
+use crate::core::Core;
 use crate::counts::Counts;
 use crate::found::{Found, Gist};
 use crate::hpu::About;
@@ -17,9 +18,10 @@ use crate::inbound::{Arrival, Inbound, SOON};
 use crate::memory::HpuId;
 use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
-use crate::pipeline::{Binding, Engine, Moment, Packet, home};
+use crate::pipeline::{Binding, Moment, Packet, home};
+use crate::run::{HpuRun, TaskSource, exit_of, run_batch};
 use crate::table::MessageTable;
-use crate::tasks::{Done, Parts, parts, processes};
+use crate::tasks::{Done, Parts, TaskRunner, parts, processes};
 
 /// What is the same for all of a context's packets.
 #[derive(Clone, Copy)]
@@ -56,122 +58,166 @@ impl PacketRules {
 /// Bytes that a whole batch may copy of each packet and leave near by what was there.
 const SHORT: usize = 128;
 
-impl Engine {
-    /// Runs the payload handler of a context on its packets of the batch, on so many at the most, and queues those with their messages
-    /// that have to wait for another task; up to one that waits behind another, or is another context's. None is taken when tasks of this
-    /// context run one at a time only.
-    pub(crate) fn run_straight(&mut self, slot: Slot, most: u32, now: Moment) -> Done {
-        let mut done = Done::default();
-        let Some(handler) = self.straight(slot) else { return done };
-        let mut next = self.ingress.inbound.next().map(|found| home(&self.clusters, &found.key));
-        while let Some(cluster) = next {
-            next = self.run_straight_on(slot, handler, cluster, most, now, &mut done);
-        }
-        done
-    }
-
-    /// A context's payload handler, if that runs in a row and nothing is in its way.
-    fn straight(&mut self, slot: Slot) -> Option<Handler> {
-        let hpu = HpuId { cluster: self.clusters.start, hpu: 0 };
-        let is_free = !self.runner.has_parked(slot.0) && self.admission.stalled.is_none();
-        if !is_free || self.ingress.inbound.is_empty() || self.ingress.inbound.len() > self.table.mpqs.room() {
-            return None;
-        }
-        let context = self.contexts.get(slot);
-        let in_a_row = context.runs_in_a_row(hpu) && context.predecessor.is_none();
-        context.handler(Stage::Payload).filter(|_| in_a_row)
-    }
-
-    /// Runs it on a cluster, up to a packet of another cluster, which is returned.
-    fn run_straight_on(
-        &mut self,
-        slot: Slot,
-        handler: Handler,
-        cluster: u32,
-        most: u32,
-        now: Moment,
-        done: &mut Done,
-    ) -> Option<u32> {
-        let hpu = HpuId { cluster, hpu: 0 };
-        let context = self.contexts.get(slot);
-        let verdicts = context.run.verdicts;
-        let rules = PacketRules::of(slot, context);
-        let nobody = About { flow: 0, message: 0 };
-        let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
-        let mut print = |line: &[u8]| printer.print(line);
-        let Self { nic, egress, runner, ingress, clusters, table, telemetry, .. } = self;
-        let (inbound, own) = (&mut ingress.inbound, &mut telemetry.counts);
-        let MessageTable { messages, mpqs, admitted, .. } = table;
-        let (at, stop) = (inbound.len(), inbound.len().saturating_sub((most - done.tasks) as usize));
-        let row = InRow { at, stop, passed: 0, queued: 0, looked_at: 0 };
-        let mut inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, rules, now, row };
-        let mut commands =
-            Commands::new(&mut **nic, &mut egress.outbound, host, counts, Some(events), true, Issued::NOTHING);
-        // There is something to see to when a task is over. The NIC may need frames before the row ends.
-        let (watched, mut messages_done) = (verdicts || commands.nic.low_on_buffers(), 0);
-        let rest = hpus.get(hpu).in_a_row(&runner.executor, &job, &mut commands, &mut print, |row| {
-            inlet.row.looked_at = row.looked_at();
-            loop {
-                let Passing { mpq, home, message, place } = match inlet.look() {
-                    Look::Passing(passing) => passing,
-                    Look::Nothing => return Rest::None,
-                    Look::Other(other) => {
-                        inlet.spend(&mut row.commands().outbound.spent);
-                        match inlet.take(other) {
-                            Taken::Kept => continue,
-                            Taken::Foreign(frame) => {
-                                row.commands().outbound.spent.push(frame);
-                                continue;
-                            }
-                            Taken::Behind => return Rest::None,
-                            Taken::Questionable(arrival) => return Rest::Arrival(arrival),
-                        }
-                    }
-                };
-                if home != cluster {
-                    return Rest::Elsewhere(home);
-                }
-                let returned = row.runs(About { flow: mpq.0, message }, inlet.frame());
-                if returned && !watched && row.is_quiet() {
-                    inlet.pass();
-                } else {
-                    row.finish(returned);
-                    let usual = returned || row.exit() == Exit::Finished;
-                    inlet.spend(&mut row.commands().outbound.spent);
-                    let frame = inlet.take_passing();
-                    if !usual || verdicts && !processes(row.result()) {
-                        let (binding, packet) = (inlet.hold(mpq, place), Packet::new(frame, now.stamp));
-                        let task = Task { mpq, stage: Stage::Payload, context: binding, packet, last_use: true };
-                        let exit = if returned { Exit::Returned } else { row.exit() };
-                        return Rest::Unusual(task, exit, row.commands().issued);
-                    }
-                    row.commands().give_back(frame);
-                }
-                if place != Place::Open {
-                    messages_done += u64::from(place == Place::Only || inlet.end(mpq));
-                }
-            }
-        });
-        inlet.spend(&mut commands.outbound.spent);
-        let InRow { queued, passed: run, .. } = inlet.row;
-        done.tasks += run as u32;
-        let usual = run - u64::from(matches!(rest, Rest::Unusual(..)));
-        commands.counts.add(Counter::PayloadRuns, run);
-        commands.counts.add(Counter::Matched, run + queued);
-        commands.counts.add(Counter::Released, usual);
-        commands.counts.add(Counter::Messages, messages_done);
-        commands.recycle_spent();
-        if usual > 0 {
-            self.telemetry.released = now.stamp;
-        }
-        done.released += usual;
+/// Runs a context's payload handler on its packets of the batch, `most` at most, without queueing them. A packet that has to wait for
+/// another task is queued with its message. Ends at a packet that waits behind another one, or belongs to another context. Runs nothing
+/// while tasks of this context run one at a time. Returns also a packet that may not be queued without [more checks](crate::admission::Admission::admit).
+pub(crate) fn run_fast_path(
+    core: &mut Core,
+    runner: &mut TaskRunner,
+    inbound: &mut Inbound,
+    slot: Slot,
+    most: u32,
+    now: Moment,
+) -> (Done, Option<Arrival>) {
+    let (mut done, mut left_over) = (Done::default(), None);
+    let Some(handler) = fast_handler(core, inbound, slot) else { return (done, left_over) };
+    let mut next = inbound.next().map(|found| home(&core.clusters, &found.key));
+    while let Some(cluster) = next {
+        let rest = run_on_cluster(core, runner, inbound, (slot, handler, cluster), most, now, &mut done);
+        next = None;
         match rest {
             Rest::None => {}
-            Rest::Elsewhere(cluster) => return Some(cluster),
-            Rest::Arrival(arrival) => self.admit_late(arrival, now),
-            Rest::Unusual(task, exit, issued) => done.released += u64::from(self.end_unusual(task, hpu, exit, issued)),
+            Rest::Elsewhere(cluster) => next = Some(cluster),
+            Rest::Arrival(arrival) => left_over = Some(arrival),
+            Rest::Unusual(task, exit, issued) => {
+                let hpu = HpuId { cluster, hpu: 0 };
+                done.released += u64::from(runner.end_unusual(core, task, hpu, exit, issued));
+            }
         }
-        None
+    }
+    (done, left_over)
+}
+
+/// A context's payload handler, if its tasks run in a batch and nothing is in the way of its packets.
+fn fast_handler(core: &mut Core, inbound: &Inbound, slot: Slot) -> Option<Handler> {
+    let hpu = HpuId { cluster: core.clusters.start, hpu: 0 };
+    if core.has_parked(slot.0) || inbound.is_empty() || inbound.len() > core.table.mpqs.room() {
+        return None;
+    }
+    let context = core.contexts.get(slot);
+    let in_a_row = context.runs_in_a_row(hpu) && context.predecessor.is_none();
+    context.handler(Stage::Payload).filter(|_| in_a_row)
+}
+
+/// Runs the handler on a cluster, up to a packet of another cluster.
+fn run_on_cluster(
+    core: &mut Core,
+    runner: &TaskRunner,
+    inbound: &mut Inbound,
+    (slot, handler, cluster): (Slot, Handler, u32),
+    most: u32,
+    now: Moment,
+    done: &mut Done,
+) -> Rest {
+    let context = core.contexts.get(slot);
+    let verdicts = context.run.verdicts;
+    let rules = PacketRules::of(slot, context);
+    let nobody = About { flow: 0, message: 0 };
+    let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
+    let mut print = |line: &[u8]| printer.print(line);
+    let Core { nic, egress, clusters, table, telemetry, .. } = core;
+    let MessageTable { messages, mpqs, admitted, .. } = table;
+    let (at, stop) = (inbound.len(), inbound.len().saturating_sub((most - done.tasks) as usize));
+    let row = InRow { at, stop, passed: 0, queued: 0, looked_at: 0 };
+    let own = &mut telemetry.counts;
+    let inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, rules, now, row };
+    let outbound = &mut egress.outbound;
+    let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, Issued::NOTHING);
+    // The NIC may need frames before the batch ends.
+    let watched = verdicts || commands.nic.low_on_buffers();
+    let packet = Passing { mpq: MpqId::NONE, home: cluster, message: 0, place: Place::Open };
+    let mut source = FastPath { inlet, cluster, verdicts, watched, messages_done: 0, packet };
+    let hpu = hpus.get(HpuId { cluster, hpu: 0 });
+    let rest = hpu.in_a_row(&runner.executor, &job, &mut commands, &mut print, |run| {
+        source.inlet.row.looked_at = run.looked_at();
+        run_batch(run, &mut source)
+    });
+    let FastPath { mut inlet, messages_done, .. } = source;
+    inlet.spend(&mut commands.outbound.spent);
+    let InRow { queued, passed, .. } = inlet.row;
+    done.tasks += passed as u32;
+    let usual = passed - u64::from(matches!(rest, Rest::Unusual(..)));
+    commands.counts.add(Counter::PayloadRuns, passed);
+    commands.counts.add(Counter::Matched, passed + queued);
+    commands.counts.add(Counter::Released, usual);
+    commands.counts.add(Counter::Messages, messages_done);
+    commands.recycle_spent();
+    if usual > 0 {
+        telemetry.released = now.stamp;
+    }
+    done.released += usual;
+    rest
+}
+
+/// Packets of a batch that nothing is in the way of, as tasks of the payload handler.
+struct FastPath<'e> {
+    inlet: Inlet<'e>,
+    cluster: u32,
+    verdicts: bool,
+    /// Each task's end is looked at.
+    watched: bool,
+    /// Messages that are complete.
+    messages_done: u64,
+    /// What runs.
+    packet: Passing,
+}
+
+impl TaskSource for FastPath<'_> {
+    type End = Rest;
+
+    #[inline(always)]
+    fn next(&mut self, run: &mut HpuRun<'_, '_, '_, '_>) -> Result<About, Rest> {
+        loop {
+            match self.inlet.look() {
+                Look::Passing(packet) => {
+                    if packet.home != self.cluster {
+                        return Err(Rest::Elsewhere(packet.home));
+                    }
+                    let identity = About { flow: packet.mpq.0, message: packet.message };
+                    self.packet = packet;
+                    return Ok(identity);
+                }
+                Look::Nothing => return Err(Rest::None),
+                Look::Other(other) => {
+                    let spent = &mut run.commands().outbound.spent;
+                    self.inlet.spend(spent);
+                    match self.inlet.take(other) {
+                        Taken::Kept => {}
+                        Taken::Foreign(frame) => spent.push(frame),
+                        Taken::Behind => return Err(Rest::None),
+                        Taken::Questionable(arrival) => return Err(Rest::Arrival(arrival)),
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn frame(&mut self) -> &mut Frame {
+        self.inlet.frame()
+    }
+
+    #[inline(always)]
+    fn ended(&mut self, run: &mut HpuRun<'_, '_, '_, '_>, returned: bool) -> Result<(), Rest> {
+        let Self { inlet, packet: Passing { mpq, place, .. }, .. } = self;
+        if returned && !self.watched && run.is_quiet() {
+            inlet.pass();
+        } else {
+            run.finish(returned);
+            let usual = returned || run.exit() == Exit::Finished;
+            inlet.spend(&mut run.commands().outbound.spent);
+            let frame = inlet.take_passing();
+            if !usual || self.verdicts && !processes(run.result()) {
+                let (binding, packet) = (inlet.hold(*mpq, *place), Packet::new(frame, inlet.now.stamp));
+                let task = Task { mpq: *mpq, stage: Stage::Payload, context: binding, packet, last_use: true };
+                return Err(Rest::Unusual(task, exit_of(run, returned), run.commands().issued));
+            }
+            run.commands().give_back(frame);
+        }
+        if *place != Place::Open {
+            self.messages_done += u64::from(*place == Place::Only || inlet.end(*mpq));
+        }
+        Ok(())
     }
 }
 
@@ -208,7 +254,7 @@ enum Rest {
     None,
     /// The next one is this other cluster's.
     Elsewhere(u32),
-    /// One that may not be queued without [more ado](Engine::admit).
+    /// One that may not be queued without [more ado](crate::admission::Admission::admit).
     Arrival(Arrival),
     /// The last one's task did not end as most do.
     Unusual(Task<Binding, Packet>, Exit, Issued),
@@ -226,7 +272,7 @@ enum Look {
 enum Other {
     /// Nobody's.
     Foreign,
-    /// One that may not be queued without [more ado](Engine::admit).
+    /// One that may not be queued without [more ado](crate::admission::Admission::admit).
     Questionable,
     /// One that is to be queued there.
     Waits(MpqId),
@@ -240,7 +286,7 @@ enum Taken {
     Behind,
     /// It is nobody's.
     Foreign(Frame),
-    /// It may not be queued without [more ado](Engine::admit).
+    /// It may not be queued without [more ado](crate::admission::Admission::admit).
     Questionable(Arrival),
 }
 

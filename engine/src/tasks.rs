@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use hpu_vm::Exit;
-use hpu_vm::jit::{Executor, Translation, TrapError};
+use hpu_vm::jit::{Executor, TrapError};
 use spin_abi::control::{Abi, Placement};
 use spin_abi::counters::Counter;
 use spin_abi::events::{Event, What};
@@ -20,6 +20,7 @@ use crate::check::Difference;
 use crate::commands::{Commands, Issued};
 use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, Slot};
 use crate::contexts::Contexts;
+use crate::core::Core;
 use crate::counts::Counts;
 use crate::descriptor::Descriptor;
 use crate::hpu::{About, Hpus, Job};
@@ -27,8 +28,9 @@ use crate::ip_view::Link;
 use crate::loader::Loader;
 use crate::memory::{HpuId, cluster_of};
 use crate::mpq::{Mpqs, Stage, Task};
-use crate::peers::{Loan, Outcome};
-use crate::pipeline::{Binding, Engine, Gone, Moment, Packet};
+use crate::parked::{Begun, Parked};
+use crate::pipeline::{Binding, Gone, Packet};
+use crate::run::{Queued, QueuedEnd, run_batch};
 use crate::table::MessageTable;
 use crate::translator::Translator;
 use crate::vigil::Vigil;
@@ -36,45 +38,12 @@ use crate::vigil::Vigil;
 /// For so long tasks of a context that is alone are run in a turn: who asks something of its thread waits meanwhile.
 pub(crate) const ALONE_TIME: Duration = Duration::from_millis(1);
 
-/// Tasks that wait which are looked at in a turn while others have packets: it takes as long as some of these do.
-const LOOKED_AT: usize = 4;
-
-/// A task that waits on its HPU.
-pub(crate) struct Parked {
-    pub(crate) task: Task<Binding, Packet>,
-    hpu: HpuId,
-    issued: Issued,
-    /// The one that it was begun with: registers and place are as that keeps them.
-    translation: Option<Arc<Translation>>,
-    /// It is another thread's.
-    borrowed: Option<Borrowed>,
-}
-
-/// Whose task it is that another thread's engine has: see [`crate::overflow`].
-#[derive(Clone, Copy)]
-pub(crate) struct Borrowed {
-    /// Of the thread's peers.
-    pub(crate) lender: usize,
-    /// Id of its context.
-    pub(crate) context: u32,
-    /// What handlers know its queue by.
-    pub(crate) flow: u32,
-}
-
-impl Borrowed {
-    /// What was lent, with the task that it was.
-    const fn loan(self, task: Task<Binding, Packet>) -> Loan {
-        Loan { task, context: self.context, flow: self.flow }
-    }
-}
-
 /// What runs a worker's tasks, and the tasks that wait on their HPUs.
 pub(crate) struct TaskRunner {
     pub(crate) executor: Rc<Executor>,
     watchdogs: Vigil,
-    pub(crate) parked: Vec<Parked>,
     /// The parked task that is looked at next.
-    next_parked: usize,
+    pub(crate) next_parked: usize,
     translator: Translator,
 }
 
@@ -99,7 +68,6 @@ impl TaskRunner {
         Ok(Self {
             executor: executor()?,
             watchdogs: Vigil::default(),
-            parked: Vec::new(),
             next_parked: 0,
             translator: Translator::new(loader),
         })
@@ -109,12 +77,6 @@ impl TaskRunner {
     #[inline]
     pub(crate) fn watch(&mut self, ended: Duration, clock: &impl Fn() -> Duration) {
         self.watchdogs.keep(ended, clock, || self.executor.look_at_others());
-    }
-
-    /// Whether tasks of a context wait on their HPUs.
-    #[inline]
-    pub(crate) fn has_parked(&self, owner: u32) -> bool {
-        self.parked.iter().any(|parked| parked.task.context.slot.0 == owner)
     }
 
     /// Hands translations that were asked for to their contexts, if these are still there.
@@ -129,182 +91,102 @@ impl TaskRunner {
     }
 }
 
-impl Engine {
-    /// Runs all tasks of the only context, those of the batch's packets too, unless they take too long for one turn. Returns how many packet
-    /// buffers were given back.
-    pub(crate) fn run_alone(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
-        let (mut sampled, mut released) = (self.telemetry.is_sampled(self.kept_back()), 0);
-        let (mut left, end) = (self.sched.task_budget, Duration::from_nanos(now.time) + ALONE_TIME);
-        self.sched.timed_out = false;
-        loop {
-            // One whose HPUs are all taken runs none.
-            if let Some(&only) = self.table.mpqs.backlogged().first() {
-                let done = self.run_some(only, left, clock, &mut sampled);
-                (released, left) = (released + done.released, left.saturating_sub(done.tasks));
-            }
-            let before = self.kept_back();
-            if left > 0
-                && sampled
-                && let Some(&only) = self.contexts.routes.slots.first()
-            {
-                let done = self.run_straight(only, left, now);
-                (released, left) = (released + done.released, left.saturating_sub(done.tasks));
-            }
-            let over = left == 0 || self.sched.timed_out && clock() > end;
-            if over || before == self.kept_back() && (self.table.mpqs.room() == 0 || !self.admit_next(now)) {
-                return released;
-            }
-        }
-    }
-
+impl TaskRunner {
     /// Runs at most so many tasks of a context, and none behind one that took all the time it may. The time of one is taken, unless
     /// one was `sampled` before.
     pub(crate) fn run_some(
         &mut self,
+        core: &mut Core,
         owner: u32,
         most: u32,
         clock: &impl Fn() -> Duration,
         sampled: &mut bool,
     ) -> Done {
         let (mut done, mut next) = (Done::default(), None);
-        self.sched.timed_out = false;
-        while done.tasks < most && !self.sched.timed_out {
-            let Some((hpu, alone)) = self.place(owner, next.as_ref()) else { break };
-            let Some(task) = next.take().or_else(|| self.table.mpqs.next_task(owner)) else { break };
+        core.sched.timed_out = false;
+        while done.tasks < most && !core.sched.timed_out {
+            let Some((hpu, alone)) = core.place(owner, next.as_ref()) else { break };
+            let Some(task) = next.take().or_else(|| core.table.mpqs.next_task(owner)) else { break };
             let home = task.context.home;
             let hpu = hpu.unwrap_or(HpuId { cluster: home, hpu: 0 });
             if hpu.cluster != home {
-                self.run_away(task, hpu, &mut done);
+                self.run_away(core, task, hpu, &mut done);
             } else if std::mem::replace(sampled, true) {
-                next = self.run_row(task, hpu, if alone { 1 } else { most - done.tasks }, &mut done);
+                next = self.run_row(core, task, hpu, if alone { 1 } else { most - done.tasks }, &mut done);
             } else {
-                self.sample(task, hpu, clock, &mut done);
+                self.sample(core, task, hpu, clock, &mut done);
             }
         }
         done
     }
 
-    /// Where an owner's next task can run: `None` when the HPUs of its cluster are taken, and it may not overflow to others (PsPIN
-    /// paper §III-B1). While tasks wait on HPUs, others of their context run one at a time: which HPU is idle is for each to see.
-    fn place(&self, owner: u32, next: Option<&Task<Binding, Packet>>) -> Option<(Option<HpuId>, bool)> {
-        if !self.runner.has_parked(owner) {
-            return Some((None, false));
-        }
-        debug_assert!(next.is_none(), "nothing is taken beforehand while tasks wait");
-        let Some((binding, stage)) = self.table.mpqs.peek(owner) else { return Some((None, true)) };
-        let hpu = idle_hpu(&self.contexts.list, binding, stage)?;
-        Some((Some(hpu), true))
-    }
-
     /// Runs one task on another cluster than its message's home.
     #[cold]
-    pub(crate) fn run_away(&mut self, task: Task<Binding, Packet>, hpu: HpuId, done: &mut Done) {
-        let binding = task.context;
+    pub(crate) fn run_away(&mut self, core: &mut Core, task: Task<Binding, Packet>, hpu: HpuId, done: &mut Done) {
+        let Binding { slot, home, .. } = task.context;
         done.tasks += 1;
-        done.released += u64::from(self.away(binding, hpu, |engine| engine.run(task, hpu)));
-    }
-
-    /// Has a payload task run on another cluster than its message's home.
-    pub(crate) fn away<R>(&mut self, binding: Binding, hpu: HpuId, run: impl FnOnce(&mut Self) -> R) -> R {
-        let Binding { slot, home, .. } = binding;
-        let here = self.contexts.get(slot);
-        here.counts.add(Counter::Overflowed, u64::from(here.handler(Stage::Payload).is_some()));
-        here.hpus.get(hpu).set_home(home);
-        let result = run(self);
-        self.contexts.get(slot).hpus.get(hpu).set_home(hpu.cluster);
-        result
+        core.contexts.get(slot).begin_away(hpu, home);
+        done.released += u64::from(self.run(core, task, hpu));
+        core.contexts.get(slot).end_away(hpu);
     }
 
     /// Runs one task, and takes its time.
     #[inline(never)]
-    fn sample(&mut self, task: Task<Binding, Packet>, hpu: HpuId, clock: &impl Fn() -> Duration, done: &mut Done) {
-        self.telemetry.unsampled = 0;
+    fn sample(
+        &mut self,
+        core: &mut Core,
+        task: Task<Binding, Packet>,
+        hpu: HpuId,
+        clock: &impl Fn() -> Duration,
+        done: &mut Done,
+    ) {
+        core.telemetry.unsampled = 0;
         let start = clock();
-        self.telemetry.latencies.sample_queueing(task.packet.arrived.before(start));
-        self.run_row(task, hpu, 1, done);
-        self.telemetry.latencies.sample_handler(clock().saturating_sub(start));
+        core.telemetry.latencies.sample_queueing(task.packet.arrived.before(start));
+        self.run_row(core, task, hpu, 1, done);
+        core.telemetry.latencies.sample_handler(clock().saturating_sub(start));
     }
 
     /// Runs a task, and at most `most` in all: those behind it too, as long as they are of the same handler on the same cluster
     /// and end as most do. Returns the next one if it was taken and is another handler's.
     fn run_row(
         &mut self,
+        core: &mut Core,
         first: Task<Binding, Packet>,
         hpu: HpuId,
         most: u32,
         done: &mut Done,
     ) -> Option<Task<Binding, Packet>> {
         let (stage, Binding { slot, home, .. }) = (first.stage, first.context);
-        let context = self.contexts.get(slot);
+        let context = core.contexts.get(slot);
         let in_a_row = context.runs_in_a_row(hpu);
         let Some(handler) = context.handler(stage).filter(|_| in_a_row) else {
             done.tasks += 1;
-            done.released += u64::from(self.run(first, hpu));
+            done.released += u64::from(self.run(core, first, hpu));
             return None;
         };
         let verdicts = context.run.verdicts;
         let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, about(&first));
         let mut print = |line: &[u8]| printer.print(line);
-        let Self { nic, egress, telemetry, runner, table: MessageTable { messages, mpqs, .. }, .. } = self;
-        let mut commands = Commands::new(
-            &mut **nic,
-            &mut egress.outbound,
-            host,
-            counts,
-            Some(events),
-            first.last_use,
-            Issued::NOTHING,
-        );
-        let (mut task, mut left) = (first, most);
-        let ended = hpus.get(hpu).in_a_row(&runner.executor, &job, &mut commands, &mut print, |row| {
-            let looked_at = row.looked_at();
-            loop {
-                row.commands().counts.add(started(stage), 1);
-                // What has waited for long is far away: it is asked for while this task runs.
-                if let Some(next) = mpqs.next_packet(slot.0) {
-                    next.frame.prefetch_first(looked_at);
-                }
-                let returned = row.returns(about(&task), &mut task.packet.frame);
-                left -= 1;
-                let usual = (returned || row.exit() == Exit::Finished) && task.packet.gone.is_none();
-                if !usual || verdicts && !processes(row.result()) {
-                    let exit = if returned { Exit::Returned } else { row.exit() };
-                    return Next::Unusual(task, exit, row.commands().issued);
-                }
-                let Task { mpq, packet, last_use, .. } = task;
-                let kept = if last_use {
-                    telemetry.released = packet.arrived;
-                    done.released += 1;
-                    row.commands().release(packet.frame);
-                    None
-                } else {
-                    Some(packet)
-                };
-                let feedback = mpqs.feedback(mpq, stage, kept);
-                if feedback.message_done {
-                    row.commands().counts.add(Counter::Messages, 1);
-                }
-                if feedback.idle {
-                    messages.release(mpq);
-                }
-                if left == 0 {
-                    return Next::None;
-                }
-                let Some(next) = mpqs.next_task(slot.0) else { return Next::None };
-                if next.stage != stage || next.context.home != home {
-                    return Next::Other(next);
-                }
-                task = next;
-                row.commands().begin(task.last_use);
-            }
-        });
+        let Core { nic, egress, telemetry, table: MessageTable { messages, mpqs, .. }, .. } = core;
+        let (outbound, released_last) = (&mut egress.outbound, &mut telemetry.released);
+        let last_use = first.last_use;
+        let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), last_use, Issued::NOTHING);
+        let task = Some(first);
+        let mut queued =
+            Queued { mpqs, messages, released_last, slot, home, stage, verdicts, task, left: most, released: 0 };
+        let hpu_slot = hpus.get(hpu);
+        let ended =
+            hpu_slot.in_a_row(&self.executor, &job, &mut commands, &mut print, |run| run_batch(run, &mut queued));
+        let Queued { left, released, .. } = queued;
         commands.recycle_spent();
         done.tasks += most - left;
+        done.released += released;
         match ended {
-            Next::None => None,
-            Next::Other(task) => Some(task),
-            Next::Unusual(task, exit, issued) => {
-                done.released += u64::from(self.end_unusual(task, hpu, exit, issued));
+            QueuedEnd::Done => None,
+            QueuedEnd::Other(task) => Some(task),
+            QueuedEnd::Unusual(task, exit, issued) => {
+                done.released += u64::from(self.end_unusual(core, task, hpu, exit, issued));
                 None
             }
         }
@@ -314,112 +196,46 @@ impl Engine {
     #[cold]
     pub(crate) fn end_unusual(
         &mut self,
+        core: &mut Core,
         mut task: Task<Binding, Packet>,
         hpu: HpuId,
         exit: Exit,
         issued: Issued,
     ) -> bool {
-        let flow = self.flow(task.context.slot, task.mpq);
-        self.see_to(&mut task, hpu, flow, exit);
-        self.leave(task, hpu, exit, issued)
+        let flow = core.flow(task.context.slot, task.mpq);
+        self.see_to(core, &mut task, hpu, flow, exit);
+        self.leave(core, task, hpu, exit, issued)
     }
 
     /// Runs one task on its own, and feeds it back unless it waits. Returns whether a packet buffer was given back.
     #[inline(never)]
-    pub(crate) fn run(&mut self, mut task: Task<Binding, Packet>, hpu: HpuId) -> bool {
-        let flow = self.flow(task.context.slot, task.mpq);
-        let (exit, issued) = self.run_handler(&mut task, hpu, flow, None);
-        self.leave(task, hpu, exit, issued)
+    pub(crate) fn run(&mut self, core: &mut Core, mut task: Task<Binding, Packet>, hpu: HpuId) -> bool {
+        let flow = core.flow(task.context.slot, task.mpq);
+        let (exit, issued) = self.run_handler(core, &mut task, hpu, flow, None);
+        self.leave(core, task, hpu, exit, issued)
     }
 
     /// Feeds a task that ended back, or leaves it where it waits. Returns whether a packet buffer was given back.
-    fn leave(&mut self, task: Task<Binding, Packet>, hpu: HpuId, exit: Exit, issued: Issued) -> bool {
+    fn leave(&mut self, core: &mut Core, task: Task<Binding, Packet>, hpu: HpuId, exit: Exit, issued: Issued) -> bool {
         if exit == Exit::Parked {
-            self.park(task, hpu, issued, None);
+            self.park(core, task, hpu, issued, None);
             return false;
         }
-        self.feed_back(task, issued.deferred)
-    }
-
-    #[cold]
-    pub(crate) fn park(&mut self, task: Task<Binding, Packet>, hpu: HpuId, issued: Issued, borrowed: Option<Borrowed>) {
-        let issued = self.send_off(&task, hpu, issued);
-        let context = self.contexts.get(task.context.slot);
-        context.counts.add(Counter::Parked, 1);
-        self.runner.parked.push(Parked { task, hpu, issued, translation: context.translation.clone(), borrowed });
-    }
-
-    /// What a task waits for may come of the frame that it sent: that leaves now, as a copy, if it was put off.
-    fn send_off(&mut self, task: &Task<Binding, Packet>, hpu: HpuId, mut issued: Issued) -> Issued {
-        let Some(send) = issued.deferred.take() else { return issued };
-        let Context { counts, hpus, .. } = self.contexts.get(task.context.slot);
-        let (nic, outbound) = (&mut *self.nic, &mut self.egress.outbound);
-        let mut commands = Commands::new(nic, outbound, None, counts, None, false, Issued::NOTHING);
-        hpus.get(hpu).amend(send.handle, commands.copy_deferred(send, &task.packet.frame));
-        issued
-    }
-
-    /// Goes on with tasks that wait, at the expense of their contexts: with each of them, or with [some](LOOKED_AT), those that are next,
-    /// while others have packets. Returns how many packet buffers were given back.
-    pub(crate) fn resume_parked(&mut self, clock: &impl Fn() -> Duration) -> u64 {
-        let others = self.kept_back() > 0 || !self.table.mpqs.backlogged().is_empty();
-        let most = if others { LOOKED_AT } else { usize::MAX };
-        let (mut released, mut index) = (0, self.runner.next_parked);
-        let shares = !self.runner.parked.is_empty() && self.contexts.is_shared();
-        let mut shift = shares.then(|| self.shift(clock));
-        for _ in 0..self.runner.parked.len().min(most) {
-            index = if index < self.runner.parked.len() { index } else { 0 };
-            let mut parked = self.runner.parked.swap_remove(index);
-            let begun = Begun { issued: parked.issued, translation: parked.translation.as_deref() };
-            let Binding { slot, .. } = parked.task.context;
-            let flow = parked.borrowed.map_or_else(|| self.flow(slot, parked.task.mpq), |borrowed| borrowed.flow);
-            let (exit, issued) = self.run_handler(&mut parked.task, parked.hpu, flow, Some(begun));
-            if let Some(shift) = &mut shift {
-                self.sched.scheduler.charge(slot.0, 0, shift.lap());
-            }
-            if exit != Exit::Parked {
-                match parked.borrowed {
-                    None => released += u64::from(self.feed_back(parked.task, issued.deferred)),
-                    Some(borrowed) => {
-                        self.repay(borrowed.lender, borrowed.loan(parked.task), Outcome::Ended(issued.deferred));
-                    }
-                }
-                continue;
-            }
-            let issued = self.send_off(&parked.task, parked.hpu, issued);
-            self.runner.parked.push(Parked { issued, ..parked });
-            let last = self.runner.parked.len() - 1;
-            self.runner.parked.swap(index, last);
-            index += 1;
-        }
-        self.runner.next_parked = index;
-        released
-    }
-
-    /// Gives up the tasks of a context that wait. Its queues are to be abandoned next.
-    pub(crate) fn abandon_parked(&mut self, slot: Slot) {
-        let theirs = self.runner.parked.extract_if(.., |parked| parked.task.context.slot == slot);
-        for Parked { task, hpu, borrowed, .. } in theirs.collect::<Vec<_>>() {
-            self.contexts.get(slot).hpus.get(hpu).abandon();
-            match borrowed {
-                // It is not complete.
-                None => self.drop_frame(task.packet.frame, Counter::DropRemoved),
-                Some(borrowed) => self.repay(borrowed.lender, borrowed.loan(task), Outcome::Abandoned),
-            }
-        }
+        core.feed_back(task, issued.deferred)
     }
 
     /// Runs the context's handler for a stage, or goes on with it.
     #[inline]
     pub(crate) fn run_handler(
         &mut self,
+        core: &mut Core,
         task: &mut Task<Binding, Packet>,
         hpu: HpuId,
         flow: u32,
         begun: Option<Begun<'_>>,
     ) -> (Exit, Issued) {
         let (stage, slot, last_use) = (task.stage, task.context.slot, task.last_use);
-        let context = self.contexts.get(slot);
+        let context = core.contexts.get(slot);
         let Some(handler) = context.handler(stage) else { return (Exit::Returned, Issued::NOTHING) };
         if begun.is_none() {
             context.counts.add(started(stage), 1);
@@ -431,36 +247,43 @@ impl Engine {
         if let Some(begun) = begun {
             (job.translation, issued) = (begun.translation, begun.issued);
         }
-        let (nic, outbound) = (&mut *self.nic, &mut self.egress.outbound);
+        let (nic, outbound) = (&mut *core.nic, &mut core.egress.outbound);
         let packet = &mut task.packet.frame[link.as_ref().map_or(0, Link::len)..];
         let mut commands = Commands::new(nic, outbound, host, counts, Some(events), last_use, issued);
         commands.link = link;
         let mut print = |line: &[u8]| printer.print(line);
-        let ended = hpus.get(hpu).run(&self.runner.executor, job, packet, &mut commands, &mut print);
+        let ended = hpus.get(hpu).run(&self.executor, job, packet, &mut commands, &mut print);
         let issued = commands.issued;
-        self.see_to(task, hpu, flow, ended.exit);
+        self.see_to(core, task, hpu, flow, ended.exit);
         if let Some(difference) = ended.difference {
-            report(self.contexts.get(slot), stage, &difference);
+            report(core.contexts.get(slot), stage, &difference);
         }
         (ended.exit, issued)
     }
 
     /// Heeds what a handler returned, and notes its fault.
-    pub(crate) fn see_to(&mut self, task: &mut Task<Binding, Packet>, hpu: HpuId, flow: u32, exit: Exit) {
+    pub(crate) fn see_to(
+        &mut self,
+        core: &mut Core,
+        task: &mut Task<Binding, Packet>,
+        hpu: HpuId,
+        flow: u32,
+        exit: Exit,
+    ) {
         match exit {
-            Exit::Returned if self.contexts.get(task.context.slot).run.verdicts => self.heed(task, hpu),
+            Exit::Returned if core.contexts.get(task.context.slot).run.verdicts => self.heed(core, task, hpu),
             Exit::Returned | Exit::Finished | Exit::Parked => {}
             Exit::Fault(fault) => {
-                self.sched.timed_out |= fault.cause == Cause::Watchdog;
-                self.note_fault(flow, task.stage, task.context, hpu, fault);
+                core.sched.timed_out |= fault.cause == Cause::Watchdog;
+                self.note_fault(core, flow, task.stage, task.context, hpu, fault);
             }
         }
     }
 
     /// Does what a handler's verdict says. Of the packet that the handler had, feedback sees to it.
-    fn heed(&mut self, task: &mut Task<Binding, Packet>, hpu: HpuId) {
+    fn heed(&mut self, core: &mut Core, task: &mut Task<Binding, Packet>, hpu: HpuId) {
         let slot = task.context.slot;
-        let context = self.contexts.get(slot);
+        let context = core.contexts.get(slot);
         let Some(verdict) = Verdict::from_code(context.hpus.get(hpu).result()) else {
             return context.counts.add(Counter::BadVerdicts, 1);
         };
@@ -469,31 +292,31 @@ impl Engine {
         match (task.stage, verdict.fate()) {
             (_, Fate::Process) | (Stage::Completion, _) => {}
             (Stage::Payload, Fate::Pass) => task.packet.gone = Some(Gone::Passed),
-            (Stage::Header, Fate::Pass) => self.kill(task.mpq, slot, Gone::Passed),
+            (Stage::Header, Fate::Pass) => core.kill(task.mpq, slot, Gone::Passed),
             (Stage::Header | Stage::Payload, Fate::Discard) => {
                 task.packet.gone = Some(Gone::Dropped);
-                self.kill(task.mpq, slot, Gone::Dropped);
+                core.kill(task.mpq, slot, Gone::Dropped);
             }
         }
         if stays_open {
-            self.table.mpqs.keep_open(task.mpq);
+            core.table.mpqs.keep_open(task.mpq);
         }
     }
 
     #[cold]
-    fn note_fault(&mut self, flow: u32, stage: Stage, binding: Binding, hpu: HpuId, fault: Fault) {
-        let context = self.contexts.get(binding.slot);
+    fn note_fault(&mut self, core: &mut Core, flow: u32, stage: Stage, binding: Binding, hpu: HpuId, fault: Fault) {
+        let context = core.contexts.get(binding.slot);
         context.counts.add(Counter::Faults, 1);
-        let note = remote_l1(&self.machine, context, binding.home, fault);
+        let note = remote_l1(&core.machine, context, binding.home, fault);
         context.record_fault(stage, fault, note);
         context.descriptor.tell(Event { flow, what: What::Fault { stage: stage as u32, fault } });
-        self.see_to_devices(binding.slot, hpu);
+        self.see_to_devices(core, binding.slot, hpu);
     }
 
     /// A context whose image turned out to touch devices at addresses that its translation took for memory is interpreted
     /// until there is another translation.
-    fn see_to_devices(&mut self, slot: Slot, hpu: HpuId) {
-        let context = self.contexts.get(slot);
+    fn see_to_devices(&mut self, core: &mut Core, slot: Slot, hpu: HpuId) {
+        let context = core.contexts.get(slot);
         let touched = context.hpus.get(hpu).device_touched();
         if !touched || context.options.any_device {
             return;
@@ -501,24 +324,8 @@ impl Engine {
         context.image.any_device.store(true, Relaxed);
         context.options.any_device = true;
         context.translation = None;
-        self.runner.translator.request(context.id, context.image.clone(), context.options);
+        self.translator.request(context.id, context.image.clone(), context.options);
     }
-}
-
-/// How far a task that waits has come.
-#[derive(Clone, Copy)]
-pub(crate) struct Begun<'b> {
-    issued: Issued,
-    translation: Option<&'b Translation>,
-}
-
-/// What there is to do after tasks in a row.
-enum Next {
-    None,
-    /// A task of another handler.
-    Other(Task<Binding, Packet>),
-    /// The last one, with what becomes of it.
-    Unusual(Task<Binding, Packet>, Exit, Issued),
 }
 
 /// What a context's task runs with, each part on its own.
@@ -571,7 +378,7 @@ pub(crate) fn runnable<'e>(
 
 /// The message of a task.
 #[inline]
-const fn about(task: &Task<Binding, Packet>) -> About {
+pub(crate) const fn about(task: &Task<Binding, Packet>) -> About {
     About { flow: task.mpq.0, message: task.context.message }
 }
 

@@ -114,12 +114,12 @@ impl Part for Engine {
     fn is_over(&self) -> bool {
         match &self.arrivals {
             Some(arrivals) => arrivals.is_over(),
-            None => self.out_on_lanes() == 0 && self.nic.exhausted(),
+            None => self.out_on_lanes() == 0 && self.core.nic.exhausted(),
         }
     }
 
     fn nic(&mut self) -> &mut dyn Queue {
-        &mut *self.nic
+        &mut *self.core.nic
     }
 
     fn statistics(&self) -> Statistics {

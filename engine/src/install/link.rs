@@ -2,24 +2,28 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-use spin_abi::control::Install;
+use spin_abi::control::{ContextInfo, Install};
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
 use spin_abi::map::PACKET_WINDOW;
 use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
+use spin_shm::Region;
 
 use super::{HOST_ADDRESS, InstallError, Matching, Prepared, User, warn_of_rules};
 use crate::config::Limits;
 use crate::context::{Context, HostMemory, LINES_PRINTED, Share, Slot, Texts};
+use crate::core::Core;
 use crate::counts::Counts;
 use crate::descriptor::{Descriptor, News};
 use crate::handover::Arrivals;
 use crate::inbound::Routes;
 use crate::patience::Patience;
 use crate::pipeline::Engine;
+use crate::tasks::TaskRunner;
 
 /// How long an open message of a context that was replaced may wait for its next packet.
 const REPLACED: Duration = Duration::from_secs(10);
@@ -47,7 +51,7 @@ impl Engine {
     /// As there, and [`InstallError::Nic`]; nothing has changed then.
     pub fn install(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         let id = self.link(prepared, limits)?;
-        if let Err(error) = self.steer(&self.contexts.routes) {
+        if let Err(error) = self.steer(&self.core.contexts.routes) {
             self.undo_link(id)?;
             return Err(error);
         }
@@ -70,28 +74,29 @@ impl Engine {
                 return Err(error);
             }
         };
-        self.contexts.next_id = id;
-        let slot = self.contexts.slot_of(prepared.place);
+        self.core.contexts.next_id = id;
+        let slot = self.core.contexts.slot_of(prepared.place);
         slots.splice(range, [slot]);
         self.follow(Routes { table, slots });
-        self.table.messages.add_context(slot);
-        self.table.mpqs.add_owner(slot.0);
-        self.sched.scheduler.add(slot.0, prepared.run.weight);
-        self.contexts.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
-        let context = Context { predecessor, ..link(prepared, entry, self.clusters.start, &self.telemetry.news) };
-        self.contexts.list[slot.0 as usize] = Some(context);
-        self.contexts.linked += 1;
-        self.contexts.share_buffer(self.table.hers);
+        self.core.table.messages.add_context(slot);
+        self.core.table.mpqs.add_owner(slot.0);
+        self.core.sched.scheduler.add(slot.0, prepared.run.weight);
+        self.core.contexts.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
+        let context =
+            Context { predecessor, ..link(prepared, entry, self.core.clusters.start, &self.core.telemetry.news) };
+        self.core.contexts.list[slot.0 as usize] = Some(context);
+        self.core.contexts.linked += 1;
+        self.core.contexts.share_buffer(self.core.table.hers);
         Ok(id)
     }
 
     /// What is to change when a context is linked in, if it may be.
     fn plan_link(&self, prepared: &Prepared, limits: &Limits) -> Result<Planned, InstallError> {
         // Those that were replaced and are not gone yet count too.
-        if self.contexts.linked as usize >= limits.contexts {
-            return Err(InstallError::Full { most: limits.contexts, ending: self.contexts.draining });
+        if self.core.contexts.linked as usize >= limits.contexts {
+            return Err(InstallError::Full { most: limits.contexts, ending: self.core.contexts.draining });
         }
-        let id = prepared.place.map_or(self.contexts.next_id + 1, |place| place.id);
+        let id = prepared.place.map_or(self.core.contexts.next_id + 1, |place| place.id);
         let entry = TableEntry {
             context: id,
             rules: prepared.matching.rules.clone(),
@@ -99,8 +104,8 @@ impl Engine {
             key: prepared.key.clone(),
         };
         let replaced = prepared.install.replaces;
-        let predecessor = replaced.map(|old| self.contexts.find(old, User(prepared.uid))).transpose()?;
-        let (mut entries, slots) = (self.contexts.entries(), self.contexts.routes.slots.clone());
+        let predecessor = replaced.map(|old| self.core.contexts.find(old, User(prepared.uid))).transpose()?;
+        let (mut entries, slots) = (self.core.contexts.entries(), self.core.contexts.routes.slots.clone());
         let place = slots.iter().position(|&slot| Some(slot) == predecessor);
         let range = place.map_or(entries.len()..entries.len(), |place| place..place + 1);
         entries.splice(range.clone(), [entry.clone()]);
@@ -114,9 +119,9 @@ impl Engine {
     /// # Errors
     /// [`InstallError::NoSuchContext`].
     pub fn retire_replaced(&mut self, id: u32) -> Result<(), InstallError> {
-        let slot = self.contexts.find(id, User(0))?;
+        let slot = self.core.contexts.find(id, User(0))?;
         // More than one, where they were replaced together.
-        while let Some(old) = self.contexts.to_be_replaced(slot) {
+        while let Some(old) = self.core.contexts.to_be_replaced(slot) {
             self.retire(old);
         }
         Ok(())
@@ -126,16 +131,16 @@ impl Engine {
     fn retire(&mut self, slot: Slot) {
         let to_come = self.arrivals.as_ref().map_or(0, |arrivals| arrivals.len()) + self.kept_back();
         let drain_mark = self.ingress.processed + to_come as u64;
-        let now = self.telemetry.last_end;
-        let context = self.contexts.get(slot);
+        let now = self.core.telemetry.last_end;
+        let context = self.core.contexts.get(slot);
         context.retired = true;
         context.matched_until = drain_mark;
         // Packets that came since then would have moved it.
         context.ends_by = now + REPLACED_IN_ALL;
         let had_none = context.message_timeout.is_none();
         context.message_timeout = Some(context.message_timeout.map_or(REPLACED, |timeout| timeout.min(REPLACED)));
-        self.contexts.timeouts += u32::from(had_none);
-        self.contexts.draining += 1;
+        self.core.contexts.timeouts += u32::from(had_none);
+        self.core.contexts.draining += 1;
     }
 
     /// Frames of a context that was linked in, and that the NIC does not know, go to the one again that it was to replace, if there is
@@ -144,30 +149,30 @@ impl Engine {
     /// # Errors
     /// [`InstallError::NoSuchContext`].
     pub fn give_way(&mut self, id: u32) -> Result<(), InstallError> {
-        let slot = self.contexts.find(id, User(0))?;
-        let replaced = self.contexts.to_be_replaced(slot);
+        let slot = self.core.contexts.find(id, User(0))?;
+        let replaced = self.core.contexts.to_be_replaced(slot);
         if let Some(old) = replaced {
             // Now that one replaces it, and those that it was to replace too and that go already.
-            let last = self.contexts.replaced_by(slot).take_while(|&gone| gone != old).last().unwrap_or(slot);
-            let older = self.contexts.get(old).predecessor.replace(slot);
-            self.contexts.get(last).predecessor = older;
-            self.contexts.get(slot).heir = Some(old);
-            self.contexts.rolled_back += 1;
+            let last = self.core.contexts.replaced_by(slot).take_while(|&gone| gone != old).last().unwrap_or(slot);
+            let older = self.core.contexts.get(old).predecessor.replace(slot);
+            self.core.contexts.get(last).predecessor = older;
+            self.core.contexts.get(slot).heir = Some(old);
+            self.core.contexts.rolled_back += 1;
         }
-        let slots = &mut self.contexts.routes.slots;
+        let slots = &mut self.core.contexts.routes.slots;
         if let Some(place) = slots.iter().position(|&other| other == slot) {
             slots.splice(place..=place, replaced);
         }
         let slots = slots.clone();
-        self.follow(Routes { table: Table::new(&self.contexts.entries())?, slots });
+        self.follow(Routes { table: Table::new(&self.core.contexts.entries())?, slots });
         self.reroute();
-        self.contexts.share_buffer(self.table.hers);
+        self.core.contexts.share_buffer(self.core.table.hers);
         Ok(())
     }
 
     /// Packets that were matched to contexts whose installation was rolled back belong to others.
     pub(crate) fn reroute(&mut self) {
-        let Self { ingress, admission, contexts, .. } = self;
+        let Self { ingress, admission, core: Core { contexts, .. }, .. } = self;
         contexts.reroute(&mut ingress.inbound);
         admission.stalled.iter_mut().for_each(|arrival| arrival.slot = contexts.owner_of(arrival.slot));
     }
@@ -180,8 +185,8 @@ impl Engine {
     pub fn undo_link(&mut self, id: u32) -> Result<(), InstallError> {
         // It may have done so before.
         let _ = self.give_way(id);
-        let slot = self.contexts.slot_with(id).ok_or(InstallError::NoSuchContext(id))?;
-        if self.contexts.get(slot).heir.is_some() {
+        let slot = self.core.contexts.slot_with(id).ok_or(InstallError::NoSuchContext(id))?;
+        if self.core.contexts.get(slot).heir.is_some() {
             self.retire(slot);
         } else {
             drop_in_background(self.clear(slot));
@@ -192,25 +197,25 @@ impl Engine {
     /// Lets contexts go that were replaced and have no message any more, or had time enough.
     #[inline]
     pub(crate) fn end_drained(&mut self) {
-        if self.contexts.draining > 0 {
+        if self.core.contexts.draining > 0 {
             self.end_drained_now();
         }
     }
 
     #[cold]
     fn end_drained_now(&mut self) {
-        for index in 0..self.contexts.list.len() {
+        for index in 0..self.core.contexts.list.len() {
             let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
             let matches_none = |context: &Context| context.retired && self.ingress.processed >= context.matched_until;
-            let Some(context) = self.contexts.list[index].as_ref().filter(|context| matches_none(context)) else {
+            let Some(context) = self.core.contexts.list[index].as_ref().filter(|context| matches_none(context)) else {
                 continue;
             };
-            let is_over = self.telemetry.last_end > context.ends_by;
-            if is_over || self.table.messages.held(slot) == 0 && !self.runner.has_parked(slot.0) {
-                for mpq in self.table.messages.of_context(slot).collect::<Vec<_>>() {
-                    self.tell_of_end(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
+            let is_over = self.core.telemetry.last_end > context.ends_by;
+            if is_over || self.core.table.messages.held(slot) == 0 && !self.core.has_parked(slot.0) {
+                for mpq in self.core.table.messages.of_context(slot).collect::<Vec<_>>() {
+                    self.core.tell_of_end(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
                 }
-                self.contexts.draining -= 1;
+                self.core.contexts.draining -= 1;
                 drop_in_background(self.clear(slot));
             }
         }
@@ -218,21 +223,21 @@ impl Engine {
 
     /// Frames go where `routes` lead from here on: those too that this thread has matched and not queued.
     fn follow(&mut self, routes: Routes) {
-        self.contexts.routes = routes;
+        self.core.contexts.routes = routes;
         if self.arrivals.is_none() && self.spread.is_none() {
-            self.ingress.inbound.find(&self.contexts.routes, |_, _| 0);
+            self.ingress.inbound.find(&self.core.contexts.routes, |_, _| 0);
         }
     }
 
     /// Where frames of all contexts go.
     #[must_use]
     pub fn routes(&self) -> Routes {
-        self.contexts.routes.clone()
+        self.core.contexts.routes.clone()
     }
 
     /// Has the NIC hand over the frames that have somewhere to go.
     fn steer(&self, routes: &Routes) -> Result<(), InstallError> {
-        Ok(self.nic.steering().set_rules(routes.table.tests())?)
+        Ok(self.core.nic.steering().set_rules(routes.table.tests())?)
     }
 
     /// Removes a context: for an engine that has the NIC to itself.
@@ -254,7 +259,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::remove`].
     pub fn unlink(&mut self, id: u32, user: User) -> Result<Option<Box<Context>>, InstallError> {
-        let slot = self.contexts.find(id, user)?;
+        let slot = self.core.contexts.find(id, user)?;
         self.follow(self.routes_without(&[id])?);
         Ok(self.clear(slot))
     }
@@ -262,22 +267,22 @@ impl Engine {
     /// Drops what a context's messages still hold, and frees its slot.
     fn clear(&mut self, slot: Slot) -> Option<Box<Context>> {
         self.drop_arrivals(slot);
-        self.abandon_parked(slot);
-        let held: Vec<_> = self.table.messages.of_context(slot).collect();
+        TaskRunner::abandon_parked(&mut self.core, self.peers.as_deref_mut(), slot);
+        let held: Vec<_> = self.core.table.messages.of_context(slot).collect();
         for mpq in held {
-            let (nic, counts) = (&mut self.nic, &mut self.telemetry.counts);
-            self.table.mpqs.abandon(mpq, |packet| {
+            let (nic, counts) = (&mut self.core.nic, &mut self.core.telemetry.counts);
+            self.core.table.mpqs.abandon(mpq, |packet| {
                 counts.add(Counter::DropRemoved, 1);
                 nic.recycle(packet.frame);
             });
-            self.table.messages.release(mpq);
+            self.core.table.messages.release(mpq);
         }
-        self.table.mpqs.forget(slot.0);
-        let gone = self.contexts.take(slot);
+        self.core.table.mpqs.forget(slot.0);
+        let gone = self.core.contexts.take(slot);
         if let Some(context) = &gone {
-            self.telemetry.counts.merge(&context.counts);
+            self.core.telemetry.counts.merge(&context.counts);
         }
-        self.contexts.share_buffer(self.table.hers);
+        self.core.contexts.share_buffer(self.core.table.hers);
         gone.map(Box::new)
     }
 
@@ -288,8 +293,8 @@ impl Engine {
         let waiting = self.admission.stalled.take_if(|arrival| arrival.slot == slot);
         for frame in waiting.map(|arrival| arrival.frame).into_iter().chain(gone) {
             self.ingress.processed += 1;
-            self.telemetry.counts.add(Counter::DropRemoved, 1);
-            self.nic.recycle(frame);
+            self.core.telemetry.counts.add(Counter::DropRemoved, 1);
+            self.core.nic.recycle(frame);
         }
     }
 
@@ -298,8 +303,8 @@ impl Engine {
     /// # Errors
     /// As [`Engine::set_rules`].
     pub fn widen_rules(&mut self, id: u32, user: User, matching: Matching) -> Result<Matching, InstallError> {
-        let slot = self.contexts.find(id, user)?;
-        let before = &self.contexts.get(slot).entry.rules.rules;
+        let slot = self.core.contexts.find(id, user)?;
+        let before = &self.core.contexts.get(slot).entry.rules.rules;
         let rules = Rules { rules: [&matching.rules.rules[..], before].concat() };
         match self.set_rules(id, user, Matching { rules, eom: matching.eom.clone() }) {
             Err(InstallError::Table(_)) => self.set_rules(id, user, matching),
@@ -313,19 +318,79 @@ impl Engine {
     /// # Errors
     /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::Table`]; nothing has changed then.
     pub fn set_rules(&mut self, id: u32, user: User, matching: Matching) -> Result<Matching, InstallError> {
-        let slot = self.contexts.find(id, user)?;
-        let mut entries = self.contexts.entries();
+        let slot = self.core.contexts.find(id, user)?;
+        let mut entries = self.core.contexts.entries();
         let Some(entry) = entries.iter_mut().find(|entry| entry.context == id) else {
             return Err(InstallError::NoSuchContext(id));
         };
         let Matching { rules, eom } = matching;
         let before = std::mem::replace(entry, TableEntry { context: id, rules, eom, key: entry.key.clone() });
         let entry = entry.clone();
-        self.follow(Routes { table: Table::new(&entries)?, slots: self.contexts.routes.slots.clone() });
-        let context = self.contexts.get(slot);
+        self.follow(Routes { table: Table::new(&entries)?, slots: self.core.contexts.routes.slots.clone() });
+        let context = self.core.contexts.get(slot);
         context.texts = Texts::of(&entry);
         context.entry = entry;
         Ok(Matching { rules: before.rules, eom: before.eom })
+    }
+
+    /// Records at which address the application mapped a context's host memory.
+    ///
+    /// # Errors
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::NoHostMemory`].
+    pub fn map_host(&mut self, id: u32, user: User, address: u64) -> Result<(), InstallError> {
+        self.core.contexts.map_host(id, user, address)
+    }
+
+    /// A context's descriptor.
+    ///
+    /// # Errors
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`].
+    pub fn descriptor(&self, id: u32, user: User) -> Result<Arc<Region>, InstallError> {
+        self.core.contexts.descriptor(id, user)
+    }
+
+    /// A context's host memory and the address by which handlers know it.
+    ///
+    /// # Errors
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::NoHostMemory`].
+    pub fn host_memory(&self, id: u32, user: User) -> Result<(Arc<Region>, u64), InstallError> {
+        self.core.contexts.host_memory(id, user)
+    }
+
+    /// Contexts in order of priority.
+    #[must_use]
+    pub fn context_infos(&self) -> Vec<ContextInfo> {
+        self.core.contexts.infos()
+    }
+
+    /// Whether a user may remove a context.
+    ///
+    /// # Errors
+    /// As [`Engine::remove`].
+    pub fn may_remove(&self, id: u32, user: User) -> Result<(), InstallError> {
+        self.core.contexts.find(id, user).map(|_| ())
+    }
+
+    /// Routes without contexts that are about to be [unlinked](Engine::unlink).
+    ///
+    /// # Errors
+    /// Never, as long as all contexts' rules fit a table.
+    pub fn routes_without(&self, leaving: &[u32]) -> Result<Routes, InstallError> {
+        self.routes_after(leaving, &[])
+    }
+
+    /// Routes without some contexts, when others take what `rules` say.
+    ///
+    /// # Errors
+    /// [`InstallError::Table`].
+    pub fn routes_after(&self, leaving: &[u32], rules: &[(u32, Matching)]) -> Result<Routes, InstallError> {
+        self.core.contexts.routes_after(leaving, rules)
+    }
+
+    /// By slot: whether a context has it, installed or not.
+    #[must_use]
+    pub fn slots_taken(&self) -> Vec<bool> {
+        self.core.contexts.slots_taken()
     }
 }
 

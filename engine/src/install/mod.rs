@@ -11,7 +11,6 @@ mod error;
 mod link;
 mod matching;
 mod prepared;
-mod query;
 
 pub use error::InstallError;
 pub use matching::Matching;

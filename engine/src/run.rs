@@ -1,0 +1,138 @@
+//! The one loop that runs tasks: [`run_batch`]. Where they come from is a [`TaskSource`].
+
+use hpu_vm::Exit;
+use spin_abi::counters::Counter;
+use spin_nic::Frame;
+
+use crate::commands::{Commands, Issued};
+use crate::context::Slot;
+use crate::hpu::{About, Row};
+use crate::messages::Messages;
+use crate::mpq::{Mpqs, Stage, Task};
+use crate::pipeline::{Binding, Packet};
+use crate::stamp::Stamp;
+use crate::tasks::{about, processes, started};
+
+/// An HPU that is bound for a batch of tasks of one handler.
+pub(crate) type HpuRun<'r, 'b, 'd, 'c> = Row<'r, 'b, 'd, Commands<'c>>;
+
+/// Where a batch of tasks of one handler on one HPU comes from, and what becomes of each.
+pub(crate) trait TaskSource {
+    /// What ends a batch.
+    type End;
+
+    /// Takes the next task, or ends the batch.
+    fn next(&mut self, run: &mut HpuRun<'_, '_, '_, '_>) -> Result<About, Self::End>;
+
+    /// The packet of the task that was taken.
+    fn frame(&mut self) -> &mut Frame;
+
+    /// The task ended, or waits. `returned`: its handler returned, and did nothing else that is to be looked at but what `run` tells.
+    fn ended(&mut self, run: &mut HpuRun<'_, '_, '_, '_>, returned: bool) -> Result<(), Self::End>;
+}
+
+/// Runs tasks of a source until it ends the batch.
+#[inline(always)]
+pub(crate) fn run_batch<S: TaskSource>(run: &mut HpuRun<'_, '_, '_, '_>, source: &mut S) -> S::End {
+    loop {
+        let identity = match source.next(run) {
+            Ok(identity) => identity,
+            Err(end) => return end,
+        };
+        let returned = run.runs(identity, source.frame());
+        if let Err(end) = source.ended(run, returned) {
+            return end;
+        }
+    }
+}
+
+/// How the handler of a task that is looked at ended.
+pub(crate) fn exit_of(run: &HpuRun<'_, '_, '_, '_>, returned: bool) -> Exit {
+    if returned { Exit::Returned } else { run.exit() }
+}
+
+/// Tasks of one context in the order of its queues, as long as they are of the same handler and home.
+pub(crate) struct Queued<'q> {
+    pub(crate) mpqs: &'q mut Mpqs<Binding, Packet>,
+    pub(crate) messages: &'q mut Messages,
+    /// Arrival time of the packet whose buffer was released last.
+    pub(crate) released_last: &'q mut Stamp,
+    pub(crate) slot: Slot,
+    pub(crate) home: u32,
+    pub(crate) stage: Stage,
+    pub(crate) verdicts: bool,
+    /// The task that runs, or is the first.
+    pub(crate) task: Option<Task<Binding, Packet>>,
+    /// Tasks that may still be taken.
+    pub(crate) left: u32,
+    /// Packet buffers that were released.
+    pub(crate) released: u64,
+}
+
+/// What ends a batch of queued tasks.
+pub(crate) enum QueuedEnd {
+    /// There is none left, or no more may run.
+    Done,
+    /// The next task is another handler's or another cluster's.
+    Other(Task<Binding, Packet>),
+    /// The last task needs more than to be completed.
+    Unusual(Task<Binding, Packet>, Exit, Issued),
+}
+
+impl TaskSource for Queued<'_> {
+    type End = QueuedEnd;
+
+    #[inline(always)]
+    fn next(&mut self, run: &mut HpuRun<'_, '_, '_, '_>) -> Result<About, QueuedEnd> {
+        if self.task.is_none() {
+            let next = if self.left > 0 { self.mpqs.next_task(self.slot.0) } else { None };
+            let next = next.ok_or(QueuedEnd::Done)?;
+            if next.stage != self.stage || next.context.home != self.home {
+                return Err(QueuedEnd::Other(next));
+            }
+            run.commands().begin(next.last_use);
+            self.task = Some(next);
+        }
+        let Some(task) = &self.task else { unreachable!("it was just taken") };
+        run.commands().counts.add(started(self.stage), 1);
+        // A packet that has waited long is not in the cache: it is prefetched while this task runs.
+        if let Some(packet) = self.mpqs.next_packet(self.slot.0) {
+            packet.frame.prefetch_first(run.looked_at());
+        }
+        Ok(about(task))
+    }
+
+    #[inline(always)]
+    fn frame(&mut self) -> &mut Frame {
+        let Some(task) = &mut self.task else { unreachable!("a task was taken") };
+        &mut task.packet.frame
+    }
+
+    #[inline(always)]
+    fn ended(&mut self, run: &mut HpuRun<'_, '_, '_, '_>, returned: bool) -> Result<(), QueuedEnd> {
+        run.finish(returned);
+        let Some(task) = self.task.take() else { unreachable!("a task was taken") };
+        self.left -= 1;
+        let usual = (returned || run.exit() == Exit::Finished) && task.packet.gone.is_none();
+        if !usual || self.verdicts && !processes(run.result()) {
+            return Err(QueuedEnd::Unusual(task, exit_of(run, returned), run.commands().issued));
+        }
+        let Task { mpq, packet, last_use, .. } = task;
+        let kept = if last_use {
+            *self.released_last = packet.arrived;
+            self.released += 1;
+            run.commands().release(packet.frame);
+            None
+        } else {
+            Some(packet)
+        };
+        let feedback = self.mpqs.feedback(mpq, self.stage, kept);
+        if feedback.message_done {
+            run.commands().counts.add(Counter::Messages, 1);
+        }
+        if feedback.idle {
+            self.messages.release(mpq);
+        }
+        Ok(())
+    }
+}
