@@ -10,13 +10,13 @@ use std::time::Duration;
 use hpu_vm::Exit;
 use spin_abi::control::{Engine as Kind, Placement, RunInfo};
 use spin_abi::counters::Counter;
+use spin_pspin::hpu::command::{Commands, Issued};
+use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::ids::{Binding, Gone, Handler, Packet, Slot};
+use spin_pspin::mpq::{Stage, Task};
 
-use crate::commands::{Commands, Issued};
-use crate::context::{Handler, Slot};
-use crate::memory::HpuId;
-use crate::mpq::{Stage, Task};
 use crate::peers::{Loan, Outcome, Peers, Repaid};
-use crate::pipeline::{Binding, Engine, Gone, Packet, context, has_id};
+use crate::pipeline::{Engine, context, has_id};
 use crate::sharing::{SHARED_BATCH, Shift};
 use crate::tasks::{Borrowed, Done, Parts, idle_hpu, parts};
 

@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use spin_abi::control::Full;
+use spin_pspin::ids::Slot;
 
-use crate::context::Slot;
 use crate::latency::nanoseconds;
 use crate::pipeline::Engine;
 use crate::sharing::SHARED_TIME;

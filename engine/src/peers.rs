@@ -10,12 +10,11 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use spin_pspin::hpu::About;
+use spin_pspin::hpu::command::Deferred;
+use spin_pspin::ids::{Binding, Packet};
+use spin_pspin::mpq::Task;
 use spin_sync::{Arrivals, Bell, Lane, Returns, Standing, lane};
-
-use crate::commands::Deferred;
-use crate::hpu::About;
-use crate::mpq::Task;
-use crate::pipeline::{Binding, Packet};
 
 /// Tasks that a thread has of another one at the most: a packet of another context, which comes first when it is its turn, may wait for
 /// some of them, and less than a batch would not keep a thread busy until the next one.

@@ -14,27 +14,27 @@ use spin_abi::events::{Event, What};
 use spin_abi::map::Machine;
 use spin_matcher::MessageKey;
 use spin_nic::{Frame, NicError, Queue};
+use spin_pspin::counts::Counts;
+use spin_pspin::hpu::command::{Commands, Deferred, Issued, Outbound};
+use spin_pspin::hpu::ip_view;
+use spin_pspin::ids::{Binding, Gone, Moment, Packet, Slot, Stamp};
+use spin_pspin::mpq::{Her, Latch, MpqId, Mpqs, Refused, Stage, Task};
 
-use crate::commands::{Commands, Deferred, Issued, Outbound};
 use crate::config::Sizes;
-use crate::context::{Context, Slot};
-use crate::counts::Counts;
+use crate::context::Context;
 use crate::descriptor::News;
 use crate::ecn;
 use crate::found::Found;
 use crate::handover::Arrivals;
 use crate::inbound::{Arrival, BATCH, Inbound, Routes};
 use crate::intake::Intake;
-use crate::ip_view;
 use crate::latency::{Latencies, nanoseconds};
 use crate::loader::Loader;
 use crate::messages::Messages;
-use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Stage, Task};
 use crate::peers::Peers;
 use crate::schedule::Scheduler;
 use crate::sharing::{Ranks, shared_batch};
 use crate::spread::Spread;
-use crate::stamp::Stamp;
 use crate::statistics::Statistics;
 use crate::straight::Admission;
 use crate::tasks::Parked;
@@ -50,64 +50,6 @@ const MONITORED: [u64; 2] = [16, 8192];
 const MONITORING: Duration = Duration::from_millis(100);
 /// Frames staged for sending above which nothing more is received: the NIC has to catch up first.
 pub(crate) const TRANSMIT_BACKLOG: usize = 256;
-
-/// What a message is bound to from its first packet to its last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Binding {
-    /// Its context.
-    pub slot: Slot,
-    /// The cluster whose L1 its handlers share.
-    pub home: u32,
-    /// Its number among all messages.
-    pub message: u64,
-}
-
-/// A frame that is queued with its message.
-#[derive(Debug)]
-pub struct Packet {
-    /// The frame.
-    pub frame: Frame,
-    /// When it arrived.
-    pub arrived: Stamp,
-    /// Where it goes by its handler's verdict, if not back to the NIC.
-    pub(crate) gone: Option<Gone>,
-    /// Its headers are as PsPIN's handlers have them.
-    pub in_ip_view: bool,
-}
-
-impl Packet {
-    /// One of which nothing is known yet.
-    #[inline]
-    #[must_use]
-    pub const fn new(frame: Frame, arrived: Stamp) -> Self {
-        Self { frame, arrived, gone: None, in_ip_view: false }
-    }
-}
-
-/// Where the packets of a message go that is given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gone {
-    /// There was no room for it.
-    Killed,
-    /// A handler did not want it.
-    Dropped,
-    /// A handler left it to the kernel.
-    Passed,
-}
-
-impl Owned for Binding {
-    fn owner(&self) -> u32 {
-        self.slot.0
-    }
-}
-
-/// When a batch arrived.
-#[derive(Clone, Copy)]
-pub(crate) struct Moment {
-    /// In nanoseconds.
-    pub(crate) time: u64,
-    pub(crate) stamp: Stamp,
-}
 
 thread_local! {
     /// A thread has one executor, whatever the number of its engines.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use spin_abi::counters::Counter;
 use spin_nic::{Bell, Frame, NicError, Queue};
+use spin_pspin::counts::Counts;
 
-use crate::counts::Counts;
 use crate::found::Found;
 use crate::inbound::{BATCH, Inbound, Routes};
 use crate::lanes::{Ends, Lanes};
@@ -197,9 +197,9 @@ mod tests {
     use spin_matcher::{Table, TableEntry};
     use spin_nic::memory::{MemoryQueue, pair};
     use spin_nic::{Queue, TxQueue};
+    use spin_pspin::ids::Slot;
 
     use super::Receiver;
-    use crate::context::Slot;
     use crate::handover::{Arrivals, LaneQueue};
     use crate::inbound::{BATCH, Routes};
     use crate::toll::{PASSED, PASSING};

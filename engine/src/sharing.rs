@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::context::Slot;
+use spin_pspin::ids::{Moment, Slot};
+
 use crate::inbound::{BATCH, Inbound};
-use crate::pipeline::{Engine, Moment};
+use crate::pipeline::Engine;
 use crate::schedule::Scheduler;
 use crate::tasks::{Done, runnable};
 

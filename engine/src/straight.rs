@@ -7,17 +7,18 @@ use hpu_vm::Exit;
 use spin_abi::counters::Counter;
 use spin_matcher::MessageKey;
 use spin_nic::Frame;
+use spin_pspin::counts::Counts;
+use spin_pspin::hpu::About;
+use spin_pspin::hpu::command::{Commands, Issued};
+use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::ids::{Binding, Handler, Moment, Packet, Slot};
+use spin_pspin::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
 
-use crate::commands::{Commands, Issued};
-use crate::context::{Context, Handler, Slot};
-use crate::counts::Counts;
+use crate::context::Context;
 use crate::found::{Found, Gist};
-use crate::hpu::About;
 use crate::inbound::{Arrival, Inbound, SOON};
-use crate::memory::HpuId;
 use crate::messages::Messages;
-use crate::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
-use crate::pipeline::{Binding, Engine, Moment, Packet, context, home};
+use crate::pipeline::{Engine, context, home};
 use crate::tasks::{Done, Parts, parts, processes};
 
 /// What is the same for all of a context's packets.

@@ -13,19 +13,21 @@ use spin_abi::events::{Event, What};
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::Machine;
 use spin_abi::verdict::{Fate, Verdict};
+use spin_pspin::counts::Counts;
+use spin_pspin::host_memory::HostMemory;
+use spin_pspin::hpu::command::{Commands, Issued};
+use spin_pspin::hpu::ip_view::Link;
+use spin_pspin::hpu::memory::{HpuId, cluster_of};
+use spin_pspin::hpu::shadow::Difference;
+use spin_pspin::hpu::{About, Hpus, Job};
+use spin_pspin::ids::{Binding, Gone, Handler, Moment, Packet, Slot};
+use spin_pspin::mpq::{Mpqs, Stage, Task};
 
-use crate::check::Difference;
-use crate::commands::{Commands, Issued};
-use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, Slot};
-use crate::counts::Counts;
+use crate::context::{Context, LINES_PRINTED};
 use crate::descriptor::Descriptor;
-use crate::hpu::{About, Hpus, Job};
-use crate::ip_view::Link;
 use crate::latency::nanoseconds;
-use crate::memory::{HpuId, cluster_of};
-use crate::mpq::{Mpqs, Stage, Task};
 use crate::peers::{Loan, Outcome};
-use crate::pipeline::{Binding, Engine, Gone, Moment, Packet, context};
+use crate::pipeline::{Engine, context};
 
 /// The time of one packet's task is taken of so many: where packets come one by one, each would wait for the clock else.
 const SAMPLE_OF: u64 = 16;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use spin_engine::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Stage, Task};
+use spin_pspin::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Stage, Task};
 
 const QUEUES: u32 = 3;
 const HERS: u32 = 12;

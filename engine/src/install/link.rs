@@ -10,11 +10,13 @@ use spin_abi::events::What;
 use spin_abi::map::PACKET_WINDOW;
 use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
+use spin_pspin::counts::Counts;
+use spin_pspin::host_memory::HostMemory;
+use spin_pspin::ids::Slot;
 
 use super::{HOST_ADDRESS, InstallError, Matching, Place, Prepared, User, warn_of_rules};
 use crate::config::Limits;
-use crate::context::{Context, HostMemory, LINES_PRINTED, Share, Slot, Texts};
-use crate::counts::Counts;
+use crate::context::{Context, LINES_PRINTED, Share, Texts};
 use crate::descriptor::{Descriptor, News};
 use crate::handover::Arrivals;
 use crate::inbound::Routes;

@@ -8,17 +8,18 @@ use hpu_vm::memory::SpaceError;
 use spin_abi::control::{Abi, Area, Areas, Checks, Compat, Engine as Kinds, Install, Placement, RunInfo};
 use spin_abi::map::Machine;
 use spin_matcher::KeySpec;
+use spin_pspin::hpu::image::LoadedImage;
+use spin_pspin::hpu::memory::{ContextMemory, ContextSizes, saturate};
+use spin_pspin::hpu::shadow::{Twin, TwinMemory};
+use spin_pspin::hpu::{Hpu, Hpus};
+use spin_pspin::ids::Handler;
 use spin_shm::Region;
 
 use super::matching::check_length;
 use super::{InstallError, Matching, Place, User, built};
-use crate::check::{Twin, TwinMemory};
 use crate::config::Limits;
-use crate::context::{Handler, LoadedImage};
 use crate::descriptor::Descriptor;
-use crate::hpu::{Hpu, Hpus};
 use crate::loader::Loader;
-use crate::memory::{ContextMemory, ContextSizes, saturate};
 use crate::nic_memory::NicMemory;
 use crate::schedule::MOST_WEIGHT;
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use spin_abi::control::ContextInfo;
 use spin_matcher::{Table, TableEntry};
+use spin_pspin::ids::Slot;
 use spin_shm::Region;
 
 use super::{InstallError, Matching, User};
-use crate::context::{Context, Slot};
+use crate::context::Context;
 use crate::inbound::Routes;
 use crate::pipeline::Engine;
 

@@ -7,9 +7,9 @@ use hpu_vm::jit::{Executor, Limits, Translation};
 use hpu_vm::memory::SpaceError;
 use spin_abi::control::Isolation;
 use spin_abi::fault::{Cause, Fault};
-use spin_engine::hpu::{About, Hpu, Job};
-use spin_engine::memory::HpuId;
-use spin_engine::mpq::Stage;
+use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::hpu::{About, Hpu, Job};
+use spin_pspin::mpq::Stage;
 
 use crate::MACHINE;
 use crate::commands::{Issued, Spent, Unit};

@@ -13,9 +13,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hpu_vm::jit::Executor;
-use spin_engine::hpu::About;
-use spin_engine::memory::HpuId;
-use spin_engine::mpq::{Her, Latch, MpqId, Mpqs, Owned, Stage, Task};
+use spin_pspin::hpu::About;
+use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::mpq::{Her, Latch, MpqId, Mpqs, Owned, Stage, Task};
 
 use crate::MACHINE;
 use crate::commands::{Issued, Spent, Work};

@@ -14,8 +14,8 @@
 //!
 //! Frames of other EtherTypes lose their link layer's header alone. What a handler sends gets a header again, see [`Link::restore`].
 
+use spin_frame::Frame;
 use spin_matcher::Headers;
-use spin_nic::Frame;
 
 /// Where EtherType and tags begin: after two MAC addresses.
 const ETHERTYPE: usize = 12;

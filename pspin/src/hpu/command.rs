@@ -11,13 +11,12 @@ use spin_abi::events::{Event, What};
 use spin_abi::map::DRIVER_BASE;
 use spin_abi::put::Put;
 use spin_abi::regs::{FLOW_ID, TASK_FIRST};
-use spin_nic::frame::MIN_SEND;
-use spin_nic::{Frame, Queue};
+use spin_frame::MIN_SEND;
+use spin_frame::{Frame, TxQueue};
 
-use crate::context::HostMemory;
 use crate::counts::Counts;
-use crate::descriptor::Descriptor;
-use crate::ip_view::Link;
+use crate::host_memory::HostMemory;
+use crate::hpu::ip_view::Link;
 
 /// How often the NIC is asked to give back transmit buffers before a send fails.
 const ALLOCATE_ATTEMPTS: u32 = 100;
@@ -50,7 +49,13 @@ pub struct Deferred {
     pub length: u32,
 }
 
-/// What carries out the commands of tasks. The [driver](crate::driver) knows no more of it than this.
+/// Receives the events that an application is told of.
+pub trait EventSink {
+    /// Tells the application of an event.
+    fn emit(&mut self, event: Event);
+}
+
+/// What carries out the commands of tasks. The [driver](crate::hpu::driver) knows no more of it than this.
 pub trait CommandUnit {
     /// Carries out a command.
     fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status;
@@ -114,7 +119,7 @@ impl Outbound {
 
     /// Hands over what the NIC has room for; the rest stays.
     #[inline]
-    pub fn leave(&mut self, nic: &mut dyn Queue) {
+    pub fn leave(&mut self, nic: &mut dyn TxQueue) {
         nic.recycle_all(&mut self.spent);
         nic.send(&mut self.transmit);
     }
@@ -123,7 +128,7 @@ impl Outbound {
 /// What the commands of one task may reach.
 pub struct Commands<'t> {
     /// Gives and takes frames.
-    pub nic: &'t mut dyn Queue,
+    pub nic: &'t mut dyn TxQueue,
     /// Frames that go to it.
     pub outbound: &'t mut Outbound,
     /// The context's host memory.
@@ -131,7 +136,7 @@ pub struct Commands<'t> {
     /// The context's counters.
     pub counts: &'t mut Counts,
     /// Where its application is told of copies.
-    events: Option<&'t mut Descriptor>,
+    events: Option<&'t mut dyn EventSink>,
     /// Nobody needs the packet after this task: it may be moved instead of copied.
     pub may_move: bool,
     /// What the task has issued so far.
@@ -176,11 +181,11 @@ impl Issued {
 impl<'t> Commands<'t> {
     /// The commands of a task, which has `issued` some before it was parked.
     pub fn new(
-        nic: &'t mut dyn Queue,
+        nic: &'t mut dyn TxQueue,
         outbound: &'t mut Outbound,
         host: Option<&'t HostMemory>,
         counts: &'t mut Counts,
-        events: Option<&'t mut Descriptor>,
+        events: Option<&'t mut dyn EventSink>,
         may_move: bool,
         issued: Issued,
     ) -> Self {
@@ -377,7 +382,7 @@ impl<'t> Commands<'t> {
             }
             self.charge(charge::ATTEMPT);
             self.outbound.leave(self.nic);
-            if self.nic.flush().is_err() {
+            if self.nic.flush_tx().is_err() {
                 break;
             }
         }
@@ -448,7 +453,7 @@ impl<'t> Commands<'t> {
         debug_assert!(known.is_some(), "tasks are described");
         self.charge(charge::ATTEMPT);
         if let Some(events) = &mut self.events {
-            events.tell(Event { flow: u32::from_le_bytes(flow), what });
+            events.emit(Event { flow: u32::from_le_bytes(flow), what });
         }
     }
 

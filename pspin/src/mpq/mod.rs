@@ -10,7 +10,7 @@
 //! The context and which handlers it has are latched from a message's first HER. The header task sees the first packet,
 //! which stays queued: the payload task runs on it too. With a completion handler the end-of-message packet stays
 //! until the completion task has seen it. Queues that are ready are listed by their message's owner, and an owner's are served
-//! round-robin; whose turn it is, is for [`crate::schedule`].
+//! round-robin; the scheduler chooses the owner.
 //!
 //! A message that is [killed](Mpqs::kill) at any point gets no more tasks; its packets, those that are still to come too, are given
 //! up until its end, and with that its queue is Free.
@@ -25,7 +25,7 @@
 //! [`Mpqs::new`] and [`Mpqs::add_owner`].
 
 use hpu_vm::Kind;
-use spin_nic::prefetch_in;
+use spin_frame::prefetch_in;
 
 /// Index of a message processing queue; handlers know it as the flow id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -4,6 +4,15 @@
 //! task waits there, which is left then and holds its HPU. Contexts have stacks and windows of their own, so none
 //! sees what another left; [`Isolation::Message`] says the same of messages.
 
+pub mod command;
+pub mod dma;
+pub mod driver;
+pub mod entries;
+pub mod image;
+pub mod ip_view;
+pub mod memory;
+pub mod shadow;
+
 use std::sync::Arc;
 
 use hpu_vm::jit::{Bound, Executor, Limits, Slot, Task, TaskBlock, Translation};
@@ -14,11 +23,12 @@ use spin_abi::control::{Isolation, Placement};
 use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
 use spin_abi::regs;
 
-use crate::check::{Difference, Twin};
-use crate::commands::CommandUnit;
-use crate::context::{Handler, HostMemory};
-use crate::driver::{Driver, DriverState};
-use crate::memory::{ContextMemory, HpuId, ImageMemory, InstalledMemory, TaskMemory, WINDOWS, saturate};
+use crate::host_memory::HostMemory;
+use crate::hpu::command::CommandUnit;
+use crate::hpu::driver::{Driver, DriverState};
+use crate::hpu::memory::{ContextMemory, HpuId, ImageMemory, InstalledMemory, TaskMemory, WINDOWS, saturate};
+use crate::hpu::shadow::{Difference, Twin};
+use crate::ids::Handler;
 
 /// The message of a task.
 #[derive(Clone, Copy, Debug)]

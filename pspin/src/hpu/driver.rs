@@ -8,9 +8,9 @@ use spin_abi::fault::Cause;
 use spin_abi::map::{DMA_BASE, DRIVER_BASE, END_OF_COMPUTATION, STDOUT_BASE, STDOUT_SIZE};
 use spin_abi::regs;
 
-use crate::cluster_dma::ClusterDma;
-use crate::commands::{CommandUnit, Deferred};
-use crate::memory::HpuId;
+use crate::hpu::command::{CommandUnit, Deferred};
+use crate::hpu::dma::ClusterDma;
+use crate::hpu::memory::HpuId;
 
 /// Commands whose outcome an HPU remembers.
 const HISTORY: usize = 8;

@@ -14,8 +14,8 @@ use spin_abi::control::Placement;
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{Machine, PAGE};
 
+use crate::hpu::memory::{ContextMemory, HpuId, ImageMemory, saturate};
 use crate::hpu::{Job, Station};
-use crate::memory::{ContextMemory, HpuId, ImageMemory, saturate};
 
 /// Microseconds that the interpreter may take for what translated code did within its limit.
 const PATIENCE: u64 = 2_000_000;
@@ -404,9 +404,9 @@ mod tests {
     use spin_abi::map::Machine;
 
     use super::{Difference, Twin, TwinMemory};
-    use crate::context::Handler;
+    use crate::hpu::memory::{ContextMemory, ContextSizes, HpuId, ImageMemory};
     use crate::hpu::{About, Job, Station};
-    use crate::memory::{ContextMemory, ContextSizes, HpuId, ImageMemory};
+    use crate::ids::Handler;
 
     const MACHINE: Machine = Machine::PSPIN;
     const OWN: HpuId = HpuId { cluster: 1, hpu: 0 };
