@@ -155,7 +155,7 @@ impl Context {
     /// messages.
     #[inline]
     pub(crate) fn runs_in_a_row(&mut self, hpu: HpuId) -> bool {
-        self.is_plain() && !self.hpus.get(hpu).compares()
+        self.is_plain() && !self.hpus.get(hpu).is_shadowed()
     }
 
     /// Whether its handlers see packets as they are, and messages by the queues that these are in.

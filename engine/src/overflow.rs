@@ -10,9 +10,9 @@ use std::time::Duration;
 use hpu_vm::Exit;
 use spin_abi::control::{Engine as Kind, Placement, RunInfo};
 use spin_abi::counters::Counter;
-use spin_pspin::hpu::command::{Commands, Issued};
+use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
-use spin_pspin::ids::{Binding, Gone, Handler, Packet, Slot};
+use spin_pspin::ids::{DropReason, Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Stage, Task};
 
 use crate::peers::{Loan, Outcome, Peers, Repaid};
@@ -121,7 +121,7 @@ impl Engine {
     }
 
     /// Runs a task on an HPU of its home or another one's. Returns how many packet buffers were given back.
-    pub(crate) fn run_here(&mut self, task: Task<Binding, Packet>, hpu: HpuId) -> u64 {
+    pub(crate) fn run_here(&mut self, task: Task<MessageRef, Packet>, hpu: HpuId) -> u64 {
         if hpu.cluster == task.context.home {
             return self.run(task, hpu).into();
         }
@@ -131,16 +131,16 @@ impl Engine {
     }
 
     /// Gives a message up, of which another thread gave up a task.
-    pub(crate) fn give_up(&mut self, task: Task<Binding, Packet>) {
-        self.kill(task.mpq, task.context.slot, Gone::Killed);
+    pub(crate) fn give_up(&mut self, task: Task<MessageRef, Packet>) {
+        self.kill(task.mpq, task.context.slot, DropReason::NoRoom);
         self.bury_task(task);
     }
 
     /// What becomes of a task that was not begun, or has not ended, of a message that was given up.
-    pub(crate) fn bury_task(&mut self, task: Task<Binding, Packet>) {
-        let Task { mpq, stage, context: Binding { slot, .. }, packet, .. } = task;
-        let why = self.gone[mpq.0 as usize];
-        if self.mpqs.feedback(mpq, stage, None).idle {
+    pub(crate) fn bury_task(&mut self, task: Task<MessageRef, Packet>) {
+        let Task { mpq, stage, context: MessageRef { slot, .. }, packet, .. } = task;
+        let why = self.drop_reasons[mpq.0 as usize];
+        if self.mpqs.complete(mpq, stage, None).idle {
             self.messages.release(mpq);
         }
         self.bury(slot, why);
@@ -157,7 +157,7 @@ impl Engine {
             else {
                 break;
             };
-            let Binding { slot, .. } = task.context;
+            let MessageRef { slot, .. } = task.context;
             let known = has_id(&self.contexts, slot, *id);
             if known && (later == Some(slot) || !self.is_turn_of(slot)) {
                 (at, later) = (at + 1, Some(slot));
@@ -177,7 +177,7 @@ impl Engine {
 
     /// An HPU of a context on which no task waits.
     fn idle_for(&self, slot: Slot) -> Option<HpuId> {
-        self.contexts[slot.0 as usize].as_ref()?.hpus.idle_on_least_taken()
+        self.contexts[slot.0 as usize].as_ref()?.hpus.idle_on_least_loaded()
     }
 
     /// Whether a context comes before all others that have tasks or packets here.
@@ -197,8 +197,8 @@ impl Engine {
         let binding = loan.task.context;
         self.away(binding, hpu, |engine| {
             let here = context(&mut engine.contexts, binding.slot);
-            let in_a_row = here.runs_in_a_row(hpu);
-            match here.handler(Stage::Payload).filter(|_| in_a_row) {
+            let with_run = here.runs_in_a_row(hpu);
+            match here.handler(Stage::Payload).filter(|_| with_run) {
                 Some(handler) => engine.run_borrowed_row(lender, loan, handler, hpu, at, most),
                 None => engine.run_borrowed_one(lender, loan, hpu),
             }
@@ -221,25 +221,32 @@ impl Engine {
         at: usize,
         most: u32,
     ) -> u32 {
-        let (id, Binding { slot, home, .. }) = (loan.context, loan.task.context);
-        let Parts { job, hpus, host, counts, events, mut printer } =
-            parts(context(&mut self.contexts, slot), handler, loan.about());
+        let (id, MessageRef { slot, home, .. }) = (loan.context, loan.task.context);
+        let Parts { spec, hpus, host, counts, events, mut printer } =
+            parts(context(&mut self.contexts, slot), handler, loan.identity());
         let mut print = |line: &[u8]| printer.print(line);
         let Self { nic, outbound, executor, peers: Some(peers), .. } = self else {
             unreachable!("tasks of others come from peers")
         };
-        let mut commands =
-            Commands::new(&mut **nic, outbound, host, counts, Some(events), loan.task.last_use, Issued::NOTHING);
+        let mut commands = Commands::new(
+            &mut **nic,
+            outbound,
+            host,
+            counts,
+            Some(events),
+            loan.task.releases_packet,
+            CommandBudget::FULL,
+        );
         let mut run = 0;
-        let unusual = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
+        let unusual = hpus.get(hpu).with_run(executor, &spec, &mut commands, &mut print, |row| {
             let looked_at = row.looked_at();
             loop {
                 if let Some((_, next)) = peers.waiting.get(at) {
                     next.task.packet.frame.prefetch_first(looked_at);
                 }
                 run += 1;
-                let returned = row.returns(loan.about(), &mut loan.task.packet.frame);
-                let issued = row.commands().issued;
+                let returned = row.run_and_finish(loan.identity(), &mut loan.task.packet.frame);
+                let issued = row.commands().budget;
                 if !returned && row.exit() != Exit::Finished {
                     return Some((lender, loan, row.exit(), issued));
                 }
@@ -251,12 +258,12 @@ impl Engine {
                     return None;
                 }
                 (lender, loan) = peers.waiting.remove(at)?;
-                row.commands().begin(loan.task.last_use);
+                row.commands().begin(loan.task.releases_packet);
             }
         });
         commands.counts.add(Counter::PayloadRuns, run.into());
         commands.counts.add(Counter::Overflowed, u64::from(run) - 1);
-        commands.recycle_spent();
+        commands.recycle_frames();
         if let Some((lender, mut loan, exit, issued)) = unusual {
             self.see_to(&mut loan.task, hpu, loan.flow, exit);
             self.end_borrowed(lender, loan, hpu, exit, issued);
@@ -265,7 +272,7 @@ impl Engine {
     }
 
     /// Gives another thread's task back that has ended, or leaves it where it waits.
-    fn end_borrowed(&mut self, lender: usize, loan: Loan, hpu: HpuId, exit: Exit, issued: Issued) {
+    fn end_borrowed(&mut self, lender: usize, loan: Loan, hpu: HpuId, exit: Exit, issued: CommandBudget) {
         if exit == Exit::Parked {
             let Loan { task, context, flow } = loan;
             self.park(task, hpu, issued, Some(Borrowed { lender, context, flow }));

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use spin_pspin::hpu::About;
-use spin_pspin::hpu::command::Deferred;
-use spin_pspin::ids::{Binding, Packet};
+use spin_pspin::hpu::TaskIdentity;
+use spin_pspin::hpu::command::DeferredSend;
+use spin_pspin::ids::{MessageRef, Packet};
 use spin_pspin::mpq::Task;
 use spin_sync::{Arrivals, Bell, Lane, Returns, Standing, lane};
 
@@ -23,7 +23,7 @@ const LOANS: usize = 64;
 /// A payload task on its way to another thread.
 #[derive(Debug)]
 pub(crate) struct Loan {
-    pub(crate) task: Task<Binding, Packet>,
+    pub(crate) task: Task<MessageRef, Packet>,
     /// Id of its context: slots are taken again.
     pub(crate) context: u32,
     /// What handlers know its queue by.
@@ -32,8 +32,8 @@ pub(crate) struct Loan {
 
 impl Loan {
     /// Its message, as handlers know it.
-    pub(crate) const fn about(&self) -> About {
-        About { flow: self.flow, message: self.task.context.message }
+    pub(crate) const fn identity(&self) -> TaskIdentity {
+        TaskIdentity { flow: self.flow, message: self.task.context.message }
     }
 }
 
@@ -41,7 +41,7 @@ impl Loan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It has ended.
-    Ended(Option<Deferred>),
+    Ended(Option<DeferredSend>),
     /// It was not begun: that thread has no such context, or no HPU of it.
     NotRun,
     /// It waited on its HPU when its context went.

@@ -15,10 +15,10 @@ use spin_abi::map::Machine;
 use spin_matcher::MessageKey;
 use spin_nic::{Frame, NicError, Queue};
 use spin_pspin::counts::Counts;
-use spin_pspin::hpu::command::{Commands, Deferred, Issued, Outbound};
+use spin_pspin::hpu::command::{CommandBudget, Commands, DeferredSend, Outbound};
 use spin_pspin::hpu::ip_view;
-use spin_pspin::ids::{Binding, Gone, Moment, Packet, Slot, Stamp};
-use spin_pspin::mpq::{Her, Latch, MpqId, Mpqs, Refused, Stage, Task};
+use spin_pspin::ids::{BatchTime, DropReason, MessageRef, Packet, Slot, Timestamp};
+use spin_pspin::mpq::{Her, MessageParams, MpqId, Mpqs, Rejected, Stage, Task};
 
 use crate::config::Sizes;
 use crate::context::Context;
@@ -94,9 +94,9 @@ pub struct Engine {
     /// Id of the context installed last.
     pub(crate) next_id: u32,
     pub(crate) messages: Messages,
-    pub(crate) mpqs: Mpqs<Binding, Packet>,
+    pub(crate) mpqs: Mpqs<MessageRef, Packet>,
     /// By queue: why its message was given up, if it was.
-    pub(crate) gone: Box<[Gone]>,
+    pub(crate) drop_reasons: Box<[DropReason]>,
     pub(crate) scheduler: Scheduler,
     /// HERs that there is room for.
     pub(crate) hers: u32,
@@ -141,7 +141,7 @@ pub struct Engine {
     /// Packet buffers given back since the time of a task was taken.
     pub(crate) unsampled: u64,
     /// When the packet arrived whose buffer was given back last.
-    pub(crate) released: Stamp,
+    pub(crate) released: Timestamp,
     /// A task took all the time that it may.
     pub(crate) overran: bool,
     /// Tasks of a context that is alone that a turn has time for.
@@ -195,9 +195,13 @@ impl Engine {
             mpqs: Mpqs::new(
                 sizes.queues,
                 sizes.hers,
-                Latch { context: Binding { slot: Slot(0), home: 0, message: 0 }, header: false, completion: false },
+                MessageParams {
+                    context: MessageRef { slot: Slot(0), home: 0, message: 0 },
+                    header: false,
+                    completion: false,
+                },
             ),
-            gone: vec![Gone::Killed; sizes.queues as usize].into(),
+            drop_reasons: vec![DropReason::NoRoom; sizes.queues as usize].into(),
             scheduler: Scheduler::new(schedule),
             hers: sizes.hers,
             parked: Vec::new(),
@@ -226,7 +230,7 @@ impl Engine {
             counts: Counts::default(),
             latencies: Latencies::default(),
             unsampled: u64::from(u32::MAX),
-            released: Stamp::at(Duration::ZERO),
+            released: Timestamp::at(Duration::ZERO),
             overran: false,
             fitting: u32::MAX,
             lean: false,
@@ -263,7 +267,7 @@ impl Engine {
             let arrival = clock();
             self.note_first_arrival(arrival);
             let (before, waited) = (self.kept_back(), self.hers_taken() + self.kept_back());
-            let now = Moment { time: nanoseconds(arrival), stamp: Stamp::at(arrival) };
+            let now = BatchTime { time: nanoseconds(arrival), timestamp: Timestamp::at(arrival) };
             let (kept, before_that) = (self.kept_waiting(), self.last_feedback);
             let resumed = self.resume_parked(&clock);
             self.lend();
@@ -298,7 +302,7 @@ impl Engine {
     }
 
     /// Runs tasks that there is time for in a turn. Returns how many packet buffers were given back.
-    fn run_some_tasks(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
+    fn run_some_tasks(&mut self, now: BatchTime, clock: &impl Fn() -> Duration) -> u64 {
         if self.is_shared() || self.overflows() { self.run_together(now, clock) } else { self.run_alone(now, clock) }
     }
 
@@ -394,13 +398,13 @@ impl Engine {
     }
 
     /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
-    pub(crate) fn admit_batch(&mut self, now: Moment) {
+    pub(crate) fn admit_batch(&mut self, now: BatchTime) {
         while self.mpqs.room() > 0 && self.admit_next(now) {}
     }
 
     /// Takes a frame, if there is one and there is room for it.
     #[inline(always)]
-    pub(crate) fn admit_next(&mut self, now: Moment) -> bool {
+    pub(crate) fn admit_next(&mut self, now: BatchTime) -> bool {
         if let Some(arrival) = self.waiting.take() {
             self.admit_late(arrival, now);
             return self.waiting.is_none();
@@ -421,7 +425,7 @@ impl Engine {
 
     /// Queues a frame with its message.
     #[inline(always)]
-    pub(crate) fn admit(&mut self, frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
+    pub(crate) fn admit(&mut self, frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: BatchTime) {
         let Context { share, predecessor, run, .. } = context(&mut self.contexts, slot);
         let (fits, own) = (self.mpqs.held(slot.0) < share.unquestioned, predecessor.is_none());
         if fits && own {
@@ -436,13 +440,13 @@ impl Engine {
 
     /// The same, of one that could not be queued at once.
     #[cold]
-    pub(crate) fn admit_late(&mut self, arrival: Arrival, now: Moment) {
+    pub(crate) fn admit_late(&mut self, arrival: Arrival, now: BatchTime) {
         let Arrival { frame, slot, key, end_of_message } = arrival;
         self.admit(frame, slot, &key, end_of_message, now);
     }
 
     #[cold]
-    fn admit_perhaps(&mut self, arrival: Arrival, now: Moment) {
+    fn admit_perhaps(&mut self, arrival: Arrival, now: BatchTime) {
         if let Some(Arrival { frame, slot, key, end_of_message }) = self.question(arrival, now) {
             self.enqueue(frame, slot, &key, end_of_message, now);
         }
@@ -450,23 +454,23 @@ impl Engine {
 
     /// Queues a frame for which there is room.
     #[inline(always)]
-    fn enqueue(&mut self, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
+    fn enqueue(&mut self, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: BatchTime) {
         let Some(mpq) = self.queue_for(slot, key, now.time) else {
             return self.lose(slot, frame);
         };
         self.admitted += 1;
         let context = context(&mut self.contexts, slot);
-        let in_ip_view = context.run.abi == Abi::Pspin && ip_view::enter(&mut frame);
-        let latch = Admission::of(slot, context).latch(&self.clusters, key, self.admitted);
+        let in_pspin_view = context.run.abi == Abi::Pspin && ip_view::to_pspin_view(&mut frame);
+        let params = Admission::of(slot, context).params(&self.clusters, key, self.admitted);
         let her = |frame| {
-            let packet = Packet { in_ip_view, ..Packet::new(frame, now.stamp) };
-            Her { latch, end_of_message, packet }
+            let packet = Packet { in_pspin_view, ..Packet::new(frame, now.timestamp) };
+            Her { params, end_of_message, packet }
         };
-        if self.mpqs.takes(mpq) {
+        if self.mpqs.accepts(mpq) {
             self.mpqs.put(mpq, her(frame));
             context.counts.add(Counter::Matched, 1);
         } else {
-            let refused = self.mpqs.refuse(mpq, her(frame));
+            let refused = self.mpqs.reject(mpq, her(frame));
             self.refuse(mpq, slot, refused);
         }
     }
@@ -474,7 +478,7 @@ impl Engine {
     /// An arrival for a context that has much of its share of the packet buffer, or all of it, or that has taken the place of
     /// another one, whose message it may be. Returns the arrival if it is to be queued all the same.
     #[cold]
-    fn question(&mut self, mut arrival: Arrival, now: Moment) -> Option<Arrival> {
+    fn question(&mut self, mut arrival: Arrival, now: BatchTime) -> Option<Arrival> {
         let matched = arrival.slot;
         arrival.slot = self.begun_by(&arrival);
         let (held, mostly_free, shared) = (self.mpqs.held(arrival.slot.0), self.is_mostly_free(), self.is_shared());
@@ -499,13 +503,13 @@ impl Engine {
             }
             Full::Kill => {
                 if let Some(mpq) = self.queue_for(arrival.slot, &arrival.key, now.time) {
-                    self.kill(mpq, arrival.slot, Gone::Killed);
+                    self.kill(mpq, arrival.slot, DropReason::NoRoom);
                     // While a task of that message is in flight it keeps its place: then the one behind it goes too.
-                    let stays = self.mpqs.is_dead(mpq) && self.mpqs.held(arrival.slot.0) >= hers;
-                    if stays && self.mpqs.takes(mpq) {
+                    let stays = self.mpqs.is_cancelled(mpq) && self.mpqs.held(arrival.slot.0) >= hers;
+                    if stays && self.mpqs.accepts(mpq) {
                         self.tell(arrival.slot, mpq, Counter::MessagesKilled, What::Killed);
-                        self.mpqs.kill_behind(mpq);
-                        self.bury(arrival.slot, Gone::Killed);
+                        self.mpqs.cancel_next(mpq);
+                        self.bury(arrival.slot, DropReason::NoRoom);
                     }
                     return Some(arrival);
                 }
@@ -528,7 +532,8 @@ impl Engine {
 
     /// The context whose message an arrival is: one that was replaced, if the message began there and has not ended.
     fn begun_by(&self, arrival: &Arrival) -> Slot {
-        let goes_on = |&old: &Slot| self.messages.queue_of(old, &arrival.key).is_some_and(|mpq| self.mpqs.goes_on(mpq));
+        let goes_on =
+            |&old: &Slot| self.messages.queue_of(old, &arrival.key).is_some_and(|mpq| self.mpqs.is_message_open(mpq));
         self.replaced_by(arrival.slot).find(goes_on).unwrap_or(arrival.slot)
     }
 
@@ -539,15 +544,15 @@ impl Engine {
     }
 
     /// Gives up a message, with what is still to come of it.
-    pub(crate) fn kill(&mut self, mpq: MpqId, slot: Slot, why: Gone) {
-        if self.mpqs.is_dead(mpq) {
+    pub(crate) fn kill(&mut self, mpq: MpqId, slot: Slot, why: DropReason) {
+        if self.mpqs.is_cancelled(mpq) {
             return;
         }
-        if why == Gone::Killed {
+        if why == DropReason::NoRoom {
             self.tell(slot, mpq, Counter::MessagesKilled, What::Killed);
         }
-        self.gone[mpq.0 as usize] = why;
-        if self.mpqs.kill(mpq) {
+        self.drop_reasons[mpq.0 as usize] = why;
+        if self.mpqs.cancel(mpq) {
             self.messages.release(mpq);
         }
         self.bury(slot, why);
@@ -563,7 +568,7 @@ impl Engine {
 
     /// The same of a message that ends before its time; not of one that was given up, of which all was said then.
     pub(crate) fn tell_of_end(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
-        if !self.mpqs.is_dead(mpq) {
+        if !self.mpqs.is_cancelled(mpq) {
             self.tell(slot, mpq, counter, what);
         }
     }
@@ -575,23 +580,23 @@ impl Engine {
     }
 
     /// What becomes of the packets of a message that was given up, but for those of which a handler has decided.
-    pub(crate) fn bury(&mut self, slot: Slot, why: Gone) {
-        while let Some(packet) = self.mpqs.take_dead() {
-            let why = packet.gone.unwrap_or(why);
+    pub(crate) fn bury(&mut self, slot: Slot, why: DropReason) {
+        while let Some(packet) = self.mpqs.pop_cancelled() {
+            let why = packet.drop_reason.unwrap_or(why);
             self.dispose(slot, packet, why);
         }
     }
 
     /// What becomes of a packet of a message that was given up.
-    pub(crate) fn dispose(&mut self, slot: Slot, packet: Packet, why: Gone) {
+    pub(crate) fn dispose(&mut self, slot: Slot, packet: Packet, why: DropReason) {
         let counts = &mut context(&mut self.contexts, slot).counts;
         match why {
-            Gone::Killed => counts.add(Counter::DropKilled, 1),
-            Gone::Dropped => {
+            DropReason::NoRoom => counts.add(Counter::DropKilled, 1),
+            DropReason::Dropped => {
                 counts.add(Counter::DropVerdict, 1);
                 counts.add(Counter::DropVerdictBytes, packet.frame.len() as u64);
             }
-            Gone::Passed => {
+            DropReason::Passed => {
                 counts.add(Counter::Passed, 1);
                 if self.is_shared() {
                     self.scheduler.owe(slot.0, self.toll.charge());
@@ -604,13 +609,13 @@ impl Engine {
 
     /// A packet that its queue did not take.
     #[cold]
-    fn refuse(&mut self, mpq: MpqId, slot: Slot, refused: Refused<Packet>) {
+    fn refuse(&mut self, mpq: MpqId, slot: Slot, refused: Rejected<Packet>) {
         match refused {
             // A batch is never larger than the room for HERs.
-            Refused::Full(packet) => self.drop_of(slot, packet.frame, Counter::DropShare),
-            Refused::Killed { packet, behind, idle } => {
-                let why = if behind { Gone::Killed } else { self.gone[mpq.0 as usize] };
-                if why == Gone::Passed && !self.may_pass(slot) {
+            Rejected::Full(packet) => self.drop_of(slot, packet.frame, Counter::DropShare),
+            Rejected::Cancelled { packet, behind, idle } => {
+                let why = if behind { DropReason::NoRoom } else { self.drop_reasons[mpq.0 as usize] };
+                if why == DropReason::Passed && !self.may_pass(slot) {
                     self.drop_of(slot, packet.frame, Counter::DropShare);
                 } else {
                     self.dispose(slot, packet, why);
@@ -637,7 +642,7 @@ impl Engine {
         if let Some(owner) = owner {
             self.tell_of_end(owner, victim, Counter::MessagesEvicted, What::Evicted);
         }
-        let dropped = &mut self.outbound.spent;
+        let dropped = &mut self.outbound.recycle;
         let before = dropped.len();
         self.mpqs.reset(victim, |packet| dropped.push(packet.frame));
         let dropped = dropped.len() - before;
@@ -651,7 +656,7 @@ impl Engine {
     /// No queue is left for a new message of a context, and nobody has more than its share of them.
     #[cold]
     fn lose(&mut self, slot: Slot, frame: Frame) {
-        self.outbound.spent.push(frame);
+        self.outbound.recycle.push(frame);
         let context = context(&mut self.contexts, slot);
         let Some(lost) = context.record_no_queue() else { return };
         let (id, name) = (context.id, context.name.clone());
@@ -708,10 +713,10 @@ impl Engine {
 
     /// Feeds a task that has ended back. Returns whether a packet buffer was given back.
     #[inline]
-    pub(crate) fn feed_back(&mut self, task: Task<Binding, Packet>, deferred: Option<Deferred>) -> bool {
-        let Task { mpq, stage, context: binding, packet, last_use } = task;
-        let dying = self.mpqs.is_dead(mpq);
-        let kept = if last_use {
+    pub(crate) fn feed_back(&mut self, task: Task<MessageRef, Packet>, deferred: Option<DeferredSend>) -> bool {
+        let Task { mpq, stage, context: binding, packet, releases_packet } = task;
+        let dying = self.mpqs.is_cancelled(mpq);
+        let kept = if releases_packet {
             self.release(packet, binding.slot, deferred);
             None
         } else {
@@ -719,15 +724,15 @@ impl Engine {
         };
         self.move_on(mpq, binding.slot, stage, kept);
         if dying {
-            self.bury(binding.slot, self.gone[mpq.0 as usize]);
+            self.bury(binding.slot, self.drop_reasons[mpq.0 as usize]);
         }
-        last_use
+        releases_packet
     }
 
     /// Moves a queue on when a task of its message has ended.
     #[inline(always)]
     pub(crate) fn move_on(&mut self, mpq: MpqId, slot: Slot, stage: Stage, packet: Option<Packet>) {
-        let feedback = self.mpqs.feedback(mpq, stage, packet);
+        let feedback = self.mpqs.complete(mpq, stage, packet);
         if feedback.message_done {
             context(&mut self.contexts, slot).counts.add(Counter::Messages, 1);
         }
@@ -737,12 +742,12 @@ impl Engine {
     }
 
     /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
-    fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<Deferred>) {
+    fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<DeferredSend>) {
         self.released = packet.arrived;
         let counts = &mut context(&mut self.contexts, slot).counts;
         let (nic, outbound) = (&mut *self.nic, &mut self.outbound);
-        let mut commands = Commands::new(nic, outbound, None, counts, None, false, Issued::of(deferred));
-        let Some(why) = packet.gone else { return commands.release(packet.frame) };
+        let mut commands = Commands::new(nic, outbound, None, counts, None, false, CommandBudget::used(deferred));
+        let Some(why) = packet.drop_reason else { return commands.release(packet.frame) };
         if let Some(send) = deferred {
             commands.copy_deferred(send, &packet.frame);
         }
@@ -754,7 +759,7 @@ impl Engine {
         if !self.passing.is_empty() {
             self.pass(clock);
         }
-        self.outbound.leave(&mut *self.nic);
+        self.outbound.flush(&mut *self.nic);
         self.nic.flush()
     }
 
@@ -778,13 +783,13 @@ impl Engine {
     #[cold]
     pub(crate) fn drop_frame(&mut self, frame: Frame, cause: Counter) {
         self.counts.add(cause, 1);
-        self.outbound.spent.push(frame);
+        self.outbound.recycle.push(frame);
     }
 
     /// Drops a context's frame.
     pub(crate) fn drop_of(&mut self, slot: Slot, frame: Frame, cause: Counter) {
         context(&mut self.contexts, slot).counts.add(cause, 1);
-        self.outbound.spent.push(frame);
+        self.outbound.recycle.push(frame);
     }
 
     /// Frames that handlers sent and that have not left: staged here, or in the NIC's transmit ring; and those that other threads have.
@@ -827,8 +832,8 @@ pub(crate) fn home(clusters: &Range<u32>, key: &MessageKey) -> u32 {
 
 /// Lists a frame that a context had for the kernel.
 fn pass(passing: &mut Vec<Frame>, mut packet: Packet) {
-    if packet.in_ip_view {
-        ip_view::leave(&mut packet.frame);
+    if packet.in_pspin_view {
+        ip_view::to_wire(&mut packet.frame);
     }
     passing.push(packet.frame);
 }

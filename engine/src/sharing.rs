@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spin_pspin::ids::{Moment, Slot};
+use spin_pspin::ids::{BatchTime, Slot};
 
 use crate::inbound::{BATCH, Inbound};
 use crate::pipeline::Engine;
@@ -78,7 +78,7 @@ impl Engine {
 
     /// Runs tasks of contexts that share the time, and queues what is left of the batch. Returns how many packet buffers were given
     /// back.
-    pub(crate) fn run_together(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
+    pub(crate) fn run_together(&mut self, now: BatchTime, clock: &impl Fn() -> Duration) -> u64 {
         self.note_ranks();
         let takes_in_more = self.takes_in_more();
         if self.overflows() {
@@ -120,7 +120,7 @@ impl Engine {
 
     /// Runs contexts on their packets of the batch as these are, the one that is furthest behind first, unless that would put them too far
     /// ahead of others.
-    fn run_ahead(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> Ahead {
+    fn run_ahead(&mut self, now: BatchTime, clock: &impl Fn() -> Duration) -> Ahead {
         let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.inbound.len(), expects: false };
         if self.inbound.is_empty() || self.waits || self.retired > 0 {
             return all;
@@ -145,7 +145,7 @@ impl Engine {
     fn run_at_pace<C: Fn() -> Duration>(
         &mut self,
         slot: Slot,
-        now: Moment,
+        now: BatchTime,
         clock: &C,
         pace: &mut Pace<&C>,
         all: &mut Ahead,
@@ -198,7 +198,7 @@ impl Engine {
     }
 
     /// Runs some tasks of a context: of those that it has queued, or else on its packets of the batch, straight.
-    fn run_next(&mut self, slot: Slot, now: Moment, clock: &impl Fn() -> Duration, sampled: &mut bool) -> Done {
+    fn run_next(&mut self, slot: Slot, now: BatchTime, clock: &impl Fn() -> Duration, sampled: &mut bool) -> Done {
         let Some(pick) = self.scheduler.pick([slot.0]) else { return Done::default() };
         let queued = self.mpqs.held(slot.0) > 0;
         if !queued && (*sampled || !self.queue_next(slot, now)) {
@@ -217,7 +217,7 @@ impl Engine {
     }
 
     /// Queues the next packet, which is a context's, so that its task is one that can be looked at.
-    fn queue_next(&mut self, slot: Slot, now: Moment) -> bool {
+    fn queue_next(&mut self, slot: Slot, now: BatchTime) -> bool {
         self.mpqs.room() > 0 && self.admit_next(now) && self.mpqs.held(slot.0) > 0
     }
 

@@ -34,7 +34,7 @@ impl Engine {
     pub fn spreading(mut self, lanes: Lanes) -> Self {
         // All that others have may come back in one turn.
         let most = lanes.size();
-        for list in [&mut self.outbound.transmit, &mut self.outbound.spent, &mut self.passing] {
+        for list in [&mut self.outbound.transmit, &mut self.outbound.recycle, &mut self.passing] {
             list.reserve(list.capacity() + most);
         }
         self.passing.reserve(self.passing.capacity() + PASSING);
@@ -61,9 +61,9 @@ impl Engine {
     #[inline]
     pub(crate) fn take_back_frames(&mut self) {
         let Self { spread: Some(spread), outbound, passing, nic, .. } = self else { return };
-        spread.busy = spread.lanes.take_back([&mut outbound.spent, &mut outbound.transmit, passing]) > 0;
+        spread.busy = spread.lanes.take_back([&mut outbound.recycle, &mut outbound.transmit, passing]) > 0;
         if spread.busy {
-            outbound.leave(&mut **nic);
+            outbound.flush(&mut **nic);
         }
     }
 

@@ -8,11 +8,11 @@ use spin_abi::counters::Counter;
 use spin_matcher::MessageKey;
 use spin_nic::Frame;
 use spin_pspin::counts::Counts;
-use spin_pspin::hpu::About;
-use spin_pspin::hpu::command::{Commands, Issued};
+use spin_pspin::hpu::TaskIdentity;
+use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
-use spin_pspin::ids::{Binding, Handler, Moment, Packet, Slot};
-use spin_pspin::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
+use spin_pspin::ids::{BatchTime, Handler, MessageRef, Packet, Slot};
+use spin_pspin::mpq::{Her, MessageParams, MpqId, Mpqs, Stage, Task};
 
 use crate::context::Context;
 use crate::found::{Found, Gist};
@@ -47,9 +47,9 @@ impl Admission {
 
     /// What the message of a packet latches, if it is its first.
     #[inline]
-    pub(crate) fn latch(&self, clusters: &Range<u32>, key: &MessageKey, message: u64) -> Latch<Binding> {
-        let context = Binding { slot: self.slot, home: home(clusters, key), message };
-        Latch { context, header: self.header, completion: self.completion }
+    pub(crate) fn params(&self, clusters: &Range<u32>, key: &MessageKey, message: u64) -> MessageParams<MessageRef> {
+        let context = MessageRef { slot: self.slot, home: home(clusters, key), message };
+        MessageParams { context, header: self.header, completion: self.completion }
     }
 }
 
@@ -60,7 +60,7 @@ impl Engine {
     /// Runs the payload handler of a context on its packets of the batch, on so many at the most, and queues those with their messages
     /// that have to wait for another task; up to one that waits behind another, or is another context's. None is taken when tasks of this
     /// context run one at a time only.
-    pub(crate) fn run_straight(&mut self, slot: Slot, most: u32, now: Moment) -> Done {
+    pub(crate) fn run_straight(&mut self, slot: Slot, most: u32, now: BatchTime) -> Done {
         let mut done = Done::default();
         let Some(handler) = self.straight(slot) else { return done };
         let mut next = self.inbound.next().map(|found| home(&self.clusters, &found.key));
@@ -78,8 +78,8 @@ impl Engine {
             return None;
         }
         let context = context(&mut self.contexts, slot);
-        let in_a_row = context.runs_in_a_row(hpu) && context.predecessor.is_none();
-        context.handler(Stage::Payload).filter(|_| in_a_row)
+        let with_run = context.runs_in_a_row(hpu) && context.predecessor.is_none();
+        context.handler(Stage::Payload).filter(|_| with_run)
     }
 
     /// Runs it on a cluster, up to a packet of another cluster, which is returned.
@@ -89,35 +89,35 @@ impl Engine {
         handler: Handler,
         cluster: u32,
         most: u32,
-        now: Moment,
+        now: BatchTime,
         done: &mut Done,
     ) -> Option<u32> {
         let hpu = HpuId { cluster, hpu: 0 };
         let context = context(&mut self.contexts, slot);
         let verdicts = context.run.verdicts;
         let admission = Admission::of(slot, context);
-        let nobody = About { flow: 0, message: 0 };
-        let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
+        let nobody = TaskIdentity { flow: 0, message: 0 };
+        let Parts { spec, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
         let mut print = |line: &[u8]| printer.print(line);
         let Self { nic, outbound, executor, inbound, clusters, messages, mpqs, admitted, counts: own, .. } = self;
         let (at, stop) = (inbound.len(), inbound.len().saturating_sub((most - done.tasks) as usize));
         let row = InRow { at, stop, passed: 0, queued: 0, looked_at: 0 };
         let mut inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, admission, now, row };
-        let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, Issued::NOTHING);
+        let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, CommandBudget::FULL);
         // There is something to see to when a task is over. The NIC may need frames before the row ends.
         let (watched, mut messages_done) = (verdicts || commands.nic.low_on_buffers(), 0);
-        let rest = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
+        let rest = hpus.get(hpu).with_run(executor, &spec, &mut commands, &mut print, |row| {
             inlet.row.looked_at = row.looked_at();
             loop {
                 let Passing { mpq, home, message, place } = match inlet.look() {
                     Look::Passing(passing) => passing,
                     Look::Nothing => return Rest::None,
                     Look::Other(other) => {
-                        inlet.spend(&mut row.commands().outbound.spent);
+                        inlet.spend(&mut row.commands().outbound.recycle);
                         match inlet.take(other) {
                             Taken::Kept => continue,
                             Taken::Foreign(frame) => {
-                                row.commands().outbound.spent.push(frame);
+                                row.commands().outbound.recycle.push(frame);
                                 continue;
                             }
                             Taken::Behind => return Rest::None,
@@ -128,28 +128,28 @@ impl Engine {
                 if home != cluster {
                     return Rest::Elsewhere(home);
                 }
-                let returned = row.runs(About { flow: mpq.0, message }, inlet.frame());
-                if returned && !watched && row.is_quiet() {
+                let returned = row.run_task(TaskIdentity { flow: mpq.0, message }, inlet.frame());
+                if returned && !watched && row.had_no_effects() {
                     inlet.pass();
                 } else {
                     row.finish(returned);
                     let usual = returned || row.exit() == Exit::Finished;
-                    inlet.spend(&mut row.commands().outbound.spent);
+                    inlet.spend(&mut row.commands().outbound.recycle);
                     let frame = inlet.take_passing();
                     if !usual || verdicts && !processes(row.result()) {
-                        let (binding, packet) = (inlet.hold(mpq, place), Packet::new(frame, now.stamp));
-                        let task = Task { mpq, stage: Stage::Payload, context: binding, packet, last_use: true };
+                        let (binding, packet) = (inlet.hold(mpq, place), Packet::new(frame, now.timestamp));
+                        let task = Task { mpq, stage: Stage::Payload, context: binding, packet, releases_packet: true };
                         let exit = if returned { Exit::Returned } else { row.exit() };
-                        return Rest::Unusual(task, exit, row.commands().issued);
+                        return Rest::Unusual(task, exit, row.commands().budget);
                     }
-                    row.commands().give_back(frame);
+                    row.commands().release_frame(frame);
                 }
                 if place != Place::Open {
                     messages_done += u64::from(place == Place::Only || inlet.end(mpq));
                 }
             }
         });
-        inlet.spend(&mut commands.outbound.spent);
+        inlet.spend(&mut commands.outbound.recycle);
         let InRow { queued, passed: run, .. } = inlet.row;
         done.tasks += run as u32;
         let usual = run - u64::from(matches!(rest, Rest::Unusual(..)));
@@ -157,9 +157,9 @@ impl Engine {
         commands.counts.add(Counter::Matched, run + queued);
         commands.counts.add(Counter::Released, usual);
         commands.counts.add(Counter::Messages, messages_done);
-        commands.recycle_spent();
+        commands.recycle_frames();
         if usual > 0 {
-            self.released = now.stamp;
+            self.released = now.timestamp;
         }
         done.released += usual;
         match rest {
@@ -208,7 +208,7 @@ enum Rest {
     /// One that may not be queued without [more ado](Engine::admit).
     Arrival(Arrival),
     /// The last one's task did not end as most do.
-    Unusual(Task<Binding, Packet>, Exit, Issued),
+    Unusual(Task<MessageRef, Packet>, Exit, CommandBudget),
 }
 
 /// What the next packet is.
@@ -261,11 +261,11 @@ struct Inlet<'e> {
     inbound: &'e mut Inbound,
     clusters: &'e Range<u32>,
     messages: &'e mut Messages,
-    mpqs: &'e mut Mpqs<Binding, Packet>,
+    mpqs: &'e mut Mpqs<MessageRef, Packet>,
     admitted: &'e mut u64,
     counts: &'e mut Counts,
     admission: Admission,
-    now: Moment,
+    now: BatchTime,
     row: InRow,
 }
 
@@ -300,7 +300,7 @@ impl Inlet<'_> {
             return self.look_closer();
         }
         if self.messages.holds(first, owner, head, rest, self.now.time) {
-            if let Some(Binding { home, message, .. }) = self.mpqs.passes_on(first, end_of_message) {
+            if let Some(MessageRef { home, message, .. }) = self.mpqs.try_inline_next(first, end_of_message) {
                 return Look::Passing(Passing { mpq: first, home, message, place: Place::of(end_of_message) });
             }
         } else if first == MpqId::NONE
@@ -319,7 +319,7 @@ impl Inlet<'_> {
         let mpq = self.messages.next_free().filter(|_| self.admission.is_simple())?;
         *self.admitted += 1;
         let key = &self.inbound.found().key(self.row.at - 1);
-        let Binding { home, message, .. } = self.admission.latch(self.clusters, key, *self.admitted).context;
+        let MessageRef { home, message, .. } = self.admission.params(self.clusters, key, *self.admitted).context;
         Some(Passing { mpq, home, message, place: Place::Only })
     }
 
@@ -343,14 +343,14 @@ impl Inlet<'_> {
         }
         let mpq = found.or_else(|| self.messages.begin_in(chain as usize, slot, key, now));
         let Some(mpq) = mpq else { return Look::Other(Other::Questionable) };
-        let latch = || {
+        let params = || {
             *self.admitted += 1;
-            self.admission.latch(self.clusters, key, *self.admitted)
+            self.admission.params(self.clusters, key, *self.admitted)
         };
-        if let Some(Binding { home, message, .. }) = self.mpqs.passes(mpq, end_of_message, latch) {
+        if let Some(MessageRef { home, message, .. }) = self.mpqs.try_inline(mpq, end_of_message, params) {
             return Look::Passing(Passing { mpq, home, message, place: Place::of(end_of_message) });
         }
-        if self.mpqs.held(slot.0) >= self.admission.unquestioned || !self.mpqs.takes(mpq) {
+        if self.mpqs.held(slot.0) >= self.admission.unquestioned || !self.mpqs.accepts(mpq) {
             if found.is_none() {
                 self.messages.release(mpq);
             }
@@ -374,9 +374,9 @@ impl Inlet<'_> {
             Other::Waits(mpq) => {
                 let first = self.mpqs.is_quiescent(mpq);
                 *self.admitted += 1;
-                let latch = self.admission.latch(self.clusters, &key, *self.admitted);
-                let packet = Packet::new(frame, self.now.stamp);
-                self.mpqs.put(mpq, Her { latch, end_of_message, packet });
+                let params = self.admission.params(self.clusters, &key, *self.admitted);
+                let packet = Packet::new(frame, self.now.timestamp);
+                self.mpqs.put(mpq, Her { params, end_of_message, packet });
                 self.row.queued += 1;
                 if first { Taken::Kept } else { Taken::Behind }
             }
@@ -426,22 +426,22 @@ impl Inlet<'_> {
 
     /// The task of the packet that was taken last, and that passed, is not over yet. Returns what it is bound to.
     #[cold]
-    fn hold(&mut self, mpq: MpqId, place: Place) -> Binding {
+    fn hold(&mut self, mpq: MpqId, place: Place) -> MessageRef {
         let key = &self.inbound.taken().key;
-        let latch = self.admission.latch(self.clusters, key, *self.admitted);
+        let params = self.admission.params(self.clusters, key, *self.admitted);
         if place == Place::Only {
             let begun = self.messages.begin(self.admission.slot, key, self.now.time);
-            let passes = self.mpqs.passes(mpq, true, || latch);
-            debug_assert!(begun == Some(mpq) && passes == Some(latch.context), "the queue is free");
+            let passes = self.mpqs.try_inline(mpq, true, || params);
+            debug_assert!(begun == Some(mpq) && passes == Some(params.context), "the queue is free");
         }
-        self.mpqs.hold(mpq, place != Place::Open);
+        self.mpqs.begin_inline(mpq, place != Place::Open);
         // That of an only one was the last to be made.
-        self.mpqs.context(mpq).unwrap_or(latch.context)
+        self.mpqs.context(mpq).unwrap_or(params.context)
     }
 
     /// The last packet of a message passed, and its task is over. Returns whether the message is complete.
     fn end(&mut self, mpq: MpqId) -> bool {
-        let feedback = self.mpqs.end_passed(mpq);
+        let feedback = self.mpqs.end_inline(mpq);
         if feedback.idle {
             self.messages.release_from(self.inbound.found().gist(self.row.at).chain as usize, mpq);
         }

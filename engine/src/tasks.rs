@@ -15,12 +15,12 @@ use spin_abi::map::Machine;
 use spin_abi::verdict::{Fate, Verdict};
 use spin_pspin::counts::Counts;
 use spin_pspin::host_memory::HostMemory;
-use spin_pspin::hpu::command::{Commands, Issued};
+use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::ip_view::Link;
 use spin_pspin::hpu::memory::{HpuId, cluster_of};
 use spin_pspin::hpu::shadow::Difference;
-use spin_pspin::hpu::{About, Hpus, Job};
-use spin_pspin::ids::{Binding, Gone, Handler, Moment, Packet, Slot};
+use spin_pspin::hpu::{Hpus, TaskIdentity, TaskSpec};
+use spin_pspin::ids::{BatchTime, DropReason, Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Mpqs, Stage, Task};
 
 use crate::context::{Context, LINES_PRINTED};
@@ -42,9 +42,9 @@ const LOOKED_AT: usize = 4;
 
 /// A task that waits on its HPU.
 pub(crate) struct Parked {
-    pub(crate) task: Task<Binding, Packet>,
+    pub(crate) task: Task<MessageRef, Packet>,
     hpu: HpuId,
-    issued: Issued,
+    issued: CommandBudget,
     /// The one that it was begun with: registers and place are as that keeps them.
     translation: Option<Arc<Translation>>,
     /// It is another thread's.
@@ -64,7 +64,7 @@ pub(crate) struct Borrowed {
 
 impl Borrowed {
     /// What was lent, with the task that it was.
-    const fn loan(self, task: Task<Binding, Packet>) -> Loan {
+    const fn loan(self, task: Task<MessageRef, Packet>) -> Loan {
         Loan { task, context: self.context, flow: self.flow }
     }
 }
@@ -72,7 +72,7 @@ impl Borrowed {
 impl Engine {
     /// Runs all tasks of the only context, those of the batch's packets too, unless they take too long for one turn. Returns how many packet
     /// buffers were given back.
-    pub(crate) fn run_alone(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> u64 {
+    pub(crate) fn run_alone(&mut self, now: BatchTime, clock: &impl Fn() -> Duration) -> u64 {
         let (mut sampled, mut released) = (self.is_sampled(), 0);
         let (mut left, end) = (self.fitting, Duration::from_nanos(now.time) + ALONE_TIME);
         self.overran = false;
@@ -139,7 +139,7 @@ impl Engine {
 
     /// Where an owner's next task can run: `None` when the HPUs of its cluster are taken, and it may not overflow to others (PsPIN
     /// paper §III-B1). While tasks wait on HPUs, others of their context run one at a time: which HPU is idle is for each to see.
-    fn place(&self, owner: u32, next: Option<&Task<Binding, Packet>>) -> Option<(Option<HpuId>, bool)> {
+    fn place(&self, owner: u32, next: Option<&Task<MessageRef, Packet>>) -> Option<(Option<HpuId>, bool)> {
         if !self.has_parked(owner) {
             return Some((None, false));
         }
@@ -157,15 +157,15 @@ impl Engine {
 
     /// Runs one task on another cluster than its message's home.
     #[cold]
-    pub(crate) fn run_away(&mut self, task: Task<Binding, Packet>, hpu: HpuId, done: &mut Done) {
+    pub(crate) fn run_away(&mut self, task: Task<MessageRef, Packet>, hpu: HpuId, done: &mut Done) {
         let binding = task.context;
         done.tasks += 1;
         done.released += u64::from(self.away(binding, hpu, |engine| engine.run(task, hpu)));
     }
 
     /// Has a payload task run on another cluster than its message's home.
-    pub(crate) fn away<R>(&mut self, binding: Binding, hpu: HpuId, run: impl FnOnce(&mut Self) -> R) -> R {
-        let Binding { slot, home, .. } = binding;
+    pub(crate) fn away<R>(&mut self, binding: MessageRef, hpu: HpuId, run: impl FnOnce(&mut Self) -> R) -> R {
+        let MessageRef { slot, home, .. } = binding;
         let here = context(&mut self.contexts, slot);
         here.counts.add(Counter::Overflowed, u64::from(here.handler(Stage::Payload).is_some()));
         here.hpus.get(hpu).set_home(home);
@@ -176,7 +176,7 @@ impl Engine {
 
     /// Runs one task, and takes its time.
     #[inline(never)]
-    fn sample(&mut self, task: Task<Binding, Packet>, hpu: HpuId, clock: &impl Fn() -> Duration, done: &mut Done) {
+    fn sample(&mut self, task: Task<MessageRef, Packet>, hpu: HpuId, clock: &impl Fn() -> Duration, done: &mut Done) {
         self.unsampled = 0;
         let start = clock();
         self.latencies.sample_queueing(task.packet.arrived.before(start));
@@ -188,27 +188,27 @@ impl Engine {
     /// and end as most do. Returns the next one if it was taken and is another handler's.
     fn run_row(
         &mut self,
-        first: Task<Binding, Packet>,
+        first: Task<MessageRef, Packet>,
         hpu: HpuId,
         most: u32,
         done: &mut Done,
-    ) -> Option<Task<Binding, Packet>> {
-        let (stage, Binding { slot, home, .. }) = (first.stage, first.context);
+    ) -> Option<Task<MessageRef, Packet>> {
+        let (stage, MessageRef { slot, home, .. }) = (first.stage, first.context);
         let context = context(&mut self.contexts, slot);
-        let in_a_row = context.runs_in_a_row(hpu);
-        let Some(handler) = context.handler(stage).filter(|_| in_a_row) else {
+        let with_run = context.runs_in_a_row(hpu);
+        let Some(handler) = context.handler(stage).filter(|_| with_run) else {
             done.tasks += 1;
             done.released += u64::from(self.run(first, hpu));
             return None;
         };
         let verdicts = context.run.verdicts;
-        let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, about(&first));
+        let Parts { spec, hpus, host, counts, events, mut printer } = parts(context, handler, identity(&first));
         let mut print = |line: &[u8]| printer.print(line);
         let Self { nic, outbound, released, executor, messages, mpqs, .. } = self;
         let mut commands =
-            Commands::new(&mut **nic, outbound, host, counts, Some(events), first.last_use, Issued::NOTHING);
+            Commands::new(&mut **nic, outbound, host, counts, Some(events), first.releases_packet, CommandBudget::FULL);
         let (mut task, mut left) = (first, most);
-        let ended = hpus.get(hpu).in_a_row(executor, &job, &mut commands, &mut print, |row| {
+        let ended = hpus.get(hpu).with_run(executor, &spec, &mut commands, &mut print, |row| {
             let looked_at = row.looked_at();
             loop {
                 row.commands().counts.add(started(stage), 1);
@@ -216,15 +216,15 @@ impl Engine {
                 if let Some(next) = mpqs.next_packet(slot.0) {
                     next.frame.prefetch_first(looked_at);
                 }
-                let returned = row.returns(about(&task), &mut task.packet.frame);
+                let returned = row.run_and_finish(identity(&task), &mut task.packet.frame);
                 left -= 1;
-                let usual = (returned || row.exit() == Exit::Finished) && task.packet.gone.is_none();
+                let usual = (returned || row.exit() == Exit::Finished) && task.packet.drop_reason.is_none();
                 if !usual || verdicts && !processes(row.result()) {
                     let exit = if returned { Exit::Returned } else { row.exit() };
-                    return Next::Unusual(task, exit, row.commands().issued);
+                    return Next::Unusual(task, exit, row.commands().budget);
                 }
-                let Task { mpq, packet, last_use, .. } = task;
-                let kept = if last_use {
+                let Task { mpq, packet, releases_packet, .. } = task;
+                let kept = if releases_packet {
                     *released = packet.arrived;
                     done.released += 1;
                     row.commands().release(packet.frame);
@@ -232,7 +232,7 @@ impl Engine {
                 } else {
                     Some(packet)
                 };
-                let feedback = mpqs.feedback(mpq, stage, kept);
+                let feedback = mpqs.complete(mpq, stage, kept);
                 if feedback.message_done {
                     row.commands().counts.add(Counter::Messages, 1);
                 }
@@ -247,10 +247,10 @@ impl Engine {
                     return Next::Other(next);
                 }
                 task = next;
-                row.commands().begin(task.last_use);
+                row.commands().begin(task.releases_packet);
             }
         });
-        commands.recycle_spent();
+        commands.recycle_frames();
         done.tasks += most - left;
         match ended {
             Next::None => None,
@@ -266,10 +266,10 @@ impl Engine {
     #[cold]
     pub(crate) fn end_unusual(
         &mut self,
-        mut task: Task<Binding, Packet>,
+        mut task: Task<MessageRef, Packet>,
         hpu: HpuId,
         exit: Exit,
-        issued: Issued,
+        issued: CommandBudget,
     ) -> bool {
         let flow = self.flow(task.context.slot, task.mpq);
         self.see_to(&mut task, hpu, flow, exit);
@@ -278,14 +278,14 @@ impl Engine {
 
     /// Runs one task on its own, and feeds it back unless it waits. Returns whether a packet buffer was given back.
     #[inline(never)]
-    pub(crate) fn run(&mut self, mut task: Task<Binding, Packet>, hpu: HpuId) -> bool {
+    pub(crate) fn run(&mut self, mut task: Task<MessageRef, Packet>, hpu: HpuId) -> bool {
         let flow = self.flow(task.context.slot, task.mpq);
         let (exit, issued) = self.run_handler(&mut task, hpu, flow, None);
         self.leave(task, hpu, exit, issued)
     }
 
     /// Feeds a task that ended back, or leaves it where it waits. Returns whether a packet buffer was given back.
-    fn leave(&mut self, task: Task<Binding, Packet>, hpu: HpuId, exit: Exit, issued: Issued) -> bool {
+    fn leave(&mut self, task: Task<MessageRef, Packet>, hpu: HpuId, exit: Exit, issued: CommandBudget) -> bool {
         if exit == Exit::Parked {
             self.park(task, hpu, issued, None);
             return false;
@@ -294,7 +294,13 @@ impl Engine {
     }
 
     #[cold]
-    pub(crate) fn park(&mut self, task: Task<Binding, Packet>, hpu: HpuId, issued: Issued, borrowed: Option<Borrowed>) {
+    pub(crate) fn park(
+        &mut self,
+        task: Task<MessageRef, Packet>,
+        hpu: HpuId,
+        issued: CommandBudget,
+        borrowed: Option<Borrowed>,
+    ) {
         let issued = self.send_off(&task, hpu, issued);
         let context = context(&mut self.contexts, task.context.slot);
         context.counts.add(Counter::Parked, 1);
@@ -302,12 +308,12 @@ impl Engine {
     }
 
     /// What a task waits for may come of the frame that it sent: that leaves now, as a copy, if it was put off.
-    fn send_off(&mut self, task: &Task<Binding, Packet>, hpu: HpuId, mut issued: Issued) -> Issued {
+    fn send_off(&mut self, task: &Task<MessageRef, Packet>, hpu: HpuId, mut issued: CommandBudget) -> CommandBudget {
         let Some(send) = issued.deferred.take() else { return issued };
         let Context { counts, hpus, .. } = context(&mut self.contexts, task.context.slot);
         let (nic, outbound) = (&mut *self.nic, &mut self.outbound);
-        let mut commands = Commands::new(nic, outbound, None, counts, None, false, Issued::NOTHING);
-        hpus.get(hpu).amend(send.handle, commands.copy_deferred(send, &task.packet.frame));
+        let mut commands = Commands::new(nic, outbound, None, counts, None, false, CommandBudget::FULL);
+        hpus.get(hpu).set_status(send.handle, commands.copy_deferred(send, &task.packet.frame));
         issued
     }
 
@@ -323,7 +329,7 @@ impl Engine {
             index = if index < self.parked.len() { index } else { 0 };
             let mut parked = self.parked.swap_remove(index);
             let begun = Begun { issued: parked.issued, translation: parked.translation.as_deref() };
-            let Binding { slot, .. } = parked.task.context;
+            let MessageRef { slot, .. } = parked.task.context;
             let flow = parked.borrowed.map_or_else(|| self.flow(slot, parked.task.mpq), |borrowed| borrowed.flow);
             let (exit, issued) = self.run_handler(&mut parked.task, parked.hpu, flow, Some(begun));
             if let Some(shift) = &mut shift {
@@ -365,31 +371,31 @@ impl Engine {
     #[inline]
     pub(crate) fn run_handler(
         &mut self,
-        task: &mut Task<Binding, Packet>,
+        task: &mut Task<MessageRef, Packet>,
         hpu: HpuId,
         flow: u32,
         begun: Option<Begun<'_>>,
-    ) -> (Exit, Issued) {
-        let (stage, slot, last_use) = (task.stage, task.context.slot, task.last_use);
+    ) -> (Exit, CommandBudget) {
+        let (stage, slot, releases_packet) = (task.stage, task.context.slot, task.releases_packet);
         let context = context(&mut self.contexts, slot);
-        let Some(handler) = context.handler(stage) else { return (Exit::Returned, Issued::NOTHING) };
+        let Some(handler) = context.handler(stage) else { return (Exit::Returned, CommandBudget::FULL) };
         if begun.is_none() {
             context.counts.add(started(stage), 1);
         }
         let link = (context.run.abi == Abi::Pspin).then(|| Link::of(&task.packet.frame));
-        let Parts { mut job, hpus, host, counts, events, mut printer } = parts(context, handler, about(task));
-        job.about.flow = flow;
-        let mut issued = Issued::NOTHING;
+        let Parts { mut spec, hpus, host, counts, events, mut printer } = parts(context, handler, identity(task));
+        spec.identity.flow = flow;
+        let mut issued = CommandBudget::FULL;
         if let Some(begun) = begun {
-            (job.translation, issued) = (begun.translation, begun.issued);
+            (spec.translation, issued) = (begun.translation, begun.issued);
         }
         let (nic, outbound) = (&mut *self.nic, &mut self.outbound);
         let packet = &mut task.packet.frame[link.as_ref().map_or(0, Link::len)..];
-        let mut commands = Commands::new(nic, outbound, host, counts, Some(events), last_use, issued);
+        let mut commands = Commands::new(nic, outbound, host, counts, Some(events), releases_packet, issued);
         commands.link = link;
         let mut print = |line: &[u8]| printer.print(line);
-        let ended = hpus.get(hpu).run(&self.executor, job, packet, &mut commands, &mut print);
-        let issued = commands.issued;
+        let ended = hpus.get(hpu).run(&self.executor, spec, packet, &mut commands, &mut print);
+        let issued = commands.budget;
         self.see_to(task, hpu, flow, ended.exit);
         if let Some(difference) = ended.difference {
             report(self::context(&mut self.contexts, slot), stage, &difference);
@@ -398,7 +404,7 @@ impl Engine {
     }
 
     /// Heeds what a handler returned, and notes its fault.
-    pub(crate) fn see_to(&mut self, task: &mut Task<Binding, Packet>, hpu: HpuId, flow: u32, exit: Exit) {
+    pub(crate) fn see_to(&mut self, task: &mut Task<MessageRef, Packet>, hpu: HpuId, flow: u32, exit: Exit) {
         match exit {
             Exit::Returned if context(&mut self.contexts, task.context.slot).run.verdicts => self.heed(task, hpu),
             Exit::Returned | Exit::Finished | Exit::Parked => {}
@@ -410,7 +416,7 @@ impl Engine {
     }
 
     /// Does what a handler's verdict says. Of the packet that the handler had, feedback sees to it.
-    fn heed(&mut self, task: &mut Task<Binding, Packet>, hpu: HpuId) {
+    fn heed(&mut self, task: &mut Task<MessageRef, Packet>, hpu: HpuId) {
         let slot = task.context.slot;
         let context = context(&mut self.contexts, slot);
         let Some(verdict) = Verdict::from_code(context.hpus.get(hpu).result()) else {
@@ -420,11 +426,11 @@ impl Engine {
         let stays_open = verdict.stays_open() && !context.retired;
         match (task.stage, verdict.fate()) {
             (_, Fate::Process) | (Stage::Completion, _) => {}
-            (Stage::Payload, Fate::Pass) => task.packet.gone = Some(Gone::Passed),
-            (Stage::Header, Fate::Pass) => self.kill(task.mpq, slot, Gone::Passed),
+            (Stage::Payload, Fate::Pass) => task.packet.drop_reason = Some(DropReason::Passed),
+            (Stage::Header, Fate::Pass) => self.kill(task.mpq, slot, DropReason::Passed),
             (Stage::Header | Stage::Payload, Fate::Discard) => {
-                task.packet.gone = Some(Gone::Dropped);
-                self.kill(task.mpq, slot, Gone::Dropped);
+                task.packet.drop_reason = Some(DropReason::Dropped);
+                self.kill(task.mpq, slot, DropReason::Dropped);
             }
         }
         if stays_open {
@@ -433,7 +439,7 @@ impl Engine {
     }
 
     #[cold]
-    fn note_fault(&mut self, flow: u32, stage: Stage, binding: Binding, hpu: HpuId, fault: Fault) {
+    fn note_fault(&mut self, flow: u32, stage: Stage, binding: MessageRef, hpu: HpuId, fault: Fault) {
         let context = context(&mut self.contexts, binding.slot);
         context.counts.add(Counter::Faults, 1);
         let note = remote_l1(&self.machine, context, binding.home, fault);
@@ -470,7 +476,7 @@ impl Engine {
 /// How far a task that waits has come.
 #[derive(Clone, Copy)]
 pub(crate) struct Begun<'b> {
-    issued: Issued,
+    issued: CommandBudget,
     translation: Option<&'b Translation>,
 }
 
@@ -478,14 +484,14 @@ pub(crate) struct Begun<'b> {
 enum Next {
     None,
     /// A task of another handler.
-    Other(Task<Binding, Packet>),
+    Other(Task<MessageRef, Packet>),
     /// The last one, with what becomes of it.
-    Unusual(Task<Binding, Packet>, Exit, Issued),
+    Unusual(Task<MessageRef, Packet>, Exit, CommandBudget),
 }
 
 /// What a context's task runs with, each part on its own.
 pub(crate) struct Parts<'c> {
-    pub(crate) job: Job<'c>,
+    pub(crate) spec: TaskSpec<'c>,
     pub(crate) hpus: &'c mut Hpus,
     pub(crate) host: Option<&'c HostMemory>,
     pub(crate) counts: &'c mut Counts,
@@ -494,12 +500,12 @@ pub(crate) struct Parts<'c> {
 }
 
 #[inline]
-pub(crate) fn parts(context: &mut Context, handler: Handler, about: About) -> Parts<'_> {
+pub(crate) fn parts(context: &mut Context, handler: Handler, identity: TaskIdentity) -> Parts<'_> {
     let Context { hpus, host, counts, image, translation, run, l1_bytes, limits, id, name, lines_left, .. } = context;
     let events = &mut context.descriptor;
-    let job = Job {
+    let spec = TaskSpec {
         handler,
-        about,
+        identity,
         l1_bytes: *l1_bytes,
         image: &image.image,
         translation: translation.as_deref(),
@@ -507,21 +513,21 @@ pub(crate) fn parts(context: &mut Context, handler: Handler, about: About) -> Pa
         host: host.as_ref().map(HostMemory::bytes),
         isolation: run.isolation,
     };
-    Parts { job, hpus, host: host.as_ref(), counts, events, printer: Printer { id: *id, name, lines_left } }
+    Parts { spec, hpus, host: host.as_ref(), counts, events, printer: Printer { id: *id, name, lines_left } }
 }
 
 /// An HPU on which a task could run: one of its home cluster, or of another if it may overflow there.
-pub(crate) fn idle_hpu(contexts: &[Option<Context>], binding: Binding, stage: Stage) -> Option<HpuId> {
+pub(crate) fn idle_hpu(contexts: &[Option<Context>], binding: MessageRef, stage: Stage) -> Option<HpuId> {
     let context = contexts[binding.slot.0 as usize].as_ref()?;
     let overflows = stage == Stage::Payload && context.run.placement == Placement::Any;
-    context.hpus.idle(binding.home).or_else(|| context.hpus.idle_on_least_taken().filter(|_| overflows))
+    context.hpus.idle(binding.home).or_else(|| context.hpus.idle_on_least_loaded().filter(|_| overflows))
 }
 
 /// Owners that have tasks, and an HPU for the next one: which tasks that wait may have taken.
 #[inline]
 pub(crate) fn runnable<'e>(
     parked: &'e [Parked],
-    mpqs: &'e Mpqs<Binding, Packet>,
+    mpqs: &'e Mpqs<MessageRef, Packet>,
     contexts: &'e [Option<Context>],
 ) -> impl Iterator<Item = u32> + 'e {
     let blocked = move |&owner: &u32| {
@@ -533,8 +539,8 @@ pub(crate) fn runnable<'e>(
 
 /// The message of a task.
 #[inline]
-const fn about(task: &Task<Binding, Packet>) -> About {
-    About { flow: task.mpq.0, message: task.context.message }
+const fn identity(task: &Task<MessageRef, Packet>) -> TaskIdentity {
+    TaskIdentity { flow: task.mpq.0, message: task.context.message }
 }
 
 /// Whether a handler's verdict is that all goes on as without verdicts.

@@ -28,12 +28,12 @@ pub struct Handler {
 /// watchdog to bound. It takes no more room in a packet than there is beside what else is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed(2))]
-pub struct Stamp {
+pub struct Timestamp {
     low: u32,
     high: u16,
 }
 
-impl Stamp {
+impl Timestamp {
     const SHIFT: u32 = 6;
     const BITS: u32 = 48;
 
@@ -60,7 +60,7 @@ impl Stamp {
 
 /// What a message is bound to from its first packet to its last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Binding {
+pub struct MessageRef {
     /// Its context.
     pub slot: Slot,
     /// The cluster whose L1 its handlers share.
@@ -75,34 +75,34 @@ pub struct Packet {
     /// The frame.
     pub frame: Frame,
     /// When it arrived.
-    pub arrived: Stamp,
+    pub arrived: Timestamp,
     /// Where it goes by its handler's verdict, if not back to the NIC.
-    pub gone: Option<Gone>,
+    pub drop_reason: Option<DropReason>,
     /// Its headers are as PsPIN's handlers have them.
-    pub in_ip_view: bool,
+    pub in_pspin_view: bool,
 }
 
 impl Packet {
     /// One of which nothing is known yet.
     #[inline]
     #[must_use]
-    pub const fn new(frame: Frame, arrived: Stamp) -> Self {
-        Self { frame, arrived, gone: None, in_ip_view: false }
+    pub const fn new(frame: Frame, arrived: Timestamp) -> Self {
+        Self { frame, arrived, drop_reason: None, in_pspin_view: false }
     }
 }
 
 /// Where the packets of a message go that is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
+pub enum DropReason {
     /// There was no room for it.
-    Killed,
+    NoRoom,
     /// A handler did not want it.
     Dropped,
     /// A handler left it to the kernel.
     Passed,
 }
 
-impl Owned for Binding {
+impl Owned for MessageRef {
     fn owner(&self) -> u32 {
         self.slot.0
     }
@@ -110,11 +110,11 @@ impl Owned for Binding {
 
 /// When a batch arrived.
 #[derive(Clone, Copy)]
-pub struct Moment {
+pub struct BatchTime {
     /// In nanoseconds.
     pub time: u64,
     /// As packets carry it.
-    pub stamp: Stamp,
+    pub timestamp: Timestamp,
 }
 
 #[cfg(test)]
@@ -122,14 +122,14 @@ mod tests {
     use std::time::Duration;
 
     use super::Packet;
-    use super::Stamp;
+    use super::Timestamp;
 
     #[test]
     fn tells_times_across_the_end_of_its_clock() {
         for start in [0, 1 << 38, (1 << 38) - 64, (1 << 54) - 64, u64::MAX / 2] {
             let start = Duration::from_nanos(start & !63);
             for passed in [0, 64, 6400, 60_000_000_000, 3_600_000_000_000].map(Duration::from_nanos) {
-                assert_eq!(Stamp::at(start).before(start + passed), passed);
+                assert_eq!(Timestamp::at(start).before(start + passed), passed);
             }
         }
     }

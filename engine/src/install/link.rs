@@ -299,7 +299,7 @@ impl Engine {
             });
             self.messages.release(mpq);
         }
-        self.mpqs.forget(slot.0);
+        self.mpqs.remove_backlog(slot.0);
         let gone = self.contexts[slot.0 as usize].take();
         if let Some(context) = &gone {
             self.counts.merge(&context.counts);
