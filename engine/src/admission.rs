@@ -6,15 +6,16 @@ use spin_abi::events::What;
 use spin_matcher::MessageKey;
 use spin_nic::Frame;
 
-use crate::context::{Context, Slot};
+use crate::context::Context;
 use crate::core::Core;
 use crate::ecn;
 use crate::found::Found;
 use crate::inbound::{Arrival, Inbound};
-use crate::ip_view;
-use crate::mpq::{Her, MpqId};
-use crate::pipeline::{Gone, Moment, Packet};
 use crate::straight::PacketRules;
+use spin_pspin::hpu::ip_view;
+use spin_pspin::ids::Slot;
+use spin_pspin::ids::{BatchTime, DropReason, Packet};
+use spin_pspin::mpq::{Her, MpqId};
 
 /// A matched packet for which its context has no room, before which nothing else is taken.
 #[derive(Default)]
@@ -27,13 +28,13 @@ pub(crate) struct Admission {
 
 impl Admission {
     /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
-    pub(crate) fn admit_batch(&mut self, core: &mut Core, inbound: &mut Inbound, now: Moment) {
+    pub(crate) fn admit_batch(&mut self, core: &mut Core, inbound: &mut Inbound, now: BatchTime) {
         while core.table.mpqs.room() > 0 && self.admit_next(core, inbound, now) {}
     }
 
     /// Takes a frame, if there is one and there is room for it.
     #[inline(always)]
-    pub(crate) fn admit_next(&mut self, core: &mut Core, inbound: &mut Inbound, now: Moment) -> bool {
+    pub(crate) fn admit_next(&mut self, core: &mut Core, inbound: &mut Inbound, now: BatchTime) -> bool {
         if let Some(arrival) = self.stalled.take() {
             self.admit_late(core, arrival, now);
             return self.stalled.is_none();
@@ -56,7 +57,7 @@ impl Admission {
         slot: Slot,
         key: &MessageKey,
         end_of_message: bool,
-        now: Moment,
+        now: BatchTime,
     ) {
         let Context { share, predecessor, run, .. } = core.contexts.get(slot);
         let (fits, own) = (core.table.mpqs.held(slot.0) < share.unquestioned, predecessor.is_none());
@@ -72,13 +73,13 @@ impl Admission {
 
     /// The same, of one that could not be queued at once.
     #[cold]
-    pub(crate) fn admit_late(&mut self, core: &mut Core, arrival: Arrival, now: Moment) {
+    pub(crate) fn admit_late(&mut self, core: &mut Core, arrival: Arrival, now: BatchTime) {
         let Arrival { frame, slot, key, end_of_message } = arrival;
         self.admit(core, frame, slot, &key, end_of_message, now);
     }
 
     #[cold]
-    fn admit_perhaps(&mut self, core: &mut Core, arrival: Arrival, now: Moment) {
+    fn admit_perhaps(&mut self, core: &mut Core, arrival: Arrival, now: BatchTime) {
         if let Some(Arrival { frame, slot, key, end_of_message }) = self.question(core, arrival, now) {
             enqueue(core, frame, slot, &key, end_of_message, now);
         }
@@ -87,7 +88,7 @@ impl Admission {
     /// An arrival for a context that has much of its share of the packet buffer, or all of it, or that has taken the place of
     /// another one, whose message it may be. Returns the arrival if it is to be queued all the same.
     #[cold]
-    fn question(&mut self, core: &mut Core, mut arrival: Arrival, now: Moment) -> Option<Arrival> {
+    fn question(&mut self, core: &mut Core, mut arrival: Arrival, now: BatchTime) -> Option<Arrival> {
         let matched = arrival.slot;
         arrival.slot = begun_by(core, &arrival);
         let (held, mostly_free, shared) =
@@ -113,13 +114,13 @@ impl Admission {
             }
             Full::Kill => {
                 if let Some(mpq) = queue_for(core, arrival.slot, &arrival.key, now.time) {
-                    core.kill(mpq, arrival.slot, Gone::Killed);
+                    core.kill(mpq, arrival.slot, DropReason::NoRoom);
                     // While a task of that message is in flight it keeps its place: then the one behind it goes too.
-                    let stays = core.table.mpqs.is_dead(mpq) && core.table.mpqs.held(arrival.slot.0) >= hers;
-                    if stays && core.table.mpqs.takes(mpq) {
+                    let stays = core.table.mpqs.is_cancelled(mpq) && core.table.mpqs.held(arrival.slot.0) >= hers;
+                    if stays && core.table.mpqs.accepts(mpq) {
                         core.tell(arrival.slot, mpq, Counter::MessagesKilled, What::Killed);
-                        core.table.mpqs.kill_behind(mpq);
-                        core.bury(arrival.slot, Gone::Killed);
+                        core.table.mpqs.cancel_next(mpq);
+                        core.bury(arrival.slot, DropReason::NoRoom);
                     }
                     return Some(arrival);
                 }
@@ -133,23 +134,23 @@ impl Admission {
 
 /// Queues a frame for which there is room.
 #[inline(always)]
-fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: Moment) {
+fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: BatchTime) {
     let Some(mpq) = queue_for(core, slot, key, now.time) else {
         return lose(core, slot, frame);
     };
     core.table.admitted += 1;
     let context = core.contexts.get(slot);
-    let in_ip_view = context.run.abi == Abi::Pspin && ip_view::enter(&mut frame);
-    let latch = PacketRules::of(slot, context).latch(&core.clusters, key, core.table.admitted);
+    let in_pspin_view = context.run.abi == Abi::Pspin && ip_view::to_pspin_view(&mut frame);
+    let params = PacketRules::of(slot, context).params(&core.clusters, key, core.table.admitted);
     let her = |frame| {
-        let packet = Packet { in_ip_view, ..Packet::new(frame, now.stamp) };
-        Her { latch, end_of_message, packet }
+        let packet = Packet { in_pspin_view, ..Packet::new(frame, now.timestamp) };
+        Her { params, end_of_message, packet }
     };
-    if core.table.mpqs.takes(mpq) {
+    if core.table.mpqs.accepts(mpq) {
         core.table.mpqs.put(mpq, her(frame));
         context.counts.add(Counter::Matched, 1);
     } else {
-        let refused = core.table.mpqs.refuse(mpq, her(frame));
+        let refused = core.table.mpqs.reject(mpq, her(frame));
         core.refuse(mpq, slot, refused);
     }
 }
@@ -174,7 +175,7 @@ fn take_over(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<
     if let Some(owner) = owner {
         core.tell_of_end(owner, victim, Counter::MessagesEvicted, What::Evicted);
     }
-    let dropped = &mut core.egress.outbound.spent;
+    let dropped = &mut core.egress.outbound.recycle;
     let before = dropped.len();
     core.table.mpqs.reset(victim, |packet| dropped.push(packet.frame));
     let dropped = dropped.len() - before;

@@ -3,9 +3,9 @@
 use spin_abi::control::{Capabilities, Checks, Guarantees, Isolation, LimitsInfo, MachineInfo, Placement, VERSION};
 use spin_abi::map::{Machine, PACKET_WINDOW, STACK_WINDOW};
 use spin_nic::Queue;
+use spin_pspin::hpu::memory::saturate;
 
 use crate::config::{Config, Mode, Nic};
-use crate::memory::saturate;
 use crate::server::blobs::longest_image;
 
 /// Bytes of an Ethernet header.

@@ -6,20 +6,20 @@ use spin_abi::counters::Counter;
 use spin_abi::events::{Event, What};
 use spin_nic::Frame;
 
-use crate::commands::{Commands, Deferred, Issued};
-use crate::context::Slot;
 use crate::core::Core;
 use crate::latency::nanoseconds;
-use crate::mpq::{MpqId, Refused, Stage, Task};
-use crate::pipeline::{Binding, Gone, Packet};
+use spin_pspin::hpu::command::{CommandBudget, Commands, DeferredSend};
+use spin_pspin::ids::Slot;
+use spin_pspin::ids::{DropReason, MessageRef, Packet};
+use spin_pspin::mpq::{MpqId, Rejected, Stage, Task};
 
 impl Core {
     /// Gives up a message, with what is still to come of it.
-    pub(crate) fn kill(&mut self, mpq: MpqId, slot: Slot, why: Gone) {
-        if self.table.mpqs.is_dead(mpq) {
+    pub(crate) fn kill(&mut self, mpq: MpqId, slot: Slot, why: DropReason) {
+        if self.table.mpqs.is_cancelled(mpq) {
             return;
         }
-        if why == Gone::Killed {
+        if why == DropReason::NoRoom {
             self.tell(slot, mpq, Counter::MessagesKilled, What::Killed);
         }
         self.table.cancel(mpq, why);
@@ -36,7 +36,7 @@ impl Core {
 
     /// The same of a message that ends before its time; not of one that was given up, of which all was said then.
     pub(crate) fn tell_of_end(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
-        if !self.table.mpqs.is_dead(mpq) {
+        if !self.table.mpqs.is_cancelled(mpq) {
             self.tell(slot, mpq, counter, what);
         }
     }
@@ -47,23 +47,23 @@ impl Core {
     }
 
     /// What becomes of the packets of a message that was given up, but for those of which a handler has decided.
-    pub(crate) fn bury(&mut self, slot: Slot, why: Gone) {
-        while let Some(packet) = self.table.mpqs.take_dead() {
-            let why = packet.gone.unwrap_or(why);
+    pub(crate) fn bury(&mut self, slot: Slot, why: DropReason) {
+        while let Some(packet) = self.table.mpqs.pop_cancelled() {
+            let why = packet.drop_reason.unwrap_or(why);
             self.dispose(slot, packet, why);
         }
     }
 
     /// What becomes of a packet of a message that was given up.
-    pub(crate) fn dispose(&mut self, slot: Slot, packet: Packet, why: Gone) {
+    pub(crate) fn dispose(&mut self, slot: Slot, packet: Packet, why: DropReason) {
         let counts = &mut self.contexts.get(slot).counts;
         match why {
-            Gone::Killed => counts.add(Counter::DropKilled, 1),
-            Gone::Dropped => {
+            DropReason::NoRoom => counts.add(Counter::DropKilled, 1),
+            DropReason::Dropped => {
                 counts.add(Counter::DropVerdict, 1);
                 counts.add(Counter::DropVerdictBytes, packet.frame.len() as u64);
             }
-            Gone::Passed => {
+            DropReason::Passed => {
                 counts.add(Counter::Passed, 1);
                 if self.contexts.is_shared() {
                     self.sched.scheduler.owe(slot.0, self.egress.toll.charge());
@@ -76,13 +76,13 @@ impl Core {
 
     /// A packet that its queue did not take.
     #[cold]
-    pub(crate) fn refuse(&mut self, mpq: MpqId, slot: Slot, refused: Refused<Packet>) {
+    pub(crate) fn refuse(&mut self, mpq: MpqId, slot: Slot, refused: Rejected<Packet>) {
         match refused {
             // A batch is never larger than the room for HERs.
-            Refused::Full(packet) => self.drop_of(slot, packet.frame, Counter::DropShare),
-            Refused::Killed { packet, behind, idle } => {
-                let why = if behind { Gone::Killed } else { self.table.gone[mpq.0 as usize] };
-                if why == Gone::Passed && !self.may_pass(slot) {
+            Rejected::Full(packet) => self.drop_of(slot, packet.frame, Counter::DropShare),
+            Rejected::Cancelled { packet, behind, idle } => {
+                let why = if behind { DropReason::NoRoom } else { self.table.drop_reasons[mpq.0 as usize] };
+                if why == DropReason::Passed && !self.may_pass(slot) {
                     self.drop_of(slot, packet.frame, Counter::DropShare);
                 } else {
                     self.dispose(slot, packet, why);
@@ -114,10 +114,10 @@ impl Core {
 
     /// Feeds a task that has ended back. Returns whether a packet buffer was given back.
     #[inline]
-    pub(crate) fn feed_back(&mut self, task: Task<Binding, Packet>, deferred: Option<Deferred>) -> bool {
-        let Task { mpq, stage, context: binding, packet, last_use } = task;
-        let dying = self.table.mpqs.is_dead(mpq);
-        let kept = if last_use {
+    pub(crate) fn feed_back(&mut self, task: Task<MessageRef, Packet>, deferred: Option<DeferredSend>) -> bool {
+        let Task { mpq, stage, context: binding, packet, releases_packet } = task;
+        let dying = self.table.mpqs.is_cancelled(mpq);
+        let kept = if releases_packet {
             self.release(packet, binding.slot, deferred);
             None
         } else {
@@ -125,9 +125,9 @@ impl Core {
         };
         self.move_on(mpq, binding.slot, stage, kept);
         if dying {
-            self.bury(binding.slot, self.table.gone[mpq.0 as usize]);
+            self.bury(binding.slot, self.table.drop_reasons[mpq.0 as usize]);
         }
-        last_use
+        releases_packet
     }
 
     /// Moves a queue on when a task of its message has ended.
@@ -139,12 +139,12 @@ impl Core {
     }
 
     /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
-    fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<Deferred>) {
+    fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<DeferredSend>) {
         self.telemetry.released = packet.arrived;
         let counts = &mut self.contexts.get(slot).counts;
         let (nic, outbound) = (&mut *self.nic, &mut self.egress.outbound);
-        let mut commands = Commands::new(nic, outbound, None, counts, None, false, Issued::of(deferred));
-        let Some(why) = packet.gone else { return commands.release(packet.frame) };
+        let mut commands = Commands::new(nic, outbound, None, counts, None, false, CommandBudget::used(deferred));
+        let Some(why) = packet.drop_reason else { return commands.release(packet.frame) };
         if let Some(send) = deferred {
             commands.copy_deferred(send, &packet.frame);
         }

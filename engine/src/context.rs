@@ -2,75 +2,30 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use hpu_vm::jit::{self, Options, Translation};
-use hpu_vm::{HostBytes, Image};
 use spin_abi::control::{Abi, ContextInfo, Engine, FaultInfo, Full, RunInfo, SourceLine};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
 use spin_matcher::TableEntry;
-use spin_shm::Region;
+use spin_pspin::counts::Counts;
+use spin_pspin::host_memory::HostMemory;
+use spin_pspin::hpu::Hpus;
+use spin_pspin::hpu::image::LoadedImage;
+use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::ids::{Handler, Slot};
+use spin_pspin::mpq::Stage;
 
-use crate::counts::Counts;
 use crate::descriptor::Descriptor;
-use crate::entries::Entries;
-use crate::hpu::Hpus;
-use crate::memory::{HpuId, ImageMemory};
-use crate::mpq::Stage;
 use crate::patience::Patience;
-
-/// Place of a context in the engine, reused after removal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Slot(pub u32);
-
-impl Slot {
-    /// No context's.
-    pub const NOBODY: Self = Self(u32::MAX);
-}
 
 /// Faults kept per context.
 const FAULTS_KEPT: usize = 16;
 
 /// Lines a context's handlers may print; the rest is dropped, so that no tenant floods the log.
 pub const LINES_PRINTED: u32 = 10_000;
-
-/// A handler function in its image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handler {
-    /// Its first instruction.
-    pub address: u32,
-    /// Its bytes, 0 when the image does not tell.
-    pub size: u32,
-}
-
-/// Host memory by the addresses the application knows: the context's IOMMU.
-#[derive(Debug)]
-pub struct HostMemory {
-    /// The shared bytes.
-    pub region: Arc<Region>,
-    /// Address by which handlers name the first of them.
-    pub address: u64,
-}
-
-impl HostMemory {
-    /// The bytes, and where handlers find them.
-    #[must_use]
-    #[inline]
-    pub fn bytes(&self) -> HostBytes<'_> {
-        HostBytes::new(self.address, self.region.bytes())
-    }
-
-    /// Offset in the region of `len` bytes at host address `address`, if all of them are inside.
-    #[must_use]
-    pub fn offset(&self, address: u64, len: usize) -> Option<u64> {
-        let offset = address.checked_sub(self.address)?;
-        let end = offset.checked_add(len as u64)?;
-        (end <= self.region.len()).then_some(offset)
-    }
-}
 
 /// Recognises a file by its length and a hash that is keyed anew in each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,19 +41,6 @@ impl FileId {
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         Self { len: file.len(), hash: KEY.hash_one(file) }
     }
-}
-
-/// An image and the memory all its contexts share. An image is loaded once per user, whatever the number of contexts.
-#[derive(Debug)]
-pub struct LoadedImage {
-    /// Code and symbols.
-    pub image: Image,
-    /// `.data`, `.bss`, `.l2_handler_data`.
-    pub memory: ImageMemory,
-    /// Which of its functions are handlers.
-    pub entries: Entries,
-    /// Its handlers reach devices at addresses that are not seen in the code: translations have to allow for that.
-    pub any_device: AtomicBool,
 }
 
 /// What a context matches, in words.
@@ -213,7 +155,7 @@ impl Context {
     /// messages.
     #[inline]
     pub(crate) fn runs_in_a_row(&mut self, hpu: HpuId) -> bool {
-        self.is_plain() && !self.hpus.get(hpu).compares()
+        self.is_plain() && !self.hpus.get(hpu).is_shadowed()
     }
 
     /// Whether its handlers see packets as they are, and messages by the queues that these are in.

@@ -6,10 +6,11 @@ use spin_abi::control::{ContextInfo, Full};
 use spin_matcher::{Table, TableEntry};
 use spin_shm::Region;
 
-use crate::context::{Context, Share, Slot};
+use crate::context::{Context, Share};
 use crate::inbound::{Inbound, Routes};
 use crate::install::{InstallError, Matching, Place, User};
 use crate::overflow::overflows;
+use spin_pspin::ids::Slot;
 
 /// All contexts of a worker. Those in `routes` are installed: frames are led to them. Others drain or were rolled back.
 pub(crate) struct Contexts {

@@ -7,16 +7,16 @@ use spin_abi::map::Machine;
 use spin_nic::Queue;
 
 use crate::config::Sizes;
-use crate::context::Slot;
 use crate::contexts::Contexts;
 use crate::egress::Egress;
-use crate::mpq::Task;
 use crate::parked::Parked;
-use crate::pipeline::{Binding, Packet};
 use crate::sharing::Sched;
 use crate::table::MessageTable;
 use crate::tasks::{idle_hpu, runnable};
 use crate::telemetry::Telemetry;
+use spin_pspin::ids::Slot;
+use spin_pspin::ids::{MessageRef, Packet};
+use spin_pspin::mpq::Task;
 
 /// The state of a worker that running a task may change.
 pub(crate) struct Core {
@@ -71,8 +71,8 @@ impl Core {
     pub(crate) fn place(
         &self,
         owner: u32,
-        next: Option<&Task<Binding, Packet>>,
-    ) -> Option<(Option<crate::memory::HpuId>, bool)> {
+        next: Option<&Task<MessageRef, Packet>>,
+    ) -> Option<(Option<spin_pspin::hpu::memory::HpuId>, bool)> {
         if !self.has_parked(owner) {
             return Some((None, false));
         }

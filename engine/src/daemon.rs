@@ -15,6 +15,7 @@ use spin_nic::frame::CHUNK;
 use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::PcapQueue;
 use spin_nic::{NicError, Queue};
+use spin_pspin::hpu::memory::saturate;
 
 use crate::audit::Wanted;
 use crate::capabilities;
@@ -24,7 +25,6 @@ use crate::install::{InstallError, Prepared, User};
 use crate::lanes::{Ends, Lanes};
 use crate::loader::Loader;
 use crate::log::LOG;
-use crate::memory::saturate;
 use crate::pipeline::Engine;
 use crate::privileges;
 use crate::readings::{Reading, Readings};

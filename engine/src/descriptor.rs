@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use spin_abi::events::{DOORBELL, Event, PAGE, RECORDS};
+use spin_pspin::hpu::command::EventSink;
 use spin_shm::{Region, RegionError};
 
 /// Events that wait for the doorbell at the most: who is woken has to read them before they are overwritten.
@@ -93,6 +94,12 @@ impl Descriptor {
         }
         self.region.ring(DOORBELL);
         (self.unrung, self.since) = (0, None);
+    }
+}
+
+impl EventSink for Descriptor {
+    fn emit(&mut self, event: Event) {
+        self.tell(event);
     }
 }
 

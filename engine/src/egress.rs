@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use spin_nic::{Frame, NicError, Queue};
 
-use crate::commands::Outbound;
 use crate::config::Sizes;
 use crate::inbound::BATCH;
-use crate::ip_view;
-use crate::pipeline::Packet;
 use crate::toll::Toll;
+use spin_pspin::hpu::command::Outbound;
+use spin_pspin::hpu::ip_view;
+use spin_pspin::ids::Packet;
 
 /// With more frames staged for sending, a worker receives nothing: the NIC has to catch up first.
 pub(crate) const TRANSMIT_BACKLOG: usize = 256;
@@ -33,15 +33,15 @@ impl Egress {
 
     /// Makes room for `more` frames that other threads may return in one poll.
     pub(crate) fn reserve(&mut self, more: usize) {
-        for list in [&mut self.outbound.transmit, &mut self.outbound.spent, &mut self.passing] {
+        for list in [&mut self.outbound.transmit, &mut self.outbound.recycle, &mut self.passing] {
             list.reserve(list.capacity() + more);
         }
     }
 
     /// Stages a packet for the kernel, with its headers as they came.
     pub(crate) fn punt(&mut self, mut packet: Packet) {
-        if packet.in_ip_view {
-            ip_view::leave(&mut packet.frame);
+        if packet.in_pspin_view {
+            ip_view::to_wire(&mut packet.frame);
         }
         self.passing.push(packet.frame);
     }
@@ -49,12 +49,12 @@ impl Egress {
     /// Gives a frame back to the NIC with the others of the poll.
     #[inline]
     pub(crate) fn recycle(&mut self, frame: Frame) {
-        self.outbound.spent.push(frame);
+        self.outbound.recycle.push(frame);
     }
 
     /// Hands over what the NIC has room for. The rest stays staged.
     pub(crate) fn flush(&mut self, nic: &mut dyn Queue) -> Result<(), NicError> {
-        self.outbound.leave(nic);
+        self.outbound.flush(nic);
         nic.flush()
     }
 

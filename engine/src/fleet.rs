@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spin_nic::FlowSteering;
+use spin_pspin::ids::Slot;
 
 use crate::config::Limits;
-use crate::context::Slot;
 use crate::daemon::DaemonError;
 use crate::inbound::Routes;
 use crate::install::{InstallError, Matching, Place, Prepared, User, warn_of_rules};

@@ -1,9 +1,8 @@
 //! What frames were found to be, from their arrival until they are queued.
 
 use spin_matcher::MessageKey;
-
-use crate::context::Slot;
-use crate::mpq::MpqId;
+use spin_pspin::ids::Slot;
+use spin_pspin::mpq::MpqId;
 
 /// What a frame was found to be.
 #[derive(Clone, Copy, Debug)]

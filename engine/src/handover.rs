@@ -18,9 +18,9 @@ use spin_nic::frame::TxClosed;
 use spin_nic::prefetch_to_write;
 use spin_nic::steering::AcceptAll;
 use spin_nic::{Bell, FlowSteering, Frame, NicError, Queue, TxQueue};
+use spin_pspin::ids::Slot;
 use spin_sync::{Noted, Notes, notes};
 
-use crate::context::Slot;
 use crate::found::Found;
 use crate::toll::Toll;
 
@@ -312,9 +312,9 @@ mod tests {
     use spin_matcher::{Headers, KeySpec, MessageKey};
     use spin_nic::memory::pair;
     use spin_nic::{Bell, Queue, TxQueue};
+    use spin_pspin::ids::Slot;
 
     use super::{Back, lane};
-    use crate::context::Slot;
     use crate::found::Found;
 
     /// What a frame could be found to be whose message has a long name or a short one.

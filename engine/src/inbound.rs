@@ -3,13 +3,13 @@
 use spin_abi::counters::Counter;
 use spin_matcher::{MessageKey, Table};
 use spin_nic::{Frame, Queue};
+use spin_pspin::counts::Counts;
+use spin_pspin::ids::Slot;
+use spin_pspin::mpq::{MpqId, Mpqs, Owned};
 
-use crate::context::Slot;
-use crate::counts::Counts;
 use crate::found::{Finds, Found, Gist};
 use crate::handover::Arrivals;
 use crate::messages::Messages;
-use crate::mpq::{MpqId, Mpqs, Owned};
 
 /// Frames taken from the NIC at once, when one context has the thread to itself: as many as what is asked for ahead of them
 /// leaves room for near by.
@@ -336,10 +336,10 @@ mod tests {
 
     use spin_matcher::{Headers, KeySpec, Table, TableEntry};
     use spin_nic::{Queue, SyntheticSource};
+    use spin_pspin::counts::Counts;
+    use spin_pspin::ids::Slot;
 
     use super::{BATCH, Inbound, Routes};
-    use crate::context::Slot;
-    use crate::counts::Counts;
     use crate::found::Found;
 
     /// To slots 7 and 3: frames whose byte 14 is 1 and 2.

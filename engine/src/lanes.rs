@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use spin_nic::{Bell, Frame, NicError};
+use spin_pspin::hpu::memory::saturate;
 
 use crate::found::Found;
 use crate::handover::{Arrivals, Back, Lane, LaneQueue, lane};
 use crate::inbound::BATCH;
-use crate::memory::saturate;
 use crate::toll::Toll;
 
 /// Frames on each lane at a time, beyond those that its thread has room for and empty ones: batches on their way in both directions. What

@@ -1,29 +1,22 @@
 //! The sPIN engine: packets in, handlers run in order, commands carried out.
 //!
-//! Start with [`pipeline`]: it is the packet's way, top to bottom.
+//! Start with [`pipeline`]: its `turn` is the packet's way, top to bottom. Message queues, HPUs and the command unit are in
+//! [`spin_pspin`].
 //!
 //! * [`pipeline`]: the engine and its turn, a batch from the NIC to the last handler.
 //! * [`inbound`]: which context and message the frames of a batch belong to.
 //! * [`messages`]: which queue a message is in.
-//! * [`mpq`]: message processing queues, the order of handlers.
 //! * [`schedule`]: whose tasks are next; `sharing`: in a turn; `intake`: what is taken in before they are run.
 //! * [`patience`]: contexts that have others wait for room.
 //! * [`toll`]: what contexts are charged for frames that they leave to the kernel.
 //! * [`tasks`]: handlers run, left where they wait, gone on with; `straight`: those of packets that need not wait.
-//! * [`hpu`]: a task's windows and description, and its run.
-//! * [`check`]: interpreter and translation compared, task by task.
-//! * [`driver`]: the device page a handler issues commands through.
-//! * [`entries`]: which functions of an image are handlers; [`ip_view`]: packets as PsPIN's handlers see them.
-//! * [`commands`]: the command unit; [`cluster_dma`]: that of the cluster, for copies within NIC memory.
 //! * [`ecn`]: marking packets that met congestion.
 //! * [`descriptor`]: what applications are told of errors.
 //! * [`context`]: an installed execution context.
-//! * [`memory`]: what of an image and a context lies where, and the spaces that show it.
 //! * [`nic_memory`]: that memory for the context's application.
 //! * [`loader`], [`translator`]: images and translations, shared between contexts.
 //! * [`install`]: checking, installing and removing contexts.
-//! * [`stamp`]: when a packet arrived.
-//! * [`counts`], [`latency`], [`statistics`]: counters, histograms of times, and PsPIN's statistics block.
+//! * [`latency`], [`statistics`]: histograms of times, and PsPIN's statistics block.
 //! * [`capabilities`]: what applications can know before they choose handlers.
 //! * [`config`]: configuration file and its checks.
 //! * [`privileges`]: giving up what is no longer needed.
@@ -42,40 +35,30 @@
 mod admission;
 pub mod audit;
 pub mod capabilities;
-pub mod check;
-pub mod cluster_dma;
-pub mod commands;
 mod complete;
 pub mod config;
 pub mod context;
 mod contexts;
 mod core;
-pub mod counts;
 pub mod daemon;
 pub mod descriptor;
-pub mod driver;
 pub mod ecn;
 mod egress;
-pub mod entries;
 pub mod fleet;
 pub mod found;
 pub mod handed;
 pub mod handover;
-pub mod hpu;
 pub mod idle;
 pub mod inbound;
 mod ingress;
 pub mod install;
 pub(crate) mod intake;
-pub mod ip_view;
 pub mod lanes;
 pub mod latency;
 pub mod loader;
 pub mod log;
-pub mod memory;
 pub mod messages;
 pub mod metrics;
-pub mod mpq;
 pub mod nic_memory;
 mod overflow;
 mod parked;
@@ -92,7 +75,6 @@ pub mod server;
 mod sharing;
 pub mod socket_file;
 mod spread;
-pub mod stamp;
 pub mod statistics;
 mod straight;
 mod table;

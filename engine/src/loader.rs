@@ -8,11 +8,12 @@ use hpu_vm::jit::{Options, Source, TranslateError, Translation, Translations};
 use hpu_vm::known::Known;
 use spin_abi::control::{Compat, Engine};
 use spin_abi::map::Machine;
+use spin_pspin::hpu::entries::Entries;
+use spin_pspin::hpu::image::LoadedImage;
+use spin_pspin::hpu::memory::ImageMemory;
 
-use crate::context::{FileId, LoadedImage};
-use crate::entries::Entries;
+use crate::context::FileId;
 use crate::install::InstallError;
-use crate::memory::ImageMemory;
 
 /// Loads images for one machine.
 #[derive(Debug)]

@@ -9,9 +9,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use spin_matcher::{HashSeed, MessageKey};
 use spin_nic::prefetch_in;
-
-use crate::context::Slot;
-use crate::mpq::MpqId;
+use spin_pspin::ids::Slot;
+use spin_pspin::mpq::MpqId;
 
 /// An open message of one's own context that got nothing for so many nanoseconds may be ended for a new one.
 const OWN_IDLE: u64 = 10_000_000_000;
@@ -335,10 +334,10 @@ mod tests {
     use std::collections::HashMap;
 
     use spin_matcher::{HashSeed, Headers, KeySpec, MessageKey};
+    use spin_pspin::ids::Slot;
+    use spin_pspin::mpq::MpqId;
 
     use super::Messages;
-    use crate::context::Slot;
-    use crate::mpq::MpqId;
 
     /// A short key, or a long one that is unlike others behind its first bytes alone.
     fn key(number: u8) -> MessageKey {

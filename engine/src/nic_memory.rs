@@ -7,9 +7,8 @@
 use std::sync::{Arc, Weak};
 
 use hpu_vm::memory::Region;
-
-use crate::context::LoadedImage;
-use crate::memory::{ContextMemory, Piece, SharedParts, saturate};
+use spin_pspin::hpu::image::LoadedImage;
+use spin_pspin::hpu::memory::{ContextMemory, Piece, SharedParts, saturate};
 
 /// Why bytes were not read or written; none of them were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -12,18 +12,18 @@ use spin_abi::control::{Engine as Kind, Placement, RunInfo};
 use spin_abi::counters::Counter;
 use spin_nic::Frame;
 
-use crate::commands::{Commands, Issued};
-use crate::context::{Handler, Slot};
 use crate::core::Core;
-use crate::hpu::About;
-use crate::memory::HpuId;
-use crate::mpq::{Stage, Task};
 use crate::parked::Borrowed;
 use crate::peers::{Loan, Outcome, Peers, Repaid};
-use crate::pipeline::{Binding, Gone, Packet};
-use crate::run::{HpuRun, TaskSource, run_batch};
+use crate::run::{TaskRun, TaskSource, run_batch};
 use crate::sharing::{Poll, SHARED_BATCH, Shift};
 use crate::tasks::{Done, Parts, idle_hpu, parts};
+use spin_pspin::hpu::TaskIdentity;
+use spin_pspin::hpu::command::{CommandBudget, Commands};
+use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::ids::{DropReason, MessageRef, Packet};
+use spin_pspin::ids::{Handler, Slot};
+use spin_pspin::mpq::{Stage, Task};
 
 /// Tasks that wait, from which on others may be lent: those that remain keep this thread busy meanwhile.
 const ENOUGH: usize = 16;
@@ -120,7 +120,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
     }
 
     /// Runs a task on an HPU of its home or another one's. Returns how many packet buffers were given back.
-    pub(crate) fn run_here(&mut self, task: Task<Binding, Packet>, hpu: HpuId) -> u64 {
+    pub(crate) fn run_here(&mut self, task: Task<MessageRef, Packet>, hpu: HpuId) -> u64 {
         if hpu.cluster == task.context.home {
             return self.runner.run(self.core, task, hpu).into();
         }
@@ -130,16 +130,16 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
     }
 
     /// Gives a message up, of which another thread gave up a task.
-    pub(crate) fn give_up(&mut self, task: Task<Binding, Packet>) {
-        self.core.kill(task.mpq, task.context.slot, Gone::Killed);
+    pub(crate) fn give_up(&mut self, task: Task<MessageRef, Packet>) {
+        self.core.kill(task.mpq, task.context.slot, DropReason::NoRoom);
         self.bury_task(task);
     }
 
     /// What becomes of a task that was not begun, or has not ended, of a message that was given up.
-    pub(crate) fn bury_task(&mut self, task: Task<Binding, Packet>) {
-        let Task { mpq, stage, context: Binding { slot, .. }, packet, .. } = task;
-        let why = self.core.table.gone[mpq.0 as usize];
-        if self.core.table.mpqs.feedback(mpq, stage, None).idle {
+    pub(crate) fn bury_task(&mut self, task: Task<MessageRef, Packet>) {
+        let Task { mpq, stage, context: MessageRef { slot, .. }, packet, .. } = task;
+        let why = self.core.table.drop_reasons[mpq.0 as usize];
+        if self.core.table.mpqs.complete(mpq, stage, None).idle {
             self.core.table.messages.release(mpq);
         }
         self.core.bury(slot, why);
@@ -157,7 +157,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
             else {
                 break;
             };
-            let Binding { slot, .. } = task.context;
+            let MessageRef { slot, .. } = task.context;
             let known = self.core.contexts.is_current(slot, *id);
             if known && (later == Some(slot) || !self.is_turn_of(slot)) {
                 (at, later) = (at + 1, Some(slot));
@@ -177,7 +177,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
 
     /// An HPU of a context on which no task waits.
     fn idle_for(&self, slot: Slot) -> Option<HpuId> {
-        self.core.contexts.list[slot.0 as usize].as_ref()?.hpus.idle_on_least_taken()
+        self.core.contexts.list[slot.0 as usize].as_ref()?.hpus.idle_on_least_loaded()
     }
 
     /// Whether a context comes before all others that have tasks or packets here.
@@ -197,7 +197,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
             self.repay(lender, loan, Outcome::NotRun);
             return 1;
         };
-        let Binding { slot, home, .. } = loan.task.context;
+        let MessageRef { slot, home, .. } = loan.task.context;
         let here = self.core.contexts.get(slot);
         let in_a_row = here.runs_in_a_row(hpu);
         here.begin_away(hpu, home);
@@ -225,23 +225,31 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         at: usize,
         most: u32,
     ) -> u32 {
-        let (id, Binding { slot, home, .. }) = (loan.context, loan.task.context);
+        let (id, MessageRef { slot, home, .. }) = (loan.context, loan.task.context);
         let Self { core: Core { contexts, nic, egress, .. }, runner, peers: Some(peers), .. } = self else {
             unreachable!("tasks of others come from peers")
         };
-        let Parts { job, hpus, host, counts, events, mut printer } = parts(contexts.get(slot), handler, loan.about());
+        let Parts { spec, hpus, host, counts, events, mut printer } =
+            parts(contexts.get(slot), handler, loan.identity());
         let mut print = |line: &[u8]| printer.print(line);
         let outbound = &mut egress.outbound;
-        let mut commands =
-            Commands::new(&mut **nic, outbound, host, counts, Some(events), loan.task.last_use, Issued::NOTHING);
+        let mut commands = Commands::new(
+            &mut **nic,
+            outbound,
+            host,
+            counts,
+            Some(events),
+            loan.task.releases_packet,
+            CommandBudget::FULL,
+        );
         let mut shared = SharedTasks { peers, slot, home, context: id, at, left: most, task: Some((lender, loan)) };
         let hpu_slot = hpus.get(hpu);
         let unusual =
-            hpu_slot.in_a_row(&runner.executor, &job, &mut commands, &mut print, |run| run_batch(run, &mut shared));
+            hpu_slot.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| run_batch(run, &mut shared));
         let run = most - shared.left;
         commands.counts.add(Counter::PayloadRuns, run.into());
         commands.counts.add(Counter::Overflowed, u64::from(run) - 1);
-        commands.recycle_spent();
+        commands.recycle_frames();
         if let Some((lender, mut loan, exit, issued)) = unusual {
             self.runner.see_to(self.core, &mut loan.task, hpu, loan.flow, exit);
             self.end_borrowed(lender, loan, hpu, exit, issued);
@@ -250,7 +258,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
     }
 
     /// Gives another thread's task back that has ended, or leaves it where it waits.
-    fn end_borrowed(&mut self, lender: usize, loan: Loan, hpu: HpuId, exit: Exit, issued: Issued) {
+    fn end_borrowed(&mut self, lender: usize, loan: Loan, hpu: HpuId, exit: Exit, issued: CommandBudget) {
         if exit == Exit::Parked {
             let Loan { task, context, flow } = loan;
             self.runner.park(self.core, task, hpu, issued, Some(Borrowed { lender, context, flow }));
@@ -347,20 +355,20 @@ impl SharedTasks<'_> {
 
 impl TaskSource for SharedTasks<'_> {
     /// A task that needs more than to be returned.
-    type End = Option<(usize, Loan, Exit, Issued)>;
+    type End = Option<(usize, Loan, Exit, CommandBudget)>;
 
-    fn next(&mut self, run: &mut HpuRun<'_, '_, '_, '_>) -> Result<About, Self::End> {
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Result<TaskIdentity, Self::End> {
         if self.task.is_none() {
             let follows = self.left > 0 && self.peers.waiting.get(self.at).is_some_and(|(_, next)| self.is_alike(next));
             self.task = if follows { self.peers.waiting.remove(self.at) } else { None };
             let Some((_, loan)) = &self.task else { return Err(None) };
-            run.commands().begin(loan.task.last_use);
+            run.commands().begin(loan.task.releases_packet);
         }
         if let Some((_, next)) = self.peers.waiting.get(self.at) {
             next.task.packet.frame.prefetch_first(run.looked_at());
         }
         self.left -= 1;
-        self.task.as_ref().map(|(_, loan)| loan.about()).ok_or(None)
+        self.task.as_ref().map(|(_, loan)| loan.identity()).ok_or(None)
     }
 
     fn frame(&mut self) -> &mut Frame {
@@ -368,10 +376,10 @@ impl TaskSource for SharedTasks<'_> {
         &mut loan.task.packet.frame
     }
 
-    fn ended(&mut self, run: &mut HpuRun<'_, '_, '_, '_>, returned: bool) -> Result<(), Self::End> {
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> Result<(), Self::End> {
         run.finish(returned);
         let Some((lender, loan)) = self.task.take() else { unreachable!("a task was taken") };
-        let issued = run.commands().issued;
+        let issued = run.commands().budget;
         if !returned && run.exit() != Exit::Finished {
             return Err(Some((lender, loan, run.exit(), issued)));
         }

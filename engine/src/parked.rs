@@ -7,24 +7,25 @@ use hpu_vm::Exit;
 use hpu_vm::jit::Translation;
 use spin_abi::counters::Counter;
 
-use crate::commands::{Commands, Issued};
-use crate::context::{Context, Slot};
+use crate::context::Context;
 use crate::core::Core;
-use crate::memory::HpuId;
-use crate::mpq::Task;
 use crate::peers::{Loan, Outcome, Peers};
-use crate::pipeline::{Binding, Packet};
 use crate::sharing::Shift;
 use crate::tasks::TaskRunner;
+use spin_pspin::hpu::command::{CommandBudget, Commands};
+use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::ids::Slot;
+use spin_pspin::ids::{MessageRef, Packet};
+use spin_pspin::mpq::Task;
 
 /// Tasks that wait which are looked at in a turn while others have packets: it takes as long as some of these do.
 const LOOKED_AT: usize = 4;
 
 /// A task that waits on its HPU.
 pub(crate) struct Parked {
-    pub(crate) task: Task<Binding, Packet>,
+    pub(crate) task: Task<MessageRef, Packet>,
     hpu: HpuId,
-    issued: Issued,
+    issued: CommandBudget,
     /// The one that it was begun with: registers and place are as that keeps them.
     translation: Option<Arc<Translation>>,
     /// It is another thread's.
@@ -44,7 +45,7 @@ pub(crate) struct Borrowed {
 
 impl Borrowed {
     /// What was lent, with the task that it was.
-    const fn loan(self, task: Task<Binding, Packet>) -> Loan {
+    const fn loan(self, task: Task<MessageRef, Packet>) -> Loan {
         Loan { task, context: self.context, flow: self.flow }
     }
 }
@@ -54,9 +55,9 @@ impl TaskRunner {
     pub(crate) fn park(
         &mut self,
         core: &mut Core,
-        task: Task<Binding, Packet>,
+        task: Task<MessageRef, Packet>,
         hpu: HpuId,
-        issued: Issued,
+        issued: CommandBudget,
         borrowed: Option<Borrowed>,
     ) {
         let issued = self.send_off(core, &task, hpu, issued);
@@ -66,12 +67,18 @@ impl TaskRunner {
     }
 
     /// What a task waits for may come of the frame that it sent: that leaves now, as a copy, if it was put off.
-    fn send_off(&mut self, core: &mut Core, task: &Task<Binding, Packet>, hpu: HpuId, mut issued: Issued) -> Issued {
+    fn send_off(
+        &mut self,
+        core: &mut Core,
+        task: &Task<MessageRef, Packet>,
+        hpu: HpuId,
+        mut issued: CommandBudget,
+    ) -> CommandBudget {
         let Some(send) = issued.deferred.take() else { return issued };
         let Context { counts, hpus, .. } = core.contexts.get(task.context.slot);
         let (nic, outbound) = (&mut *core.nic, &mut core.egress.outbound);
-        let mut commands = Commands::new(nic, outbound, None, counts, None, false, Issued::NOTHING);
-        hpus.get(hpu).amend(send.handle, commands.copy_deferred(send, &task.packet.frame));
+        let mut commands = Commands::new(nic, outbound, None, counts, None, false, CommandBudget::FULL);
+        hpus.get(hpu).set_status(send.handle, commands.copy_deferred(send, &task.packet.frame));
         issued
     }
 
@@ -92,7 +99,7 @@ impl TaskRunner {
             index = if index < core.parked.len() { index } else { 0 };
             let mut parked = core.parked.swap_remove(index);
             let begun = Begun { issued: parked.issued, translation: parked.translation.as_deref() };
-            let Binding { slot, .. } = parked.task.context;
+            let MessageRef { slot, .. } = parked.task.context;
             let flow = parked.borrowed.map_or_else(|| core.flow(slot, parked.task.mpq), |borrowed| borrowed.flow);
             let (exit, issued) = self.run_handler(core, &mut parked.task, parked.hpu, flow, Some(begun));
             if let Some(shift) = &mut shift {
@@ -132,7 +139,7 @@ impl TaskRunner {
 }
 
 /// Returns a shared task to the thread whose it is.
-fn repay(peers: Option<&mut Peers>, borrowed: Borrowed, task: Task<Binding, Packet>, outcome: Outcome) {
+fn repay(peers: Option<&mut Peers>, borrowed: Borrowed, task: Task<MessageRef, Packet>, outcome: Outcome) {
     let Some(peers) = peers else { unreachable!("tasks of others come from peers") };
     peers.repay(borrowed.lender, borrowed.loan(task), outcome);
 }
@@ -140,6 +147,6 @@ fn repay(peers: Option<&mut Peers>, borrowed: Borrowed, task: Task<Binding, Pack
 /// How far a task that waits has come.
 #[derive(Clone, Copy)]
 pub(crate) struct Begun<'b> {
-    pub(crate) issued: Issued,
+    pub(crate) issued: CommandBudget,
     pub(crate) translation: Option<&'b Translation>,
 }

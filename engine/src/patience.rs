@@ -11,10 +11,10 @@ use std::time::Duration;
 use spin_abi::control::Full;
 
 use crate::admission::Admission;
-use crate::context::Slot;
 use crate::core::Core;
 use crate::latency::nanoseconds;
 use crate::sharing::{SHARED_TIME, Sched};
+use spin_pspin::ids::Slot;
 
 /// The most that others may be kept waiting in a row: about a turn.
 const MOST: Duration = SHARED_TIME;

@@ -10,12 +10,11 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use spin_pspin::hpu::TaskIdentity;
+use spin_pspin::hpu::command::DeferredSend;
+use spin_pspin::ids::{MessageRef, Packet};
+use spin_pspin::mpq::Task;
 use spin_sync::{Arrivals, Bell, Lane, Returns, Standing, lane};
-
-use crate::commands::Deferred;
-use crate::hpu::About;
-use crate::mpq::Task;
-use crate::pipeline::{Binding, Packet};
 
 /// Tasks that a thread has of another one at the most: a packet of another context, which comes first when it is its turn, may wait for
 /// some of them, and less than a batch would not keep a thread busy until the next one.
@@ -24,7 +23,7 @@ const LOANS: usize = 64;
 /// A payload task on its way to another thread.
 #[derive(Debug)]
 pub(crate) struct Loan {
-    pub(crate) task: Task<Binding, Packet>,
+    pub(crate) task: Task<MessageRef, Packet>,
     /// Id of its context: slots are taken again.
     pub(crate) context: u32,
     /// What handlers know its queue by.
@@ -33,8 +32,8 @@ pub(crate) struct Loan {
 
 impl Loan {
     /// Its message, as handlers know it.
-    pub(crate) const fn about(&self) -> About {
-        About { flow: self.flow, message: self.task.context.message }
+    pub(crate) const fn identity(&self) -> TaskIdentity {
+        TaskIdentity { flow: self.flow, message: self.task.context.message }
     }
 }
 
@@ -42,7 +41,7 @@ impl Loan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It has ended.
-    Ended(Option<Deferred>),
+    Ended(Option<DeferredSend>),
     /// It was not begun: that thread has no such context, or no HPU of it.
     NotRun,
     /// It waited on its HPU when its context went.

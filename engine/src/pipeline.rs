@@ -9,86 +9,28 @@ use hpu_vm::jit::TrapError;
 use spin_abi::control::Schedule;
 use spin_abi::counters::Counter;
 use spin_matcher::MessageKey;
-use spin_nic::{Frame, NicError, Queue};
+use spin_nic::{NicError, Queue};
+use spin_pspin::ids::BatchTime;
 
 use crate::admission::Admission;
 use crate::config::Sizes;
-use crate::context::Slot;
 use crate::core::Core;
 use crate::handover::Arrivals;
 use crate::inbound::BATCH;
 use crate::ingress::Ingress;
 use crate::latency::nanoseconds;
 use crate::loader::Loader;
-use crate::mpq::Owned;
 use crate::patience::charge_waits;
 use crate::peers::Peers;
 use crate::sharing::{Poll, shared_batch};
 use crate::spread::Spread;
-use crate::stamp::Stamp;
 use crate::statistics::Statistics;
 use crate::tasks::TaskRunner;
+use spin_pspin::ids::Slot;
+use spin_pspin::ids::Timestamp;
 
 /// Frames received at least, while there is room: some may be for contexts that have nothing to do.
 const FEW: usize = 8;
-
-/// What a message is bound to from its first packet to its last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Binding {
-    /// Its context.
-    pub slot: Slot,
-    /// The cluster whose L1 its handlers share.
-    pub home: u32,
-    /// Its number among all messages.
-    pub message: u64,
-}
-
-/// A frame that is queued with its message.
-#[derive(Debug)]
-pub struct Packet {
-    /// The frame.
-    pub frame: Frame,
-    /// When it arrived.
-    pub arrived: Stamp,
-    /// Where it goes by its handler's verdict, if not back to the NIC.
-    pub(crate) gone: Option<Gone>,
-    /// Its headers are as PsPIN's handlers have them.
-    pub in_ip_view: bool,
-}
-
-impl Packet {
-    /// One of which nothing is known yet.
-    #[inline]
-    #[must_use]
-    pub const fn new(frame: Frame, arrived: Stamp) -> Self {
-        Self { frame, arrived, gone: None, in_ip_view: false }
-    }
-}
-
-/// Where the packets of a message go that is given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gone {
-    /// There was no room for it.
-    Killed,
-    /// A handler did not want it.
-    Dropped,
-    /// A handler left it to the kernel.
-    Passed,
-}
-
-impl Owned for Binding {
-    fn owner(&self) -> u32 {
-        self.slot.0
-    }
-}
-
-/// When a batch arrived.
-#[derive(Clone, Copy)]
-pub(crate) struct Moment {
-    /// In nanoseconds.
-    pub(crate) time: u64,
-    pub(crate) stamp: Stamp,
-}
 
 /// A per-core data plane: NIC queue, message queues and contexts with their HPUs, all owned by one thread.
 pub struct Engine {
@@ -183,7 +125,7 @@ impl Engine {
     fn run_tasks(&mut self, returned: u64, clock: &impl Fn() -> Duration) -> usize {
         let arrival = clock();
         self.core.telemetry.note_first_arrival(arrival);
-        let now = Moment { time: nanoseconds(arrival), stamp: Stamp::at(arrival) };
+        let now = BatchTime { time: nanoseconds(arrival), timestamp: Timestamp::at(arrival) };
         let kept = self.admission.kept_waiting(&self.core);
         let mut poll = self.poll(clock);
         let (before, waited) = (poll.kept_back(), poll.core.table.hers_taken() + poll.kept_back());

@@ -7,13 +7,13 @@ use std::time::Duration;
 use spin_abi::counters::Counter;
 use spin_nic::{Bell, Frame, NicError, Queue};
 
-use crate::counts::Counts;
 use crate::egress::TRANSMIT_BACKLOG;
 use crate::found::Found;
 use crate::inbound::{BATCH, Inbound, Routes};
 use crate::lanes::{Ends, Lanes};
 use crate::statistics::Statistics;
 use crate::toll::{PASSED, PASSING};
+use spin_pspin::counts::Counts;
 
 /// The receiving thread's part.
 pub struct Receiver {
@@ -199,10 +199,10 @@ mod tests {
     use spin_nic::{Queue, TxQueue};
 
     use super::Receiver;
-    use crate::context::Slot;
     use crate::handover::{Arrivals, LaneQueue};
     use crate::inbound::{BATCH, Routes};
     use crate::toll::{PASSED, PASSING};
+    use spin_pspin::ids::Slot;
 
     /// Room for HERs: all that arrives may be out.
     const HERS: u32 = 4096;

@@ -4,17 +4,17 @@ use hpu_vm::Exit;
 use spin_abi::counters::Counter;
 use spin_nic::Frame;
 
-use crate::commands::{Commands, Issued};
-use crate::context::Slot;
-use crate::hpu::{About, Row};
 use crate::messages::Messages;
-use crate::mpq::{Mpqs, Stage, Task};
-use crate::pipeline::{Binding, Packet};
-use crate::stamp::Stamp;
 use crate::tasks::{about, processes, started};
+use spin_pspin::hpu::command::{CommandBudget, Commands};
+use spin_pspin::hpu::{HpuRun, TaskIdentity};
+use spin_pspin::ids::Slot;
+use spin_pspin::ids::Timestamp;
+use spin_pspin::ids::{MessageRef, Packet};
+use spin_pspin::mpq::{Mpqs, Stage, Task};
 
 /// An HPU that is bound for a batch of tasks of one handler.
-pub(crate) type HpuRun<'r, 'b, 'd, 'c> = Row<'r, 'b, 'd, Commands<'c>>;
+pub(crate) type TaskRun<'r, 'b, 'd, 'c> = HpuRun<'r, 'b, 'd, Commands<'c>>;
 
 /// Where a batch of tasks of one handler on one HPU comes from, and what becomes of each.
 pub(crate) trait TaskSource {
@@ -22,24 +22,24 @@ pub(crate) trait TaskSource {
     type End;
 
     /// Takes the next task, or ends the batch.
-    fn next(&mut self, run: &mut HpuRun<'_, '_, '_, '_>) -> Result<About, Self::End>;
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Result<TaskIdentity, Self::End>;
 
     /// The packet of the task that was taken.
     fn frame(&mut self) -> &mut Frame;
 
     /// The task ended, or waits. `returned`: its handler returned, and did nothing else that is to be looked at but what `run` tells.
-    fn ended(&mut self, run: &mut HpuRun<'_, '_, '_, '_>, returned: bool) -> Result<(), Self::End>;
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> Result<(), Self::End>;
 }
 
 /// Runs tasks of a source until it ends the batch.
 #[inline(always)]
-pub(crate) fn run_batch<S: TaskSource>(run: &mut HpuRun<'_, '_, '_, '_>, source: &mut S) -> S::End {
+pub(crate) fn run_batch<S: TaskSource>(run: &mut TaskRun<'_, '_, '_, '_>, source: &mut S) -> S::End {
     loop {
         let identity = match source.next(run) {
             Ok(identity) => identity,
             Err(end) => return end,
         };
-        let returned = run.runs(identity, source.frame());
+        let returned = run.run_task(identity, source.frame());
         if let Err(end) = source.ended(run, returned) {
             return end;
         }
@@ -47,22 +47,22 @@ pub(crate) fn run_batch<S: TaskSource>(run: &mut HpuRun<'_, '_, '_, '_>, source:
 }
 
 /// How the handler of a task that is looked at ended.
-pub(crate) fn exit_of(run: &HpuRun<'_, '_, '_, '_>, returned: bool) -> Exit {
+pub(crate) fn exit_of(run: &TaskRun<'_, '_, '_, '_>, returned: bool) -> Exit {
     if returned { Exit::Returned } else { run.exit() }
 }
 
 /// Tasks of one context in the order of its queues, as long as they are of the same handler and home.
 pub(crate) struct Queued<'q> {
-    pub(crate) mpqs: &'q mut Mpqs<Binding, Packet>,
+    pub(crate) mpqs: &'q mut Mpqs<MessageRef, Packet>,
     pub(crate) messages: &'q mut Messages,
     /// Arrival time of the packet whose buffer was released last.
-    pub(crate) released_last: &'q mut Stamp,
+    pub(crate) released_last: &'q mut Timestamp,
     pub(crate) slot: Slot,
     pub(crate) home: u32,
     pub(crate) stage: Stage,
     pub(crate) verdicts: bool,
     /// The task that runs, or is the first.
-    pub(crate) task: Option<Task<Binding, Packet>>,
+    pub(crate) task: Option<Task<MessageRef, Packet>>,
     /// Tasks that may still be taken.
     pub(crate) left: u32,
     /// Packet buffers that were released.
@@ -74,23 +74,23 @@ pub(crate) enum QueuedEnd {
     /// There is none left, or no more may run.
     Done,
     /// The next task is another handler's or another cluster's.
-    Other(Task<Binding, Packet>),
+    Other(Task<MessageRef, Packet>),
     /// The last task needs more than to be completed.
-    Unusual(Task<Binding, Packet>, Exit, Issued),
+    Unusual(Task<MessageRef, Packet>, Exit, CommandBudget),
 }
 
 impl TaskSource for Queued<'_> {
     type End = QueuedEnd;
 
     #[inline(always)]
-    fn next(&mut self, run: &mut HpuRun<'_, '_, '_, '_>) -> Result<About, QueuedEnd> {
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Result<TaskIdentity, QueuedEnd> {
         if self.task.is_none() {
             let next = if self.left > 0 { self.mpqs.next_task(self.slot.0) } else { None };
             let next = next.ok_or(QueuedEnd::Done)?;
             if next.stage != self.stage || next.context.home != self.home {
                 return Err(QueuedEnd::Other(next));
             }
-            run.commands().begin(next.last_use);
+            run.commands().begin(next.releases_packet);
             self.task = Some(next);
         }
         let Some(task) = &self.task else { unreachable!("it was just taken") };
@@ -109,16 +109,16 @@ impl TaskSource for Queued<'_> {
     }
 
     #[inline(always)]
-    fn ended(&mut self, run: &mut HpuRun<'_, '_, '_, '_>, returned: bool) -> Result<(), QueuedEnd> {
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> Result<(), QueuedEnd> {
         run.finish(returned);
         let Some(task) = self.task.take() else { unreachable!("a task was taken") };
         self.left -= 1;
-        let usual = (returned || run.exit() == Exit::Finished) && task.packet.gone.is_none();
+        let usual = (returned || run.exit() == Exit::Finished) && task.packet.drop_reason.is_none();
         if !usual || self.verdicts && !processes(run.result()) {
-            return Err(QueuedEnd::Unusual(task, exit_of(run, returned), run.commands().issued));
+            return Err(QueuedEnd::Unusual(task, exit_of(run, returned), run.commands().budget));
         }
-        let Task { mpq, packet, last_use, .. } = task;
-        let kept = if last_use {
+        let Task { mpq, packet, releases_packet, .. } = task;
+        let kept = if releases_packet {
             *self.released_last = packet.arrived;
             self.released += 1;
             run.commands().release(packet.frame);
@@ -126,7 +126,7 @@ impl TaskSource for Queued<'_> {
         } else {
             Some(packet)
         };
-        let feedback = self.mpqs.feedback(mpq, self.stage, kept);
+        let feedback = self.mpqs.complete(mpq, self.stage, kept);
         if feedback.message_done {
             run.commands().counts.add(Counter::Messages, 1);
         }

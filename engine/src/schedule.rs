@@ -12,8 +12,8 @@
 use std::time::Duration;
 
 use spin_abi::control::Schedule;
+use spin_pspin::ids::Slot;
 
-use crate::context::Slot;
 use crate::latency::nanoseconds;
 
 /// Tasks of a context that run in a row at most: the clock is read once for them.

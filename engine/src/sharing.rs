@@ -5,16 +5,16 @@ use std::time::Duration;
 use spin_abi::control::Schedule;
 
 use crate::admission::Admission;
-use crate::context::Slot;
 use crate::core::Core;
 use crate::inbound::{BATCH, Inbound};
 use crate::ingress::Ingress;
 use crate::latency::nanoseconds;
 use crate::peers::Peers;
-use crate::pipeline::Moment;
 use crate::schedule::Scheduler;
 use crate::straight::run_fast_path;
 use crate::tasks::{ALONE_TIME, Done, TaskRunner, runnable};
+use spin_pspin::ids::BatchTime;
+use spin_pspin::ids::Slot;
 
 /// Frames taken from the NIC at once when few contexts have some: fewer than of [one alone](crate::inbound::BATCH), which they would
 /// wait for.
@@ -89,13 +89,13 @@ pub(crate) struct Poll<'w, C> {
 
 impl<'w, C: Fn() -> Duration> Poll<'w, C> {
     /// Runs tasks that there is time for. Returns how many packet buffers were released.
-    pub(crate) fn run(&mut self, now: Moment) -> u64 {
+    pub(crate) fn run(&mut self, now: BatchTime) -> u64 {
         if self.core.contexts.is_shared() || self.overflows() { self.run_together(now) } else { self.run_alone(now) }
     }
 
     /// Runs all tasks of the only context, those of the batch's packets too, unless they take too long for one turn. Returns how many packet
     /// buffers were given back.
-    fn run_alone(&mut self, now: Moment) -> u64 {
+    fn run_alone(&mut self, now: BatchTime) -> u64 {
         let (mut sampled, mut released) = (self.core.telemetry.is_sampled(self.kept_back()), 0);
         let (mut left, end) = (self.core.sched.task_budget, Duration::from_nanos(now.time) + ALONE_TIME);
         self.core.sched.timed_out = false;
@@ -134,11 +134,11 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
 
     /// Admits the next packet. Returns whether another one may be admitted.
     #[inline(always)]
-    fn admit_next(&mut self, now: Moment) -> bool {
+    fn admit_next(&mut self, now: BatchTime) -> bool {
         self.admission.admit_next(self.core, &mut self.ingress.inbound, now)
     }
 
-    fn admit_batch(&mut self, now: Moment) {
+    fn admit_batch(&mut self, now: BatchTime) {
         self.admission.admit_batch(self.core, &mut self.ingress.inbound, now);
     }
 
@@ -153,7 +153,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
     }
 
     /// Runs a context's packets of the batch on the fast path, `most` at most.
-    fn run_fast_path(&mut self, slot: Slot, most: u32, now: Moment) -> Done {
+    fn run_fast_path(&mut self, slot: Slot, most: u32, now: BatchTime) -> Done {
         if self.admission.stalled.is_some() {
             return Done::default();
         }
@@ -178,7 +178,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
 
     /// Runs tasks of contexts that share the time, and queues what is left of the batch. Returns how many packet buffers were given
     /// back.
-    fn run_together(&mut self, now: Moment) -> u64 {
+    fn run_together(&mut self, now: BatchTime) -> u64 {
         self.note_ranks();
         let takes_in_more = self.takes_in_more();
         if self.overflows() {
@@ -220,7 +220,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
 
     /// Runs contexts on their packets of the batch as these are, the one that is furthest behind first, unless that would put them too far
     /// ahead of others.
-    fn run_ahead(&mut self, now: Moment) -> Ahead {
+    fn run_ahead(&mut self, now: BatchTime) -> Ahead {
         let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.ingress.inbound.len(), expects: false };
         if self.ingress.inbound.is_empty() || self.core.contexts.stalls || self.core.contexts.draining > 0 {
             return all;
@@ -244,7 +244,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
     }
 
     /// Runs a context on its packets, which are the next ones, as long as it keeps pace.
-    fn run_at_pace(&mut self, slot: Slot, now: Moment, pace: &mut Pace<&'w C>, all: &mut Ahead) {
+    fn run_at_pace(&mut self, slot: Slot, now: BatchTime, pace: &mut Pace<&'w C>, all: &mut Ahead) {
         let mut left = if all.expects { ALONE } else { SHARED_BATCH as u32 };
         self.core.sched.timed_out = false;
         while self.ingress.inbound.is_next_of(slot) && left > 0 && !pace.shift.is_over() && self.keeps_pace(slot, pace)
@@ -279,7 +279,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
     }
 
     /// Runs some tasks of a context: of those that it has queued, or else on its packets of the batch, straight.
-    fn run_next(&mut self, slot: Slot, now: Moment, sampled: &mut bool) -> Done {
+    fn run_next(&mut self, slot: Slot, now: BatchTime, sampled: &mut bool) -> Done {
         let Some(pick) = self.core.sched.scheduler.pick([slot.0]) else { return Done::default() };
         let queued = self.core.table.mpqs.held(slot.0) > 0;
         if !queued && (*sampled || !self.queue_next(slot, now)) {
@@ -293,7 +293,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
     }
 
     /// Queues the next packet, which is a context's, so that its task is one that can be looked at.
-    fn queue_next(&mut self, slot: Slot, now: Moment) -> bool {
+    fn queue_next(&mut self, slot: Slot, now: BatchTime) -> bool {
         self.core.table.mpqs.room() > 0 && self.admit_next(now) && self.core.table.mpqs.held(slot.0) > 0
     }
 

@@ -64,9 +64,9 @@ impl Engine {
         else {
             return;
         };
-        spread.busy = spread.lanes.take_back([&mut outbound.spent, &mut outbound.transmit, passing]) > 0;
+        spread.busy = spread.lanes.take_back([&mut outbound.recycle, &mut outbound.transmit, passing]) > 0;
         if spread.busy {
-            outbound.leave(&mut **nic);
+            outbound.flush(&mut **nic);
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use spin_abi::control::LatencyInfo;
 use spin_abi::counters::Counter;
+use spin_pspin::counts::Counts;
 
-use crate::counts::Counts;
 use crate::latency::Latencies;
 
 /// What [`fmt::Display`] prints.
@@ -94,9 +94,9 @@ impl fmt::Display for Statistics {
 #[cfg(test)]
 mod tests {
     use super::Statistics;
-    use crate::counts::Counts;
     use crate::latency::Latencies;
     use spin_abi::counters::Counter;
+    use spin_pspin::counts::Counts;
     use std::time::Duration;
 
     #[test]

@@ -8,20 +8,22 @@ use spin_abi::counters::Counter;
 use spin_matcher::MessageKey;
 use spin_nic::Frame;
 
-use crate::commands::{Commands, Issued};
-use crate::context::{Context, Handler, Slot};
+use crate::context::Context;
 use crate::core::Core;
-use crate::counts::Counts;
 use crate::found::{Found, Gist};
-use crate::hpu::About;
 use crate::inbound::{Arrival, Inbound, SOON};
-use crate::memory::HpuId;
 use crate::messages::Messages;
-use crate::mpq::{Her, Latch, MpqId, Mpqs, Stage, Task};
-use crate::pipeline::{Binding, Moment, Packet, home};
-use crate::run::{HpuRun, TaskSource, exit_of, run_batch};
+use crate::pipeline::home;
+use crate::run::{TaskRun, TaskSource, exit_of, run_batch};
 use crate::table::MessageTable;
 use crate::tasks::{Done, Parts, TaskRunner, parts, processes};
+use spin_pspin::counts::Counts;
+use spin_pspin::hpu::TaskIdentity;
+use spin_pspin::hpu::command::{CommandBudget, Commands};
+use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::ids::{BatchTime, MessageRef, Packet};
+use spin_pspin::ids::{Handler, Slot};
+use spin_pspin::mpq::{Her, MessageParams, MpqId, Mpqs, Stage, Task};
 
 /// What is the same for all of a context's packets.
 #[derive(Clone, Copy)]
@@ -49,9 +51,9 @@ impl PacketRules {
 
     /// What the message of a packet latches, if it is its first.
     #[inline]
-    pub(crate) fn latch(&self, clusters: &Range<u32>, key: &MessageKey, message: u64) -> Latch<Binding> {
-        let context = Binding { slot: self.slot, home: home(clusters, key), message };
-        Latch { context, header: self.header, completion: self.completion }
+    pub(crate) fn params(&self, clusters: &Range<u32>, key: &MessageKey, message: u64) -> MessageParams<MessageRef> {
+        let context = MessageRef { slot: self.slot, home: home(clusters, key), message };
+        MessageParams { context, header: self.header, completion: self.completion }
     }
 }
 
@@ -67,7 +69,7 @@ pub(crate) fn run_fast_path(
     inbound: &mut Inbound,
     slot: Slot,
     most: u32,
-    now: Moment,
+    now: BatchTime,
 ) -> (Done, Option<Arrival>) {
     let (mut done, mut left_over) = (Done::default(), None);
     let Some(handler) = fast_handler(core, inbound, slot) else { return (done, left_over) };
@@ -106,14 +108,14 @@ fn run_on_cluster(
     inbound: &mut Inbound,
     (slot, handler, cluster): (Slot, Handler, u32),
     most: u32,
-    now: Moment,
+    now: BatchTime,
     done: &mut Done,
 ) -> Rest {
     let context = core.contexts.get(slot);
     let verdicts = context.run.verdicts;
     let rules = PacketRules::of(slot, context);
-    let nobody = About { flow: 0, message: 0 };
-    let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
+    let nobody = TaskIdentity { flow: 0, message: 0 };
+    let Parts { spec, hpus, host, counts, events, mut printer } = parts(context, handler, nobody);
     let mut print = |line: &[u8]| printer.print(line);
     let Core { nic, egress, clusters, table, telemetry, .. } = core;
     let MessageTable { messages, mpqs, admitted, .. } = table;
@@ -122,18 +124,18 @@ fn run_on_cluster(
     let own = &mut telemetry.counts;
     let inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, rules, now, row };
     let outbound = &mut egress.outbound;
-    let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, Issued::NOTHING);
+    let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, CommandBudget::FULL);
     // The NIC may need frames before the batch ends.
     let watched = verdicts || commands.nic.low_on_buffers();
     let packet = Passing { mpq: MpqId::NONE, home: cluster, message: 0, place: Place::Open };
     let mut source = FastPath { inlet, cluster, verdicts, watched, messages_done: 0, packet };
     let hpu = hpus.get(HpuId { cluster, hpu: 0 });
-    let rest = hpu.in_a_row(&runner.executor, &job, &mut commands, &mut print, |run| {
+    let rest = hpu.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| {
         source.inlet.row.looked_at = run.looked_at();
         run_batch(run, &mut source)
     });
     let FastPath { mut inlet, messages_done, .. } = source;
-    inlet.spend(&mut commands.outbound.spent);
+    inlet.spend(&mut commands.outbound.recycle);
     let InRow { queued, passed, .. } = inlet.row;
     done.tasks += passed as u32;
     let usual = passed - u64::from(matches!(rest, Rest::Unusual(..)));
@@ -141,9 +143,9 @@ fn run_on_cluster(
     commands.counts.add(Counter::Matched, passed + queued);
     commands.counts.add(Counter::Released, usual);
     commands.counts.add(Counter::Messages, messages_done);
-    commands.recycle_spent();
+    commands.recycle_frames();
     if usual > 0 {
-        telemetry.released = now.stamp;
+        telemetry.released = now.timestamp;
     }
     done.released += usual;
     rest
@@ -166,20 +168,20 @@ impl TaskSource for FastPath<'_> {
     type End = Rest;
 
     #[inline(always)]
-    fn next(&mut self, run: &mut HpuRun<'_, '_, '_, '_>) -> Result<About, Rest> {
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Result<TaskIdentity, Rest> {
         loop {
             match self.inlet.look() {
                 Look::Passing(packet) => {
                     if packet.home != self.cluster {
                         return Err(Rest::Elsewhere(packet.home));
                     }
-                    let identity = About { flow: packet.mpq.0, message: packet.message };
+                    let identity = TaskIdentity { flow: packet.mpq.0, message: packet.message };
                     self.packet = packet;
                     return Ok(identity);
                 }
                 Look::Nothing => return Err(Rest::None),
                 Look::Other(other) => {
-                    let spent = &mut run.commands().outbound.spent;
+                    let spent = &mut run.commands().outbound.recycle;
                     self.inlet.spend(spent);
                     match self.inlet.take(other) {
                         Taken::Kept => {}
@@ -198,21 +200,21 @@ impl TaskSource for FastPath<'_> {
     }
 
     #[inline(always)]
-    fn ended(&mut self, run: &mut HpuRun<'_, '_, '_, '_>, returned: bool) -> Result<(), Rest> {
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> Result<(), Rest> {
         let Self { inlet, packet: Passing { mpq, place, .. }, .. } = self;
-        if returned && !self.watched && run.is_quiet() {
+        if returned && !self.watched && run.had_no_effects() {
             inlet.pass();
         } else {
             run.finish(returned);
             let usual = returned || run.exit() == Exit::Finished;
-            inlet.spend(&mut run.commands().outbound.spent);
+            inlet.spend(&mut run.commands().outbound.recycle);
             let frame = inlet.take_passing();
             if !usual || self.verdicts && !processes(run.result()) {
-                let (binding, packet) = (inlet.hold(*mpq, *place), Packet::new(frame, inlet.now.stamp));
-                let task = Task { mpq: *mpq, stage: Stage::Payload, context: binding, packet, last_use: true };
-                return Err(Rest::Unusual(task, exit_of(run, returned), run.commands().issued));
+                let (binding, packet) = (inlet.hold(*mpq, *place), Packet::new(frame, inlet.now.timestamp));
+                let task = Task { mpq: *mpq, stage: Stage::Payload, context: binding, packet, releases_packet: true };
+                return Err(Rest::Unusual(task, exit_of(run, returned), run.commands().budget));
             }
-            run.commands().give_back(frame);
+            run.commands().release_frame(frame);
         }
         if *place != Place::Open {
             self.messages_done += u64::from(*place == Place::Only || inlet.end(*mpq));
@@ -257,7 +259,7 @@ enum Rest {
     /// One that may not be queued without [more ado](crate::admission::Admission::admit).
     Arrival(Arrival),
     /// The last one's task did not end as most do.
-    Unusual(Task<Binding, Packet>, Exit, Issued),
+    Unusual(Task<MessageRef, Packet>, Exit, CommandBudget),
 }
 
 /// What the next packet is.
@@ -310,11 +312,11 @@ struct Inlet<'e> {
     inbound: &'e mut Inbound,
     clusters: &'e Range<u32>,
     messages: &'e mut Messages,
-    mpqs: &'e mut Mpqs<Binding, Packet>,
+    mpqs: &'e mut Mpqs<MessageRef, Packet>,
     admitted: &'e mut u64,
     counts: &'e mut Counts,
     rules: PacketRules,
-    now: Moment,
+    now: BatchTime,
     row: InRow,
 }
 
@@ -349,7 +351,7 @@ impl Inlet<'_> {
             return self.look_closer();
         }
         if self.messages.holds(first, owner, head, rest, self.now.time) {
-            if let Some(Binding { home, message, .. }) = self.mpqs.passes_on(first, end_of_message) {
+            if let Some(MessageRef { home, message, .. }) = self.mpqs.try_inline_next(first, end_of_message) {
                 return Look::Passing(Passing { mpq: first, home, message, place: Place::of(end_of_message) });
             }
         } else if first == MpqId::NONE
@@ -368,7 +370,7 @@ impl Inlet<'_> {
         let mpq = self.messages.next_free().filter(|_| self.rules.is_simple())?;
         *self.admitted += 1;
         let key = &self.inbound.found().key(self.row.at - 1);
-        let Binding { home, message, .. } = self.rules.latch(self.clusters, key, *self.admitted).context;
+        let MessageRef { home, message, .. } = self.rules.params(self.clusters, key, *self.admitted).context;
         Some(Passing { mpq, home, message, place: Place::Only })
     }
 
@@ -392,14 +394,14 @@ impl Inlet<'_> {
         }
         let mpq = found.or_else(|| self.messages.begin_in(chain as usize, slot, key, now));
         let Some(mpq) = mpq else { return Look::Other(Other::Questionable) };
-        let latch = || {
+        let params = || {
             *self.admitted += 1;
-            self.rules.latch(self.clusters, key, *self.admitted)
+            self.rules.params(self.clusters, key, *self.admitted)
         };
-        if let Some(Binding { home, message, .. }) = self.mpqs.passes(mpq, end_of_message, latch) {
+        if let Some(MessageRef { home, message, .. }) = self.mpqs.try_inline(mpq, end_of_message, params) {
             return Look::Passing(Passing { mpq, home, message, place: Place::of(end_of_message) });
         }
-        if self.mpqs.held(slot.0) >= self.rules.unquestioned || !self.mpqs.takes(mpq) {
+        if self.mpqs.held(slot.0) >= self.rules.unquestioned || !self.mpqs.accepts(mpq) {
             if found.is_none() {
                 self.messages.release(mpq);
             }
@@ -421,9 +423,9 @@ impl Inlet<'_> {
             Other::Waits(mpq) => {
                 let first = self.mpqs.is_quiescent(mpq);
                 *self.admitted += 1;
-                let latch = self.rules.latch(self.clusters, &key, *self.admitted);
-                let packet = Packet::new(frame, self.now.stamp);
-                self.mpqs.put(mpq, Her { latch, end_of_message, packet });
+                let params = self.rules.params(self.clusters, &key, *self.admitted);
+                let packet = Packet::new(frame, self.now.timestamp);
+                self.mpqs.put(mpq, Her { params, end_of_message, packet });
                 self.row.queued += 1;
                 if first { Taken::Kept } else { Taken::Behind }
             }
@@ -473,22 +475,22 @@ impl Inlet<'_> {
 
     /// The task of the packet that was taken last, and that passed, is not over yet. Returns what it is bound to.
     #[cold]
-    fn hold(&mut self, mpq: MpqId, place: Place) -> Binding {
+    fn hold(&mut self, mpq: MpqId, place: Place) -> MessageRef {
         let key = &self.inbound.taken().key;
-        let latch = self.rules.latch(self.clusters, key, *self.admitted);
+        let params = self.rules.params(self.clusters, key, *self.admitted);
         if place == Place::Only {
             let begun = self.messages.begin(self.rules.slot, key, self.now.time);
-            let passes = self.mpqs.passes(mpq, true, || latch);
-            debug_assert!(begun == Some(mpq) && passes == Some(latch.context), "the queue is free");
+            let passes = self.mpqs.try_inline(mpq, true, || params);
+            debug_assert!(begun == Some(mpq) && passes == Some(params.context), "the queue is free");
         }
-        self.mpqs.hold(mpq, place != Place::Open);
+        self.mpqs.begin_inline(mpq, place != Place::Open);
         // That of an only one was the last to be made.
-        self.mpqs.context(mpq).unwrap_or(latch.context)
+        self.mpqs.context(mpq).unwrap_or(params.context)
     }
 
     /// The last packet of a message passed, and its task is over. Returns whether the message is complete.
     fn end(&mut self, mpq: MpqId) -> bool {
-        let feedback = self.mpqs.end_passed(mpq);
+        let feedback = self.mpqs.end_inline(mpq);
         if feedback.idle {
             self.messages.release_from(self.inbound.found().gist(self.row.at).chain as usize, mpq);
         }

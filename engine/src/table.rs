@@ -5,11 +5,11 @@ use std::time::Duration;
 use spin_matcher::MessageKey;
 
 use crate::config::Sizes;
-use crate::context::Slot;
 use crate::latency::nanoseconds;
 use crate::messages::Messages;
-use crate::mpq::{Latch, MpqId, Mpqs, Stage};
-use crate::pipeline::{Binding, Gone, Packet};
+use spin_pspin::ids::Slot;
+use spin_pspin::ids::{DropReason, MessageRef, Packet};
+use spin_pspin::mpq::{MessageParams, MpqId, Mpqs, Stage};
 
 /// Queues examined for expired messages in one poll: at least, and at most (some tens of microseconds).
 const EXAMINED: [u64; 2] = [16, 8192];
@@ -19,9 +19,9 @@ const EXAMINE_PERIOD: Duration = Duration::from_millis(100);
 /// The message table of a worker.
 pub(crate) struct MessageTable {
     pub(crate) messages: Messages,
-    pub(crate) mpqs: Mpqs<Binding, Packet>,
+    pub(crate) mpqs: Mpqs<MessageRef, Packet>,
     /// By queue: why its message was cancelled, if it was.
-    pub(crate) gone: Box<[Gone]>,
+    pub(crate) drop_reasons: Box<[DropReason]>,
     /// Sequence number of the latest packet that may have been its message's first.
     pub(crate) admitted: u64,
     /// HERs that there is room for.
@@ -33,11 +33,15 @@ pub(crate) struct MessageTable {
 impl MessageTable {
     /// An empty table of a worker whose first cluster is this.
     pub(crate) fn new(sizes: Sizes, cluster: u32) -> Self {
-        let nobody = Binding { slot: Slot(0), home: 0, message: 0 };
+        let nobody = MessageRef { slot: Slot(0), home: 0, message: 0 };
         Self {
             messages: Messages::new(sizes.queues),
-            mpqs: Mpqs::new(sizes.queues, sizes.hers, Latch { context: nobody, header: false, completion: false }),
-            gone: vec![Gone::Killed; sizes.queues as usize].into(),
+            mpqs: Mpqs::new(
+                sizes.queues,
+                sizes.hers,
+                MessageParams { context: nobody, header: false, completion: false },
+            ),
+            drop_reasons: vec![DropReason::NoRoom; sizes.queues as usize].into(),
             // Each worker has numbers of its own: tasks of several workers' messages may run on one HPU.
             admitted: u64::from(cluster) << 48,
             hers: sizes.hers,
@@ -75,13 +79,13 @@ impl MessageTable {
 
     /// Whether a context has the open message of this key, and that goes on.
     pub(crate) fn continues(&self, slot: Slot, key: &MessageKey) -> bool {
-        self.messages.queue_of(slot, key).is_some_and(|mpq| self.mpqs.goes_on(mpq))
+        self.messages.queue_of(slot, key).is_some_and(|mpq| self.mpqs.is_message_open(mpq))
     }
 
     /// A task of a message has ended. Returns whether the message is complete.
     #[inline(always)]
     pub(crate) fn complete(&mut self, mpq: MpqId, stage: Stage, packet: Option<Packet>) -> bool {
-        let feedback = self.mpqs.feedback(mpq, stage, packet);
+        let feedback = self.mpqs.complete(mpq, stage, packet);
         if feedback.idle {
             self.messages.release(mpq);
         }
@@ -89,9 +93,9 @@ impl MessageTable {
     }
 
     /// Cancels a message, with its packets to come.
-    pub(crate) fn cancel(&mut self, mpq: MpqId, why: Gone) {
-        self.gone[mpq.0 as usize] = why;
-        if self.mpqs.kill(mpq) {
+    pub(crate) fn cancel(&mut self, mpq: MpqId, why: DropReason) {
+        self.drop_reasons[mpq.0 as usize] = why;
+        if self.mpqs.cancel(mpq) {
             self.messages.release(mpq);
         }
     }

@@ -16,24 +16,26 @@ use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::Machine;
 use spin_abi::verdict::{Fate, Verdict};
 
-use crate::check::Difference;
-use crate::commands::{Commands, Issued};
-use crate::context::{Context, Handler, HostMemory, LINES_PRINTED, Slot};
+use crate::context::{Context, LINES_PRINTED};
 use crate::contexts::Contexts;
 use crate::core::Core;
-use crate::counts::Counts;
 use crate::descriptor::Descriptor;
-use crate::hpu::{About, Hpus, Job};
-use crate::ip_view::Link;
 use crate::loader::Loader;
-use crate::memory::{HpuId, cluster_of};
-use crate::mpq::{Mpqs, Stage, Task};
 use crate::parked::{Begun, Parked};
-use crate::pipeline::{Binding, Gone, Packet};
 use crate::run::{Queued, QueuedEnd, run_batch};
 use crate::table::MessageTable;
 use crate::translator::Translator;
 use crate::vigil::Vigil;
+use spin_pspin::counts::Counts;
+use spin_pspin::host_memory::HostMemory;
+use spin_pspin::hpu::command::{CommandBudget, Commands};
+use spin_pspin::hpu::ip_view::Link;
+use spin_pspin::hpu::memory::{HpuId, cluster_of};
+use spin_pspin::hpu::shadow::Difference;
+use spin_pspin::hpu::{Hpus, TaskIdentity, TaskSpec};
+use spin_pspin::ids::{DropReason, MessageRef, Packet};
+use spin_pspin::ids::{Handler, Slot};
+use spin_pspin::mpq::{Mpqs, Stage, Task};
 
 /// For so long tasks of a context that is alone are run in a turn: who asks something of its thread waits meanwhile.
 pub(crate) const ALONE_TIME: Duration = Duration::from_millis(1);
@@ -122,8 +124,8 @@ impl TaskRunner {
 
     /// Runs one task on another cluster than its message's home.
     #[cold]
-    pub(crate) fn run_away(&mut self, core: &mut Core, task: Task<Binding, Packet>, hpu: HpuId, done: &mut Done) {
-        let Binding { slot, home, .. } = task.context;
+    pub(crate) fn run_away(&mut self, core: &mut Core, task: Task<MessageRef, Packet>, hpu: HpuId, done: &mut Done) {
+        let MessageRef { slot, home, .. } = task.context;
         done.tasks += 1;
         core.contexts.get(slot).begin_away(hpu, home);
         done.released += u64::from(self.run(core, task, hpu));
@@ -135,7 +137,7 @@ impl TaskRunner {
     fn sample(
         &mut self,
         core: &mut Core,
-        task: Task<Binding, Packet>,
+        task: Task<MessageRef, Packet>,
         hpu: HpuId,
         clock: &impl Fn() -> Duration,
         done: &mut Done,
@@ -152,12 +154,12 @@ impl TaskRunner {
     fn run_row(
         &mut self,
         core: &mut Core,
-        first: Task<Binding, Packet>,
+        first: Task<MessageRef, Packet>,
         hpu: HpuId,
         most: u32,
         done: &mut Done,
-    ) -> Option<Task<Binding, Packet>> {
-        let (stage, Binding { slot, home, .. }) = (first.stage, first.context);
+    ) -> Option<Task<MessageRef, Packet>> {
+        let (stage, MessageRef { slot, home, .. }) = (first.stage, first.context);
         let context = core.contexts.get(slot);
         let in_a_row = context.runs_in_a_row(hpu);
         let Some(handler) = context.handler(stage).filter(|_| in_a_row) else {
@@ -166,20 +168,21 @@ impl TaskRunner {
             return None;
         };
         let verdicts = context.run.verdicts;
-        let Parts { job, hpus, host, counts, events, mut printer } = parts(context, handler, about(&first));
+        let Parts { spec, hpus, host, counts, events, mut printer } = parts(context, handler, about(&first));
         let mut print = |line: &[u8]| printer.print(line);
         let Core { nic, egress, telemetry, table: MessageTable { messages, mpqs, .. }, .. } = core;
         let (outbound, released_last) = (&mut egress.outbound, &mut telemetry.released);
-        let last_use = first.last_use;
-        let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), last_use, Issued::NOTHING);
+        let releases_packet = first.releases_packet;
+        let mut commands =
+            Commands::new(&mut **nic, outbound, host, counts, Some(events), releases_packet, CommandBudget::FULL);
         let task = Some(first);
         let mut queued =
             Queued { mpqs, messages, released_last, slot, home, stage, verdicts, task, left: most, released: 0 };
         let hpu_slot = hpus.get(hpu);
         let ended =
-            hpu_slot.in_a_row(&self.executor, &job, &mut commands, &mut print, |run| run_batch(run, &mut queued));
+            hpu_slot.with_run(&self.executor, &spec, &mut commands, &mut print, |run| run_batch(run, &mut queued));
         let Queued { left, released, .. } = queued;
-        commands.recycle_spent();
+        commands.recycle_frames();
         done.tasks += most - left;
         done.released += released;
         match ended {
@@ -197,10 +200,10 @@ impl TaskRunner {
     pub(crate) fn end_unusual(
         &mut self,
         core: &mut Core,
-        mut task: Task<Binding, Packet>,
+        mut task: Task<MessageRef, Packet>,
         hpu: HpuId,
         exit: Exit,
-        issued: Issued,
+        issued: CommandBudget,
     ) -> bool {
         let flow = core.flow(task.context.slot, task.mpq);
         self.see_to(core, &mut task, hpu, flow, exit);
@@ -209,14 +212,21 @@ impl TaskRunner {
 
     /// Runs one task on its own, and feeds it back unless it waits. Returns whether a packet buffer was given back.
     #[inline(never)]
-    pub(crate) fn run(&mut self, core: &mut Core, mut task: Task<Binding, Packet>, hpu: HpuId) -> bool {
+    pub(crate) fn run(&mut self, core: &mut Core, mut task: Task<MessageRef, Packet>, hpu: HpuId) -> bool {
         let flow = core.flow(task.context.slot, task.mpq);
         let (exit, issued) = self.run_handler(core, &mut task, hpu, flow, None);
         self.leave(core, task, hpu, exit, issued)
     }
 
     /// Feeds a task that ended back, or leaves it where it waits. Returns whether a packet buffer was given back.
-    fn leave(&mut self, core: &mut Core, task: Task<Binding, Packet>, hpu: HpuId, exit: Exit, issued: Issued) -> bool {
+    fn leave(
+        &mut self,
+        core: &mut Core,
+        task: Task<MessageRef, Packet>,
+        hpu: HpuId,
+        exit: Exit,
+        issued: CommandBudget,
+    ) -> bool {
         if exit == Exit::Parked {
             self.park(core, task, hpu, issued, None);
             return false;
@@ -229,31 +239,31 @@ impl TaskRunner {
     pub(crate) fn run_handler(
         &mut self,
         core: &mut Core,
-        task: &mut Task<Binding, Packet>,
+        task: &mut Task<MessageRef, Packet>,
         hpu: HpuId,
         flow: u32,
         begun: Option<Begun<'_>>,
-    ) -> (Exit, Issued) {
-        let (stage, slot, last_use) = (task.stage, task.context.slot, task.last_use);
+    ) -> (Exit, CommandBudget) {
+        let (stage, slot, releases_packet) = (task.stage, task.context.slot, task.releases_packet);
         let context = core.contexts.get(slot);
-        let Some(handler) = context.handler(stage) else { return (Exit::Returned, Issued::NOTHING) };
+        let Some(handler) = context.handler(stage) else { return (Exit::Returned, CommandBudget::FULL) };
         if begun.is_none() {
             context.counts.add(started(stage), 1);
         }
         let link = (context.run.abi == Abi::Pspin).then(|| Link::of(&task.packet.frame));
-        let Parts { mut job, hpus, host, counts, events, mut printer } = parts(context, handler, about(task));
-        job.about.flow = flow;
-        let mut issued = Issued::NOTHING;
+        let Parts { mut spec, hpus, host, counts, events, mut printer } = parts(context, handler, about(task));
+        spec.identity.flow = flow;
+        let mut issued = CommandBudget::FULL;
         if let Some(begun) = begun {
-            (job.translation, issued) = (begun.translation, begun.issued);
+            (spec.translation, issued) = (begun.translation, begun.issued);
         }
         let (nic, outbound) = (&mut *core.nic, &mut core.egress.outbound);
         let packet = &mut task.packet.frame[link.as_ref().map_or(0, Link::len)..];
-        let mut commands = Commands::new(nic, outbound, host, counts, Some(events), last_use, issued);
+        let mut commands = Commands::new(nic, outbound, host, counts, Some(events), releases_packet, issued);
         commands.link = link;
         let mut print = |line: &[u8]| printer.print(line);
-        let ended = hpus.get(hpu).run(&self.executor, job, packet, &mut commands, &mut print);
-        let issued = commands.issued;
+        let ended = hpus.get(hpu).run(&self.executor, spec, packet, &mut commands, &mut print);
+        let issued = commands.budget;
         self.see_to(core, task, hpu, flow, ended.exit);
         if let Some(difference) = ended.difference {
             report(core.contexts.get(slot), stage, &difference);
@@ -265,7 +275,7 @@ impl TaskRunner {
     pub(crate) fn see_to(
         &mut self,
         core: &mut Core,
-        task: &mut Task<Binding, Packet>,
+        task: &mut Task<MessageRef, Packet>,
         hpu: HpuId,
         flow: u32,
         exit: Exit,
@@ -281,7 +291,7 @@ impl TaskRunner {
     }
 
     /// Does what a handler's verdict says. Of the packet that the handler had, feedback sees to it.
-    fn heed(&mut self, core: &mut Core, task: &mut Task<Binding, Packet>, hpu: HpuId) {
+    fn heed(&mut self, core: &mut Core, task: &mut Task<MessageRef, Packet>, hpu: HpuId) {
         let slot = task.context.slot;
         let context = core.contexts.get(slot);
         let Some(verdict) = Verdict::from_code(context.hpus.get(hpu).result()) else {
@@ -291,11 +301,11 @@ impl TaskRunner {
         let stays_open = verdict.stays_open() && !context.retired;
         match (task.stage, verdict.fate()) {
             (_, Fate::Process) | (Stage::Completion, _) => {}
-            (Stage::Payload, Fate::Pass) => task.packet.gone = Some(Gone::Passed),
-            (Stage::Header, Fate::Pass) => core.kill(task.mpq, slot, Gone::Passed),
+            (Stage::Payload, Fate::Pass) => task.packet.drop_reason = Some(DropReason::Passed),
+            (Stage::Header, Fate::Pass) => core.kill(task.mpq, slot, DropReason::Passed),
             (Stage::Header | Stage::Payload, Fate::Discard) => {
-                task.packet.gone = Some(Gone::Dropped);
-                core.kill(task.mpq, slot, Gone::Dropped);
+                task.packet.drop_reason = Some(DropReason::Dropped);
+                core.kill(task.mpq, slot, DropReason::Dropped);
             }
         }
         if stays_open {
@@ -304,7 +314,7 @@ impl TaskRunner {
     }
 
     #[cold]
-    fn note_fault(&mut self, core: &mut Core, flow: u32, stage: Stage, binding: Binding, hpu: HpuId, fault: Fault) {
+    fn note_fault(&mut self, core: &mut Core, flow: u32, stage: Stage, binding: MessageRef, hpu: HpuId, fault: Fault) {
         let context = core.contexts.get(binding.slot);
         context.counts.add(Counter::Faults, 1);
         let note = remote_l1(&core.machine, context, binding.home, fault);
@@ -330,7 +340,7 @@ impl TaskRunner {
 
 /// What a context's task runs with, each part on its own.
 pub(crate) struct Parts<'c> {
-    pub(crate) job: Job<'c>,
+    pub(crate) spec: TaskSpec<'c>,
     pub(crate) hpus: &'c mut Hpus,
     pub(crate) host: Option<&'c HostMemory>,
     pub(crate) counts: &'c mut Counts,
@@ -339,12 +349,12 @@ pub(crate) struct Parts<'c> {
 }
 
 #[inline]
-pub(crate) fn parts(context: &mut Context, handler: Handler, about: About) -> Parts<'_> {
+pub(crate) fn parts(context: &mut Context, handler: Handler, about: TaskIdentity) -> Parts<'_> {
     let Context { hpus, host, counts, image, translation, run, l1_bytes, limits, id, name, lines_left, .. } = context;
     let events = &mut context.descriptor;
-    let job = Job {
+    let spec = TaskSpec {
         handler,
-        about,
+        identity: about,
         l1_bytes: *l1_bytes,
         image: &image.image,
         translation: translation.as_deref(),
@@ -352,21 +362,21 @@ pub(crate) fn parts(context: &mut Context, handler: Handler, about: About) -> Pa
         host: host.as_ref().map(HostMemory::bytes),
         isolation: run.isolation,
     };
-    Parts { job, hpus, host: host.as_ref(), counts, events, printer: Printer { id: *id, name, lines_left } }
+    Parts { spec, hpus, host: host.as_ref(), counts, events, printer: Printer { id: *id, name, lines_left } }
 }
 
 /// An HPU on which a task could run: one of its home cluster, or of another if it may overflow there.
-pub(crate) fn idle_hpu(contexts: &[Option<Context>], binding: Binding, stage: Stage) -> Option<HpuId> {
+pub(crate) fn idle_hpu(contexts: &[Option<Context>], binding: MessageRef, stage: Stage) -> Option<HpuId> {
     let context = contexts[binding.slot.0 as usize].as_ref()?;
     let overflows = stage == Stage::Payload && context.run.placement == Placement::Any;
-    context.hpus.idle(binding.home).or_else(|| context.hpus.idle_on_least_taken().filter(|_| overflows))
+    context.hpus.idle(binding.home).or_else(|| context.hpus.idle_on_least_loaded().filter(|_| overflows))
 }
 
 /// Owners that have tasks, and an HPU for the next one: which tasks that wait may have taken.
 #[inline]
 pub(crate) fn runnable<'e>(
     parked: &'e [Parked],
-    mpqs: &'e Mpqs<Binding, Packet>,
+    mpqs: &'e Mpqs<MessageRef, Packet>,
     contexts: &'e [Option<Context>],
 ) -> impl Iterator<Item = u32> + 'e {
     let blocked = move |&owner: &u32| {
@@ -378,8 +388,8 @@ pub(crate) fn runnable<'e>(
 
 /// The message of a task.
 #[inline]
-pub(crate) const fn about(task: &Task<Binding, Packet>) -> About {
-    About { flow: task.mpq.0, message: task.context.message }
+pub(crate) const fn about(task: &Task<MessageRef, Packet>) -> TaskIdentity {
+    TaskIdentity { flow: task.mpq.0, message: task.context.message }
 }
 
 /// Whether a handler's verdict is that all goes on as without verdicts.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::counts::Counts;
 use crate::descriptor::News;
 use crate::latency::Latencies;
-use crate::stamp::Stamp;
+use spin_pspin::counts::Counts;
+use spin_pspin::ids::Timestamp;
 
 /// Of so many packets the time of one task is measured at most: where packets come one by one, each would wait for the clock.
 const SAMPLE_PACKETS: u64 = 16;
@@ -20,7 +20,7 @@ pub(crate) struct Telemetry {
     /// Packet buffers released since a task was last measured.
     pub(crate) unsampled: u64,
     /// Arrival time of the packet whose buffer was released last.
-    pub(crate) released: Stamp,
+    pub(crate) released: Timestamp,
     /// Applications are to be woken.
     pub(crate) news: News,
     first_arrival: Option<Duration>,
@@ -35,7 +35,7 @@ impl Telemetry {
             latencies: Latencies::default(),
             // The first task is measured.
             unsampled: u64::from(u32::MAX),
-            released: Stamp::at(Duration::ZERO),
+            released: Timestamp::at(Duration::ZERO),
             news: News::default(),
             first_arrival: None,
             last_end: Duration::ZERO,

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use hpu_vm::jit::{Options, Translation};
+use spin_pspin::hpu::image::LoadedImage;
 
-use crate::context::LoadedImage;
 use crate::loader::Loader;
 use crate::server::give_way;
 

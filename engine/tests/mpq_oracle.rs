@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use spin_engine::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Stage, Task};
+use spin_pspin::mpq::{Her, MessageParams, MpqId, Mpqs, Owned, Rejected, Stage, Task};
 
 const QUEUES: u32 = 3;
 const HERS: u32 = 12;
@@ -73,7 +73,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
-    latch: Latch<Context>,
+    params: MessageParams<Context>,
     end: bool,
     packet: Packet,
 }
@@ -92,7 +92,7 @@ struct Naive {
     /// The first message is to go on after its end.
     kept_open: bool,
     /// What it has latched, when it has gone on.
-    carried: Option<Latch<Context>>,
+    carried: Option<MessageParams<Context>>,
     /// The end of the killed message came after the kill.
     end_refused: bool,
     /// The message that arrives was killed behind the first one.
@@ -101,8 +101,8 @@ struct Naive {
 
 impl Naive {
     /// What the first message has latched.
-    fn latch(&self) -> Option<Latch<Context>> {
-        self.carried.or(self.arrivals.front().map(|first| first.latch))
+    fn params(&self) -> Option<MessageParams<Context>> {
+        self.carried.or(self.arrivals.front().map(|first| first.params))
     }
 
     /// Packets of the first message that have arrived, and whether its end has.
@@ -126,7 +126,7 @@ impl Naive {
             && !self.end_refused
             && self.payloads_sent == arrived
             && !self.completion_sent
-            && self.latch().is_some_and(|latch| latch.completion);
+            && self.params().is_some_and(|params| params.completion);
         let from = self.payloads_sent - usize::from(kept);
         self.arrivals.range(from..arrived).map(|arrival| arrival.packet).collect()
     }
@@ -134,7 +134,7 @@ impl Naive {
     /// Goes on to the next message, or behind the end of one that is kept open.
     fn next(&mut self) {
         let (arrived, _) = self.message();
-        let carried = self.latch().filter(|_| self.kept_open);
+        let carried = self.params().filter(|_| self.kept_open);
         self.arrivals.drain(..arrived);
         // Nothing goes on with a message that is given up.
         let carried = carried.filter(|_| !self.refusing || !self.arrivals.is_empty());
@@ -153,7 +153,7 @@ impl Naive {
             self.next();
         } else {
             // Dead until its end comes.
-            let carried = self.latch();
+            let carried = self.params();
             *self = Self { carried, killed: true, kept_open: self.kept_open, ..Self::default() };
         }
         dropped
@@ -171,7 +171,7 @@ impl Naive {
     /// The task this queue may start now: stage, packet, and whether it is the packet's last.
     fn startable(&self) -> Option<(Stage, Context, Packet, bool)> {
         let first = self.arrivals.front().filter(|_| !self.killed)?;
-        let Latch { context, header, completion } = self.latch()?;
+        let MessageParams { context, header, completion } = self.params()?;
         let (arrived, ended) = self.message();
         if header && !self.header_sent {
             return Some((Stage::Header, context, first.packet, false));
@@ -203,7 +203,7 @@ impl Naive {
             Stage::Completion => self.completion_done = true,
         }
         let (arrived, ended) = self.message();
-        let completion = self.latch().is_some_and(|latch| latch.completion);
+        let completion = self.params().is_some_and(|params| params.completion);
         let done = ended && self.payloads_done == arrived && (!completion || stage == Stage::Completion);
         let over = done && !self.killed && !self.kept_open;
         if done && !self.killed {
@@ -226,7 +226,7 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
-        let mut mpqs = Mpqs::new(QUEUES, HERS, Latch { context: Context(0), header: false, completion: false });
+        let mut mpqs = Mpqs::new(QUEUES, HERS, MessageParams { context: Context(0), header: false, completion: false });
         mpqs.add_owner(OWNERS - 1);
         Self {
             mpqs,
@@ -252,13 +252,13 @@ impl Run {
     fn apply(&mut self, op: &Op) {
         match *op {
             Op::Push { mpq, context, header, completion, end_of_message } => {
-                let latch = Latch { context, header, completion };
+                let params = MessageParams { context, header, completion };
                 let packet = self.next_packet;
-                let result = self.mpqs.push(MpqId(mpq), Her { latch, end_of_message, packet });
+                let result = self.mpqs.push(MpqId(mpq), Her { params, end_of_message, packet });
                 let naive = &mut self.naive[mpq as usize];
                 if naive.refusing {
                     naive.refusing = !end_of_message;
-                    assert_eq!(result, Err(Refused::Killed { packet, behind: true, idle: naive.idle() }));
+                    assert_eq!(result, Err(Rejected::Cancelled { packet, behind: true, idle: naive.idle() }));
                     self.released.push(packet);
                     self.next_packet += 1;
                 } else if naive.killed && !naive.message().1 {
@@ -267,24 +267,24 @@ impl Run {
                     naive.arrivals.iter_mut().next_back().into_iter().for_each(|last| last.end = end_of_message);
                     let buried = naive.bury();
                     assert!(buried.is_empty(), "a dead message has no packets");
-                    assert_eq!(result, Err(Refused::Killed { packet, behind: false, idle: naive.idle() }));
+                    assert_eq!(result, Err(Rejected::Cancelled { packet, behind: false, idle: naive.idle() }));
                     self.released.push(packet);
                     self.next_packet += 1;
                 } else if self.held < HERS as usize {
                     assert_eq!(result, Ok(()), "there is room");
                     self.held += 1;
                     self.next_packet += 1;
-                    naive.arrivals.push_back(Arrival { latch, end: end_of_message, packet });
+                    naive.arrivals.push_back(Arrival { params, end: end_of_message, packet });
                 } else {
-                    assert_eq!(result, Err(Refused::Full(packet)));
+                    assert_eq!(result, Err(Rejected::Full(packet)));
                 }
             }
             Op::Pass { mpq, context, header, completion, end_of_message } => {
-                self.pass(mpq, Latch { context, header, completion }, end_of_message);
+                self.pass(mpq, MessageParams { context, header, completion }, end_of_message);
             }
             Op::Take { owner } => self.take(owner),
             Op::Kill { mpq } => self.kill(mpq),
-            Op::KillBehind { mpq } => self.kill_behind(mpq),
+            Op::KillBehind { mpq } => self.cancel_next(mpq),
             Op::KeepOpen(_) if self.in_flight.is_empty() => {}
             Op::KeepOpen(which) => {
                 let mpq = self.in_flight[which % self.in_flight.len()].mpq;
@@ -297,10 +297,10 @@ impl Run {
         self.note_ready();
         assert_eq!(self.mpqs.room(), HERS as usize - self.held);
         for (queue, naive) in (0..).zip(&self.naive).filter(|(_, naive)| !naive.idle()) {
-            assert_eq!(self.mpqs.goes_on(MpqId(queue)), naive.goes_on());
+            assert_eq!(self.mpqs.is_message_open(MpqId(queue)), naive.goes_on());
         }
         for owner in 0..OWNERS {
-            let owned = |arrival: &&Arrival| arrival.latch.context.owner() == owner;
+            let owned = |arrival: &&Arrival| arrival.params.context.owner() == owner;
             let held: usize = self.naive.iter().map(|naive| naive.arrivals.iter().filter(owned).count()).sum();
             assert!(self.mpqs.held(owner) as usize <= held, "owner {owner} holds too much");
             assert!(self.round_robin[owner as usize].is_empty() || self.mpqs.backlogged().contains(&owner));
@@ -309,35 +309,35 @@ impl Run {
     }
 
     /// A packet is passed exactly when it would be the queue's only one, and its payload task the only one to run.
-    fn pass(&mut self, mpq: u32, latch: Latch<Context>, end_of_message: bool) {
+    fn pass(&mut self, mpq: u32, params: MessageParams<Context>, end_of_message: bool) {
         let naive = &mut self.naive[mpq as usize];
-        let latched = naive.latch().unwrap_or(latch);
+        let latched = naive.params().unwrap_or(params);
         let waits = naive.killed || naive.refusing || naive.in_flight() > 0 || naive.startable().is_some();
         let other = !naive.header_done && latched.header || latched.completion && end_of_message;
         let expected = !(waits || other);
-        let passed = self.mpqs.passes(MpqId(mpq), end_of_message, || latch);
+        let passed = self.mpqs.try_inline(MpqId(mpq), end_of_message, || params);
         assert_eq!(passed, expected.then_some(latched.context));
         let Some(context) = passed else { return };
         let packet = self.next_packet;
         self.next_packet += 1;
-        naive.arrivals.push_back(Arrival { latch: latched, end: end_of_message, packet });
+        naive.arrivals.push_back(Arrival { params: latched, end: end_of_message, packet });
         assert_eq!(naive.startable(), Some((Stage::Payload, context, packet, true)));
         naive.start(Stage::Payload);
         if packet.is_multiple_of(2) {
             // The task is over before anything else happens.
             let done = naive.finish(Stage::Payload);
-            let ended = end_of_message.then(|| self.mpqs.end_passed(MpqId(mpq)));
+            let ended = end_of_message.then(|| self.mpqs.end_inline(MpqId(mpq)));
             let ended = ended.map_or((false, false), |feedback| (feedback.message_done, feedback.idle));
             assert_eq!(ended, (done, naive.idle()));
             return self.released.push(packet);
         }
-        self.mpqs.hold(MpqId(mpq), end_of_message);
-        self.in_flight.push(Task { mpq: MpqId(mpq), stage: Stage::Payload, context, packet, last_use: true });
+        self.mpqs.begin_inline(MpqId(mpq), end_of_message);
+        self.in_flight.push(Task { mpq: MpqId(mpq), stage: Stage::Payload, context, packet, releases_packet: true });
     }
 
     fn kill(&mut self, mpq: u32) {
-        let idle = self.mpqs.kill(MpqId(mpq));
-        let sunk: Vec<Packet> = std::iter::from_fn(|| self.mpqs.take_dead()).collect();
+        let idle = self.mpqs.cancel(MpqId(mpq));
+        let sunk: Vec<Packet> = std::iter::from_fn(|| self.mpqs.pop_cancelled()).collect();
         let naive = &mut self.naive[mpq as usize];
         if naive.refusing && naive.arrivals.is_empty() {
             return assert!(!idle && sunk.is_empty(), "it is dead");
@@ -353,17 +353,17 @@ impl Run {
         self.released.extend(buried);
     }
 
-    fn kill_behind(&mut self, mpq: u32) {
+    fn cancel_next(&mut self, mpq: u32) {
         let naive = &mut self.naive[mpq as usize];
         if !naive.killed || !naive.message().1 || naive.refusing {
             return;
         }
-        self.mpqs.kill_behind(MpqId(mpq));
-        assert!(!self.mpqs.takes(MpqId(mpq)));
+        self.mpqs.cancel_next(MpqId(mpq));
+        assert!(!self.mpqs.accepts(MpqId(mpq)));
         let whole = naive.arrivals.iter().rposition(|arrival| arrival.end).map_or(0, |last| last + 1);
         let gone: Vec<Packet> = naive.arrivals.drain(whole..).map(|arrival| arrival.packet).rev().collect();
         naive.refusing = true;
-        assert_eq!(std::iter::from_fn(|| self.mpqs.take_dead()).collect::<Vec<_>>(), gone);
+        assert_eq!(std::iter::from_fn(|| self.mpqs.pop_cancelled()).collect::<Vec<_>>(), gone);
         self.held -= gone.len();
         self.released.extend(gone);
     }
@@ -380,9 +380,9 @@ impl Run {
         assert_eq!(task.mpq, MpqId(queue), "round-robin");
         let naive = &mut self.naive[queue as usize];
         let expected = naive.startable().expect("was ready");
-        assert_eq!((task.stage, task.context, task.packet, task.last_use), expected);
+        assert_eq!((task.stage, task.context, task.packet, task.releases_packet), expected);
         naive.start(task.stage);
-        if task.last_use {
+        if task.releases_packet {
             self.held -= 1;
         }
         self.in_flight.push(task);
@@ -390,8 +390,8 @@ impl Run {
 
     fn feed_back(&mut self, which: usize) {
         let task = self.in_flight.swap_remove(which);
-        let feedback = self.mpqs.feedback(task.mpq, task.stage, (!task.last_use).then_some(task.packet));
-        if task.last_use {
+        let feedback = self.mpqs.complete(task.mpq, task.stage, (!task.releases_packet).then_some(task.packet));
+        if task.releases_packet {
             self.released.push(task.packet);
         }
         let naive = &mut self.naive[task.mpq.0 as usize];
@@ -400,7 +400,7 @@ impl Run {
         assert_eq!(feedback.idle, naive.idle());
         self.held -= buried.len();
         self.released.extend(&buried);
-        while let Some(packet) = self.mpqs.take_dead() {
+        while let Some(packet) = self.mpqs.pop_cancelled() {
             assert_eq!(buried.pop(), Some(packet));
         }
         assert!(buried.is_empty(), "all of a dead message's packets come back");
@@ -459,13 +459,13 @@ proptest! {
             run.mpqs.reset(MpqId(other), |_| {});
         }
         prop_assert_eq!(run.mpqs.room(), HERS as usize);
-        let latch = Latch { context: Context(7), header: false, completion: false };
-        let pushed = run.mpqs.push(MpqId(victim), Her { latch, end_of_message: true, packet: 99 });
+        let params = MessageParams { context: Context(7), header: false, completion: false };
+        let pushed = run.mpqs.push(MpqId(victim), Her { params, end_of_message: true, packet: 99 });
         prop_assert!(pushed.is_ok());
         let mut seen = false;
-        while let Some(task) = run.mpqs.next_task(latch.context.owner()) {
-            seen |= (task.mpq, task.context, task.packet) == (MpqId(victim), latch.context, 99);
-            run.mpqs.feedback(task.mpq, task.stage, (!task.last_use).then_some(task.packet));
+        while let Some(task) = run.mpqs.next_task(params.context.owner()) {
+            seen |= (task.mpq, task.context, task.packet) == (MpqId(victim), params.context, 99);
+            run.mpqs.complete(task.mpq, task.stage, (!task.releases_packet).then_some(task.packet));
         }
         prop_assert!(seen, "the queue serves again after a reset");
     }

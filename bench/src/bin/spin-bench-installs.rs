@@ -21,13 +21,13 @@ use spin_abi::map::Machine;
 use spin_bench::engine::case::{CASES, Case};
 use spin_bench::report::write;
 use spin_engine::config::{Idle, Limits, Sizes};
-use spin_engine::counts::Counts;
 use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::loader::Loader;
 use spin_engine::threads::{Common, Feed, Worker};
 use spin_nic::SyntheticSource;
 use spin_nic::steering::AcceptAll;
+use spin_pspin::counts::Counts;
 
 const CLUSTERS: u32 = 2;
 const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };

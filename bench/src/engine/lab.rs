@@ -14,7 +14,6 @@ use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
-use spin_engine::counts::Counts;
 use spin_engine::handover::{Arrivals, LaneQueue};
 use spin_engine::inbound::Routes;
 use spin_engine::install::Prepared;
@@ -24,6 +23,7 @@ use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
 use spin_engine::threads::Part;
 use spin_nic::{Bell, NicError, Queue, SyntheticSource, TxQueue};
+use spin_pspin::counts::Counts;
 
 use super::case::Case;
 use super::cores;

@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use hpu_vm::jit::{self, Executor, Options, Translation};
 use spin_abi::control::{Isolation, Placement};
 use spin_abi::map::PACKET_WINDOW;
-use spin_engine::commands::{Commands, Issued, Outbound};
 use spin_engine::config::Limits;
-use spin_engine::context::{Handler, LoadedImage, Slot};
-use spin_engine::counts::Counts;
-use spin_engine::hpu::{About, Hpu, Job};
 use spin_engine::inbound::{BATCH, Inbound, Routes};
-use spin_engine::memory::{ContextMemory, ContextSizes, HpuId};
 use spin_engine::messages::Messages;
-use spin_engine::mpq::{Latch, MpqId, Mpqs, Stage};
-use spin_engine::pipeline::{Binding, Packet};
 use spin_matcher::{Table, TableEntry};
 use spin_nic::{Frame, Queue};
+use spin_pspin::counts::Counts;
+use spin_pspin::hpu::command::{CommandBudget, Commands, Outbound};
+use spin_pspin::hpu::image::LoadedImage;
+use spin_pspin::hpu::memory::{ContextMemory, ContextSizes, HpuId};
+use spin_pspin::hpu::{Hpu, TaskIdentity, TaskSpec};
+use spin_pspin::ids::{Handler, MessageRef, Packet, Slot};
+use spin_pspin::mpq::{MessageParams, MpqId, Mpqs, Stage};
 
 use super::case::Case;
 use super::clock;
@@ -57,7 +57,7 @@ struct Bench {
     nic: Box<dyn Queue>,
     routes: Routes,
     messages: Messages,
-    mpqs: Mpqs<Binding, Packet>,
+    mpqs: Mpqs<MessageRef, Packet>,
     hpu: Hpu,
     executor: Executor,
     image: Arc<LoadedImage>,
@@ -84,7 +84,8 @@ impl Bench {
         let options = Options { checks, atomics: jit::Atomics::Home, described: true, ..Options::default() };
         let mut messages = Messages::new(SIZES.queues);
         messages.add_context(SLOT);
-        let blank = Latch { context: Binding { slot: SLOT, home: 0, message: 0 }, header: false, completion: false };
+        let blank =
+            MessageParams { context: MessageRef { slot: SLOT, home: 0, message: 0 }, header: false, completion: false };
         let mut mpqs = Mpqs::new(SIZES.queues, SIZES.hers, blank);
         mpqs.add_owner(SLOT.0);
         Ok(Self {
@@ -136,7 +137,7 @@ impl Bench {
         lap(3);
         self.feed_back();
         lap(4);
-        self.outbound.leave(&mut *self.nic);
+        self.outbound.flush(&mut *self.nic);
         self.nic.flush()?;
         lap(5);
         if count == 0 || returned != count {
@@ -153,9 +154,9 @@ impl Bench {
             };
             let mpq = self.messages.queue(SLOT, &found.key, now).ok_or("there is no queue")?;
             self.admitted += 1;
-            let context = Binding { slot: SLOT, home: HOME.cluster, message: self.admitted };
-            let latch = Latch { context, header: false, completion: false };
-            let binding = self.mpqs.passes(mpq, last, || latch).ok_or("a packet would have to wait")?;
+            let context = MessageRef { slot: SLOT, home: HOME.cluster, message: self.admitted };
+            let params = MessageParams { context, header: false, completion: false };
+            let binding = self.mpqs.try_inline(mpq, last, || params).ok_or("a packet would have to wait")?;
             self.passing.push(Passing { frame, mpq, message: binding.message, last });
         }
         Ok(())
@@ -163,9 +164,9 @@ impl Bench {
 
     /// How many handlers returned.
     fn run(&mut self) -> usize {
-        let job = Job {
+        let spec = TaskSpec {
             handler: self.handler,
-            about: About { flow: 0, message: 0 },
+            identity: TaskIdentity { flow: 0, message: 0 },
             l1_bytes: PACKET_WINDOW as usize,
             image: &self.image.image,
             translation: self.translation.as_deref(),
@@ -174,11 +175,11 @@ impl Bench {
             isolation: Isolation::Context,
         };
         let (nic, outbound, passing) = (&mut *self.nic, &mut self.outbound, &mut self.passing);
-        let mut commands = Commands::new(nic, outbound, None, &mut self.counts, None, true, Issued::NOTHING);
-        self.hpu.in_a_row(&self.executor, &job, &mut commands, &mut |_| {}, |row| {
+        let mut commands = Commands::new(nic, outbound, None, &mut self.counts, None, true, CommandBudget::FULL);
+        self.hpu.with_run(&self.executor, &spec, &mut commands, &mut |_| {}, |row| {
             let ended = passing.iter_mut().map(|Passing { frame, mpq, message, .. }| {
                 row.commands().begin(true);
-                row.returns(About { flow: mpq.0, message: *message }, frame)
+                row.run_and_finish(TaskIdentity { flow: mpq.0, message: *message }, frame)
             });
             ended.filter(|&returned| returned).count()
         })
@@ -186,10 +187,10 @@ impl Bench {
 
     fn feed_back(&mut self) {
         for Passing { frame, mpq, last, .. } in self.passing.drain(..) {
-            self.outbound.spent.push(frame);
+            self.outbound.recycle.push(frame);
             if last {
-                self.mpqs.hold(mpq, true);
-                if self.mpqs.feedback(mpq, Stage::Payload, None).idle {
+                self.mpqs.begin_inline(mpq, true);
+                if self.mpqs.complete(mpq, Stage::Payload, None).idle {
                     self.messages.release(mpq);
                 }
             }

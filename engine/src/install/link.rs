@@ -15,15 +15,17 @@ use spin_shm::Region;
 
 use super::{HOST_ADDRESS, InstallError, Matching, Prepared, User, warn_of_rules};
 use crate::config::Limits;
-use crate::context::{Context, HostMemory, LINES_PRINTED, Share, Slot, Texts};
+use crate::context::{Context, LINES_PRINTED, Share, Texts};
 use crate::core::Core;
-use crate::counts::Counts;
 use crate::descriptor::{Descriptor, News};
 use crate::handover::Arrivals;
 use crate::inbound::Routes;
 use crate::patience::Patience;
 use crate::pipeline::Engine;
 use crate::tasks::TaskRunner;
+use spin_pspin::counts::Counts;
+use spin_pspin::host_memory::HostMemory;
+use spin_pspin::ids::Slot;
 
 /// How long an open message of a context that was replaced may wait for its next packet.
 const REPLACED: Duration = Duration::from_secs(10);
@@ -277,7 +279,7 @@ impl Engine {
             });
             self.core.table.messages.release(mpq);
         }
-        self.core.table.mpqs.forget(slot.0);
+        self.core.table.mpqs.remove_backlog(slot.0);
         let gone = self.core.contexts.take(slot);
         if let Some(context) = &gone {
             self.core.telemetry.counts.merge(&context.counts);

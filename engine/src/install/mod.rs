@@ -18,7 +18,9 @@ pub use prepared::Prepared;
 
 use std::fmt;
 
-use crate::context::{Context, Slot};
+use spin_pspin::ids::Slot;
+
+use crate::context::Context;
 
 /// Address by which handlers name host memory until the application says where it mapped it (PsPIN's
 /// `PCIE_START_ADDR`).

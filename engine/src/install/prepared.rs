@@ -8,17 +8,18 @@ use hpu_vm::memory::SpaceError;
 use spin_abi::control::{Abi, Area, Areas, Checks, Compat, Engine as Kinds, Install, Placement, RunInfo};
 use spin_abi::map::Machine;
 use spin_matcher::KeySpec;
+use spin_pspin::hpu::image::LoadedImage;
+use spin_pspin::hpu::memory::{ContextMemory, ContextSizes, saturate};
+use spin_pspin::hpu::shadow::{ShadowInterpreter, ShadowMemory};
+use spin_pspin::hpu::{Hpu, Hpus};
+use spin_pspin::ids::Handler;
 use spin_shm::Region;
 
 use super::matching::check_length;
 use super::{InstallError, Matching, Place, User, built};
-use crate::check::{Twin, TwinMemory};
 use crate::config::Limits;
-use crate::context::{Handler, LoadedImage};
 use crate::descriptor::Descriptor;
-use crate::hpu::{Hpu, Hpus};
 use crate::loader::Loader;
-use crate::memory::{ContextMemory, ContextSizes, saturate};
 use crate::nic_memory::NicMemory;
 use crate::schedule::MOST_WEIGHT;
 
@@ -180,7 +181,7 @@ fn context_memory(
     let sizes = ContextSizes { hpus, handler: install.handler_mem, scratchpad: install.scratchpad };
     let memory = ContextMemory::new(machine, base, sizes)?;
     Ok(match entries.handler_mem {
-        Some(address) => memory.told_handler(address, image.handler_mem_from(address).unwrap_or(0)),
+        Some(address) => memory.with_handler_memory(address, image.handler_mem_from(address).unwrap_or(0)),
         None => memory,
     })
 }
@@ -189,13 +190,13 @@ fn context_memory(
 fn hpus(machine: &Machine, image: &LoadedImage, memory: &ContextMemory, run: &RunInfo) -> Result<Hpus, SpaceError> {
     let (checks, placement) = (checks(run), run.placement);
     let twins = match run.engine {
-        Kinds::Check => Some(Arc::new(TwinMemory::new(&image.memory, memory)?)),
+        Kinds::Check => Some(Arc::new(ShadowMemory::new(&image.memory, memory)?)),
         Kinds::Interp | Kinds::Jit => None,
     };
     let hpu = |own| {
         let mut hpu = Hpu::new(machine, own, &image.memory, memory, placement, checks)?;
         if let Some(twins) = &twins {
-            hpu.compare_with(Twin::new(machine, own, twins.clone(), placement, checks)?);
+            hpu.set_shadow(ShadowInterpreter::new(machine, own, twins.clone(), placement, checks)?);
         }
         Ok(hpu)
     };

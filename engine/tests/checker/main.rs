@@ -21,7 +21,7 @@ use environment::from_environment;
 use round::Round;
 use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
-use spin_engine::counts::Counts;
+use spin_pspin::counts::Counts;
 
 /// Packets of a round.
 const PACKETS: u64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };

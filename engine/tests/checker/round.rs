@@ -13,7 +13,6 @@ use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::config::{Limits, Sizes};
-use spin_engine::counts::Counts;
 use spin_engine::inbound::Routes;
 use spin_engine::install::{Prepared, User};
 use spin_engine::loader::Loader;
@@ -21,6 +20,7 @@ use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
 use spin_engine::threads::Part;
 use spin_nic::Queue;
+use spin_pspin::counts::Counts;
 
 use crate::judge::Judge;
 use crate::nic::{Nic, Totals};

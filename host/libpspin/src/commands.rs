@@ -6,7 +6,7 @@ use std::ops::Range;
 use hpu_vm::View;
 use spin_abi::command::{Command, Direction, Source, Status};
 use spin_abi::put::{HEADER, Put};
-use spin_engine::commands::{CommandUnit, sendable};
+use spin_pspin::hpu::command::{CommandUnit, sendable};
 
 use crate::host::Host;
 use crate::statistics::Totals;

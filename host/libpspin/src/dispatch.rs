@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use spin_abi::map::PACKET_WINDOW;
-use spin_engine::memory::HpuId;
+use spin_pspin::hpu::memory::HpuId;
 
 use crate::MACHINE;
 use crate::time::{Picos, moved};
@@ -93,8 +93,9 @@ impl<T> Dispatcher<T> {
 
 #[cfg(test)]
 mod tests {
+    use spin_pspin::hpu::memory::HpuId;
+
     use super::Dispatcher;
-    use spin_engine::memory::HpuId;
 
     #[test]
     fn the_home_cluster_comes_first_then_the_least_loaded() {

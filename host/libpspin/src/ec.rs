@@ -4,8 +4,8 @@ use std::mem::{offset_of, size_of};
 use std::sync::Arc;
 
 use hpu_vm::memory::SpaceError;
-use spin_engine::context::Handler;
-use spin_engine::mpq::Stage;
+use spin_pspin::ids::Handler;
+use spin_pspin::mpq::Stage;
 
 use crate::MACHINE;
 use crate::image::Loaded;

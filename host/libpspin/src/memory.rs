@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hpu_vm::memory::{Access, Region, Space, SpaceError};
 use hpu_vm::{Image, RegionKind};
 use spin_abi::map::{L2_BASE, PAGE, PROGRAM_BASE, STACK_WINDOW, TASK_BLOCK};
-use spin_engine::memory::{HpuId, TaskMemory, WINDOWS, packet_windows};
+use spin_pspin::hpu::memory::{HpuId, TaskMemory, WINDOWS, packet_windows};
 
 use crate::MACHINE;
 use crate::image::Loaded;

@@ -7,9 +7,9 @@ use hpu_vm::jit::{Executor, Limits, Translation};
 use hpu_vm::memory::SpaceError;
 use spin_abi::control::Isolation;
 use spin_abi::fault::{Cause, Fault};
-use spin_engine::hpu::{About, Hpu, Job};
-use spin_engine::memory::HpuId;
-use spin_engine::mpq::Stage;
+use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::hpu::{Hpu, TaskIdentity, TaskSpec};
+use spin_pspin::mpq::Stage;
 
 use crate::MACHINE;
 use crate::commands::{Issued, Spent, Unit};
@@ -36,7 +36,7 @@ pub struct Run<'p> {
     /// Which handler.
     pub stage: Stage,
     /// Whose packet it has.
-    pub about: About,
+    pub identity: TaskIdentity,
     /// Its message's home cluster.
     pub home: u32,
     /// Its packet.
@@ -120,9 +120,9 @@ impl Runner {
         self.make(own)?;
         let Some(hpu) = &mut self.hpus[index(own)] else { unreachable!("it was made") };
         hpu.set_home(run.home);
-        let job = Job {
+        let spec = TaskSpec {
             handler,
-            about: run.about,
+            identity: run.identity,
             l1_bytes: run.l1_len,
             image: &self.context.image.image,
             translation: self.translation.as_deref(),
@@ -133,7 +133,7 @@ impl Runner {
         let mut unit = Unit::new(host, totals, staged, run.spent);
         let mut printed = Vec::new();
         let before = hpu.retired();
-        let ended = hpu.run(executor, job, run.packet, &mut unit, &mut |line| printed.push(line.into()));
+        let ended = hpu.run(executor, spec, run.packet, &mut unit, &mut |line| printed.push(line.into()));
         let (issued, spent, copying) = unit.finish();
         let end = match ended.exit {
             Exit::Returned | Exit::Finished => RunEnd::Ended,

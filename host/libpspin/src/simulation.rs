@@ -13,9 +13,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hpu_vm::jit::Executor;
-use spin_engine::hpu::About;
-use spin_engine::memory::HpuId;
-use spin_engine::mpq::{Her, Latch, MpqId, Mpqs, Owned, Stage, Task};
+use spin_pspin::hpu::TaskIdentity;
+use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::mpq::{Her, MessageParams, MpqId, Mpqs, Owned, Stage, Task};
 
 use crate::MACHINE;
 use crate::commands::{Issued, Spent, Work};
@@ -39,14 +39,14 @@ const FAULTS_TOLD: u64 = 100;
 
 /// What a message is bound to.
 #[derive(Clone, Copy, Debug)]
-struct Binding {
+struct MessageRef {
     context: u32,
     msgid: u32,
     /// Counts messages, as far as they are told apart by their first packets.
     number: u64,
 }
 
-impl Owned for Binding {
+impl Owned for MessageRef {
     /// All take turns with each other.
     fn owner(&self) -> u32 {
         0
@@ -63,7 +63,7 @@ struct Packet {
     pspin_arrival: Picos,
 }
 
-type PacketTask = Task<Binding, Packet>;
+type PacketTask = Task<MessageRef, Packet>;
 
 /// A task on an HPU.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ pub struct Simulation {
     events: Events<Event>,
     inbox: Arc<Inbox>,
     inbound: Inbound,
-    mpqs: Mpqs<Binding, Packet>,
+    mpqs: Mpqs<MessageRef, Packet>,
     /// A task that no cluster has room for.
     blocked: Option<PacketTask>,
     /// When the scheduler may send the next task.
@@ -155,8 +155,8 @@ impl Simulation {
     /// A machine at rest.
     #[must_use]
     pub fn new(settings: &Settings, inbox: Arc<Inbox>) -> Self {
-        let blank = Binding { context: 0, msgid: 0, number: 0 };
-        let mut mpqs = Mpqs::new(QUEUES, HERS, Latch { context: blank, header: false, completion: false });
+        let blank = MessageRef { context: 0, msgid: 0, number: 0 };
+        let mut mpqs = Mpqs::new(QUEUES, HERS, MessageParams { context: blank, header: false, completion: false });
         mpqs.add_owner(0);
         Self {
             now: 0,
@@ -291,14 +291,14 @@ impl Simulation {
     fn enqueue(&mut self, added: Added, nic_arrival: Picos) {
         let Added { context, msgid, bytes, l1_len, eom, user, .. } = added;
         self.messages += 1;
-        let latch = Latch {
-            context: Binding { context: context.id, msgid, number: self.messages },
+        let params = MessageParams {
+            context: MessageRef { context: context.id, msgid, number: self.messages },
             header: context.handler(Stage::Header).is_some(),
             completion: context.handler(Stage::Completion).is_some(),
         };
         self.know(context);
         let packet = Packet { bytes, l1_len, user, nic_arrival, pspin_arrival: self.now };
-        let pushed = self.mpqs.push(MpqId(msgid % QUEUES), Her { latch, end_of_message: eom, packet });
+        let pushed = self.mpqs.push(MpqId(msgid % QUEUES), Her { params, end_of_message: eom, packet });
         debug_assert!(pushed.is_ok(), "there is room, and no message is killed");
         self.wake_scheduler();
     }
@@ -353,10 +353,10 @@ impl Simulation {
     /// Runs a task that begins, or goes on with one.
     fn run_task(&mut self, hpu: HpuId, mut running: Box<Running>, executor: &Executor, host: &mut impl Host) {
         let Running { task, began, spent, waits, .. } = &mut *running;
-        let (Binding { context, msgid, number }, home) = (task.context, home(task));
-        let (stage, about) = (task.stage, About { flow: task.mpq.0, message: number });
+        let (MessageRef { context, msgid, number }, home) = (task.context, home(task));
+        let (stage, identity) = (task.stage, TaskIdentity { flow: task.mpq.0, message: number });
         let Packet { bytes, l1_len, .. } = &mut task.packet;
-        let run = Run { stage, about, home, packet: bytes, l1_len: *l1_len, spent: *spent };
+        let run = Run { stage, identity, home, packet: bytes, l1_len: *l1_len, spent: *spent };
         let Self { contexts, totals, staged, now, .. } = self;
         let binding = context as usize;
         let Some(Seen { context, runner }) = contexts.get_mut(binding).and_then(Option::as_mut) else {
@@ -442,18 +442,18 @@ impl Simulation {
 
     /// A task is complete: its packet is released, or kept for the message's next task.
     fn feed_back(&mut self, task: PacketTask, host: &mut impl Host) {
-        let Task { mpq, stage, packet, last_use, .. } = task;
-        if last_use {
+        let Task { mpq, stage, packet, releases_packet, .. } = task;
+        if releases_packet {
             let Packet { bytes, user, nic_arrival, pspin_arrival, .. } = packet;
             let times = Times { nic_arrival, pspin_arrival, feedback: self.now };
             self.totals.released(bytes.len(), times);
             self.outstanding -= 1;
             self.inbound.l2_used -= bytes.len();
-            self.mpqs.feedback(mpq, stage, None);
+            self.mpqs.complete(mpq, stage, None);
             host.released(user, times);
             self.retry_admission();
         } else {
-            self.mpqs.feedback(mpq, stage, Some(packet));
+            self.mpqs.complete(mpq, stage, Some(packet));
         }
         self.wake_scheduler();
     }

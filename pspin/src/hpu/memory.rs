@@ -184,7 +184,7 @@ impl ContextMemory {
     /// Has the task registers tell of handler memory that begins with `len` bytes of the image's own at `address`: up to the end of
     /// those, or of what the context has behind them.
     #[must_use]
-    pub fn told_handler(self, address: u32, len: u32) -> Self {
+    pub fn with_handler_memory(self, address: u32, len: u32) -> Self {
         let len = if self.sizes.handler > 0 { self.handler_base + self.sizes.handler - address } else { len };
         Self { handler: (address, len), ..self }
     }

@@ -14,8 +14,8 @@ use spin_abi::control::Placement;
 use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{Machine, PAGE};
 
-use crate::hpu::{Job, Station};
-use crate::memory::{ContextMemory, HpuId, ImageMemory, saturate};
+use crate::hpu::memory::{ContextMemory, HpuId, ImageMemory, saturate};
+use crate::hpu::{HpuMemory, TaskSpec};
 
 /// Microseconds that the interpreter may take for what translated code did within its limit.
 const PATIENCE: u64 = 2_000_000;
@@ -72,12 +72,12 @@ impl fmt::Display for Difference {
 
 /// Copies of a context's memory, for the interpreter.
 #[derive(Debug)]
-pub struct TwinMemory {
+pub struct ShadowMemory {
     image: (Arc<Region>, ImageMemory),
     context: (Arc<Region>, ContextMemory),
 }
 
-impl TwinMemory {
+impl ShadowMemory {
     /// As much memory as the original.
     ///
     /// # Errors
@@ -135,13 +135,13 @@ fn for_pages<R>(first: &Region, second: &Region, mut look: impl FnMut(usize, &[u
 
 /// The HPU on which the interpreter does again what translated code did.
 #[derive(Debug)]
-pub struct Twin {
-    station: Station,
-    memory: Arc<TwinMemory>,
+pub struct ShadowInterpreter {
+    hpu_memory: HpuMemory,
+    memory: Arc<ShadowMemory>,
     own: HpuId,
 }
 
-impl Twin {
+impl ShadowInterpreter {
     /// The twin of an HPU, on copies of its memory.
     ///
     /// # Errors
@@ -149,47 +149,47 @@ impl Twin {
     pub fn new(
         machine: &Machine,
         own: HpuId,
-        memory: Arc<TwinMemory>,
+        memory: Arc<ShadowMemory>,
         placement: Placement,
         checks: Checks,
     ) -> Result<Self, SpaceError> {
-        let station = Station::new(machine, own, &memory.image.1, &memory.context.1, placement, checks)?;
-        Ok(Self { station, memory, own })
+        let hpu_memory = HpuMemory::new(machine, own, &memory.image.1, &memory.context.1, placement, checks)?;
+        Ok(Self { hpu_memory, memory, own })
     }
 
     /// Runs a task for which `original` is prepared, then compares it with what the interpreter makes of it.
     pub(crate) fn run_both<D: Device>(
         &mut self,
-        original: &mut Station,
+        original: &mut HpuMemory,
         executor: &Executor,
-        job: Job<'_>,
+        spec: TaskSpec<'_>,
         packet: &mut [u8],
         device: &mut D,
     ) -> (Exit, Option<Difference>) {
-        self.station.begin_as(original);
+        self.hpu_memory.begin_as(original);
         // Both have it there, whichever looks at it, and both know how much of it was there last.
-        [&original.slot, &self.station.slot].into_iter().for_each(|slot| slot.show_in_l1(packet));
+        [&original.slot, &self.hpu_memory.slot].into_iter().for_each(|slot| slot.show_in_l1(packet));
         self.memory.copy();
         let mut copy = packet.to_vec();
         let touched = original.slot.device_touched();
         let mut recorder = Recorder { device, log: Vec::new() };
-        let translated = original.run(executor, job, packet, &mut recorder);
+        let translated = original.run(executor, spec, packet, &mut recorder);
         let log = recorder.log;
         // Where a device was taken for memory the translation says so, and another one is made. How far a task gets in its
         // time is not the same twice.
-        if original.slot.device_touched() != touched || timed_out(translated, job.limits) {
+        if original.slot.device_touched() != touched || timed_out(translated, spec.limits) {
             return (translated, None);
         }
         let mut replay = Replay { log: log.iter(), charge: 0, departure: None };
-        let limits = Limits { time: job.limits.time.map(|_| PATIENCE), ..job.limits };
-        let again = Job { translation: None, limits, ..job };
-        let interpreted = self.station.run(executor, again, &mut copy, &mut replay);
+        let limits = Limits { time: spec.limits.time.map(|_| PATIENCE), ..spec.limits };
+        let again = TaskSpec { translation: None, limits, ..spec };
+        let interpreted = self.hpu_memory.run(executor, again, &mut copy, &mut replay);
         if timed_out(interpreted, limits) {
             return (translated, None);
         }
         let device = replay.difference();
         let exit = (translated != interpreted).then_some(Difference::Exit { translated, interpreted });
-        let registers = || registers(original.slot.hart(), self.station.slot.hart());
+        let registers = || registers(original.slot.hart(), self.hpu_memory.slot.hart());
         let packets = || packet.iter().zip(&copy).position(|(a, b)| a != b).map(|offset| Difference::Packet { offset });
         let memory = || self.memory.difference(self.own);
         (translated, device.or(exit).or_else(registers).or_else(packets).or_else(memory))
@@ -403,10 +403,10 @@ mod tests {
     use spin_abi::control::{Isolation, Placement};
     use spin_abi::map::Machine;
 
-    use super::{Difference, Twin, TwinMemory};
-    use crate::context::Handler;
-    use crate::hpu::{About, Job, Station};
-    use crate::memory::{ContextMemory, ContextSizes, HpuId, ImageMemory};
+    use super::{Difference, ShadowInterpreter, ShadowMemory};
+    use crate::hpu::memory::{ContextMemory, ContextSizes, HpuId, ImageMemory};
+    use crate::hpu::{HpuMemory, TaskIdentity, TaskSpec};
+    use crate::ids::Handler;
 
     const MACHINE: Machine = Machine::PSPIN;
     const OWN: HpuId = HpuId { cluster: 1, hpu: 0 };
@@ -446,13 +446,13 @@ mod tests {
 
         let image_memory = ImageMemory::new(&image).expect("memory");
         let memory = ContextMemory::new(&MACHINE, image.handler_mem_end(), SIZES).expect("memory");
-        let twins = Arc::new(TwinMemory::new(&image_memory, &memory).expect("memory"));
+        let shadow_memory = Arc::new(ShadowMemory::new(&image_memory, &memory).expect("memory"));
         let placement = Placement::Any;
-        let mut station = Station::new(&MACHINE, OWN, &image_memory, &memory, placement, checks).expect("memory");
-        let mut twin = Twin::new(&MACHINE, OWN, twins, placement, checks).expect("memory");
-        let job = Job {
+        let mut hpu_memory = HpuMemory::new(&MACHINE, OWN, &image_memory, &memory, placement, checks).expect("memory");
+        let mut shadow = ShadowInterpreter::new(&MACHINE, OWN, shadow_memory, placement, checks).expect("memory");
+        let spec = TaskSpec {
             handler,
-            about: About { flow: 3, message: 1 },
+            identity: TaskIdentity { flow: 3, message: 1 },
             l1_bytes: 128,
             image: &image,
             translation: Some(&translation),
@@ -464,11 +464,11 @@ mod tests {
         let mut found = None;
         for &(len, compared) in packets {
             let mut packet = vec![7; len];
-            station.begin(&executor, &job, &packet);
+            hpu_memory.begin(&executor, &spec, &packet);
             if compared {
-                found = twin.run_both(&mut station, &executor, job, &mut packet, &mut NoDevice).1;
+                found = shadow.run_both(&mut hpu_memory, &executor, spec, &mut packet, &mut NoDevice).1;
             } else {
-                station.run(&executor, job, &mut packet, &mut NoDevice);
+                hpu_memory.run(&executor, spec, &mut packet, &mut NoDevice);
             }
         }
         found

@@ -10,9 +10,9 @@
 //! The context and which handlers it has are latched from a message's first HER. The header task sees the first packet,
 //! which stays queued: the payload task runs on it too. With a completion handler the end-of-message packet stays
 //! until the completion task has seen it. Queues that are ready are listed by their message's owner, and an owner's are served
-//! round-robin; whose turn it is, is for [`crate::schedule`].
+//! round-robin; the scheduler chooses the owner.
 //!
-//! A message that is [killed](Mpqs::kill) at any point gets no more tasks; its packets, those that are still to come too, are given
+//! A message that is [killed](Mpqs::cancel) at any point gets no more tasks; its packets, those that are still to come too, are given
 //! up until its end, and with that its queue is Free.
 //!
 //! A message that is [kept open](Mpqs::keep_open) does not end with its last packet: instead of Free its queue is Payload again, and
@@ -21,11 +21,11 @@
 //! Where the RTL wedges, these are our rules: a HER that arrives after the end of its message was seen belongs to the next
 //! message of that queue, which starts when this one is Free; a message whose first HER is also its last has one packet.
 //!
-//! A packet is moved into a [`Task`] and back by [`Mpqs::feedback`]: one owner at any time. Nothing allocates after
+//! A packet is moved into a [`Task`] and back by [`Mpqs::complete`]: one owner at any time. Nothing allocates after
 //! [`Mpqs::new`] and [`Mpqs::add_owner`].
 
 use hpu_vm::Kind;
-use spin_nic::prefetch_in;
+use spin_frame::prefetch_in;
 
 /// Index of a message processing queue; handlers know it as the flow id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,7 +77,7 @@ pub trait Owned {
 
 /// What a message latches from its first HER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Latch<C> {
+pub struct MessageParams<C> {
     /// The execution context.
     pub context: C,
     /// It has a header handler.
@@ -90,7 +90,7 @@ pub struct Latch<C> {
 #[derive(Debug)]
 pub struct Her<C, P> {
     /// What its message latches if this is the first.
-    pub latch: Latch<C>,
+    pub params: MessageParams<C>,
     /// The last packet of its message.
     pub end_of_message: bool,
     /// The packet itself.
@@ -109,12 +109,12 @@ pub struct Task<C, P> {
     /// The packet, owned by the task until its feedback.
     pub packet: P,
     /// No later task needs this packet.
-    pub last_use: bool,
+    pub releases_packet: bool,
 }
 
 /// What a finished task leaves to do.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Feedback {
+pub struct Completed {
     /// The message is complete.
     pub message_done: bool,
     /// The queue holds nothing any more and can serve another message key.
@@ -131,21 +131,21 @@ enum State {
     Completion,
     CompletionRunning,
     /// Killed, and tasks are in flight.
-    Dying,
+    Cancelling,
     /// Killed, and its end is still to come.
-    Dead,
+    Cancelled,
 }
 
 /// Why a HER was not queued.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refused<P> {
+pub enum Rejected<P> {
     /// There is no [room](Mpqs::room): the inbound engine has to wait.
     Full(P),
     /// Its message was killed.
-    Killed {
+    Cancelled {
         /// The packet.
         packet: P,
-        /// Its message was [behind](Mpqs::kill_behind) the current one then.
+        /// Its message was [behind](Mpqs::cancel_next) the current one then.
         behind: bool,
         /// It was the message's last, and the queue holds nothing any more.
         idle: bool,
@@ -162,14 +162,14 @@ const NONE: u32 = u32::MAX;
 struct Slot<C, P> {
     /// `None` in the free list and while a task owns the packet.
     packet: Option<P>,
-    latch: Latch<C>,
+    params: MessageParams<C>,
     end_of_message: bool,
     next: SlotIndex,
 }
 
 #[repr(align(64))]
 struct Mpq<C> {
-    latch: Option<Latch<C>>,
+    params: Option<MessageParams<C>>,
     state: State,
     /// HERs in order of arrival: the current message's first, then those of the messages after it.
     head: SlotIndex,
@@ -182,7 +182,7 @@ struct Mpq<C> {
     /// The current message goes on after its next end.
     kept_open: bool,
     /// What arrives is of a message that was killed behind the current one, up to its end.
-    refusing: bool,
+    rejecting: bool,
     /// Listed with its owner's ready queues.
     listed: bool,
     /// The next of that list.
@@ -192,7 +192,7 @@ struct Mpq<C> {
 impl<C> Mpq<C> {
     const fn new() -> Self {
         Self {
-            latch: None,
+            params: None,
             state: State::Free,
             head: NONE,
             tail: NONE,
@@ -200,7 +200,7 @@ impl<C> Mpq<C> {
             in_flight: 0,
             end_seen: false,
             kept_open: false,
-            refusing: false,
+            rejecting: false,
             listed: false,
             next_ready: NONE,
         }
@@ -208,14 +208,14 @@ impl<C> Mpq<C> {
 
     /// What a message latches whose first packet is about to get its payload task.
     #[inline]
-    fn first_latch(&self, latch: impl FnOnce() -> Latch<C>) -> Option<Latch<C>> {
-        let is_first = self.state == State::Free && self.latch.is_none() && self.head == NONE && self.in_flight == 0;
-        is_first.then(latch).filter(|latch| !latch.header)
+    fn first_params(&self, params: impl FnOnce() -> MessageParams<C>) -> Option<MessageParams<C>> {
+        let is_first = self.state == State::Free && self.params.is_none() && self.head == NONE && self.in_flight == 0;
+        is_first.then(params).filter(|params| !params.header)
     }
 
     /// A payload task is in flight, of a packet that was never queued.
     #[inline]
-    const fn send(&mut self, end_of_message: bool) {
+    const fn begin_payload(&mut self, end_of_message: bool) {
         self.in_flight += 1;
         if end_of_message {
             (self.end_seen, self.state) = (true, State::PayloadDraining);
@@ -256,18 +256,18 @@ pub struct Mpqs<C, P> {
     owners: Vec<Owner>,
     /// All owners with ready queues, in no order, and others that had some until [`Mpqs::next_task`] is asked for one more.
     backlogged: Vec<u32>,
-    /// See [`Mpqs::take_dead`].
-    dead: Vec<P>,
+    /// See [`Mpqs::pop_cancelled`].
+    cancelled: Vec<P>,
 }
 
 impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// `queues` queues that share room for `hers` HERs. `blank` fills unused slots.
     #[must_use]
-    pub fn new(queues: u32, hers: u32, blank: Latch<C>) -> Self {
+    pub fn new(queues: u32, hers: u32, blank: MessageParams<C>) -> Self {
         let slots = (0..hers)
             .map(|index| Slot {
                 packet: None,
-                latch: blank,
+                params: blank,
                 end_of_message: false,
                 next: if index + 1 < hers { index + 1 } else { NONE },
             })
@@ -279,7 +279,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             free_count: hers as usize,
             owners: Vec::new(),
             backlogged: Vec::new(),
-            dead: Vec::with_capacity(hers as usize),
+            cancelled: Vec::with_capacity(hers as usize),
         }
     }
 
@@ -314,9 +314,9 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     ///
     /// # Errors
     /// Gives the packet back: see [`Refused`].
-    pub fn push(&mut self, mpq: MpqId, her: Her<C, P>) -> Result<(), Refused<P>> {
-        if !self.takes(mpq) {
-            return Err(self.refuse(mpq, her));
+    pub fn push(&mut self, mpq: MpqId, her: Her<C, P>) -> Result<(), Rejected<P>> {
+        if !self.accepts(mpq) {
+            return Err(self.reject(mpq, her));
         }
         self.put(mpq, her);
         Ok(())
@@ -325,35 +325,37 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// Whether [`Mpqs::push`] would queue a HER.
     #[must_use]
     #[inline]
-    pub fn takes(&self, mpq: MpqId) -> bool {
+    pub fn accepts(&self, mpq: MpqId) -> bool {
         let queue = &self.queues[mpq.0 as usize];
-        self.free != NONE && !queue.refusing && (queue.end_seen || !matches!(queue.state, State::Dying | State::Dead))
+        self.free != NONE
+            && !queue.rejecting
+            && (queue.end_seen || !matches!(queue.state, State::Cancelling | State::Cancelled))
     }
 
     /// Whether what comes next is of a message that the queue has some of: the last one's end has not arrived.
     #[must_use]
-    pub fn goes_on(&self, mpq: MpqId) -> bool {
+    pub fn is_message_open(&self, mpq: MpqId) -> bool {
         let queue = &self.queues[mpq.0 as usize];
-        let ended = queue.end_seen && !queue.kept_open && !queue.refusing;
+        let ended = queue.end_seen && !queue.kept_open && !queue.rejecting;
         !ended || self.slots.get(queue.tail as usize).is_some_and(|last| !last.end_of_message)
     }
 
-    /// Queues a HER that the queue [takes](Mpqs::takes). Its parts go to their places one by one: as a whole they would be written
+    /// Queues a HER that the queue [takes](Mpqs::accepts). Its parts go to their places one by one: as a whole they would be written
     /// to memory and read back before the stores are through.
     ///
     /// # Panics
     /// When the queue does not take it.
     #[inline(always)]
     pub fn put(&mut self, mpq: MpqId, her: Her<C, P>) {
-        let Her { latch, end_of_message, packet } = her;
+        let Her { params, end_of_message, packet } = her;
         let index = self.free;
         let Some(slot @ Slot { packet: None, .. }) = self.slots.get_mut(index as usize) else {
             unreachable!("a slot that is free holds no packet")
         };
         self.free = slot.next;
         self.free_count -= 1;
-        self.owners[latch.context.owner() as usize].hers += 1;
-        (slot.packet, slot.latch, slot.end_of_message, slot.next) = (Some(packet), latch, end_of_message, NONE);
+        self.owners[params.context.owner() as usize].hers += 1;
+        (slot.packet, slot.params, slot.end_of_message, slot.next) = (Some(packet), params, end_of_message, NONE);
         let queue = &mut self.queues[mpq.0 as usize];
         match self.slots.get_mut(std::mem::replace(&mut queue.tail, index) as usize) {
             Some(tail) => tail.next = index,
@@ -369,56 +371,61 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     }
 
     /// Whether a packet need not wait for its payload task: nothing of its message is queued or in flight, and no other handler has to
-    /// run on it. Returns what the task is bound to then, which has the packet for the [last time](Task::last_use). `latch` is what its
+    /// run on it. Returns what the task is bound to then, which has the packet for the [last time](Task::releases_packet). `latch` is what its
     /// message latches if this is the first.
     ///
-    /// The task is to be [held](Mpqs::hold) if it is the message's last one, or before anything but this is asked of the queue.
+    /// The task is to be [held](Mpqs::begin_inline) if it is the message's last one, or before anything but this is asked of the queue.
     #[inline]
-    pub fn passes(&mut self, mpq: MpqId, end_of_message: bool, latch: impl FnOnce() -> Latch<C>) -> Option<C> {
-        self.passes_on(mpq, end_of_message).or_else(|| {
+    pub fn try_inline(
+        &mut self,
+        mpq: MpqId,
+        end_of_message: bool,
+        params: impl FnOnce() -> MessageParams<C>,
+    ) -> Option<C> {
+        self.try_inline_next(mpq, end_of_message).or_else(|| {
             let queue = &mut self.queues[mpq.0 as usize];
-            let latch = queue.first_latch(latch).filter(|latch| !latch.completion || !end_of_message)?;
-            (queue.latch, queue.state) = (Some(latch), State::Payload);
-            Some(latch.context)
+            let params = queue.first_params(params).filter(|params| !params.completion || !end_of_message)?;
+            (queue.params, queue.state) = (Some(params), State::Payload);
+            Some(params.context)
         })
     }
 
     /// The same of a packet that is not its message's first.
     #[inline(always)]
-    pub fn passes_on(&self, mpq: MpqId, end_of_message: bool) -> Option<C> {
+    pub fn try_inline_next(&self, mpq: MpqId, end_of_message: bool) -> Option<C> {
         let queue = &self.queues[mpq.0 as usize];
-        let latch = queue.latch.as_ref().filter(|_| queue.state == State::Payload && queue.head == NONE)?;
-        (queue.in_flight == 0 && !(latch.completion && end_of_message)).then_some(latch.context)
+        let params = queue.params.as_ref().filter(|_| queue.state == State::Payload && queue.head == NONE)?;
+        (queue.in_flight == 0 && !(params.completion && end_of_message)).then_some(params.context)
     }
 
-    /// The task of a packet that [passed](Mpqs::passes) is in flight, up to its [feedback](Mpqs::feedback).
+    /// The task of a packet that [passed](Mpqs::try_inline) is in flight, up to its [feedback](Mpqs::complete).
     #[inline]
-    pub fn hold(&mut self, mpq: MpqId, end_of_message: bool) {
-        self.queues[mpq.0 as usize].send(end_of_message);
+    pub fn begin_inline(&mut self, mpq: MpqId, end_of_message: bool) {
+        self.queues[mpq.0 as usize].begin_payload(end_of_message);
     }
 
-    /// The task of a message's last packet is over, which [passed](Mpqs::passes): as [held](Mpqs::hold) and [fed back](Mpqs::feedback).
+    /// The task of a message's last packet is over, which [passed](Mpqs::try_inline): as [held](Mpqs::begin_inline) and [fed back](Mpqs::complete).
     #[inline]
-    pub fn end_passed(&mut self, mpq: MpqId) -> Feedback {
+    pub fn end_inline(&mut self, mpq: MpqId) -> Completed {
         let queue = &mut self.queues[mpq.0 as usize];
-        if queue.kept_open || queue.refusing {
-            self.hold(mpq, true);
-            return self.feedback(mpq, Stage::Payload, None);
+        if queue.kept_open || queue.rejecting {
+            self.begin_inline(mpq, true);
+            return self.complete(mpq, Stage::Payload, None);
         }
         debug_assert!(queue.head == NONE && queue.in_flight == 0 && queue.state == State::Payload, "it passed");
-        (queue.state, queue.latch) = (State::Free, None);
-        Feedback { message_done: true, idle: true }
+        (queue.state, queue.params) = (State::Free, None);
+        Completed { message_done: true, idle: true }
     }
 
-    /// Why the queue does not [take](Mpqs::takes) a HER: for want of room, or it is one of a message that was killed.
+    /// Why the queue does not [take](Mpqs::accepts) a HER: for want of room, or it is one of a message that was killed.
     #[cold]
-    pub fn refuse(&mut self, mpq: MpqId, her: Her<C, P>) -> Refused<P> {
+    pub fn reject(&mut self, mpq: MpqId, her: Her<C, P>) -> Rejected<P> {
         let queue = &mut self.queues[mpq.0 as usize];
-        let behind = queue.refusing;
+        let behind = queue.rejecting;
         if behind {
-            queue.refusing = !her.end_of_message;
-        } else if queue.end_seen || !matches!(queue.state, State::Dying | State::Dead) {
-            return Refused::Full(her.packet);
+            queue.rejecting = !her.end_of_message;
+        } else if queue.end_seen || !matches!(queue.state, State::Cancelling | State::Cancelled) {
+            return Rejected::Full(her.packet);
         } else {
             queue.end_seen = her.end_of_message;
             // All that is queued is of this message: what comes behind it is not.
@@ -426,22 +433,22 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
                 last.end_of_message = her.end_of_message;
             }
         }
-        if her.end_of_message && queue.state == State::Dead {
+        if her.end_of_message && queue.state == State::Cancelled {
             self.end_message(mpq);
         }
-        Refused::Killed { packet: her.packet, behind, idle: self.queues[mpq.0 as usize].state == State::Free }
+        Rejected::Cancelled { packet: her.packet, behind, idle: self.queues[mpq.0 as usize].state == State::Free }
     }
 
     /// Gives up the message of which packets arrive behind a dead one whose end has come: those that are here are in
-    /// [`Mpqs::take_dead`], those still to come are refused up to its end.
+    /// [`Mpqs::pop_cancelled`], those still to come are refused up to its end.
     ///
     /// # Panics
     /// When there is no such message.
-    pub fn kill_behind(&mut self, mpq: MpqId) {
+    pub fn cancel_next(&mut self, mpq: MpqId) {
         let queue = &mut self.queues[mpq.0 as usize];
         assert!(
-            queue.state == State::Dying && queue.end_seen && !queue.refusing,
-            "nothing arrives behind a dead message"
+            queue.state == State::Cancelling && queue.end_seen && !queue.rejecting,
+            "nothing arrives behind a cancelled message"
         );
         let (mut before, mut first) = (NONE, queue.head);
         let next = |at: u32| self.slots.get(at as usize).map(|slot| (slot.end_of_message, slot.next));
@@ -460,34 +467,34 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             Some(slot) => slot.next = NONE,
             None => queue.head = NONE,
         }
-        (queue.tail, queue.refusing) = (before, true);
+        (queue.tail, queue.rejecting) = (before, true);
         while let Some(slot) = self.slots.get_mut(first as usize) {
             let next = std::mem::replace(&mut slot.next, std::mem::replace(&mut self.free, first));
             self.free_count += 1;
-            self.owners[slot.latch.context.owner() as usize].hers -= 1;
-            self.dead.extend(slot.packet.take());
+            self.owners[slot.params.context.owner() as usize].hers -= 1;
+            self.cancelled.extend(slot.packet.take());
             first = next;
         }
     }
 
     /// Gives up the current message of a queue, or the one that is about to begin there, with all its packets that are here or
     /// still to come, up to its end: it is not kept open unless that is asked for again. Those that are here are in
-    /// [`Mpqs::take_dead`] as soon as no task of the message is in flight. Returns whether the queue holds nothing any more.
-    pub fn kill(&mut self, mpq: MpqId) -> bool {
-        if self.is_dead(mpq) {
+    /// [`Mpqs::pop_cancelled`] as soon as no task of the message is in flight. Returns whether the queue holds nothing any more.
+    pub fn cancel(&mut self, mpq: MpqId) -> bool {
+        if self.is_cancelled(mpq) {
             return false;
         }
         // While it is on its owner's list it counts as ready.
         self.unlist(mpq);
         let queue = &mut self.queues[mpq.0 as usize];
         let kept = matches!(queue.state, State::PayloadDraining | State::Completion)
-            && queue.latch.is_some_and(|latch| latch.completion);
+            && queue.params.is_some_and(|params| params.completion);
         // From here on: those that have a place in the queue.
         queue.length += u32::from(kept);
-        queue.state = State::Dying;
+        queue.state = State::Cancelling;
         queue.kept_open = false;
         if queue.in_flight == 0 {
-            self.bury(mpq);
+            self.drain_cancelled(mpq);
         }
         self.queues[mpq.0 as usize].state == State::Free
     }
@@ -499,28 +506,28 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
 
     /// Whether the current message of a queue was killed.
     #[must_use]
-    pub fn is_dead(&self, mpq: MpqId) -> bool {
-        matches!(self.queues[mpq.0 as usize].state, State::Dying | State::Dead)
+    pub fn is_cancelled(&self, mpq: MpqId) -> bool {
+        matches!(self.queues[mpq.0 as usize].state, State::Cancelling | State::Cancelled)
     }
 
     /// Hands over the packets of a dying message that has no task in flight.
-    fn bury(&mut self, mpq: MpqId) {
+    fn drain_cancelled(&mut self, mpq: MpqId) {
         for _ in 0..std::mem::take(&mut self.queues[mpq.0 as usize].length) {
             if let Some(packet) = self.pop(mpq) {
-                self.dead.push(packet);
+                self.cancelled.push(packet);
             }
         }
         let queue = &mut self.queues[mpq.0 as usize];
         if queue.end_seen {
             self.end_message(mpq);
         } else {
-            queue.state = State::Dead;
+            queue.state = State::Cancelled;
         }
     }
 
     /// A packet of a message that was killed.
-    pub fn take_dead(&mut self) -> Option<P> {
-        self.dead.pop()
+    pub fn pop_cancelled(&mut self) -> Option<P> {
+        self.cancelled.pop()
     }
 
     /// What the next task of an owner is bound to, and which handler's it is.
@@ -534,7 +541,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             State::Completion => Stage::Completion,
             _ => Stage::Payload,
         };
-        queue.latch.map(|latch| (latch.context, stage))
+        queue.params.map(|params| (params.context, stage))
     }
 
     /// The packet of the next task of an owner.
@@ -561,21 +568,21 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         let own = &mut self.owners[owner as usize];
         let mpq = MpqId(own.ready[0]);
         let Some(queue) = self.queues.get_mut(mpq.0 as usize) else {
-            self.forget(owner);
+            self.remove_backlog(owner);
             return None;
         };
         own.ready[0] = std::mem::replace(&mut queue.next_ready, NONE);
-        let (Some(slot), Some(latch)) = (self.slots.get_mut(queue.head as usize), queue.latch) else {
+        let (Some(slot), Some(params)) = (self.slots.get_mut(queue.head as usize), queue.params) else {
             unreachable!("a ready queue has a message and its packet");
         };
         queue.in_flight += 1;
-        let (stage, last_use) = match queue.state {
+        let (stage, releases_packet) = match queue.state {
             State::Payload => {
                 queue.length -= 1;
                 if slot.end_of_message {
                     queue.state = State::PayloadDraining;
                 }
-                (Stage::Payload, !(slot.end_of_message && latch.completion))
+                (Stage::Payload, !(slot.end_of_message && params.completion))
             }
             State::Header => {
                 queue.state = State::HeaderRunning;
@@ -589,43 +596,43 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         };
         let Some(packet) = slot.packet.take() else { unreachable!("a ready queue's packet is at home") };
         queue.listed = false;
-        if last_use {
+        if releases_packet {
             unlink(queue, slot, &mut self.free);
             self.free_count += 1;
-            self.owners[slot.latch.context.owner() as usize].hers -= 1;
+            self.owners[slot.params.context.owner() as usize].hers -= 1;
         }
         if queue.ready() {
             self.list(mpq, owner);
         }
-        Some(Task { mpq, stage, context: latch.context, packet, last_use })
+        Some(Task { mpq, stage, context: params.context, packet, releases_packet })
     }
 
     /// The owner has no task any more.
-    pub fn forget(&mut self, owner: u32) {
+    pub fn remove_backlog(&mut self, owner: u32) {
         if std::mem::take(&mut self.owners[owner as usize].listed) {
             self.backlogged.retain(|&other| other != owner);
         }
     }
 
     /// Reports a finished task. `packet` is the task's packet, to be kept for the message's later tasks; it is `None` if
-    /// and only if the task had it for the [last time](Task::last_use).
+    /// and only if the task had it for the [last time](Task::releases_packet).
     ///
     /// # Panics
     /// When that is violated, or no such task is in flight: a bug in the caller, never in a packet.
     #[inline(always)]
-    pub fn feedback(&mut self, mpq: MpqId, stage: Stage, packet: Option<P>) -> Feedback {
+    pub fn complete(&mut self, mpq: MpqId, stage: Stage, packet: Option<P>) -> Completed {
         let queue = &mut self.queues[mpq.0 as usize];
         assert!(queue.in_flight > 0, "feedback for a queue with nothing in flight");
         queue.in_flight -= 1;
         // What most tasks come to: others of the message change nothing about it.
         if packet.is_none() && queue.state == State::Payload && stage == Stage::Payload {
-            return Feedback { message_done: false, idle: false };
+            return Completed { message_done: false, idle: false };
         }
-        self.feedback_of_end(mpq, stage, packet)
+        self.complete_end(mpq, stage, packet)
     }
 
     /// Feedback of a task after which another one may have to come, of another kind.
-    fn feedback_of_end(&mut self, mpq: MpqId, stage: Stage, packet: Option<P>) -> Feedback {
+    fn complete_end(&mut self, mpq: MpqId, stage: Stage, packet: Option<P>) -> Completed {
         let queue = &mut self.queues[mpq.0 as usize];
         if let Some(packet) = packet {
             // The retained packet is the head: the first one while the header runs, the last one of the message
@@ -641,19 +648,19 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             (State::HeaderRunning, Stage::Header) => queue.state = State::Payload,
             (State::Payload, Stage::Payload) => {}
             (State::PayloadDraining, Stage::Payload) if queue.in_flight > 0 => {}
-            (State::PayloadDraining, Stage::Payload) if queue.latch.is_some_and(|latch| latch.completion) => {
+            (State::PayloadDraining, Stage::Payload) if queue.params.is_some_and(|params| params.completion) => {
                 queue.state = State::Completion;
             }
             (State::PayloadDraining, Stage::Payload) | (State::CompletionRunning, Stage::Completion) => {
                 message_done = !queue.kept_open;
                 self.end_message(mpq);
             }
-            (State::Dying, _) if queue.in_flight > 0 => {}
-            (State::Dying, _) => self.bury(mpq),
+            (State::Cancelling, _) if queue.in_flight > 0 => {}
+            (State::Cancelling, _) => self.drain_cancelled(mpq),
             (state, stage) => panic!("feedback of a {stage:?} task in state {state:?}"),
         }
         self.list_if_ready(mpq);
-        Feedback { message_done, idle: self.queues[mpq.0 as usize].state == State::Free }
+        Completed { message_done, idle: self.queues[mpq.0 as usize].state == State::Free }
     }
 
     /// Empties a queue and makes it Free, handing its packets to `sink`.
@@ -678,8 +685,8 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
 
     /// Takes a queue off its owner's list.
     fn unlist(&mut self, mpq: MpqId) {
-        let Mpq { listed: true, latch: Some(latch), next_ready, .. } = self.queues[mpq.0 as usize] else { return };
-        let [first, last] = &mut self.owners[latch.context.owner() as usize].ready;
+        let Mpq { listed: true, params: Some(params), next_ready, .. } = self.queues[mpq.0 as usize] else { return };
+        let [first, last] = &mut self.owners[params.context.owner() as usize].ready;
         let (mut before, mut at) = (NONE, *first);
         while at != mpq.0 {
             (before, at) = (at, self.queues[at as usize].next_ready);
@@ -711,7 +718,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// The context whose message the queue is serving.
     #[must_use]
     pub fn context(&self, mpq: MpqId) -> Option<C> {
-        self.queues[mpq.0 as usize].latch.map(|latch| latch.context)
+        self.queues[mpq.0 as usize].params.map(|params| params.context)
     }
 
     /// Begins a message with the HER at the head of a Free queue, and counts its HERs that are already here.
@@ -719,9 +726,9 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     fn start_message(&mut self, mpq: MpqId) {
         let queue = &mut self.queues[mpq.0 as usize];
         let Some(first) = self.slots.get(queue.head as usize) else { return };
-        let latch = first.latch;
-        queue.latch = Some(latch);
-        queue.state = if latch.header { State::Header } else { State::Payload };
+        let params = first.params;
+        queue.params = Some(params);
+        queue.state = if params.header { State::Header } else { State::Payload };
         self.count_hers(mpq);
     }
 
@@ -742,8 +749,8 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
     fn end_message(&mut self, mpq: MpqId) {
         let queue = &mut self.queues[mpq.0 as usize];
         queue.end_seen = false;
-        if queue.refusing && queue.head == NONE {
-            (queue.state, queue.latch, queue.kept_open) = (State::Dead, None, false);
+        if queue.rejecting && queue.head == NONE {
+            (queue.state, queue.params, queue.kept_open) = (State::Cancelled, None, false);
             return;
         }
         if std::mem::take(&mut queue.kept_open) {
@@ -751,7 +758,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             return self.count_hers(mpq);
         }
         queue.state = State::Free;
-        queue.latch = None;
+        queue.params = None;
         self.start_message(mpq);
     }
 
@@ -761,7 +768,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         if !queue.ready() || queue.listed {
             return;
         }
-        let Some(owner) = queue.latch.map(|latch| latch.context.owner()) else { return };
+        let Some(owner) = queue.params.map(|params| params.context.owner()) else { return };
         self.list(mpq, owner);
     }
 
@@ -788,7 +795,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         let slot = self.slots.get_mut(queue.head as usize)?;
         unlink(queue, slot, &mut self.free);
         self.free_count += 1;
-        self.owners[slot.latch.context.owner() as usize].hers -= 1;
+        self.owners[slot.params.context.owner() as usize].hers -= 1;
         slot.packet.take()
     }
 }

@@ -4,6 +4,15 @@
 //! task waits there, which is left then and holds its HPU. Contexts have stacks and windows of their own, so none
 //! sees what another left; [`Isolation::Message`] says the same of messages.
 
+pub mod command;
+pub mod dma;
+pub mod driver;
+pub mod entries;
+pub mod image;
+pub mod ip_view;
+pub mod memory;
+pub mod shadow;
+
 use std::sync::Arc;
 
 use hpu_vm::jit::{Bound, Executor, Limits, Slot, Task, TaskBlock, Translation};
@@ -14,15 +23,16 @@ use spin_abi::control::{Isolation, Placement};
 use spin_abi::map::{HANDLER_ARGS, Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
 use spin_abi::regs;
 
-use crate::check::{Difference, Twin};
-use crate::commands::CommandUnit;
-use crate::context::{Handler, HostMemory};
-use crate::driver::{Driver, DriverState};
-use crate::memory::{ContextMemory, HpuId, ImageMemory, InstalledMemory, TaskMemory, WINDOWS, saturate};
+use crate::host_memory::HostMemory;
+use crate::hpu::command::CommandUnit;
+use crate::hpu::driver::{Driver, DriverState};
+use crate::hpu::memory::{ContextMemory, HpuId, ImageMemory, InstalledMemory, TaskMemory, WINDOWS, saturate};
+use crate::hpu::shadow::{Difference, ShadowInterpreter};
+use crate::ids::Handler;
 
 /// The message of a task.
 #[derive(Clone, Copy, Debug)]
-pub struct About {
+pub struct TaskIdentity {
     /// Index of its queue.
     pub flow: u32,
     /// Which one it is, of all there have been.
@@ -31,11 +41,11 @@ pub struct About {
 
 /// What a task is about.
 #[derive(Clone, Copy)]
-pub struct Job<'j> {
+pub struct TaskSpec<'j> {
     /// The handler.
     pub handler: Handler,
     /// Whose packet it has.
-    pub about: About,
+    pub identity: TaskIdentity,
     /// Bytes of the packet to copy to L1.
     pub l1_bytes: usize,
     /// The code.
@@ -50,7 +60,7 @@ pub struct Job<'j> {
     pub isolation: Isolation,
 }
 
-impl<'j> Job<'j> {
+impl<'j> TaskSpec<'j> {
     /// The task on an HPU.
     #[inline]
     fn task(&self, windows: &Windows, may_park: bool) -> Task<'j> {
@@ -69,7 +79,7 @@ impl<'j> Job<'j> {
 }
 
 /// How a task ended, or that it waits.
-pub struct Ended {
+pub struct RunOutcome {
     /// What ended it; [`Exit::Parked`]: the next [`Hpu::run`] goes on with it.
     pub exit: Exit,
     /// Interpreter and translation were compared, and differ.
@@ -79,12 +89,12 @@ pub struct Ended {
 /// An HPU of a cluster, as the tasks of one context know it.
 #[derive(Debug)]
 pub struct Hpu {
-    station: Station,
+    hpu_memory: HpuMemory,
     driver: DriverState,
     /// A task waits on it.
     parked: bool,
     /// For comparing interpreter and translation.
-    twin: Option<Box<Twin>>,
+    shadow: Option<Box<ShadowInterpreter>>,
 }
 
 impl Hpu {
@@ -113,13 +123,13 @@ impl Hpu {
         memory: &impl TaskMemory,
         checks: Checks,
     ) -> Result<Self, SpaceError> {
-        let station = Station::with_memory(machine, own, memory, checks)?;
-        Ok(Self { station, driver: DriverState::new(own), parked: false, twin: None })
+        let hpu_memory = HpuMemory::with_memory(machine, own, memory, checks)?;
+        Ok(Self { hpu_memory, driver: DriverState::new(own), parked: false, shadow: None })
     }
 
     /// Has each task that is translated interpreted too, by `twin`.
-    pub fn compare_with(&mut self, twin: Twin) {
-        self.twin = Some(Box::new(twin));
+    pub fn set_shadow(&mut self, shadow: ShadowInterpreter) {
+        self.shadow = Some(Box::new(shadow));
     }
 
     /// Tells later tasks where host memory is.
@@ -129,7 +139,7 @@ impl Hpu {
 
     /// The same, of host memory that is no region: `len` bytes at `address`.
     pub fn set_host_at(&mut self, address: u64, len: u64) {
-        let block = &mut self.station.windows.block;
+        let block = &mut self.hpu_memory.windows.block;
         block.set(regs::HOST_MEM_HIGH, saturate(address >> 32));
         block.set(regs::HOST_MEM_LOW, saturate(address & 0xffff_ffff));
         block.set(regs::HOST_MEM_SIZE, saturate(len));
@@ -137,54 +147,55 @@ impl Hpu {
 
     /// Tells later tasks which cluster is their message's home, if it is not the HPU's own.
     pub const fn set_home(&mut self, cluster: u32) {
-        self.station.windows.block.set(regs::HOME_CLUSTER, cluster);
+        self.hpu_memory.windows.block.set(regs::HOME_CLUSTER, cluster);
     }
 
     /// Instructions that its tasks completed: see [`hpu_vm::Hart::retired`].
     #[must_use]
     pub const fn retired(&self) -> u64 {
-        self.station.slot.hart().retired()
+        self.hpu_memory.slot.hart().retired()
     }
 
     /// Where the task waits that waits here.
     #[must_use]
     pub const fn pc(&self) -> u32 {
-        self.station.slot.hart().pc
+        self.hpu_memory.slot.hart().pc
     }
 
     /// Whether a task touched a device where its translation expected memory.
     #[must_use]
     pub fn device_touched(&self) -> bool {
-        self.station.slot.device_touched()
+        self.hpu_memory.slot.device_touched()
     }
 
     /// What the handler returned that has returned last, for contexts whose handlers return something.
     #[must_use]
     pub fn result(&self) -> u32 {
-        self.station.slot.result()
+        self.hpu_memory.slot.result()
     }
 
     /// Whether tasks are run one at a time only, see [`Hpu::run`].
     #[must_use]
     #[inline]
-    pub const fn compares(&self) -> bool {
-        self.twin.is_some()
+    pub const fn is_shadowed(&self) -> bool {
+        self.shadow.is_some()
     }
 
-    /// Has `run` run tasks of one handler in a row, of which none is [compared](Hpu::compares). No task waits here.
+    /// Has `run` run tasks of one handler in a row, of which none is [compared](Hpu::is_shadowed). No task waits here.
     #[inline]
-    pub fn in_a_row<C: CommandUnit, R>(
+    pub fn with_run<C: CommandUnit, R>(
         &mut self,
         executor: &Executor,
-        job: &Job<'_>,
+        spec: &TaskSpec<'_>,
         commands: &mut C,
         print: &mut dyn FnMut(&[u8]),
-        run: impl FnOnce(&mut Row<'_, '_, '_, C>) -> R,
+        run: impl FnOnce(&mut HpuRun<'_, '_, '_, C>) -> R,
     ) -> R {
-        let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
-        let Station { slot, windows } = &mut self.station;
-        let task = job.task(windows, true);
-        executor.bind(slot, &task, &mut driver, |bound| run(&mut Row { bound, windows, job, parked: &mut self.parked }))
+        let mut driver = Driver::new(&mut self.driver, commands, [spec.handler.address, spec.handler.size], print);
+        let HpuMemory { slot, windows } = &mut self.hpu_memory;
+        let task = spec.task(windows, true);
+        executor
+            .bind(slot, &task, &mut driver, |bound| run(&mut HpuRun { bound, windows, spec, parked: &mut self.parked }))
     }
 
     /// Runs one handler to its end, or to where it waits; or goes on with the one that waits here, with the job and the packet
@@ -192,22 +203,22 @@ impl Hpu {
     pub fn run<C: CommandUnit>(
         &mut self,
         executor: &Executor,
-        job: Job<'_>,
+        spec: TaskSpec<'_>,
         packet: &mut [u8],
         commands: &mut C,
         print: &mut dyn FnMut(&[u8]),
-    ) -> Ended {
-        let mut driver = Driver::new(&mut self.driver, commands, [job.handler.address, job.handler.size], print);
-        let Station { slot, windows } = &mut self.station;
-        let task = job.task(windows, true);
+    ) -> RunOutcome {
+        let mut driver = Driver::new(&mut self.driver, commands, [spec.handler.address, spec.handler.size], print);
+        let HpuMemory { slot, windows } = &mut self.hpu_memory;
+        let task = spec.task(windows, true);
         let mut begin = |bound: &mut Bound<'_, Driver<'_, C>>, packet: &[u8]| {
-            windows.begin_driven(bound, &job, job.about, packet);
+            windows.begin_driven(bound, &spec, spec.identity, packet);
         };
-        let (exit, difference) = match &mut self.twin {
+        let (exit, difference) = match &mut self.shadow {
             // It does not park.
-            Some(twin) if job.translation.is_some() => {
+            Some(shadow) if spec.translation.is_some() => {
                 executor.bind(slot, &task, &mut driver, |bound| begin(bound, packet));
-                twin.run_both(&mut self.station, executor, job, packet, &mut driver)
+                shadow.run_both(&mut self.hpu_memory, executor, spec, packet, &mut driver)
             }
             _ if self.parked => (executor.resume(slot, packet, &task, &mut driver), None),
             _ => executor.bind(slot, &task, &mut driver, |bound| {
@@ -219,12 +230,12 @@ impl Hpu {
         if !self.parked {
             driver.finish();
         }
-        Ended { exit, difference }
+        RunOutcome { exit, difference }
     }
 
     /// A command of the task that waits has come to its end.
-    pub fn amend(&mut self, handle: u32, status: Status) {
-        self.driver.amend(handle, status);
+    pub fn set_status(&mut self, handle: u32, status: Status) {
+        self.driver.set_status(handle, status);
     }
 
     /// Whether no task waits here.
@@ -282,7 +293,7 @@ impl Hpus {
 
     /// An HPU on which no task waits, of the cluster that has most such.
     #[must_use]
-    pub fn idle_on_least_taken(&self) -> Option<HpuId> {
+    pub fn idle_on_least_loaded(&self) -> Option<HpuId> {
         let clusters = self.hpus.len() as u32 / self.each;
         let idle = |&cluster: &u32| self.on(cluster).iter().filter(|hpu| hpu.is_idle()).count();
         let least_taken = (self.first..self.first + clusters).rev().max_by_key(idle)?;
@@ -309,35 +320,35 @@ impl Hpus {
 }
 
 /// Tasks of one handler in a row: what they have in common is seen to once.
-pub struct Row<'r, 'b, 'd, C> {
+pub struct HpuRun<'r, 'b, 'd, C> {
     bound: &'r mut Bound<'b, Driver<'d, C>>,
     windows: &'r mut Windows,
-    job: &'r Job<'r>,
+    spec: &'r TaskSpec<'r>,
     parked: &'r mut bool,
 }
 
-impl<C: CommandUnit> Row<'_, '_, '_, C> {
+impl<C: CommandUnit> HpuRun<'_, '_, '_, C> {
     /// Runs the next one to its end, or to where it waits: then it is the last one of the row. Says whether its handler returned; if
     /// not, [`Row::exit`] says how it ended.
     #[inline(always)]
-    pub fn returns(&mut self, about: About, packet: &mut [u8]) -> bool {
-        let returned = self.runs(about, packet);
+    pub fn run_and_finish(&mut self, identity: TaskIdentity, packet: &mut [u8]) -> bool {
+        let returned = self.run_task(identity, packet);
         self.finish(returned);
         returned
     }
 
     /// The same, with something left to do if it did not [end quietly](Row::is_quiet).
     #[inline(always)]
-    pub fn runs(&mut self, about: About, packet: &mut [u8]) -> bool {
-        self.windows.isolate(self.bound, self.job, about);
-        let changed = self.windows.fit(self.bound, self.job, about, packet);
+    pub fn run_task(&mut self, identity: TaskIdentity, packet: &mut [u8]) -> bool {
+        self.windows.isolate(self.bound, self.spec, identity);
+        let changed = self.windows.fit(self.bound, self.spec, identity, packet);
         self.bound.returns(&self.windows.block, changed, Some(packet))
     }
 
     /// Whether nothing is left to do after a handler that returned, which has issued no command either.
     #[inline(always)]
-    pub fn is_quiet(&mut self) -> bool {
-        self.bound.device().is_quiet()
+    pub fn had_no_effects(&mut self) -> bool {
+        self.bound.device().had_no_effects()
     }
 
     /// What is left to do after a task.
@@ -370,7 +381,7 @@ impl<C: CommandUnit> Row<'_, '_, '_, C> {
     /// How many bytes of a packet are likely to be looked at: see [`Bound::looked_at`].
     #[must_use]
     pub fn looked_at(&self) -> usize {
-        self.bound.looked_at(self.job.l1_bytes)
+        self.bound.looked_at(self.spec.l1_bytes)
     }
 
     /// The command unit, between two tasks.
@@ -389,7 +400,7 @@ impl<C: CommandUnit> Row<'_, '_, '_, C> {
 
 /// Memory and registers of an HPU, and what describes its tasks.
 #[derive(Debug)]
-pub struct Station {
+pub struct HpuMemory {
     pub(crate) slot: Slot,
     pub(crate) windows: Windows,
 }
@@ -409,7 +420,7 @@ pub(crate) struct Windows {
     tp: u32,
 }
 
-impl Station {
+impl HpuMemory {
     /// See [`Hpu::new`].
     pub(crate) fn new(
         machine: &Machine,
@@ -457,22 +468,23 @@ impl Station {
 
     /// Prepares a task.
     #[cfg(test)]
-    pub(crate) fn begin(&mut self, executor: &Executor, job: &Job<'_>, packet: &[u8]) {
-        let task = job.task(&self.windows, false);
+    pub(crate) fn begin(&mut self, executor: &Executor, spec: &TaskSpec<'_>, packet: &[u8]) {
+        let task = spec.task(&self.windows, false);
         let mut device = hpu_vm::NoDevice;
-        executor.bind(&mut self.slot, &task, &mut device, |bound| self.windows.begin(bound, job, job.about, packet));
+        executor
+            .bind(&mut self.slot, &task, &mut device, |bound| self.windows.begin(bound, spec, spec.identity, packet));
     }
 
     /// Runs a task to its end.
     pub(crate) fn run<D: Device>(
         &mut self,
         executor: &Executor,
-        job: Job<'_>,
+        spec: TaskSpec<'_>,
         packet: &mut [u8],
         device: &mut D,
     ) -> Exit {
         // What one does is compared with what another one does: the device hears of all of it.
-        let task = Task { host: None, ..job.task(&self.windows, false) };
+        let task = Task { host: None, ..spec.task(&self.windows, false) };
         executor.run(&mut self.slot, packet, &task, device)
     }
 
@@ -490,18 +502,24 @@ impl Windows {
     fn begin_driven<C: CommandUnit>(
         &mut self,
         bound: &mut Bound<'_, Driver<'_, C>>,
-        job: &Job<'_>,
-        about: About,
+        spec: &TaskSpec<'_>,
+        identity: TaskIdentity,
         packet: &[u8],
     ) {
-        self.isolate(bound, job, about);
-        self.begin(bound, job, about, packet);
+        self.isolate(bound, spec, identity);
+        self.begin(bound, spec, identity, packet);
     }
 
     /// Prepares them for a task that may see what earlier ones left.
     #[inline(always)]
-    pub(crate) fn begin<D: Device>(&mut self, bound: &mut Bound<'_, D>, job: &Job<'_>, about: About, packet: &[u8]) {
-        let changed = self.fit(bound, job, about, packet);
+    pub(crate) fn begin<D: Device>(
+        &mut self,
+        bound: &mut Bound<'_, D>,
+        spec: &TaskSpec<'_>,
+        identity: TaskIdentity,
+        packet: &[u8],
+    ) {
+        let changed = self.fit(bound, spec, identity, packet);
         bound.describe(&self.block, changed);
     }
 
@@ -510,22 +528,27 @@ impl Windows {
     fn fit<D: Device>(
         &mut self,
         bound: &mut Bound<'_, D>,
-        job: &Job<'_>,
-        about: About,
+        spec: &TaskSpec<'_>,
+        identity: TaskIdentity,
         packet: &[u8],
     ) -> [(u32, u32); 1] {
-        let len = job.l1_bytes.min(packet.len()).min(PACKET_WINDOW as usize);
+        let len = spec.l1_bytes.min(packet.len()).min(PACKET_WINDOW as usize);
         if len != self.shown {
             self.resize(bound, len);
         }
-        [(regs::FLOW_ID, about.flow)]
+        [(regs::FLOW_ID, identity.flow)]
     }
 
     /// Has a task see nothing of other messages', if that is asked for.
     #[inline(always)]
-    fn isolate<C: CommandUnit>(&mut self, bound: &mut Bound<'_, Driver<'_, C>>, job: &Job<'_>, about: About) {
-        if job.isolation == Isolation::Message && self.message != about.message {
-            self.clean(bound, about.message);
+    fn isolate<C: CommandUnit>(
+        &mut self,
+        bound: &mut Bound<'_, Driver<'_, C>>,
+        spec: &TaskSpec<'_>,
+        identity: TaskIdentity,
+    ) {
+        if spec.isolation == Isolation::Message && self.message != identity.message {
+            self.clean(bound, identity.message);
         }
     }
 

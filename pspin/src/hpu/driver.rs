@@ -8,9 +8,9 @@ use spin_abi::fault::Cause;
 use spin_abi::map::{DMA_BASE, DRIVER_BASE, END_OF_COMPUTATION, STDOUT_BASE, STDOUT_SIZE};
 use spin_abi::regs;
 
-use crate::cluster_dma::ClusterDma;
-use crate::commands::{CommandUnit, Deferred};
-use crate::memory::HpuId;
+use crate::hpu::command::{CommandUnit, DeferredSend};
+use crate::hpu::dma::ClusterDma;
+use crate::hpu::memory::HpuId;
 
 /// Commands whose outcome an HPU remembers.
 const HISTORY: usize = 8;
@@ -49,7 +49,7 @@ impl DriverState {
     }
 
     /// A command has come to its end, unless it was so long ago that another is remembered in its place.
-    pub fn amend(&mut self, handle: u32, status: Status) {
+    pub fn set_status(&mut self, handle: u32, status: Status) {
         let remembered = &mut self.history[handle as usize % HISTORY];
         if remembered.0 == handle {
             remembered.1 = status;
@@ -99,7 +99,7 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
 
     /// Whether there is nothing to [finish](Self::finish) of a task, nor anything that it has issued.
     #[inline]
-    pub fn is_quiet(&self) -> bool {
+    pub fn had_no_effects(&self) -> bool {
         !self.commands.has_issued() && self.state.line.is_empty()
     }
 
@@ -118,7 +118,7 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
     /// Completes a command that is put off until the task ends, since somebody waits for it.
     fn complete(&mut self, handle: u32, view: &mut View<'_>) {
         if let Some(status) = self.commands.complete(handle, view) {
-            self.state.amend(handle, status);
+            self.state.set_status(handle, status);
         }
     }
 
@@ -131,10 +131,10 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
 
     /// Puts a send off, if it is of a part of the packet in L2 and may be.
     #[inline(always)]
-    fn put_off(&mut self, handle: u32, address: u32, length: u32, view: &mut View<'_>) -> Option<Status> {
+    fn defer_send(&mut self, handle: u32, address: u32, length: u32, view: &mut View<'_>) -> Option<Status> {
         let offset = view.in_l2_packet(address, length)?;
         self.complete_earlier(view);
-        self.commands.put_off(Deferred { handle, address, offset, length }).then_some(Status::Pending)
+        self.commands.defer_send(DeferredSend { handle, address, offset, length }).then_some(Status::Pending)
     }
 
     #[inline(never)]
@@ -237,7 +237,7 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
         let status = match command {
             // What most handlers issue: so the command is only put together again where it has to be carried out.
             Ok(Command::Send { destination, fid: 0, source: Source::Nic(address), length }) => {
-                self.put_off(handle, address, length, view).unwrap_or_else(|| {
+                self.defer_send(handle, address, length, view).unwrap_or_else(|| {
                     let command = Command::Send { destination, fid: 0, source: Source::Nic(address), length };
                     self.carry_out(handle, Ok(command), view)
                 })

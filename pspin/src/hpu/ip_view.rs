@@ -14,8 +14,8 @@
 //!
 //! Frames of other EtherTypes lose their link layer's header alone. What a handler sends gets a header again, see [`Link::restore`].
 
+use spin_frame::Frame;
 use spin_matcher::Headers;
-use spin_nic::Frame;
 
 /// Where EtherType and tags begin: after two MAC addresses.
 const ETHERTYPE: usize = 12;
@@ -34,7 +34,7 @@ pub fn link_len(frame: &[u8]) -> usize {
 }
 
 /// Changes a frame that has arrived. Returns whether its headers are other than before.
-pub fn enter(frame: &mut Frame) -> bool {
+pub fn to_pspin_view(frame: &mut Frame) -> bool {
     let end = Headers::parse(frame).end as usize;
     let trimmed = frame.trim(0, end);
     debug_assert!(trimmed.is_ok(), "the packet ends within its frame");
@@ -48,7 +48,7 @@ pub fn enter(frame: &mut Frame) -> bool {
 }
 
 /// Changes headers back that [`enter`] has changed, for the kernel.
-pub fn leave(frame: &mut Frame) {
+pub fn to_wire(frame: &mut Frame) {
     let link = link_len(frame);
     exchange(&mut frame[link..], Order::Hpu);
 }

@@ -11,13 +11,12 @@ use spin_abi::events::{Event, What};
 use spin_abi::map::DRIVER_BASE;
 use spin_abi::put::Put;
 use spin_abi::regs::{FLOW_ID, TASK_FIRST};
-use spin_nic::frame::MIN_SEND;
-use spin_nic::{Frame, Queue};
+use spin_frame::MIN_SEND;
+use spin_frame::{Frame, TxQueue};
 
-use crate::context::HostMemory;
 use crate::counts::Counts;
-use crate::descriptor::Descriptor;
-use crate::ip_view::Link;
+use crate::host_memory::HostMemory;
+use crate::hpu::ip_view::Link;
 
 /// How often the NIC is asked to give back transmit buffers before a send fails.
 const ALLOCATE_ATTEMPTS: u32 = 100;
@@ -39,7 +38,7 @@ mod charge {
 
 /// A send of the L2 packet that is put off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deferred {
+pub struct DeferredSend {
     /// The command's.
     pub handle: u32,
     /// Address in the L2 packet window.
@@ -50,14 +49,20 @@ pub struct Deferred {
     pub length: u32,
 }
 
-/// What carries out the commands of tasks. The [driver](crate::driver) knows no more of it than this.
+/// Receives the events that an application is told of.
+pub trait EventSink {
+    /// Tells the application of an event.
+    fn emit(&mut self, event: Event);
+}
+
+/// What carries out the commands of tasks. The [driver](crate::hpu::driver) knows no more of it than this.
 pub trait CommandUnit {
     /// Carries out a command.
     fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status;
 
     /// Puts a raw send of bytes of the packet in L2 off, when none is put off yet, unless something speaks against it: then nothing is
     /// done, and it is to be [issued](CommandUnit::issue).
-    fn put_off(&mut self, send: Deferred) -> bool {
+    fn defer_send(&mut self, send: DeferredSend) -> bool {
         let _ = send;
         false
     }
@@ -95,7 +100,7 @@ pub struct Outbound {
     /// To be sent: at the end of the turn.
     pub transmit: Vec<Frame>,
     /// To be filled anew: at the end of a row of tasks.
-    pub spent: Vec<Frame>,
+    pub recycle: Vec<Frame>,
     /// Room for what is copied at a time between NIC and host memory.
     piece: Box<[u8]>,
 }
@@ -106,16 +111,16 @@ impl Outbound {
     /// # Panics
     /// When `piece` is 0.
     #[must_use]
-    pub fn with_capacity(transmit: usize, spent: usize, piece: u32) -> Self {
+    pub fn with_capacity(transmit: usize, recycle: usize, piece: u32) -> Self {
         assert!(piece > 0, "a copy has to get on");
         let piece = vec![0; piece as usize].into();
-        Self { transmit: Vec::with_capacity(transmit), spent: Vec::with_capacity(spent), piece }
+        Self { transmit: Vec::with_capacity(transmit), recycle: Vec::with_capacity(recycle), piece }
     }
 
     /// Hands over what the NIC has room for; the rest stays.
     #[inline]
-    pub fn leave(&mut self, nic: &mut dyn Queue) {
-        nic.recycle_all(&mut self.spent);
+    pub fn flush(&mut self, nic: &mut dyn TxQueue) {
+        nic.recycle_all(&mut self.recycle);
         nic.send(&mut self.transmit);
     }
 }
@@ -123,7 +128,7 @@ impl Outbound {
 /// What the commands of one task may reach.
 pub struct Commands<'t> {
     /// Gives and takes frames.
-    pub nic: &'t mut dyn Queue,
+    pub nic: &'t mut dyn TxQueue,
     /// Frames that go to it.
     pub outbound: &'t mut Outbound,
     /// The context's host memory.
@@ -131,11 +136,11 @@ pub struct Commands<'t> {
     /// The context's counters.
     pub counts: &'t mut Counts,
     /// Where its application is told of copies.
-    events: Option<&'t mut Descriptor>,
+    events: Option<&'t mut dyn EventSink>,
     /// Nobody needs the packet after this task: it may be moved instead of copied.
     pub may_move: bool,
     /// What the task has issued so far.
-    pub issued: Issued,
+    pub budget: CommandBudget,
     /// What comes before all that is sent, of handlers that see packets without it.
     pub link: Option<Link>,
     /// What commands count for against the handler's limit and was not yet charged.
@@ -146,54 +151,57 @@ pub struct Commands<'t> {
 
 /// What there is to know of the commands that a task has issued.
 #[derive(Clone, Copy, Debug)]
-pub struct Issued {
+pub struct CommandBudget {
     /// The send that is put off.
-    pub deferred: Option<Deferred>,
+    pub deferred: Option<DeferredSend>,
     /// What further commands may count for.
-    budget: u64,
+    instructions: u64,
     /// The NIC had no buffer for this task: it is not waited for again.
     no_buffer: bool,
 }
 
-impl Issued {
+impl CommandBudget {
     /// Of a task that begins.
-    pub const NOTHING: Self = Self { deferred: None, budget: charge::BUDGET, no_buffer: false };
+    pub const FULL: Self = Self { deferred: None, instructions: charge::BUDGET, no_buffer: false };
 
-    /// Whether it is [`Issued::NOTHING`]: a command that leaves anything behind counts for something.
+    /// Whether it is [`CommandBudget::FULL`]: a command that leaves anything behind counts for something.
     #[inline]
-    const fn is_nothing(&self) -> bool {
-        debug_assert!(self.budget != charge::BUDGET || self.deferred.is_none() && !self.no_buffer, "it was charged");
-        self.budget == charge::BUDGET
+    const fn is_full(&self) -> bool {
+        debug_assert!(
+            self.instructions != charge::BUDGET || self.deferred.is_none() && !self.no_buffer,
+            "it was charged"
+        );
+        self.instructions == charge::BUDGET
     }
 
     /// Of a task that is over, and has put that off.
     #[must_use]
-    pub const fn of(deferred: Option<Deferred>) -> Self {
-        Self { deferred, budget: 0, no_buffer: false }
+    pub const fn used(deferred: Option<DeferredSend>) -> Self {
+        Self { deferred, instructions: 0, no_buffer: false }
     }
 }
 
 impl<'t> Commands<'t> {
     /// The commands of a task, which has `issued` some before it was parked.
     pub fn new(
-        nic: &'t mut dyn Queue,
+        nic: &'t mut dyn TxQueue,
         outbound: &'t mut Outbound,
         host: Option<&'t HostMemory>,
         counts: &'t mut Counts,
-        events: Option<&'t mut Descriptor>,
+        events: Option<&'t mut dyn EventSink>,
         may_move: bool,
-        issued: Issued,
+        budget: CommandBudget,
     ) -> Self {
         let max_frame = nic.max_frame();
-        Self { nic, outbound, host, counts, events, may_move, issued, link: None, charge: 0, max_frame }
+        Self { nic, outbound, host, counts, events, may_move, budget, link: None, charge: 0, max_frame }
     }
 
     /// Those of the next task begin.
     #[inline]
     pub const fn begin(&mut self, may_move: bool) {
         self.may_move = may_move;
-        if !self.issued.is_nothing() {
-            (self.issued, self.charge) = (Issued::NOTHING, 0);
+        if !self.budget.is_full() {
+            (self.budget, self.charge) = (CommandBudget::FULL, 0);
         }
     }
 
@@ -201,49 +209,49 @@ impl<'t> Commands<'t> {
     #[inline]
     pub fn release(&mut self, frame: Frame) {
         self.counts.add(Counter::Released, 1);
-        self.give_back(frame);
+        self.release_frame(frame);
     }
 
     /// The same, for who counts them himself. What the task has issued is forgotten.
     #[inline(always)]
-    pub fn give_back(&mut self, frame: Frame) {
-        if self.issued.is_nothing() {
-            self.outbound.spent.push(frame);
+    pub fn release_frame(&mut self, frame: Frame) {
+        if self.budget.is_full() {
+            self.outbound.recycle.push(frame);
         } else {
-            self.give_back_or_send(frame);
+            self.release_or_send(frame);
         }
     }
 
     #[inline(never)]
-    fn give_back_or_send(&mut self, frame: Frame) {
-        match self.issued.deferred {
+    fn release_or_send(&mut self, frame: Frame) {
+        match self.budget.deferred {
             Some(send) => self.move_deferred(send, frame),
-            None => self.outbound.spent.push(frame),
+            None => self.outbound.recycle.push(frame),
         }
-        (self.issued, self.charge) = (Issued::NOTHING, 0);
+        (self.budget, self.charge) = (CommandBudget::FULL, 0);
     }
 
     /// Whether the packet's buffer is to be sent.
     #[inline]
     pub const fn sends_packet(&self) -> bool {
-        self.issued.deferred.is_some()
+        self.budget.deferred.is_some()
     }
 
     /// Whether the task had commands, and the NIC may have no frame for the next one's.
     #[inline]
     pub fn low_on_buffers(&self) -> bool {
-        !self.issued.is_nothing() && self.nic.low_on_buffers()
+        !self.budget.is_full() && self.nic.low_on_buffers()
     }
 
     /// After the last task of a row: the NIC may have to wait for buffers.
     #[inline]
-    pub fn recycle_spent(&mut self) {
-        self.nic.recycle_all(&mut self.outbound.spent);
+    pub fn recycle_frames(&mut self) {
+        self.nic.recycle_all(&mut self.outbound.recycle);
     }
 
-    fn move_deferred(&mut self, send: Deferred, mut frame: Frame) {
+    fn move_deferred(&mut self, send: DeferredSend, mut frame: Frame) {
         if frame.trim(send.offset as usize, send.length as usize).is_err() {
-            return self.outbound.spent.push(frame);
+            return self.outbound.recycle.push(frame);
         }
         self.counts.add(Counter::TxMoved, 1);
         stage(self.outbound, self.counts, frame);
@@ -251,12 +259,12 @@ impl<'t> Commands<'t> {
 
     const fn charge(&mut self, instructions: u64) {
         self.charge += instructions;
-        self.issued.budget = self.issued.budget.saturating_sub(instructions);
+        self.budget.instructions = self.budget.instructions.saturating_sub(instructions);
     }
 
     /// Carries out a send that was put off by copying from its packet, which itself goes elsewhere.
     /// Returns what came of it.
-    pub fn copy_deferred(&mut self, send: Deferred, packet: &[u8]) -> Status {
+    pub fn copy_deferred(&mut self, send: DeferredSend, packet: &[u8]) -> Status {
         let range = send.offset as usize..(send.offset + send.length) as usize;
         let copied = packet.get(range).ok_or(Status::BadNicAddress).and_then(|bytes| {
             let mut frame = self.frame_of(bytes.len())?;
@@ -311,7 +319,7 @@ impl<'t> Commands<'t> {
     /// Sends the packets of an RDMA put, or none when they are more than the task may still ask for.
     fn put(&mut self, put: &Put, source: Source, view: &View<'_>) -> Result<Status, Status> {
         let cost = u64::from(put.packets()) * charge::SEND + u64::from(put.length) / charge::BYTES_PER_INSTRUCTION;
-        if put.length == 0 || put.longest() as usize > self.max_frame || cost > self.issued.budget {
+        if put.length == 0 || put.longest() as usize > self.max_frame || cost > self.budget.instructions {
             return Err(Status::BadLength);
         }
         let source = match source {
@@ -361,11 +369,11 @@ impl<'t> Commands<'t> {
     /// A frame of `len` bytes. When none is free, what is to go back to the NIC does, which is asked again while it sends.
     fn frame_of(&mut self, len: usize) -> Result<Frame, Status> {
         self.charge(len as u64 / charge::BYTES_PER_INSTRUCTION);
-        let attempts = if self.issued.no_buffer { 1 } else { ALLOCATE_ATTEMPTS };
+        let attempts = if self.budget.no_buffer { 1 } else { ALLOCATE_ATTEMPTS };
         for _ in 0..attempts {
             let mut free = self.nic.allocate();
-            if free.is_none() && !self.outbound.spent.is_empty() {
-                self.recycle_spent();
+            if free.is_none() && !self.outbound.recycle.is_empty() {
+                self.recycle_frames();
                 free = self.nic.allocate();
             }
             if let Some(mut frame) = free {
@@ -376,12 +384,12 @@ impl<'t> Commands<'t> {
                 return Err(Status::BadLength);
             }
             self.charge(charge::ATTEMPT);
-            self.outbound.leave(self.nic);
-            if self.nic.flush().is_err() {
+            self.outbound.flush(self.nic);
+            if self.nic.flush_tx().is_err() {
                 break;
             }
         }
-        self.issued.no_buffer = true;
+        self.budget.no_buffer = true;
         Err(Status::NoBuffer)
     }
 
@@ -448,7 +456,7 @@ impl<'t> Commands<'t> {
         debug_assert!(known.is_some(), "tasks are described");
         self.charge(charge::ATTEMPT);
         if let Some(events) = &mut self.events {
-            events.tell(Event { flow: u32::from_le_bytes(flow), what });
+            events.emit(Event { flow: u32::from_le_bytes(flow), what });
         }
     }
 
@@ -465,7 +473,7 @@ impl<'t> Commands<'t> {
 
 impl CommandUnit for Commands<'_> {
     fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status {
-        if self.issued.budget == 0 {
+        if self.budget.instructions == 0 {
             self.counts.add(Counter::CommandErrors, 1);
             self.counts.add(Counter::CommandsOverBudget, 1);
             return Status::NoBuffer;
@@ -489,14 +497,14 @@ impl CommandUnit for Commands<'_> {
     }
 
     #[inline]
-    fn put_off(&mut self, send: Deferred) -> bool {
-        let may_leave = self.may_move && self.link.is_none() && self.issued.budget > 0;
-        let put_off = may_leave && (MIN_SEND..=self.max_frame).contains(&(send.length as usize));
-        if put_off {
+    fn defer_send(&mut self, send: DeferredSend) -> bool {
+        let may_leave = self.may_move && self.link.is_none() && self.budget.instructions > 0;
+        let defer_send = may_leave && (MIN_SEND..=self.max_frame).contains(&(send.length as usize));
+        if defer_send {
             self.charge(charge::COMMAND + charge::SEND);
-            self.issued.deferred = Some(send);
+            self.budget.deferred = Some(send);
         }
-        put_off
+        defer_send
     }
 
     fn copied(&mut self, copies: u64, bytes: u64) {
@@ -518,18 +526,18 @@ impl CommandUnit for Commands<'_> {
     }
 
     fn complete(&mut self, handle: u32, view: &View<'_>) -> Option<Status> {
-        let deferred = self.issued.deferred.take_if(|deferred| deferred.handle == handle)?;
+        let deferred = self.budget.deferred.take_if(|deferred| deferred.handle == handle)?;
         let copied = self.copy_from_view(deferred.address, deferred.length, view);
         Some(copied.unwrap_or_else(|status| self.refuse(status)))
     }
 
     #[inline]
     fn has_issued(&self) -> bool {
-        !self.issued.is_nothing()
+        !self.budget.is_full()
     }
 
     fn deferred_handle(&self) -> Option<u32> {
-        self.issued.deferred.map(|deferred| deferred.handle)
+        self.budget.deferred.map(|deferred| deferred.handle)
     }
 
     fn charge_copy(&mut self, bytes: u32) {
