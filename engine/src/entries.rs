@@ -12,7 +12,7 @@ use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{Machine, STACK_WINDOW, STDOUT_BASE, STDOUT_SIZE};
 
 use crate::context::Handler;
-use crate::install::InstallError;
+use crate::image_error::EntriesError;
 use crate::memory::{ContextMemory, ContextSizes, HpuId, ImageMemory};
 
 /// Instructions that `init_handlers` may run.
@@ -31,8 +31,8 @@ impl Entries {
     /// Those of an image, with its memory.
     ///
     /// # Errors
-    /// [`InstallError::NoHandler`], [`InstallError::Init`], [`InstallError::BadHandler`], [`InstallError::Memory`].
-    pub fn of(image: &Image, memory: &ImageMemory, machine: &Machine) -> Result<Self, InstallError> {
+    /// [`EntriesError::NoHandler`], [`EntriesError::Init`], [`EntriesError::BadHandler`], [`EntriesError::Memory`].
+    pub fn of(image: &Image, memory: &ImageMemory, machine: &Machine) -> Result<Self, EntriesError> {
         let own = HpuId { cluster: 0, hpu: 0 };
         let sizes = ContextSizes { hpus: 1, handler: 0, scratchpad: 0 };
         Self::in_space(image, machine, own, || {
@@ -49,12 +49,12 @@ impl Entries {
         machine: &Machine,
         own: HpuId,
         space: impl FnOnce() -> Result<Space, SpaceError>,
-    ) -> Result<Self, InstallError> {
+    ) -> Result<Self, EntriesError> {
         let entries = match image.init_handlers() {
             None => Self::by_name(image),
             Some(init) => Self::by_init(image, told_by(init, image, &mut space()?, machine, own)?)?,
         };
-        if entries.handlers.iter().all(Option::is_none) { Err(InstallError::NoHandler) } else { Ok(entries) }
+        if entries.handlers.iter().all(Option::is_none) { Err(EntriesError::NoHandler) } else { Ok(entries) }
     }
 
     fn by_name(image: &Image) -> Self {
@@ -66,14 +66,14 @@ impl Entries {
     }
 
     /// `told`: the three handlers, then handler memory; 0 for none.
-    fn by_init(image: &Image, told: [u32; 4]) -> Result<Self, InstallError> {
+    fn by_init(image: &Image, told: [u32; 4]) -> Result<Self, EntriesError> {
         let mut handlers = [None; 3];
         for ((handler, kind), address) in handlers.iter_mut().zip(Kind::ALL).zip(told) {
             if address == 0 {
                 continue;
             }
             if !address.is_multiple_of(2) || image.code().fetch(address).is_none() {
-                return Err(InstallError::BadHandler { kind: kind.symbol(), address });
+                return Err(EntriesError::BadHandler { kind: kind.symbol(), address });
             }
             *handler = Some(Handler { address, size: image.function_size(address) });
         }
@@ -90,7 +90,7 @@ fn told_by(
     space: &mut Space,
     machine: &Machine,
     own: HpuId,
-) -> Result<[u32; 4], InstallError> {
+) -> Result<[u32; 4], EntriesError> {
     const TOLD: u32 = 16;
     // At the top of its stack.
     let told = machine.stack_base(own.cluster, own.hpu) + STACK_WINDOW - TOLD;
@@ -102,8 +102,8 @@ fn told_by(
     }
     match run(&mut hart, image.code(), space.view(), &mut Mute, INSTRUCTIONS) {
         Exit::Returned | Exit::Finished => {}
-        Exit::Parked => return Err(InstallError::Init(Fault { cause: Cause::Watchdog, pc: hart.pc, address: 0 })),
-        Exit::Fault(fault) => return Err(InstallError::Init(fault)),
+        Exit::Parked => return Err(EntriesError::Init(Fault { cause: Cause::Watchdog, pc: hart.pc, address: 0 })),
+        Exit::Fault(fault) => return Err(EntriesError::Init(fault)),
     }
     let mut bytes = [0; TOLD as usize];
     // A range of its own stack.

@@ -11,7 +11,7 @@ use spin_abi::map::Machine;
 
 use crate::context::{FileId, LoadedImage};
 use crate::entries::Entries;
-use crate::install::InstallError;
+use crate::image_error::ImageError;
 use crate::memory::ImageMemory;
 
 /// Loads images for one machine.
@@ -45,8 +45,8 @@ impl Loader {
     /// The image in `file` for user `uid`, with the memory it has if it is in use.
     ///
     /// # Errors
-    /// [`InstallError::Image`], [`InstallError::Memory`], and those of [`Entries::of`].
-    pub fn load(&self, file: &[u8], uid: u32) -> Result<Arc<LoadedImage>, InstallError> {
+    /// [`ImageError::Load`], [`ImageError::Memory`], and those of [`Entries::of`].
+    pub fn load(&self, file: &[u8], uid: u32) -> Result<Arc<LoadedImage>, ImageError> {
         let image = Image::load(file, &self.machine)?;
         self.images.get((uid, FileId::of(file)), || {
             let memory = ImageMemory::new(&image)?;

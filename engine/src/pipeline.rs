@@ -16,7 +16,6 @@ use spin_matcher::MessageKey;
 use spin_nic::{Frame, NicError, Queue};
 
 use crate::commands::{Commands, Deferred, Issued, Outbound};
-use crate::config::Sizes;
 use crate::context::{Context, Slot};
 use crate::counts::Counts;
 use crate::descriptor::News;
@@ -32,6 +31,7 @@ use crate::messages::Messages;
 use crate::mpq::{Her, Latch, MpqId, Mpqs, Owned, Refused, Stage, Task};
 use crate::peers::Peers;
 use crate::schedule::Scheduler;
+use crate::settings::Sizes;
 use crate::sharing::{Ranks, shared_batch};
 use crate::spread::Spread;
 use crate::stamp::Stamp;

@@ -12,12 +12,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
-use spin_engine::config::{Idle, Limits, Sizes};
+use spin_engine::cores::group::{Changes, ClusterThread, Fleet, Receiving};
+use spin_engine::cores::thread::{Common, Feed, Worker};
 use spin_engine::counts::Counts;
-use spin_engine::fleet::{Changes, ClusterThread, Fleet, Receiving};
 use spin_engine::install::{Prepared, User};
 use spin_engine::loader::Loader;
-use spin_engine::threads::{Common, Feed, Worker};
+use spin_engine::settings::{Idle, Limits, Sizes};
 use spin_nic::SyntheticSource;
 use spin_nic::steering::AcceptAll;
 

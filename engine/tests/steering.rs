@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use common::{Moody, image, moody_nic, rule, udp_from};
 use spin_abi::control::Install;
-use spin_engine::config::{Idle, Limits};
-use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
+use spin_engine::cores::group::{Changed, Changes, ClusterThread, Fleet, Receiving};
+use spin_engine::cores::thread::{Common, Feed, Worker};
 use spin_engine::install::{InstallError, Matching, Prepared, User};
 use spin_engine::receiver::Receiver;
-use spin_engine::threads::{Common, Feed, Worker};
+use spin_engine::settings::{Idle, Limits};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::{Queue, TxQueue};
 use threads::all_threads;

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::moody_nic;
-use spin_engine::config::Idle;
+use spin_engine::cores::thread::{Common, Feed, Part, Worker};
 use spin_engine::receiver::Receiver;
-use spin_engine::threads::{Common, Feed, Part, Worker};
+use spin_engine::settings::Idle;
 use threads::all_threads;
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -20,12 +20,12 @@ use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_bench::engine::case::{CASES, Case};
 use spin_bench::report::write;
-use spin_engine::config::{Idle, Limits, Sizes};
+use spin_engine::cores::group::{Changed, Changes, ClusterThread, Fleet, Receiving};
+use spin_engine::cores::thread::{Common, Feed, Worker};
 use spin_engine::counts::Counts;
-use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
 use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::loader::Loader;
-use spin_engine::threads::{Common, Feed, Worker};
+use spin_engine::settings::{Idle, Limits, Sizes};
 use spin_nic::SyntheticSource;
 use spin_nic::steering::AcceptAll;
 

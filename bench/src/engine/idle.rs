@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use spin_abi::control::Schedule;
-use spin_engine::config::{Idle, Limits, Sizes};
-use spin_engine::threads::{Common, Feed, Worker};
+use spin_engine::cores::thread::{Common, Feed, Worker};
+use spin_engine::settings::{Idle, Limits, Sizes};
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Queue, TxQueue};
 

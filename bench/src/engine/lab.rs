@@ -13,7 +13,7 @@ use std::time::Instant;
 use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
-use spin_engine::config::{Limits, Sizes};
+use spin_engine::cores::thread::Part;
 use spin_engine::counts::Counts;
 use spin_engine::handover::{Arrivals, LaneQueue};
 use spin_engine::inbound::Routes;
@@ -22,7 +22,7 @@ use spin_engine::lanes::Lanes;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
-use spin_engine::threads::Part;
+use spin_engine::settings::{Limits, Sizes};
 use spin_nic::{Bell, NicError, Queue, SyntheticSource, TxQueue};
 
 use super::case::Case;

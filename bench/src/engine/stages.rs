@@ -10,7 +10,6 @@ use hpu_vm::jit::{self, Executor, Options, Translation};
 use spin_abi::control::{Isolation, Placement};
 use spin_abi::map::PACKET_WINDOW;
 use spin_engine::commands::{Commands, Issued, Outbound};
-use spin_engine::config::Limits;
 use spin_engine::context::{Handler, LoadedImage, Slot};
 use spin_engine::counts::Counts;
 use spin_engine::hpu::{About, Hpu, Job};
@@ -19,6 +18,7 @@ use spin_engine::memory::{ContextMemory, ContextSizes, HpuId};
 use spin_engine::messages::Messages;
 use spin_engine::mpq::{Latch, MpqId, Mpqs, Stage};
 use spin_engine::pipeline::{Binding, Packet};
+use spin_engine::settings::Limits;
 use spin_matcher::{Table, TableEntry};
 use spin_nic::{Frame, Queue};
 

@@ -2,39 +2,25 @@
 
 use std::sync::Arc;
 
-use hpu_vm::LoadError;
 use hpu_vm::memory::SpaceError;
 use spin_abi::control::Abi;
-use spin_abi::fault::Fault;
 use spin_matcher::{ListError, ParseError, TableError};
 use spin_nic::NicError;
 use spin_shm::RegionError;
 
-use super::matching::MAX_TEXT;
-use super::prepared::MAX_NAME;
+use crate::image_error::ImageError;
+
+/// Longest name of a context, in bytes.
+pub(crate) const MAX_NAME: usize = 64;
+/// Most bytes of rules, predicate and key: what `list` shows of all contexts has to fit a message.
+pub(crate) const MAX_TEXT: usize = 4096;
 
 /// Why a context was not installed, changed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// The image is not one this machine can run.
-    #[error("handler image: {0}")]
-    Image(#[from] LoadError),
-    /// The image has no handler under a name that is looked for.
-    #[error(
-        "handler image: it defines none of header_handler, payload_handler, completion_handler, or its init_handlers names none"
-    )]
-    NoHandler,
-    /// The image's own function that tells its handlers was ended.
-    #[error("handler image: init_handlers was ended: {0}")]
-    Init(Fault),
-    /// What that told is no function.
-    #[error("handler image: init_handlers says that {kind} is at {address:#010x}, where there is no code")]
-    BadHandler {
-        /// The handler's usual name.
-        kind: &'static str,
-        /// The address.
-        address: u32,
-    },
+    #[error(transparent)]
+    Image(#[from] ImageError),
     /// The image was built for another ABI.
     #[error("handler image: it was built for abi {built} (spin-cc --abi), and is to be installed for {asked} (--abi)")]
     OtherAbi {

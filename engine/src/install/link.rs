@@ -12,7 +12,6 @@ use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
 
 use super::{HOST_ADDRESS, InstallError, Matching, Place, Prepared, User, warn_of_rules};
-use crate::config::Limits;
 use crate::context::{Context, HostMemory, LINES_PRINTED, Share, Slot, Texts};
 use crate::counts::Counts;
 use crate::descriptor::{Descriptor, News};
@@ -21,6 +20,7 @@ use crate::inbound::Routes;
 use crate::overflow::overflows;
 use crate::patience::Patience;
 use crate::pipeline::{Engine, context, has_id};
+use crate::settings::Limits;
 
 /// How long an open message of a context that was replaced may wait for its next packet.
 const REPLACED: Duration = Duration::from_secs(10);

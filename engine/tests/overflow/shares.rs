@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spin_abi::control::Schedule;
 use spin_abi::counters::Counter;
-use spin_engine::threads::Part;
+use spin_engine::cores::thread::Part;
 use spin_nic::{Queue, TxQueue};
 
 use crate::common::{Kind, rule, udp_from};

@@ -7,7 +7,7 @@ use hpu_vm::jit::{Atomics, Options, Source, TranslateError, Translation};
 use hpu_vm::memory::SpaceError;
 use hpu_vm::{Checks, Image, LoadError};
 use spin_engine::entries::Entries;
-use spin_engine::install::InstallError;
+use spin_engine::image_error::EntriesError;
 use spin_engine::memory::HpuId;
 
 use crate::MACHINE;
@@ -40,7 +40,7 @@ pub enum ImageError {
     Image(#[from] LoadError),
     /// Its function that names its handlers was ended.
     #[error(transparent)]
-    Init(InstallError),
+    Init(EntriesError),
     /// There is no memory for it.
     #[error(transparent)]
     Memory(#[from] SpaceError),
@@ -60,7 +60,7 @@ impl Loaded {
         let own = HpuId { cluster: 0, hpu: 0 };
         match Entries::in_space(&image, &MACHINE, own, || memory.image_space(&image, own)) {
             // Programs find handlers by whatever name they have.
-            Ok(_) | Err(InstallError::NoHandler) => {}
+            Ok(_) | Err(EntriesError::NoHandler) => {}
             Err(error) => return Err(ImageError::Init(error)),
         }
         Ok(Self { image, memory: memory.clone(), file: file.into(), translations: Mutex::default() })

@@ -13,11 +13,13 @@ use spin_abi::control::{Reply, Request};
 use spin_shm::Region;
 use spin_shm::channel as wire;
 
-use super::control::{Answer, Work};
-use super::places::Place;
-use super::{Shared, blobs, give_way};
+use super::connection_limit::Place;
+use super::payload_limit;
+use super::requests::{Answer, Work};
+use super::shared::Shared;
 use crate::install::{HOST_ADDRESS, Matching, Prepared, User};
 use crate::nic_memory::NicMemory;
+use crate::niceness::lower_priority;
 
 /// Longest pause of a peer that is being sent an answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,7 +61,7 @@ impl Connection {
 
     /// Answers requests until the peer has no more.
     pub fn serve(mut self) {
-        give_way();
+        lower_priority();
         if let Err(error) = self.converse() {
             tracing::debug!("control connection ended: {error}");
         }
@@ -99,7 +101,8 @@ impl Connection {
                 }
             };
             let machine = &self.shared.loader.machine;
-            let allowed = blobs::check(&begun.body, begun.blob, machine).and_then(|()| self.may_hand(&begun.body));
+            let allowed =
+                payload_limit::check(&begun.body, begun.blob, machine).and_then(|()| self.may_hand(&begun.body));
             let shared = self.shared.clone();
             let handled = match allowed {
                 Ok(()) => {

@@ -1,6 +1,6 @@
 //! Who has installed, changed and removed contexts, in the log: who took which packets is to be found there later.
 
-use crate::fleet::Changes;
+use crate::cores::group::Changes;
 use crate::install::{InstallError, Prepared};
 
 /// Changes of contexts in words.

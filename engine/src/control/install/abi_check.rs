@@ -4,7 +4,7 @@
 use hpu_vm::Image;
 use spin_abi::control::{Abi, Install};
 
-use super::InstallError;
+use crate::install::InstallError;
 
 /// Whose handlers they are: spin-cc's `--abi`.
 const ABI: &str = "__spin_abi";

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::Idle;
+use crate::settings::Idle;
 
 /// How long an adaptive thread polls in vain before it sleeps. A sleep with its wake-up costs some tens of microseconds: whoever
 /// has polled for several times as long has lost little by it, and a flow whose packets are closer than this never waits.
@@ -55,7 +55,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{PATIENCE, Rest, TURNS};
-    use crate::config::Idle;
+    use crate::settings::Idle;
 
     /// Empty turns of a microsecond each until it wants to sleep, of at most so many.
     fn turns(rest: &mut Rest, most: u32) -> Option<u32> {

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use spin_abi::control::{ContextInfo, Reply, Stats, ThreadInfo};
 
-use crate::fleet::Fleet;
+use crate::control::server::{Answer, Responder};
+use crate::cores::group::Fleet;
+use crate::cores::thread::Part;
 use crate::install::InstallError;
-use crate::server::{Answer, Responder};
 use crate::statistics::Statistics;
-use crate::threads::Part;
 
 /// Time between two readings.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use spin_nic::FlowSteering;
 
-use crate::config::Limits;
+use super::error::ThreadError;
+use super::thread::{Asked, Worker};
 use crate::context::Slot;
-use crate::daemon::DaemonError;
 use crate::inbound::Routes;
 use crate::install::{InstallError, Matching, Place, Prepared, User, warn_of_rules};
 use crate::pipeline::Engine;
 use crate::receiver::Receiver;
+use crate::settings::Limits;
 use crate::statistics::Statistics;
-use crate::threads::{Asked, Worker};
 
 /// A thread that runs handlers.
 pub struct ClusterThread {
@@ -358,7 +358,7 @@ impl Fleet {
 
     /// Waits until all threads have ended, which something else brings about. The NIC is told of nothing any more. What they have done, and
     /// the first error that one of them ended with.
-    pub fn finish(self) -> (Statistics, Result<(), DaemonError>) {
+    pub fn finish(self) -> (Statistics, Result<(), ThreadError>) {
         // Each thread does that too, and may have been asked for rules before.
         if let Err(error) = self.steering.set_rules(&[]) {
             tracing::debug!("the NIC keeps its rules: {error}");

@@ -2,11 +2,8 @@
 
 use spin_matcher::{Eom, Rules, Table, TableEntry};
 
-use super::InstallError;
+use super::error::{InstallError, MAX_TEXT};
 use crate::context::Texts;
-
-/// Most bytes of rules, predicate and key: what `list` shows of all contexts has to fit a message.
-pub(super) const MAX_TEXT: usize = 4096;
 
 /// Which packets a context gets, and which of them end their messages.
 #[derive(Clone, Debug)]
@@ -43,7 +40,7 @@ impl Matching {
 }
 
 /// That texts are short enough together.
-pub(super) fn check_length<'t>(texts: impl Iterator<Item = &'t str>) -> Result<(), InstallError> {
+pub(crate) fn check_length<'t>(texts: impl Iterator<Item = &'t str>) -> Result<(), InstallError> {
     // Each rule counts for something even when empty.
     let bytes = texts.map(|text| text.len() + 1).sum();
     if bytes > MAX_TEXT { Err(InstallError::Text(bytes)) } else { Ok(()) }

@@ -6,11 +6,12 @@
 //! * `turns`: who prepares a context.
 //! * `connection`: one application.
 
-pub(crate) mod blobs;
 mod connection;
-mod control;
-mod places;
-mod turns;
+mod connection_limit;
+mod payload_limit;
+mod prepare_slots;
+mod requests;
+mod shared;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,20 +28,19 @@ use rustix::net::sockopt::socket_peercred;
 use spin_abi::control::{Capabilities, Reply};
 use spin_shm::channel as wire;
 
-use crate::config::Limits;
-use crate::handed::Handed;
+use crate::control::endpoint::{Endpoint, EndpointError, Listener};
+use crate::control::metrics;
+use crate::control::shared_memory_quota::Handed;
+use crate::control::socket_file::{SocketError, SocketFile};
 use crate::install::User;
 use crate::loader::Loader;
-use crate::metrics::{self, Endpoint, EndpointError, Listener};
-use crate::socket_file::{SocketError, SocketFile};
-use blobs::Blobs;
+use crate::settings::Limits;
 use connection::Connection;
-pub use control::{Answer, Control, Responder, Ticket, Work};
-use places::Connections;
-use turns::Turns;
-
-/// Of threads that prepare contexts (nice(2)): with a tenth of the time of one that serves packets on the same core.
-const NICE: i32 = 10;
+use connection_limit::Connections;
+use payload_limit::Blobs;
+use prepare_slots::Turns;
+pub use requests::{Answer, Control, Responder, Ticket, Work};
+use shared::Shared;
 
 /// Why spind cannot be reached.
 #[derive(Debug, thiserror::Error)]
@@ -64,18 +64,6 @@ pub struct Server {
     tickets: Receiver<Ticket>,
     /// For their ends.
     _files: (SocketFile, Option<SocketFile>),
-}
-
-/// What connection threads share.
-struct Shared {
-    loader: Arc<Loader>,
-    limits: Limits,
-    capabilities: Capabilities,
-    control: Control,
-    connections: Arc<Connections>,
-    turns: Turns,
-    blobs: Blobs,
-    handed: Handed,
 }
 
 impl Server {
@@ -180,10 +168,4 @@ fn refuse(stream: &UnixStream, limit: usize) {
         // It fits the socket's buffer, unless the peer is gone.
         let _ = wire::send(stream, &Reply::Error { message }, &[], None);
     }
-}
-
-/// Lets threads that serve packets go first, where they share their cores with this one, which loads and translates.
-pub(crate) fn give_way() {
-    // Everybody may.
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
 }

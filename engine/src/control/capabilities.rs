@@ -4,9 +4,9 @@ use spin_abi::control::{Capabilities, Checks, Guarantees, Isolation, LimitsInfo,
 use spin_abi::map::{Machine, PACKET_WINDOW, STACK_WINDOW};
 use spin_nic::Queue;
 
-use crate::config::{Config, Mode, Nic};
+use crate::control::config::{Config, Nic, longest_image};
 use crate::memory::saturate;
-use crate::server::blobs::longest_image;
+use crate::settings::Mode;
 
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;

@@ -1,6 +1,5 @@
 //! Metrics for Prometheus: `GET /metrics` over TCP or a Unix socket, on a thread of its own.
 //!
-//! * [`endpoint`]: where to listen.
 //! * `http`: the little of HTTP that this takes, within bounds.
 //! * `client`: one connection, from its first byte to its last.
 //! * `exposition`: counters and histograms as text.
@@ -10,7 +9,6 @@
 //! clients, however many and however slow, cost packets nothing but that.
 
 mod client;
-pub mod endpoint;
 mod exposition;
 mod http;
 
@@ -21,9 +19,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::server::Control;
+use crate::control::endpoint::Listener;
+use crate::control::server::Control;
 use client::Client;
-pub use endpoint::{Endpoint, EndpointError, Listener};
 use http::Status;
 
 /// Connections at a time; the one that has dawdled longest gives way to another.

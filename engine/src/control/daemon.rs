@@ -16,23 +16,25 @@ use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::PcapQueue;
 use spin_nic::{NicError, Queue};
 
-use crate::audit::Wanted;
-use crate::capabilities;
-use crate::config::{Config, Mode as Threads, Nic, StaticContext, XdpMode};
-use crate::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
+use crate::control::audit::Wanted;
+use crate::control::capabilities;
+use crate::control::config::{Config, Nic, StaticContext, XdpMode};
+use crate::control::log::LOG;
+use crate::control::privileges;
+use crate::control::replay::Replay;
+use crate::control::server::{Answer, Responder, Server, ServerError, Ticket, Work};
+use crate::control::stats_cache::{Reading, Readings};
+use crate::cores::ThreadError;
+use crate::cores::group::{Changed, Changes, ClusterThread, Fleet, Receiving};
+use crate::cores::thread::{Common, Feed, Worker};
 use crate::install::{InstallError, Prepared, User};
 use crate::lanes::{Ends, Lanes};
 use crate::loader::Loader;
-use crate::log::LOG;
 use crate::memory::saturate;
 use crate::pipeline::Engine;
-use crate::privileges;
-use crate::readings::{Reading, Readings};
 use crate::receiver::Receiver;
-use crate::replay::Replay;
-use crate::server::{Answer, Responder, Server, ServerError, Ticket, Work};
+use crate::settings::Mode as Threads;
 use crate::statistics::Statistics;
-use crate::threads::{Common, Feed, Worker};
 
 /// Frames of a queue that are left to send when contexts have all that they may have.
 const TO_SEND: usize = 1024;
@@ -63,9 +65,9 @@ pub enum DaemonError {
     /// The NIC went away.
     #[error("the NIC is gone: {0}")]
     Gone(String),
-    /// Handlers cannot be run.
-    #[error("cannot run handlers: {0}")]
-    Thread(String),
+    /// A thread of the engine.
+    #[error(transparent)]
+    Thread(#[from] ThreadError),
     /// Requests cannot be waited for.
     #[error("cannot wait for requests: {0}")]
     Wait(rustix::io::Errno),
@@ -162,7 +164,7 @@ impl Daemon {
         let (statistics, ended) = self.fleet.finish();
         let (ends, nic) = (told || self.ends, self.nic);
         let gone = || if ends { Ok(()) } else { Err(DaemonError::Gone(nic)) };
-        (statistics, carried_out.and(ended).and_then(|()| gone()))
+        (statistics, carried_out.and(ended.map_err(DaemonError::from)).and_then(|()| gone()))
     }
 
     /// Carries out requests until it is told to stop or a thread has ended.
@@ -303,7 +305,7 @@ fn start_workers(
 }
 
 fn no_queue() -> DaemonError {
-    DaemonError::Thread("there is no queue to receive from".to_owned())
+    DaemonError::Thread(ThreadError::Failed("there is no queue to receive from".to_owned()))
 }
 
 /// Threads for these feeds, each with its share of the clusters, on these cores.

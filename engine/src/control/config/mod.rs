@@ -8,9 +8,11 @@ use serde::Deserialize;
 use spin_abi::control::{Compat, DEFAULT_SOCKET, Engine, Install, MAX_JSON, Schedule};
 use spin_abi::map::{Machine, MachineError};
 
-use crate::metrics::endpoint::{BadEndpoint, Endpoint};
+use crate::control::endpoint::{BadEndpoint, Endpoint};
+use crate::settings::{Idle, Limits, Mode, Sizes};
 
 pub use machine::MachineSizes;
+pub(crate) use machine::longest_image;
 
 /// Most queues, and most packets that wait.
 const MOST: u32 = 1 << 20;
@@ -84,35 +86,8 @@ impl Preset {
     }
 }
 
-/// What the engine's threads do when no packet waits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Idle {
-    /// Keep polling: lowest latency, a core busy for each thread. For cores that have nothing else to do.
-    Spin,
-    /// Poll while packets flow, and sleep when none came for a while: only the first one after that waits for a wake-up.
-    #[default]
-    Adaptive,
-    /// Sleep in the kernel as soon as there is nothing to do: least processor time, and a wake-up for most packets.
-    Sleep,
-}
-
 /// The receiving core's share of messages in pipeline mode, in percent of another core's: receiving takes about a quarter of its time.
 const LOCAL_SHARE: u32 = 75;
-
-/// How the engine's threads share the work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Each receives from queues of its own, and runs the handlers: a message has to arrive on one queue.
-    #[default]
-    RunToCompletion,
-    /// The first receives and matches for all. Each runs the handlers of the messages that are at home there, the first those of its
-    /// local share.
-    #[serde(alias = "spread")]
-    #[value(alias = "spread")]
-    Pipeline,
-}
 
 /// How the XDP program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
@@ -126,51 +101,11 @@ pub enum XdpMode {
     Generic,
 }
 
-/// How much the engine has room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Sizes {
-    /// Message processing queues: messages open at the same time. Default: PsPIN's 256.
-    pub queues: u32,
-    /// HERs, packets that wait for their handlers, at the same time.
-    pub hers: u32,
-    /// Bytes that are copied at a time between NIC and host memory, by way of a buffer of that size, which each thread has.
-    pub dma_chunk: u32,
-}
-
-impl Default for Sizes {
-    fn default() -> Self {
-        Self { queues: 256, hers: 1024, dma_chunk: 1024 }
-    }
-}
-
-/// What applications may take, all of them together unless said otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    /// Execution contexts, at most 256.
-    pub contexts: usize,
-    /// Bytes of host memory of one context, and of what a user may keep of contexts that are gone ([`crate::handed`]).
-    pub host_mem: u64,
-    /// Microseconds a handler may run when its context says nothing, and at most.
-    pub watchdog_us: u64,
-    /// Instructions a handler may run when its context says nothing, and at most. Default: they are not counted.
-    pub instruction_limit: Option<u64>,
-    /// Control connections of one user at the same time.
-    pub connections: usize,
-}
-
 /// Most contexts there may be: what `list` shows of all of them, 16 KiB of each at the most, has to fit a message.
 const MOST_CONTEXTS: usize = MAX_JSON >> 14;
 
 /// The longest that a handler may run, in microseconds.
 const LONGEST_US: u64 = 3_600_000_000;
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { contexts: 64, host_mem: 64 << 20, watchdog_us: 10_000, instruction_limit: None, connections: 32 }
-    }
-}
 
 /// A context installed at start.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -458,8 +393,9 @@ impl std::str::FromStr for Nic {
 
 #[cfg(test)]
 mod tests {
-    use super::{Config, ConfigError, File, Idle, Limits, Mode, Nic, XdpMode};
-    use crate::metrics::Endpoint;
+    use super::{Config, ConfigError, File, Nic, XdpMode};
+    use crate::control::endpoint::Endpoint;
+    use crate::settings::{Idle, Limits, Mode};
     use spin_abi::control::{Engine, Placement};
     use spin_abi::map::Machine;
 
@@ -496,7 +432,7 @@ mod tests {
 
     #[test]
     fn the_sample_is_valid_and_shows_the_defaults() {
-        let config = config(include_str!("../../deploy/spind.toml")).unwrap();
+        let config = config(include_str!("../../../../deploy/spind.toml")).unwrap();
         assert_eq!(config.limits, Limits::default());
         assert_eq!(config.machine, Machine::PSPIN);
         assert_eq!((config.idle, config.xdp_mode, config.socket_mode), (Idle::Adaptive, XdpMode::Auto, 0o660));

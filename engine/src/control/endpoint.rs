@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::socket_file::{SocketError, SocketFile};
+use crate::control::socket_file::{SocketError, SocketFile};
 
 /// An address to listen on. Nobody is asked who they are: one that is not of the loopback interface lets all who reach it read
 /// all counters, with names and rules of contexts in them.

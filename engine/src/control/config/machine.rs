@@ -1,8 +1,12 @@
 //! The section `[machine]`: the preset's machine, in other sizes.
 
 use serde::Deserialize;
+use spin_abi::control::MAX_BLOB;
 use spin_abi::map::{Machine, MachineError};
 
+/// Of an image, what never gets to a handler's memory: symbols, lines, what there is to debug with. Images of ours, in Rust too, have a
+/// tenth of it.
+const ABOUT_IMAGE: u64 = 8 << 20;
 /// Numbers of clusters and HPUs, and addresses and sizes of memories, in bytes. What is not given is the preset's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -47,4 +51,11 @@ impl MachineSizes {
         machine.check()?;
         Ok(machine)
     }
+}
+
+/// The most bytes of an image: all that the machine's memories hold of one, and what is said about it.
+pub(crate) fn longest_image(machine: &Machine) -> u64 {
+    let &Machine { l1_size, l2_data_size, handler_mem_size, program_size, .. } = machine;
+    let memories = [l1_size, l2_data_size, handler_mem_size, program_size].map(u64::from);
+    (memories.iter().sum::<u64>() + ABOUT_IMAGE).min(MAX_BLOB as u64)
 }

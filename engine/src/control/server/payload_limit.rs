@@ -8,18 +8,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use spin_abi::control::{MAX_BLOB, Request};
 use spin_abi::map::Machine;
 
-/// Of an image, what never gets to a handler's memory: symbols, lines, what there is to debug with. Images of ours, in Rust too, have a
-/// tenth of it.
-const ABOUT_IMAGE: u64 = 8 << 20;
+use crate::control::config::longest_image;
+
 /// Bytes that a user's requests have behind them at the same time: those of some that are as long as may be.
 const OF_USER: u64 = 2 * MAX_BLOB as u64;
-
-/// The most bytes of an image: all that the machine's memories hold of one, and what is said about it.
-pub(crate) fn longest_image(machine: &Machine) -> u64 {
-    let &Machine { l1_size, l2_data_size, handler_mem_size, program_size, .. } = machine;
-    let memories = [l1_size, l2_data_size, handler_mem_size, program_size].map(u64::from);
-    (memories.iter().sum::<u64>() + ABOUT_IMAGE).min(MAX_BLOB as u64)
-}
 
 /// Whether so many bytes may be behind a request.
 ///

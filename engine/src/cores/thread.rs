@@ -14,15 +14,15 @@ use spin_abi::control::Schedule;
 use spin_nic::{Bell, NicError, Queue};
 use spin_sync::{Inbox, Mailbox, mailbox};
 
-use crate::config::{Idle, Sizes};
-use crate::daemon::DaemonError;
+use super::error::ThreadError;
+use super::idle::Rest;
 use crate::handover::{Arrivals, LaneQueue};
-use crate::idle::Rest;
 use crate::lanes::{Ends, Lanes};
 use crate::loader::Loader;
 use crate::peers::Peers;
 use crate::pipeline::Engine;
 use crate::receiver::Receiver;
+use crate::settings::{Idle, Sizes};
 use crate::statistics::Statistics;
 
 /// Longest sleep: how late a stop that comes just before it can be noticed.
@@ -205,16 +205,16 @@ impl<P: Part + 'static> Worker<P> {
         core: Option<usize>,
         bell: Arc<Bell>,
         make: impl FnOnce() -> Result<P, String> + Send + 'static,
-    ) -> Result<Self, DaemonError> {
-        let fail = |error: &dyn std::fmt::Display| DaemonError::Thread(error.to_string());
+    ) -> Result<Self, ThreadError> {
+        let fail = |error: &dyn std::fmt::Display| ThreadError::Failed(error.to_string());
         let (requests, asked) = mailbox(bell);
         let (ready, begun) = sync_channel(1);
         let life = move || live(&common, core, &asked, &ready, make);
         let thread = thread::Builder::new().name(name).spawn(life).map_err(|error| fail(&error))?;
         match begun.recv() {
             Ok(Ok(())) => Ok(Self { requests, thread }),
-            Ok(Err(error)) => Err(DaemonError::Thread(error)),
-            Err(RecvError) => Err(DaemonError::Thread("a thread ended before it began".to_owned())),
+            Ok(Err(error)) => Err(ThreadError::Failed(error)),
+            Err(RecvError) => Err(ThreadError::Failed("a thread ended before it began".to_owned())),
         }
     }
 
@@ -246,17 +246,17 @@ impl<P: Part + 'static> Worker<P> {
     ///
     /// # Errors
     /// The NIC's, or that it panicked.
-    pub fn join(self) -> Result<Statistics, DaemonError> {
+    pub fn join(self) -> Result<Statistics, ThreadError> {
         let (statistics, ended) = self.finish();
         ended.map(|()| statistics)
     }
 
     /// The same. What it has done, however it ended.
-    pub fn finish(self) -> (Statistics, Result<(), DaemonError>) {
+    pub fn finish(self) -> (Statistics, Result<(), ThreadError>) {
         match self.thread.join() {
-            Ok((statistics, ended)) => (statistics, ended.map_err(DaemonError::from)),
+            Ok((statistics, ended)) => (statistics, ended.map_err(ThreadError::from)),
             Err(_) => {
-                let panicked = DaemonError::Thread("a thread of the engine panicked".to_owned());
+                let panicked = ThreadError::Failed("a thread of the engine panicked".to_owned());
                 (Statistics::default(), Err(panicked))
             }
         }
@@ -359,7 +359,7 @@ impl Worker<Engine> {
         feed: Feed,
         clusters: Range<u32>,
         core: Option<usize>,
-    ) -> Result<Self, DaemonError> {
+    ) -> Result<Self, ThreadError> {
         let name = format!("cluster-{}", clusters.start);
         let (bell, with) = (feed.bell.clone(), common.clone());
         Self::start(common, name, core, bell, move || feed.engine(with, clusters))
