@@ -12,8 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
-use spin_engine::cores::group::{Changes, ClusterThread, Fleet, Receiving};
-use spin_engine::cores::thread::{Common, Feed, Worker};
+use spin_engine::cores::{ClusterThread, PollThread, Receiving, SharedConfig, Transaction, WorkerGroup, WorkerLinks};
 use spin_engine::counts::Counts;
 use spin_engine::install::{Prepared, User};
 use spin_engine::loader::Loader;
@@ -33,13 +32,13 @@ const MARK: [u8; 4] = 0xabcd_e2b7_u32.to_le_bytes();
 
 /// Two threads with packets that never end.
 struct Live {
-    fleet: Fleet,
-    common: Common,
+    group: WorkerGroup,
+    common: SharedConfig,
 }
 
 impl Live {
     fn start() -> Self {
-        let common = Common {
+        let common = SharedConfig {
             loader: Arc::new(Loader::new(MACHINE, Kind::Jit)),
             sizes: Sizes::default(),
             schedule: Schedule::default(),
@@ -52,13 +51,13 @@ impl Live {
         let frames: Vec<_> = (0..256).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect();
         let worker = |cluster: u32| {
             let nic = SyntheticSource::new(&frames, 80, 0).expect("short frames");
-            let feed = Feed::of_nic(Box::new(nic)).expect("a descriptor");
+            let feed = WorkerLinks::from_nic(Box::new(nic)).expect("a descriptor");
             let clusters = cluster..cluster + 1;
-            let worker = Worker::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
+            let worker = PollThread::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
             ClusterThread { clusters, worker }
         };
         let workers = (0..CLUSTERS).map(worker).collect();
-        Self { fleet: Fleet::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default()), common }
+        Self { group: WorkerGroup::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default()), common }
     }
 
     fn prepare(&self, file: &[u8], port: u16) -> Prepared {
@@ -67,11 +66,11 @@ impl Live {
     }
 
     fn install(&self, file: &[u8], port: u16) -> u32 {
-        self.fleet.install(self.prepare(file, port)).expect("room")
+        self.group.install(self.prepare(file, port)).expect("room")
     }
 
     fn remove(&self, id: u32) {
-        self.fleet.remove(id, User(0)).expect("installed");
+        self.group.remove(id, User(0)).expect("installed");
     }
 
     /// Some contexts at a time, and others in their place.
@@ -80,17 +79,20 @@ impl Live {
         let ids = |installed: Vec<_>| -> Vec<u32> {
             installed.into_iter().map(|id: Result<_, _>| id.expect("room")).collect()
         };
-        let first = ids(self.fleet.change(Changes { installs: some(), ..Changes::default() }).installed);
+        let first = ids(self.group.change(Transaction { installs: some(), ..Transaction::default() }).installed);
         let mut removals: Vec<_> = first.iter().map(|&id| (id, User(0))).collect();
         removals.push((first[0] + 1000, User(0)));
-        let changed = self.fleet.change(Changes { installs: some(), removals, ..Changes::default() });
+        let changed = self.group.change(Transaction { installs: some(), removals, ..Transaction::default() });
         let unknown = changed.removed.iter().position(Result::is_err);
         assert_eq!(unknown, Some(first.len()), "all but the last were there");
         let second = ids(changed.installed);
         assert!(second.iter().all(|id| !first.contains(id)), "ids are never used again");
         let removed = self
-            .fleet
-            .change(Changes { removals: second.iter().map(|&id| (id, User(0))).collect(), ..Changes::default() })
+            .group
+            .change(Transaction {
+                removals: second.iter().map(|&id| (id, User(0))).collect(),
+                ..Transaction::default()
+            })
             .removed;
         assert!(removed.iter().all(Result::is_ok), "{removed:?}");
     }
@@ -98,7 +100,7 @@ impl Live {
     fn stop(self) -> Counts {
         self.common.stop.store(true, Relaxed);
         let mut sum = Counts::default();
-        for thread in self.fleet.workers {
+        for thread in self.group.workers {
             sum.merge(&thread.worker.join().expect("it ended well").counts);
         }
         sum

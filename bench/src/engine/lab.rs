@@ -13,7 +13,7 @@ use std::time::Instant;
 use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
-use spin_engine::cores::thread::Part;
+use spin_engine::cores::Poller;
 use spin_engine::counts::Counts;
 use spin_engine::handover::{Arrivals, LaneQueue};
 use spin_engine::inbound::Routes;
@@ -320,7 +320,7 @@ impl Lab {
 
     /// Turns until nothing comes any more. What was counted.
     fn finish(&mut self) -> Result<Counts, Failure> {
-        while !self.engine.is_over() || self.engine.has_tasks() {
+        while !self.engine.is_finished() || self.engine.has_tasks() {
             self.turn()?;
         }
         Ok(self.engine.statistics().counts)

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::map::Machine;
-use spin_engine::cores::thread::Part;
+use spin_engine::cores::Poller;
 use spin_engine::install::Prepared;
 use spin_engine::loader::Loader;
 use spin_engine::peers::Peers;

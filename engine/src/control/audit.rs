@@ -1,31 +1,31 @@
-//! Who has installed, changed and removed contexts, in the log: who took which packets is to be found there later.
+//! Logs who installed, changed and removed contexts, so that the log shows later who took which packets.
 
-use crate::cores::group::Changes;
+use crate::cores::Transaction;
 use crate::install::{InstallError, Prepared};
 
-/// Changes of contexts in words.
-pub struct Wanted {
+/// Log lines for the changes of a transaction.
+pub struct AuditLines {
     installs: Vec<String>,
     rules: Vec<String>,
     removals: Vec<String>,
 }
 
-impl Wanted {
-    /// What is asked for.
+impl AuditLines {
+    /// Lines for the changes of a transaction, made before it is carried out.
     #[must_use]
-    pub fn of(changes: &Changes) -> Self {
+    pub fn of(transaction: &Transaction) -> Self {
         Self {
-            installs: changes.installs.iter().map(Prepared::in_words).collect(),
-            rules: changes
+            installs: transaction.installs.iter().map(Prepared::describe).collect(),
+            rules: transaction
                 .rules
                 .iter()
                 .map(|(id, user, to)| format!("{user} has context {id} take {}", to.rules()))
                 .collect(),
-            removals: changes.removals.iter().map(|(id, user)| format!("{user} removed context {id}")).collect(),
+            removals: transaction.removals.iter().map(|(id, user)| format!("{user} removed context {id}")).collect(),
         }
     }
 
-    /// Logs those of which something came.
+    /// Logs the changes that succeeded.
     pub fn log(
         self,
         installed: &[Result<u32, InstallError>],

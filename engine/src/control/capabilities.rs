@@ -1,17 +1,17 @@
-//! What this spind offers, told to whoever asks: sPIN's NIC limits and what holds for packets (PsPIN paper §III).
+//! What this spind offers to applications: sPIN's NIC limits and guarantees for packets (PsPIN paper §III).
 
 use spin_abi::control::{Capabilities, Checks, Guarantees, Isolation, LimitsInfo, MachineInfo, Placement, VERSION};
 use spin_abi::map::{Machine, PACKET_WINDOW, STACK_WINDOW};
 use spin_nic::Queue;
 
-use crate::control::config::{Config, Nic, longest_image};
+use crate::control::config::{Config, Nic, max_image_size};
 use crate::memory::saturate;
 use crate::settings::Mode;
 
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;
 
-/// The capabilities of a spind that is configured so and serves `nics`.
+/// The capabilities of a spind with this configuration that serves `nics`.
 #[must_use]
 pub fn of(config: &Config, nics: &[Box<dyn Queue>]) -> Capabilities {
     let threads = match config.mode {
@@ -71,7 +71,7 @@ fn limits(config: &Config, threads: u64) -> LimitsInfo {
         host_mem: limits.host_mem,
         watchdog_us: limits.watchdog_us,
         instruction_limit: limits.instruction_limit,
-        image: longest_image(&config.machine),
+        image: max_image_size(&config.machine),
         connections: limits.connections as u64,
     }
 }

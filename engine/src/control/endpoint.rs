@@ -9,8 +9,8 @@ use std::str::FromStr;
 
 use crate::control::socket_file::{SocketError, SocketFile};
 
-/// An address to listen on. Nobody is asked who they are: one that is not of the loopback interface lets all who reach it read
-/// all counters, with names and rules of contexts in them.
+/// An address to listen on. There is no authentication: whoever reaches the address can read all counters, which include names and
+/// rules of contexts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// TCP.
@@ -19,7 +19,7 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
-/// A text that is no [`Endpoint`].
+/// A text that is not an [`Endpoint`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "metrics {0:?}: expected ADDRESS:PORT with a numeric address, such as 127.0.0.1:9464 or [::1]:9464, or unix:PATH"
@@ -39,7 +39,7 @@ impl FromStr for Endpoint {
     }
 }
 
-/// Why nothing can listen there.
+/// Why spind cannot listen on an endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// TCP.
@@ -55,7 +55,7 @@ pub enum EndpointError {
     Unix(#[from] SocketError),
 }
 
-/// A listening socket that does not wait.
+/// A non-blocking listening socket.
 #[derive(Debug)]
 pub enum Listener {
     /// TCP.
@@ -65,7 +65,7 @@ pub enum Listener {
 }
 
 impl Endpoint {
-    /// Listens; a Unix socket's file has the mode `mode` and goes with what is returned for it.
+    /// Listens. The file of a Unix socket has the mode `mode` and is removed with the returned [`SocketFile`].
     ///
     /// # Errors
     /// See [`EndpointError`].

@@ -1,13 +1,13 @@
-//! Giving up what spind no longer needs once its NIC is open.
+//! Drops capabilities that spind no longer needs once its NIC is open.
 
 use rustix::io;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
-/// What serving an interface takes: new rule maps for the XDP program, and the sockets that are open already.
+/// Capabilities for serving an interface: new rule maps for the XDP program, and sockets that are already open.
 const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW).union(CapabilitySet::BPF);
 
-/// Drops all capabilities but those, also for programs it might start. Capabilities belong to threads: call it before
-/// any other thread is started.
+/// Drops all capabilities but [`KEPT`], also for programs that spind might start. Capabilities belong to threads: call this before any
+/// other thread is started.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -1,5 +1,5 @@
-//! Frames of a capture that arrive on the loopback NIC, and what is sent meanwhile: some at a time, so that the thread whose NIC it is and
-//! those that have something to ask of it do not wait until all are through.
+//! Replays a capture through the loopback NIC, and collects what handlers send. A step replays some frames, so that the NIC's thread
+//! and requests to it do not wait for the whole capture.
 
 use std::time::{Duration, Instant};
 
@@ -14,40 +14,40 @@ use crate::pipeline::Engine;
 
 /// Frames taken from the far end at once.
 const BATCH: usize = 1024;
-/// Bytes of a packet's record head in a capture.
-const RECORD: usize = 16;
+/// Bytes of a packet's record header in a capture.
+const RECORD_HEADER: usize = 16;
 
-/// A capture that is replayed.
+/// A capture that is being replayed.
 pub struct Replay {
-    /// Those that are still to arrive.
+    /// Packets that have not arrived yet.
     packets: std::vec::IntoIter<Packet>,
-    /// When the one arrived, on the capture's clock, that the engine may not be done with.
+    /// Capture time of the packet that the engine may still be processing.
     current: Option<u64>,
     sent: Vec<Packet>,
-    /// Bytes of those, as a capture.
+    /// Bytes of `sent` as a capture.
     bytes: usize,
-    /// How many frames of others matched nothing before.
+    /// The engine's count of unmatched frames before the replay.
     unmatched: Option<u64>,
     replayed: Replayed,
 }
 
 impl Replay {
-    /// Of a capture's packets.
+    /// Parses a capture.
     ///
     /// # Errors
-    /// It is none.
+    /// When it is not a capture.
     pub fn new(capture: &[u8]) -> Result<Self, String> {
         let packets = read_all(capture).map_err(|error| format!("capture: {error}"))?.into_iter();
         Ok(Self { packets, current: None, sent: Vec::new(), bytes: 0, unmatched: None, replayed: Replayed::default() })
     }
 
-    /// Lets frames arrive one by one at `far`'s other end, which is the engine's NIC, each when all is done about the one before; for
-    /// `most` of the time, and what the turn takes that is under way then. Those that are longer than the NIC takes are left out.
-    /// `start` is the moment that times are counted from. Returns whether all is done.
+    /// Sends frames one by one from `far` to the engine's NIC, each when the engine is done with the one before. Stops with the first
+    /// poll that ends after `most`. Frames that are too long for the NIC are left out. Times are counted from `start`. Returns whether
+    /// the replay is complete.
     ///
     /// # Errors
     /// More was sent than an answer can hold, or the NIC failed.
-    pub fn go_on(
+    pub fn resume(
         &mut self,
         engine: &mut Engine,
         far: &mut MemoryQueue,
@@ -56,8 +56,8 @@ impl Replay {
     ) -> Result<bool, String> {
         self.unmatched.get_or_insert_with(|| unmatched(engine));
         let begun = Instant::now();
-        while self.current.is_some() || self.next_arrives(far)? {
-            self.turn(engine, far, start).map_err(|error| error.to_string())?;
+        while self.current.is_some() || self.send_next(far)? {
+            self.poll(engine, far, start).map_err(|error| error.to_string())?;
             if self.bytes > MAX_BLOB {
                 return Err(format!("handlers sent more than the {MAX_BLOB} bytes an answer can hold: replay less"));
             }
@@ -68,8 +68,8 @@ impl Replay {
         Ok(true)
     }
 
-    /// Lets the next frame arrive that is neither too long nor too short. Returns whether there was one.
-    fn next_arrives(&mut self, far: &mut MemoryQueue) -> Result<bool, String> {
+    /// Sends the next frame that is neither too long nor too short. Returns whether there was one.
+    fn send_next(&mut self, far: &mut MemoryQueue) -> Result<bool, String> {
         for captured in self.packets.by_ref() {
             if captured.data.len() < MIN_SEND {
                 self.replayed.too_short += 1;
@@ -88,14 +88,14 @@ impl Replay {
         Ok(false)
     }
 
-    /// One turn, and what was sent. When nothing arrives and nothing leaves any more, all is done about the current frame.
-    fn turn(&mut self, engine: &mut Engine, far: &mut MemoryQueue, start: Instant) -> Result<(), NicError> {
+    /// Polls the engine once, and collects what it sent. When nothing arrived and nothing left, the engine is done with the current frame.
+    fn poll(&mut self, engine: &mut Engine, far: &mut MemoryQueue, start: Instant) -> Result<(), NicError> {
         far.flush()?;
         let arrived = engine.turn(|| start.elapsed())?;
         let mut batch = Vec::new();
         let left = far.receive(&mut batch, BATCH);
         for frame in batch {
-            self.bytes += frame.len() + RECORD;
+            self.bytes += frame.len() + RECORD_HEADER;
             self.sent.push(Packet::whole(self.current.unwrap_or_default(), frame.to_vec()));
             far.recycle(frame);
         }
@@ -105,9 +105,9 @@ impl Replay {
         Ok(())
     }
 
-    /// What was sent, as a capture, and how many frames there were.
+    /// What was sent, as a capture, and the numbers of frames.
     #[must_use]
-    pub fn end(mut self, engine: &Engine) -> (Vec<u8>, Replayed) {
+    pub fn finish(mut self, engine: &Engine) -> (Vec<u8>, Replayed) {
         self.replayed.sent = self.sent.len() as u64;
         self.replayed.unmatched = unmatched(engine) - self.unmatched.unwrap_or_default();
         (write_all(&self.sent), self.replayed)

@@ -1,29 +1,29 @@
-//! Memory that applications have descriptors of. It stays as long as they keep these, whatever becomes of its context: so whoever
-//! installs and removes again and again could take all there is. So who keeps more of contexts that are gone than he may gets no new. That is
-//! looked at when one is asked for: what he has of contexts that are there he keeps when these go, however much it is. So he has no more
-//! at a time than that bound and what contexts that are there at the same time may have.
+//! Quota for shared memory that applications keep after its context is gone. A region lives as long as an application has a descriptor
+//! of it, so a user who installs and removes contexts repeatedly could take all memory. A user who keeps more than the quota of such
+//! regions gets no new descriptor. The quota is checked only when a descriptor is asked for: when contexts go, their user keeps
+//! their regions, however large. A user therefore never has more than the quota plus the memory of contexts that exist at one time.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spin_shm::{Region, RegionError};
 
-/// Regions of contexts that are gone, that a user may keep.
-const MOST: usize = 16;
+/// Most regions of removed contexts that a user may keep.
+const MAX_KEPT: usize = 16;
 
 /// Why a user gets no descriptor.
 #[derive(Debug, thiserror::Error)]
-pub enum HandError {
-    /// It has too much already.
+pub enum QuotaError {
+    /// The user is over the quota.
     #[error(
-        "you keep {bytes} bytes of memory of {count} contexts that are gone (at most {MOST}, and {most} bytes): close it first"
+        "you keep {bytes} bytes of memory of {count} contexts that are gone (at most {MAX_KEPT}, and {most} bytes): close it first"
     )]
     Kept {
-        /// How much.
+        /// Bytes that it keeps.
         bytes: u64,
-        /// Of how many.
+        /// Regions that it keeps.
         count: usize,
-        /// How much it may keep.
+        /// Most bytes that it may keep.
         most: u64,
     },
     /// The system refuses.
@@ -31,61 +31,61 @@ pub enum HandError {
     Region(#[from] RegionError),
 }
 
-/// By user. A context that is there has its regions too.
+/// Shared memory by user, of contexts that exist and of removed ones.
 #[derive(Debug)]
-pub struct Handed {
+pub struct SharedMemoryQuota {
     regions: Mutex<Vec<(u32, Arc<Region>)>>,
-    /// Bytes of contexts that are gone, that a user may keep.
+    /// Most bytes of removed contexts that a user may keep.
     bytes: u64,
 }
 
-impl Handed {
-    /// A user may keep `bytes` of contexts that are gone.
+impl SharedMemoryQuota {
+    /// A quota of `bytes` of removed contexts for each user.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
         Self { regions: Mutex::new(Vec::new()), bytes }
     }
 
-    /// A descriptor for a user of a region that its context has.
+    /// A descriptor of a region for the user of its context.
     ///
     /// # Errors
-    /// See [`HandError`].
-    pub fn share(&self, user: u32, region: &Arc<Region>) -> Result<OwnedFd, HandError> {
+    /// See [`QuotaError`].
+    pub fn share(&self, user: u32, region: &Arc<Region>) -> Result<OwnedFd, QuotaError> {
         self.sweep();
         let mut regions = self.lock();
         if !regions.iter().any(|(_, known)| Arc::ptr_eq(known, region)) {
             let (count, bytes) = kept(&regions, user);
-            if count >= MOST || bytes > self.bytes {
-                return Err(HandError::Kept { bytes, count, most: self.bytes });
+            if count >= MAX_KEPT || bytes > self.bytes {
+                return Err(QuotaError::Kept { bytes, count, most: self.bytes });
             }
             regions.push((user, region.clone()));
         }
         Ok(region.share()?)
     }
 
-    /// Frees what nobody has any more.
+    /// Frees regions that no application has any more.
     pub fn sweep(&self) {
-        // What cannot be told is kept.
+        // Keep a region if the kernel does not tell.
         self.lock().retain(|(_, region)| !is_gone(region) || !region.reclaim().unwrap_or(false));
     }
 
-    /// Whether a user keeps some of contexts that are gone.
+    /// Whether a user keeps regions of removed contexts.
     pub fn keeps(&self, user: u32) -> bool {
         kept(&self.lock(), user).0 > 0
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(u32, Arc<Region>)>> {
-        // Every step leaves it whole.
+        // The list is consistent after every step, also when a thread panics.
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether the context of a region is gone: what nobody else in this process has cannot be handed to anybody any more.
+/// Whether the context of a region is gone: without another reference in this process, no further descriptor can be made.
 fn is_gone(region: &Arc<Region>) -> bool {
     Arc::strong_count(region) == 1
 }
 
-/// Regions of contexts that are gone, that a user has, and bytes.
+/// Number and bytes of regions of removed contexts that a user has.
 fn kept(regions: &[(u32, Arc<Region>)], user: u32) -> (usize, u64) {
     let theirs = regions.iter().filter(|(of, region)| *of == user && is_gone(region));
     theirs.fold((0, 0), |(count, bytes), (_, region)| (count + 1, bytes + region.len()))
@@ -97,35 +97,35 @@ mod tests {
 
     use spin_shm::Region;
 
-    use super::{HandError, Handed, MOST};
+    use super::{MAX_KEPT, QuotaError, SharedMemoryQuota};
 
     fn region(len: u64) -> Arc<Region> {
         Arc::new(Region::create(len).expect("memory"))
     }
 
     #[test]
-    fn who_keeps_much_of_what_is_gone_gets_no_more_until_it_is_let_go() {
-        let handed = Handed::new(100 << 12);
+    fn a_user_over_the_quota_gets_no_descriptor_until_some_are_closed() {
+        let quota = SharedMemoryQuota::new(100 << 12);
         let lives = region(1 << 20);
-        let _theirs = handed.share(7, &lives).expect("the first");
+        let _theirs = quota.share(7, &lives).expect("the first");
         let share = |len: u64| {
             let region = region(len);
-            handed.share(7, &region).map(|fd| Region::from_fd(fd, len).expect("a region"))
+            quota.share(7, &region).map(|fd| Region::from_fd(fd, len).expect("a region"))
         };
-        let mut kept: Vec<Region> = (0..MOST).map(|_| share(1 << 12).expect("few")).collect();
+        let mut kept: Vec<Region> = (0..MAX_KEPT).map(|_| share(1 << 12).expect("few")).collect();
         kept.iter().for_each(|region| region.write(0, &[1]).expect("within it"));
         let refused = share(1 << 12).expect_err("too many");
-        assert!(matches!(refused, HandError::Kept { count: MOST, bytes: 65536, most: 409_600 }), "{refused}");
-        handed.share(7, &lives).expect("that it has already");
-        handed.share(8, &region(1 << 12)).expect("another's do not count");
+        assert!(matches!(refused, QuotaError::Kept { count: MAX_KEPT, bytes: 65536, most: 409_600 }), "{refused}");
+        quota.share(7, &lives).expect("that it has already");
+        quota.share(8, &region(1 << 12)).expect("another's do not count");
         let mut byte = [0];
         assert!(kept.iter().all(|region| region.read(0, &mut byte).is_ok() && byte == [1]), "nothing is lost");
         kept.truncate(3);
-        assert!(handed.keeps(7));
+        assert!(quota.keeps(7));
         kept.push(share(98 << 12).expect("there is room again"));
-        assert!(matches!(share(1 << 12), Err(HandError::Kept { count: 4, .. })), "many bytes");
+        assert!(matches!(share(1 << 12), Err(QuotaError::Kept { count: 4, .. })), "many bytes");
         drop(kept);
-        handed.sweep();
-        assert!(!handed.keeps(7) && handed.lock().len() == 1, "what lives is known");
+        quota.sweep();
+        assert!(!quota.keeps(7) && quota.lock().len() == 1, "what lives is known");
     }
 }

@@ -1,4 +1,4 @@
-//! Unix sockets in the file system: bound over nothing but a stale socket, removed at the end.
+//! Files of Unix sockets. Binding replaces only a stale socket; the file is removed at the end.
 
 use std::fs;
 use std::io;
@@ -6,13 +6,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Why a socket cannot be had at some path.
+/// Why a socket cannot listen at a path.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Another spind is there.
+    /// Another spind listens there.
     #[error("another spind listens on {}: stop it, or choose another path", .0.display())]
     Taken(PathBuf),
-    /// Something else is at that path.
+    /// The path is something else than a socket.
     #[error("{} exists and is no socket: choose another path", .0.display())]
     NotASocket(PathBuf),
     /// The system refused.
@@ -29,13 +29,13 @@ pub enum SocketError {
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Which file it is: another one at the same path is not ours to remove.
+    /// Device and inode: another file at that path must not be removed.
     file: Option<(u64, u64)>,
 }
 
 impl SocketFile {
-    /// Listens at `path`, in a folder that is made if need be; those whom its file mode `mode` lets write may connect. Nobody can send
-    /// descriptors there, which nobody wants.
+    /// Listens at `path`, in a folder that is created if need be. Users to whom the file mode `mode` gives write permission may connect.
+    /// Descriptors that they send are refused: spind needs none.
     ///
     /// # Errors
     /// See [`SocketError`].
@@ -46,7 +46,7 @@ impl SocketFile {
             fs::create_dir(folder).map_err(fail)?;
         }
         let listener = UnixListener::bind(path).map_err(fail)?;
-        // Older kernels cannot: there, who sends one may have the thread wait that drops it.
+        // Older kernels cannot refuse them; dropping a descriptor may then block the thread.
         if let Err(error) = spin_shm::take_no_fds(&listener) {
             tracing::debug!("{}: descriptors that are sent there are let in, and dropped: {error}", path.display());
         }
@@ -72,7 +72,7 @@ fn file_at(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Removes a socket that a killed spind left behind; nothing but a socket that nobody listens on.
+/// Removes a socket that a killed spind left behind, and only a socket on which nobody listens.
 fn remove_stale(path: &Path) -> Result<(), SocketError> {
     let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
     if !file.file_type().is_socket() {

@@ -1,5 +1,6 @@
-//! Counters and contexts for all who ask: read from the engine's threads together, and not oftener than every [`PAUSE`]. A thread
-//! takes longer to tell of a thousand contexts than of a thousand packets; so whoever asks again and again costs packets little.
+//! Counters and contexts, read from all threads for all clients together, at most once every [`READ_INTERVAL`]. A thread needs longer to
+//! report a thousand contexts than to process a thousand packets. With the interval, clients that ask again and again cost packets
+//! little.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -7,64 +8,64 @@ use std::time::{Duration, Instant};
 use spin_abi::control::{ContextInfo, Reply, Stats, ThreadInfo};
 
 use crate::control::server::{Answer, Responder};
-use crate::cores::group::Fleet;
-use crate::cores::thread::Part;
+use crate::cores::{Poller, WorkerGroup};
 use crate::install::InstallError;
 use crate::statistics::Statistics;
 
-/// Time between two readings.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Shortest time between two reads.
+const READ_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What is asked for.
+/// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum StatsQuery {
     /// [`Request::List`](spin_abi::control::Request::List).
     Contexts,
     /// [`Request::Stats`](spin_abi::control::Request::Stats).
     Stats,
 }
 
-/// Who asks, and when the last ones were answered.
+/// Clients that wait, and when the threads were read last.
 #[derive(Default)]
-pub struct Readings {
-    asking: Vec<(Reading, Responder)>,
+pub struct StatsCache {
+    asking: Vec<(StatsQuery, Responder)>,
     last: Option<Instant>,
 }
 
-impl Readings {
-    /// Notes who is to be answered.
-    pub fn ask(&mut self, reading: Reading, reply: Responder) {
-        self.asking.push((reading, reply));
+impl StatsCache {
+    /// Adds a client.
+    pub fn ask(&mut self, query: StatsQuery, reply: Responder) {
+        self.asking.push((query, reply));
     }
 
-    /// How long they have to wait; `None` when nobody asks.
+    /// How long clients have to wait; `None` when there is none.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
-        let pause = || self.last.map_or(Duration::ZERO, |last| PAUSE.saturating_sub(last.elapsed()));
+        let pause = || self.last.map_or(Duration::ZERO, |last| READ_INTERVAL.saturating_sub(last.elapsed()));
         (!self.asking.is_empty()).then(pause)
     }
 
-    /// Answers all who ask, if it is time to. `nic` is what the NIC is, in words.
-    pub fn answer(&mut self, fleet: &Fleet, nic: &str) {
+    /// Answers all clients, if it is time to. `nic` describes the NIC.
+    pub fn answer(&mut self, group: &WorkerGroup, nic: &str) {
         if self.wait() != Some(Duration::ZERO) {
             return;
         }
         self.last = Some(Instant::now());
-        let all = self.asking.iter().any(|(reading, _)| *reading == Reading::Stats);
-        let told = fleet.all(move |engine| Told {
+        let all = self.asking.iter().any(|(query, _)| *query == StatsQuery::Stats);
+        let snapshots = group.all(move |engine| Snapshot {
             contexts: engine.context_infos(),
             counted: all.then(|| (engine.clusters.clone(), read(engine))),
         });
-        if told.is_empty() {
+        if snapshots.is_empty() {
             let stopping = |(_, reply): (_, Responder)| reply.answer(Err(InstallError::Stopped.to_string()));
             return self.asking.drain(..).for_each(stopping);
         }
-        let (contexts, counted): (Vec<_>, Vec<_>) = told.into_iter().map(|told| (told.contexts, told.counted)).unzip();
-        let contexts = together(contexts);
-        let stats = all.then(|| stats(fleet, nic, counted.into_iter().flatten(), contexts.clone()));
-        for (reading, reply) in self.asking.drain(..) {
-            let body = match (reading, &stats) {
-                (Reading::Stats, Some(stats)) => Reply::Stats(stats.clone()),
+        let (contexts, counted): (Vec<_>, Vec<_>) =
+            snapshots.into_iter().map(|snapshot| (snapshot.contexts, snapshot.counted)).unzip();
+        let contexts = merge(contexts);
+        let stats = all.then(|| stats(group, nic, counted.into_iter().flatten(), contexts.clone()));
+        for (query, reply) in self.asking.drain(..) {
+            let body = match (query, &stats) {
+                (StatsQuery::Stats, Some(stats)) => Reply::Stats(stats.clone()),
                 _ => Reply::Contexts { contexts: contexts.clone() },
             };
             reply.answer(Ok(Answer::plain(body)));
@@ -72,22 +73,22 @@ impl Readings {
     }
 }
 
-/// What a thread that runs handlers tells.
-struct Told {
+/// State of a thread that runs handlers.
+struct Snapshot {
     contexts: Vec<ContextInfo>,
     /// Its clusters and counters, if they are asked for.
-    counted: Option<(Range<u32>, Read)>,
+    counted: Option<(Range<u32>, ThreadCounters)>,
 }
 
-/// Statistics of a thread's part, and what its NIC counts.
-type Read = (Statistics, Vec<(&'static str, u64)>);
+/// Statistics of a thread, and counters of its NIC queue.
+type ThreadCounters = (Statistics, Vec<(&'static str, u64)>);
 
-fn read(part: &mut impl Part) -> Read {
-    (part.statistics(), part.nic().counters())
+fn read(poller: &mut impl Poller) -> ThreadCounters {
+    (poller.statistics(), poller.nic().counters())
 }
 
-/// Contexts as all threads together have them.
-fn together(threads: Vec<Vec<ContextInfo>>) -> Vec<ContextInfo> {
+/// Contexts with the sums of all threads' counters.
+fn merge(threads: Vec<Vec<ContextInfo>>) -> Vec<ContextInfo> {
     let mut threads = threads.into_iter();
     let mut all = threads.next().unwrap_or_default();
     for infos in threads {
@@ -99,28 +100,28 @@ fn together(threads: Vec<Vec<ContextInfo>>) -> Vec<ContextInfo> {
 }
 
 fn stats(
-    fleet: &Fleet,
+    group: &WorkerGroup,
     nic: &str,
-    counted: impl Iterator<Item = (Range<u32>, Read)>,
+    counted: impl Iterator<Item = (Range<u32>, ThreadCounters)>,
     contexts: Vec<ContextInfo>,
 ) -> Stats {
     let mut statistics = Statistics::default();
     let mut nic_counters: Vec<(String, u64)> = Vec::new();
     let mut threads = Vec::new();
-    let mut add = |(part, counters): Read| {
+    let mut add = |(part, counters): ThreadCounters| {
         statistics.merge(&part);
         let named = counters.into_iter().map(|(name, value)| (name.to_owned(), value));
         spin_abi::counters::add_named(&mut nic_counters, named);
     };
     for (clusters, part) in counted {
         let counters = part.0.counts.named().collect();
-        // One that has none has others run its handlers.
+        // A thread without clusters runs no handlers.
         if !clusters.is_empty() {
             threads.push(ThreadInfo { clusters: (clusters.start, clusters.end - 1), counters });
         }
         add(part);
     }
-    if let Some(part) = fleet.receiver().and_then(|receiver| receiver.ask(read)) {
+    if let Some(part) = group.receiver().and_then(|receiver| receiver.ask(read)) {
         add(part);
     }
     Stats {

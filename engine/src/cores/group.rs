@@ -1,7 +1,7 @@
-//! All threads of an engine as one: contexts come and go on every thread, and what is asked for of one is asked for of all.
+//! All threads of an engine together: contexts are changed on every thread, and a question goes to every thread.
 //!
-//! A thread that is asked may be off its core, so an answer can be milliseconds away. Therefore all threads are asked at the same
-//! time, and changes that wait are carried out together, with no more answers to wait for than one alone would need.
+//! A thread that is asked may be off its core, so that a reply can take milliseconds. Therefore all threads are asked at the same
+//! time. Changes that wait are carried out together, and wait for no more replies than one change alone would need.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -10,10 +10,11 @@ use std::sync::Arc;
 use spin_nic::FlowSteering;
 
 use super::error::ThreadError;
-use super::thread::{Asked, Worker};
-use crate::context::Slot;
+use super::slot_allocator::SlotAllocator;
+use super::thread::{PendingReply, PollThread};
+use super::transaction::{ChangeResult, Transaction};
 use crate::inbound::Routes;
-use crate::install::{InstallError, Matching, Place, Prepared, User, warn_of_rules};
+use crate::install::{InstallError, MatchSpec, Prepared, User, warn_of_rules};
 use crate::pipeline::Engine;
 use crate::receiver::Receiver;
 use crate::settings::Limits;
@@ -21,85 +22,34 @@ use crate::statistics::Statistics;
 
 /// A thread that runs handlers.
 pub struct ClusterThread {
-    /// Its part of the machine's clusters.
+    /// Its share of the machine's clusters.
     pub clusters: Range<u32>,
     /// The thread.
-    pub worker: Worker<Engine>,
+    pub worker: PollThread<Engine>,
 }
 
-/// Who receives packets.
+/// Which threads receive packets.
 pub enum Receiving {
-    /// Each thread that runs handlers its own.
+    /// Each thread that runs handlers receives its own.
     Each,
-    /// The first of them, for all.
+    /// The first of them receives for all.
     First,
-    /// A thread of its own.
-    Apart(Worker<Receiver>),
+    /// A thread that runs no handlers receives for all.
+    Apart(PollThread<Receiver>),
 }
 
-/// All threads.
-pub struct Fleet {
+/// All threads of an engine.
+pub struct WorkerGroup {
     /// At least one, in the order of their clusters.
     pub workers: Vec<ClusterThread>,
     receiving: Receiving,
     steering: Arc<dyn FlowSteering>,
     limits: Limits,
-    places: RefCell<Places>,
+    slots: RefCell<SlotAllocator>,
 }
 
-/// Changes to carry out together, in this order.
-#[derive(Debug, Default)]
-pub struct Changes {
-    /// Contexts to install, in order of priority.
-    pub installs: Vec<Prepared>,
-    /// Contexts that are to take other packets than before, and which.
-    pub rules: Vec<(u32, User, Matching)>,
-    /// Contexts to remove.
-    pub removals: Vec<(u32, User)>,
-}
-
-/// What became of them.
-#[derive(Debug)]
-pub struct Changed {
-    /// Ids of the contexts that were installed.
-    pub installed: Vec<Result<u32, InstallError>>,
-    /// Contexts that take other packets.
-    pub ruled: Vec<Result<(), InstallError>>,
-    /// Contexts that were removed.
-    pub removed: Vec<Result<(), InstallError>>,
-}
-
-/// Ids and slots. All threads have to agree on them, and contexts that were replaced leave each thread in their own time.
-#[derive(Debug, Default)]
-struct Places {
-    /// Id of the context installed last.
-    last: u32,
-    /// By slot: a thread had a context there when it was asked last.
-    taken: Vec<bool>,
-}
-
-impl Places {
-    fn next(&mut self) -> Place {
-        let index = self.taken.iter().position(|taken| !taken).unwrap_or_else(|| {
-            self.taken.push(false);
-            self.taken.len() - 1
-        });
-        self.taken[index] = true;
-        self.last += 1;
-        #[allow(clippy::cast_possible_truncation, reason = "bounded by limits.contexts and the table's tests")]
-        Place { id: self.last, slot: Slot(index as u32) }
-    }
-
-    /// What each thread has.
-    fn update(&mut self, threads: &[Vec<bool>]) {
-        let slots = threads.iter().map(Vec::len).max().unwrap_or(0);
-        let taken = |slot| threads.iter().any(|taken| taken.get(slot).is_some_and(|taken| *taken));
-        self.taken = (0..slots).map(taken).collect();
-    }
-}
-
-impl Fleet {
-    /// Threads that run handlers, who receives for them, and what steers frames to them. Nobody else installs contexts on them.
+impl WorkerGroup {
+    /// A group of threads that run handlers. `steering` steers frames to them. Only the group installs contexts on them.
     #[must_use]
     pub fn new(
         workers: Vec<ClusterThread>,
@@ -107,163 +57,169 @@ impl Fleet {
         steering: Arc<dyn FlowSteering>,
         limits: Limits,
     ) -> Self {
-        Self { workers, receiving, steering, limits, places: RefCell::default() }
+        Self { workers, receiving, steering, limits, slots: RefCell::default() }
     }
 
-    /// Installs a context: links it in on every thread, then has the NIC hand over its frames. Returns its id.
+    /// Installs a context: attaches it on every thread, then has the NIC hand over its frames. Returns its id.
     ///
     /// # Errors
     /// See [`InstallError`].
     pub fn install(&self, prepared: Prepared) -> Result<u32, InstallError> {
-        let Changed { mut installed, .. } = self.change(Changes { installs: vec![prepared], ..Changes::default() });
-        installed.pop().unwrap_or(Err(InstallError::Stopped))
+        let transaction = Transaction { installs: vec![prepared], ..Transaction::default() };
+        self.change(transaction).installed.pop().unwrap_or(Err(InstallError::Stopped))
     }
 
-    /// Removes a context: the NIC forgets its rules before the threads do, else its frames would be taken and dropped.
+    /// Removes a context. The NIC forgets its rules before the threads do; otherwise its frames would be taken and dropped.
     ///
     /// # Errors
     /// See [`Engine::remove`].
     pub fn remove(&self, id: u32, user: User) -> Result<(), InstallError> {
-        let Changed { mut removed, .. } = self.change(Changes { removals: vec![(id, user)], ..Changes::default() });
-        removed.pop().unwrap_or(Err(InstallError::Stopped))
+        let transaction = Transaction { removals: vec![(id, user)], ..Transaction::default() };
+        self.change(transaction).removed.pop().unwrap_or(Err(InstallError::Stopped))
     }
 
     /// Carries changes out. The NIC takes its rules once for all of them.
-    pub fn change(&self, Changes { installs, rules, removals }: Changes) -> Changed {
+    pub fn change(&self, Transaction { installs, rules, removals }: Transaction) -> ChangeResult {
         let replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
-        let mut installed = self.link(installs);
+        let installed = self.attach(installs);
         let (mut before, mut new_rules) = (Vec::new(), Vec::new());
-        let widen = |(id, user, rules): (u32, User, Matching)| {
-            before.push((id, self.match_more(id, user, rules.clone())?));
+        let widen = |(id, user, rules): (u32, User, MatchSpec)| {
+            before.push((id, self.widen_rules(id, user, rules.clone())?));
             new_rules.push((id, rules));
             Ok(())
         };
-        let mut ruled: Vec<_> = rules.into_iter().map(widen).collect();
+        let ruled: Vec<_> = rules.into_iter().map(widen).collect();
         let changed = installed.iter().any(Result::is_ok) || !before.is_empty();
-        let (removed, announced) = self.announce(removals.clone(), new_rules.clone(), changed);
+        let (removed, programmed) = self.program_routes(removals.clone(), new_rules.clone(), changed);
         let gone = removals.iter().zip(&removed).filter(|(_, removed)| removed.is_ok()).map(|((id, _), _)| *id);
         let gone: Vec<u32> = gone.collect();
-        match announced {
+        let mut result = ChangeResult { installed, ruled, removed };
+        match programmed {
             Err(error) if changed => {
-                self.undo(&installed, before, &gone);
-                refuse(&mut installed, &error);
-                refuse(&mut ruled, &error);
+                self.roll_back(&result.installed, before, &gone);
+                result.refuse(&error);
             }
             Err(error) => {
                 warn_of_rules(&error);
-                self.lead(gone.clone());
+                self.set_distribution(gone.clone());
             }
-            Ok(()) => self.match_these(new_rules),
+            Ok(()) => self.set_rules(new_rules),
         }
-        let new = installed.iter().zip(replacing);
+        let new = result.installed.iter().zip(replacing);
         let new: Vec<u32> = new.filter_map(|(id, replaces)| id.as_ref().ok().copied().filter(|_| replaces)).collect();
         if !gone.is_empty() || !new.is_empty() {
-            self.settle(new, gone);
+            self.commit(new, gone);
         }
-        Changed { installed, ruled, removed }
+        result
     }
 
-    /// Has a context take other packets too, on every thread: the NIC hands over what it took before, and still does. Returns which
-    /// that was.
-    fn match_more(&self, id: u32, user: User, rules: Matching) -> Result<Matching, InstallError> {
+    /// Has a context take further packets on every thread. It still takes those of before, which the NIC hands over until it has new
+    /// rules. Returns the rules of before.
+    fn widen_rules(&self, id: u32, user: User, rules: MatchSpec) -> Result<MatchSpec, InstallError> {
         let before = self.all(move |engine| engine.widen_rules(id, user, rules));
         let before = before.into_iter().collect::<Result<Vec<_>, _>>()?;
         before.into_iter().next().ok_or(InstallError::Stopped)
     }
 
     /// Has contexts take these packets and no others, on every thread.
-    fn match_these(&self, rules: Vec<(u32, Matching)>) {
+    fn set_rules(&self, rules: Vec<(u32, MatchSpec)>) {
         if rules.is_empty() {
             return;
         }
         self.all(move |engine| {
-            // They are there, and no table is longer than it was with more.
+            // The contexts are there, and no table is longer than it was with wider rules.
             rules.into_iter().for_each(|(id, rules)| drop(engine.set_rules(id, User(0), rules)));
         });
     }
 
-    /// Links contexts in on every thread.
-    fn link(&self, mut installs: Vec<Prepared>) -> Vec<Result<u32, InstallError>> {
+    /// Attaches contexts on every thread.
+    fn attach(&self, mut installs: Vec<Prepared>) -> Vec<Result<u32, InstallError>> {
         if installs.is_empty() {
             return Vec::new();
         }
-        let mut places = self.places.borrow_mut();
-        installs.iter_mut().for_each(|prepared| prepared.place = Some(places.next()));
-        let (limits, count) = (self.limits, installs.len());
+        let mut slots = self.slots.borrow_mut();
+        installs.iter_mut().for_each(|prepared| prepared.handle = Some(slots.next()));
+        let count = installs.len();
+        let replies = self.begin_attach(installs);
+        let Some(replies) = replies.into_iter().map(PendingReply::wait).collect::<Option<Vec<_>>>() else {
+            return (0..count).map(|_| Err(InstallError::Stopped)).collect();
+        };
+        let (mut attached, taken): (Vec<_>, Vec<_>) =
+            replies.into_iter().map(|(attached, taken)| (attached.into_iter(), taken)).unzip();
+        slots.update(&taken);
+        drop(slots);
+        let each: Vec<Vec<_>> = (0..count).map(|_| attached.iter_mut().filter_map(Iterator::next).collect()).collect();
+        // A thread may have no room, because a replaced context is still there. Start with the last context: a later one may replace
+        // an earlier one.
+        let mut results: Vec<_> = each.into_iter().rev().map(|attached| self.all_or_none(attached)).collect();
+        results.reverse();
+        results
+    }
+
+    /// Splits contexts by clusters, and has each thread attach its part.
+    fn begin_attach(&self, installs: Vec<Prepared>) -> Vec<PendingReply<Attached>> {
+        let limits = self.limits;
         let mut rest = Some(installs);
-        let mut asked = Vec::new();
+        let mut replies = Vec::new();
         for (index, thread) in self.workers.iter().enumerate() {
             let Some(mut parts) = rest.take() else { break };
             let next = self.workers.get(index + 1).map(|next| next.clusters.start);
             rest = next.map(|cluster| parts.iter_mut().map(|part| part.split_off(cluster)).collect());
-            asked.push(thread.worker.begin(move |engine| {
-                let linked: Vec<_> = parts.into_iter().map(|part| engine.link(part, &limits)).collect();
-                (linked, engine.slots_taken())
+            replies.push(thread.worker.begin(move |engine| {
+                let attached: Vec<_> = parts.into_iter().map(|part| engine.link(part, &limits)).collect();
+                (attached, engine.slots_taken())
             }));
         }
-        let Some(answers) = asked.into_iter().map(Asked::wait).collect::<Option<Vec<_>>>() else {
-            return (0..count).map(|_| Err(InstallError::Stopped)).collect();
-        };
-        let (mut linked, taken): (Vec<_>, Vec<_>) =
-            answers.into_iter().map(|(linked, taken)| (linked.into_iter(), taken)).unzip();
-        places.update(&taken);
-        drop(places);
-        let each: Vec<Vec<_>> = (0..count).map(|_| linked.iter_mut().filter_map(Iterator::next).collect()).collect();
-        // One that was replaced may still be on some threads and take others' room there. From the last one on: a later one may
-        // replace an earlier one.
-        let mut outcomes: Vec<_> = each.into_iter().rev().map(|linked| self.all_or_none(linked)).collect();
-        outcomes.reverse();
-        outcomes
+        replies
     }
 
-    /// A context is linked in on all threads, or on none.
-    fn all_or_none(&self, linked: Vec<Result<u32, InstallError>>) -> Result<u32, InstallError> {
-        let (linked, refused): (Vec<_>, Vec<_>) = linked.into_iter().partition(Result::is_ok);
-        let (id, refusal) = (linked.into_iter().next(), refused.into_iter().next());
+    /// Keeps a context that is attached on all threads, and detaches any other.
+    fn all_or_none(&self, attached: Vec<Result<u32, InstallError>>) -> Result<u32, InstallError> {
+        let (attached, refused): (Vec<_>, Vec<_>) = attached.into_iter().partition(Result::is_ok);
+        let (id, refusal) = (attached.into_iter().next(), refused.into_iter().next());
         match (id, refusal) {
             (Some(Ok(id)), Some(refusal)) => {
-                self.undo_links(vec![id]);
+                self.undo_attach(vec![id]);
                 refusal
             }
             (id, refusal) => refusal.or(id).unwrap_or(Err(InstallError::Stopped)),
         }
     }
 
-    /// Has the NIC hand over the frames of all contexts but those that are about to be removed, and of some what their new `rules`
-    /// say. Returns which may be removed, and whether the NIC has the rules. Nothing is done when none is removed and nothing else has
-    /// `changed`.
-    fn announce(
+    /// Has the NIC hand over the frames of all contexts except `removals`, and of some contexts what their new `rules` say. Returns
+    /// which may be removed, and whether the NIC has the rules. Does nothing when none is removed and nothing else has `changed`.
+    fn program_routes(
         &self,
         removals: Vec<(u32, User)>,
-        rules: Vec<(u32, Matching)>,
+        rules: Vec<(u32, MatchSpec)>,
         changed: bool,
     ) -> (Vec<Result<(), InstallError>>, Result<(), InstallError>) {
-        let (count, led) = (removals.len(), self.is_led());
-        let asked = self.first(move |engine| {
+        let (count, distributes) = (removals.len(), self.distributes());
+        let reply = self.first(move |engine| {
             let allowed: Vec<_> = removals.iter().map(|&(id, user)| engine.may_remove(id, user)).collect();
             let leaving = removals.iter().zip(&allowed).filter(|(_, allowed)| allowed.is_ok());
             let leaving: Vec<u32> = leaving.map(|((id, _), _)| *id).collect();
             let changes = changed || !leaving.is_empty();
             let routes = changes.then(|| engine.routes_after(&leaving, &rules));
-            Ok((allowed, routes, led.then(|| engine.routes())))
+            Ok((allowed, routes, distributes.then(|| engine.routes())))
         });
-        match asked {
+        match reply {
             Ok((allowed, None, _)) => (allowed, Ok(())),
-            Ok((allowed, Some(then), now)) => (allowed, then.and_then(|then| self.steer(now, then))),
+            Ok((allowed, Some(then), now)) => (allowed, then.and_then(|then| self.program_filter(now, then))),
             Err(stopped) => ((0..count).map(|_| Err(InstallError::Stopped)).collect(), Err(stopped)),
         }
     }
 
-    /// Has the NIC hand over the frames that have somewhere to go `then`. Until it does, a receiver leads to where they go `now` what
-    /// the NIC goes on handing over. On this thread, since the kernel may take its time.
-    fn steer(&self, now: Option<Routes>, then: Routes) -> Result<(), InstallError> {
-        now.map_or(Ok(()), |now| self.follow(now))?;
+    /// Has the NIC hand over frames by the routes `then`. Until it does, the distributor uses the routes `now` for what the NIC
+    /// continues to hand over. Called on the control thread, since the kernel may take its time.
+    fn program_filter(&self, now: Option<Routes>, then: Routes) -> Result<(), InstallError> {
+        now.map_or(Ok(()), |now| self.set_routes(now))?;
         self.steering.set_rules(then.table.tests())?;
-        self.follow(then)
+        self.set_routes(then)
     }
 
-    /// Has the receiver lead frames along these routes, if there is one.
-    fn follow(&self, routes: Routes) -> Result<(), InstallError> {
+    /// Gives these routes to the thread that receives for others, if there is one.
+    fn set_routes(&self, routes: Routes) -> Result<(), InstallError> {
         match &self.receiving {
             Receiving::Each => Ok(()),
             Receiving::First => self.first(move |engine| {
@@ -276,8 +232,8 @@ impl Fleet {
         }
     }
 
-    /// The thread that does nothing but receive, if there is one.
-    pub const fn receiver(&self) -> Option<&Worker<Receiver>> {
+    /// The thread that only receives, if there is one.
+    pub const fn receiver(&self) -> Option<&PollThread<Receiver>> {
         match &self.receiving {
             Receiving::Apart(receiver) => Some(receiver),
             Receiving::Each | Receiving::First => None,
@@ -285,64 +241,64 @@ impl Fleet {
     }
 
     /// Whether one thread receives for others.
-    const fn is_led(&self) -> bool {
+    const fn distributes(&self) -> bool {
         !matches!(self.receiving, Receiving::Each)
     }
 
-    /// The NIC refused the rules of contexts that were linked in, or that take other packets than `before`. Others are gone all
-    /// the same.
-    fn undo(&self, installed: &[Result<u32, InstallError>], before: Vec<(u32, Matching)>, gone: &[u32]) {
-        // From the last one on: a later one may change what an earlier one did.
+    /// Rolls back after the NIC has refused the rules of contexts that were attached, or that take other packets than `before`.
+    /// Contexts that were removed stay removed.
+    fn roll_back(&self, installed: &[Result<u32, InstallError>], before: Vec<(u32, MatchSpec)>, gone: &[u32]) {
+        // In reverse order: a later change may depend on an earlier one.
         self.all(move |engine| {
-            // They were there before.
+            // These rules fitted the table before.
             before.into_iter().rev().for_each(|(id, rules)| drop(engine.set_rules(id, User(0), rules)));
         });
-        let linked: Vec<u32> = installed.iter().rev().flatten().copied().collect();
-        let yielding = linked.clone();
+        let attached: Vec<u32> = installed.iter().rev().flatten().copied().collect();
+        let yielding = attached.clone();
         self.all(move |engine| {
-            // Where it was refused, it has no place.
+            // A thread that refused a context does not know it.
             yielding.iter().for_each(|&id| drop(engine.give_way(id)));
         });
-        self.lead(gone.to_vec());
-        self.undo_links(linked);
+        self.set_distribution(gone.to_vec());
+        self.undo_attach(attached);
     }
 
-    /// Has the receiver lead frames to all contexts but some, whatever the NIC goes by.
-    fn lead(&self, leaving: Vec<u32>) {
-        if !self.is_led() {
+    /// Has the thread that receives for others distribute frames to all contexts except `leaving`, whatever rules the NIC has.
+    fn set_distribution(&self, leaving: Vec<u32>) {
+        if !self.distributes() {
             return;
         }
         if let Ok(routes) = self.first(move |engine| engine.routes_without(&leaving)) {
-            // Where it has ended, all come to their end.
-            let _ = self.follow(routes);
+            // When the receiving thread has ended, all threads end.
+            let _ = self.set_routes(routes);
         }
     }
 
-    fn undo_links(&self, ids: Vec<u32>) {
+    fn undo_attach(&self, ids: Vec<u32>) {
         self.all(move |engine| {
-            // Where it was refused, there is nothing to undo.
+            // A thread that refused a context has nothing to undo.
             ids.iter().for_each(|&id| drop(engine.undo_link(id)));
         });
     }
 
-    /// Lets contexts go: those that were removed, and with their last messages those whose places others took.
-    fn settle(&self, new: Vec<u32>, gone: Vec<u32>) {
+    /// Detaches contexts that were removed, and lets replaced ones end with their last messages.
+    fn commit(&self, new: Vec<u32>, gone: Vec<u32>) {
         let (new, gone): (Arc<[u32]>, Arc<[u32]>) = (new.into(), gone.into());
-        let answers = self.all(move |engine| {
-            // They are there: nobody else removes contexts.
+        let replies = self.all(move |engine| {
+            // The contexts are there: only the group removes contexts.
             new.iter().for_each(|&id| drop(engine.retire_replaced(id)));
             let contexts: Vec<_> = gone.iter().filter_map(|&id| engine.unlink(id, User(0)).ok().flatten()).collect();
             (contexts, engine.slots_taken())
         });
-        // Their memory is given back here.
-        let taken: Vec<_> = answers.into_iter().map(|(_, taken)| taken).collect();
-        self.places.borrow_mut().update(&taken);
+        // The memory of the contexts is freed on this thread.
+        let taken: Vec<_> = replies.into_iter().map(|(_, taken)| taken).collect();
+        self.slots.borrow_mut().update(&taken);
     }
 
-    /// Has the first thread do something.
+    /// Has the first thread call `what`.
     ///
     /// # Errors
-    /// What it says, or [`InstallError::Stopped`].
+    /// The error of `what`, or [`InstallError::Stopped`].
     pub fn first<R: Send + 'static>(
         &self,
         what: impl FnOnce(&mut Engine) -> Result<R, InstallError> + Send + 'static,
@@ -350,20 +306,20 @@ impl Fleet {
         self.workers.first().and_then(|thread| thread.worker.ask(what)).unwrap_or(Err(InstallError::Stopped))
     }
 
-    /// What every thread says that has not ended.
+    /// Has every thread call `what`. Returns the results of those that have not ended.
     pub fn all<R: Send + 'static>(&self, what: impl FnOnce(&mut Engine) -> R + Clone + Send + 'static) -> Vec<R> {
-        let asked: Vec<_> = self.workers.iter().map(|thread| thread.worker.begin(what.clone())).collect();
-        asked.into_iter().filter_map(Asked::wait).collect()
+        let replies: Vec<_> = self.workers.iter().map(|thread| thread.worker.begin(what.clone())).collect();
+        replies.into_iter().filter_map(PendingReply::wait).collect()
     }
 
-    /// Waits until all threads have ended, which something else brings about. The NIC is told of nothing any more. What they have done, and
-    /// the first error that one of them ended with.
+    /// Waits until all threads have ended, which something else brings about. Returns the sum of their statistics, and the first error
+    /// that ended one of them.
     pub fn finish(self) -> (Statistics, Result<(), ThreadError>) {
-        // Each thread does that too, and may have been asked for rules before.
+        // Each thread clears the rules too; this thread may have set new ones since.
         if let Err(error) = self.steering.set_rules(&[]) {
             tracing::debug!("the NIC keeps its rules: {error}");
         }
-        // All of them have frames that are to leave, whatever became of the others.
+        // Wait for all, also after an error: each still has frames to send.
         let workers: Vec<_> = self.workers.into_iter().map(|thread| thread.worker.finish()).collect();
         let receiver = if let Receiving::Apart(receiver) = self.receiving { Some(receiver.finish()) } else { None };
         let (mut all, mut result) = (Statistics::default(), Ok(()));
@@ -374,38 +330,12 @@ impl Fleet {
         (all, result)
     }
 
-    /// Whether one of the threads has come to its end.
+    /// Whether one of the threads has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.receiver().is_some_and(Worker::ended) || self.workers.iter().any(|thread| thread.worker.ended())
+        self.receiver().is_some_and(PollThread::ended) || self.workers.iter().any(|thread| thread.worker.ended())
     }
 }
 
-/// Nothing has come of what seemed to be done.
-fn refuse<T>(outcomes: &mut [Result<T, InstallError>], error: &InstallError) {
-    for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
-        *outcome = Err(match error {
-            InstallError::Nic(error) => InstallError::Nic(error.clone()),
-            _ => InstallError::Stopped,
-        });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Places;
-
-    #[test]
-    fn a_slot_is_free_when_it_is_on_all_threads() {
-        let mut places = Places::default();
-        let slots =
-            |places: &mut Places, count: usize| -> Vec<u32> { (0..count).map(|_| places.next().slot.0).collect() };
-        assert_eq!(slots(&mut places, 3), [0, 1, 2]);
-        // A context that was replaced has left one of two threads.
-        places.update(&[vec![false, true, true], vec![true, true, true]]);
-        assert_eq!(slots(&mut places, 1), [3]);
-        places.update(&[vec![false, true], vec![false, true, false, true]]);
-        assert_eq!(slots(&mut places, 3), [0, 2, 4]);
-        assert_eq!(places.last, 7, "ids are never used again");
-    }
-}
+/// Ids of contexts that a thread attached, and which slots it uses.
+type Attached = (Vec<Result<u32, InstallError>>, Vec<bool>);

@@ -1,19 +1,19 @@
-//! By what contexts are known, and on whose behalf they are changed.
+//! Handles of contexts, and users who change them.
 
 use std::fmt;
 
 use crate::context::{Context, Slot};
 
-/// By what a context is known to users, and among the engine's contexts.
+/// A context's id, which users see, and its slot among the engine's contexts. An id is never used again; a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ContextHandle {
     /// Its id.
     pub id: u32,
     /// Its slot.
     pub slot: Slot,
 }
 
-/// On whose behalf a context is changed.
+/// A user who changes contexts, by user id. Root may change all contexts, others their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User(pub u32);
 

@@ -11,7 +11,7 @@ use spin_abi::map::PACKET_WINDOW;
 use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
 
-use super::{HOST_ADDRESS, InstallError, Matching, Place, Prepared, User, warn_of_rules};
+use super::{ContextHandle, HOST_ADDRESS, InstallError, MatchSpec, Prepared, User, warn_of_rules};
 use crate::context::{Context, HostMemory, LINES_PRINTED, Share, Slot, Texts};
 use crate::counts::Counts;
 use crate::descriptor::{Descriptor, News};
@@ -28,7 +28,7 @@ const REPLACED: Duration = Duration::from_secs(10);
 const REPLACED_IN_ALL: Duration = Duration::from_secs(60);
 
 /// What is to change when a context is linked in.
-struct Planned {
+struct AttachPlan {
     id: u32,
     entry: TableEntry,
     /// The context that it replaces.
@@ -64,7 +64,7 @@ impl Engine {
     /// one that it replaces; nothing has changed then.
     pub fn link(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         let planned = self.plan_link(&prepared, limits);
-        let Planned { id, entry, predecessor, table, mut slots, range } = match planned {
+        let AttachPlan { id, entry, predecessor, table, mut slots, range } = match planned {
             Ok(planned) => planned,
             Err(error) => {
                 drop_in_background(prepared);
@@ -72,7 +72,7 @@ impl Engine {
             }
         };
         self.next_id = id;
-        let slot = self.slot_of(prepared.place);
+        let slot = self.slot_of(prepared.handle);
         slots.splice(range, [slot]);
         self.follow(Routes { table, slots });
         self.messages.add_context(slot);
@@ -87,16 +87,16 @@ impl Engine {
     }
 
     /// What is to change when a context is linked in, if it may be.
-    fn plan_link(&self, prepared: &Prepared, limits: &Limits) -> Result<Planned, InstallError> {
+    fn plan_link(&self, prepared: &Prepared, limits: &Limits) -> Result<AttachPlan, InstallError> {
         // Those that were replaced and are not gone yet count too.
         if self.linked as usize >= limits.contexts {
             return Err(InstallError::Full { most: limits.contexts, ending: self.retired });
         }
-        let id = prepared.place.map_or(self.next_id + 1, |place| place.id);
+        let id = prepared.handle.map_or(self.next_id + 1, |place| place.id);
         let entry = TableEntry {
             context: id,
-            rules: prepared.matching.rules.clone(),
-            eom: prepared.matching.eom.clone(),
+            rules: prepared.match_spec.rules.clone(),
+            eom: prepared.match_spec.eom.clone(),
             key: prepared.key.clone(),
         };
         let replaced = prepared.install.replaces;
@@ -106,7 +106,7 @@ impl Engine {
         let range = place.map_or(entries.len()..entries.len(), |place| place..place + 1);
         entries.splice(range.clone(), [entry.clone()]);
         let table = Table::new(&entries)?;
-        Ok(Planned { id, entry, predecessor, table, slots, range })
+        Ok(AttachPlan { id, entry, predecessor, table, slots, range })
     }
 
     /// Lets the context go that a context replaces, with its last message: all frames that are not of its open messages go
@@ -242,7 +242,7 @@ impl Engine {
     }
 
     /// The slot for a context that is to have this place, or the first free one.
-    fn slot_of(&mut self, place: Option<Place>) -> Slot {
+    fn slot_of(&mut self, place: Option<ContextHandle>) -> Slot {
         let free = || self.contexts.iter().position(Option::is_none).unwrap_or(self.contexts.len());
         let index = place.map_or_else(free, |place| place.slot.0 as usize);
         self.contexts.resize_with(self.contexts.len().max(index + 1), || None);
@@ -333,11 +333,11 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::set_rules`].
-    pub fn widen_rules(&mut self, id: u32, user: User, matching: Matching) -> Result<Matching, InstallError> {
+    pub fn widen_rules(&mut self, id: u32, user: User, matching: MatchSpec) -> Result<MatchSpec, InstallError> {
         let slot = self.find(id, user)?;
         let before = &context(&mut self.contexts, slot).entry.rules.rules;
         let rules = Rules { rules: [&matching.rules.rules[..], before].concat() };
-        match self.set_rules(id, user, Matching { rules, eom: matching.eom.clone() }) {
+        match self.set_rules(id, user, MatchSpec { rules, eom: matching.eom.clone() }) {
             Err(InstallError::Table(_)) => self.set_rules(id, user, matching),
             set => set,
         }
@@ -348,20 +348,20 @@ impl Engine {
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::Table`]; nothing has changed then.
-    pub fn set_rules(&mut self, id: u32, user: User, matching: Matching) -> Result<Matching, InstallError> {
+    pub fn set_rules(&mut self, id: u32, user: User, matching: MatchSpec) -> Result<MatchSpec, InstallError> {
         let slot = self.find(id, user)?;
         let mut entries = self.entries();
         let Some(entry) = entries.iter_mut().find(|entry| entry.context == id) else {
             return Err(InstallError::NoSuchContext(id));
         };
-        let Matching { rules, eom } = matching;
+        let MatchSpec { rules, eom } = matching;
         let before = std::mem::replace(entry, TableEntry { context: id, rules, eom, key: entry.key.clone() });
         let entry = entry.clone();
         self.follow(Routes { table: Table::new(&entries)?, slots: self.routes.slots.clone() });
         let context = context(&mut self.contexts, slot);
         context.texts = Texts::of(&entry);
         context.entry = entry;
-        Ok(Matching { rules: before.rules, eom: before.eom })
+        Ok(MatchSpec { rules: before.rules, eom: before.eom })
     }
 }
 

@@ -7,13 +7,13 @@ use crate::context::Texts;
 
 /// Which packets a context gets, and which of them end their messages.
 #[derive(Clone, Debug)]
-pub struct Matching {
+pub struct MatchSpec {
     pub(super) rules: Rules,
     pub(super) eom: Eom,
 }
 
-impl Matching {
-    /// Reads both from their text, which is bounded as typed and as it will be shown.
+impl MatchSpec {
+    /// Parses rules and the end-of-message predicate. The length of the text is limited as typed and as it will be shown.
     ///
     /// # Errors
     /// [`InstallError::NoRule`], [`InstallError::Rule`], [`InstallError::Eom`], [`InstallError::Table`], [`InstallError::Text`].
@@ -24,7 +24,7 @@ impl Matching {
         }
         let rules = Rules::parse_list(rules)?;
         let eom = eom.map_or(Ok(Eom::Always), str::parse).map_err(InstallError::Eom)?;
-        // Whether the rules alone fit a table: known before the engine's thread is bothered.
+        // Refuse rules that alone fit no table here, before the engine's threads are asked.
         let entry = TableEntry { rules, eom, ..TableEntry::default() };
         Table::new(std::slice::from_ref(&entry))?;
         let Texts { rules, eom, .. } = Texts::of(&entry);
@@ -39,9 +39,9 @@ impl Matching {
     }
 }
 
-/// That texts are short enough together.
+/// Checks that texts are short enough together.
 pub(crate) fn check_length<'t>(texts: impl Iterator<Item = &'t str>) -> Result<(), InstallError> {
-    // Each rule counts for something even when empty.
+    // An empty rule counts too.
     let bytes = texts.map(|text| text.len() + 1).sum();
     if bytes > MAX_TEXT { Err(InstallError::Text(bytes)) } else { Ok(()) }
 }

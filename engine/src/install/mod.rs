@@ -1,9 +1,9 @@
 //! Installing, changing and removing execution contexts.
 //!
 //! * `error`: why that fails.
-//! * `handle`: by what contexts and users are known.
+//! * `handle`: handles of contexts, and users.
 //! * `match_spec`: which packets a context gets.
-//! * `prepared`: a context that is ready to be installed. [`crate::control`] makes it, off the packet path.
+//! * `prepared`: a context that is ready to be installed; `control::install` makes it, off the packet path.
 //! * `link`: an engine's contexts come, change and go between two batches.
 //! * `query`: what an engine tells of them.
 
@@ -15,16 +15,16 @@ mod prepared;
 mod query;
 
 pub use error::InstallError;
-pub use handle::{Place, User};
-pub use match_spec::Matching;
+pub use handle::{ContextHandle, User};
+pub use match_spec::MatchSpec;
 pub use prepared::Prepared;
 
 /// Address by which handlers name host memory until the application says where it mapped it (PsPIN's
 /// `PCIE_START_ADDR`).
 pub const HOST_ADDRESS: u64 = 0x1000_0000_0000_0000;
 
-/// The NIC goes on handing over frames of contexts that are removed. They match nothing here any more and are counted as dropped,
-/// until the next change of rules.
+/// Logs that the NIC refused rules without those of removed contexts. It continues to hand over their frames until the next change of
+/// rules; they match nothing here and are counted as dropped.
 pub fn warn_of_rules(error: &InstallError) {
     tracing::warn!("the NIC keeps the rules of contexts that are removed: {error}");
 }

@@ -7,19 +7,19 @@ use spin_abi::control::{Area, Areas, Install, RunInfo};
 use spin_matcher::KeySpec;
 use spin_shm::Region;
 
-use super::handle::{Place, User};
-use super::match_spec::Matching;
+use super::handle::{ContextHandle, User};
+use super::match_spec::MatchSpec;
 use crate::context::{Handler, LoadedImage};
 use crate::hpu::Hpus;
 use crate::memory::ContextMemory;
 use crate::nic_memory::NicMemory;
 
-/// A context that is checked and whose memory is made: installing it takes no more than linking it in. It has an HPU on each
-/// of the machine's clusters; [`Prepared::split_off`] shares them out between threads.
+/// A context that is checked and whose memory exists: only attaching it is left. It has an HPU on each of the machine's clusters;
+/// [`Prepared::split_off`] divides them between threads.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Where it goes, the same on all threads; `None`: as the engine likes.
-    pub(crate) place: Option<Place>,
+    /// Its id and slot, equal on all threads; `None`: the engine chooses them.
+    pub(crate) handle: Option<ContextHandle>,
     pub(crate) install: Install,
     pub(crate) uid: u32,
     pub(crate) image: Arc<LoadedImage>,
@@ -27,7 +27,7 @@ pub struct Prepared {
     pub(crate) options: Options,
     pub(crate) hpus: Hpus,
     pub(crate) memory: ContextMemory,
-    pub(crate) matching: Matching,
+    pub(crate) match_spec: MatchSpec,
     pub(crate) key: KeySpec,
     pub(crate) host: Option<Arc<Region>>,
     pub(crate) descriptor: Arc<Region>,
@@ -36,18 +36,18 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Who installs what for which packets.
-    pub(crate) fn in_words(&self) -> String {
-        let Self { install, uid, matching, .. } = self;
-        format!("{} installed {:?} for {}", User(*uid), install.name, matching.rules())
+    /// A line for the log: who installs what for which packets.
+    pub(crate) fn describe(&self) -> String {
+        let Self { install, uid, match_spec, .. } = self;
+        format!("{} installed {:?} for {}", User(*uid), install.name, match_spec.rules())
     }
 
-    /// The part of it for clusters from `cluster` on; those before stay.
+    /// Splits off the part for clusters from `cluster` on.
     #[must_use]
     pub fn split_off(&mut self, cluster: u32) -> Self {
         let hpus = self.hpus.split_off(cluster);
         Self {
-            place: self.place,
+            handle: self.handle,
             install: self.install.clone(),
             uid: self.uid,
             image: self.image.clone(),
@@ -55,7 +55,7 @@ impl Prepared {
             options: self.options,
             hpus,
             memory: self.memory.clone(),
-            matching: self.matching.clone(),
+            match_spec: self.match_spec.clone(),
             key: self.key.clone(),
             host: self.host.clone(),
             descriptor: self.descriptor.clone(),
@@ -64,7 +64,7 @@ impl Prepared {
         }
     }
 
-    /// Whether it takes the place of another context.
+    /// Whether it replaces another context.
     #[must_use]
     pub const fn replaces(&self) -> bool {
         self.install.replaces.is_some()
@@ -82,7 +82,7 @@ impl Prepared {
         NicMemory::new(&self.image, &self.memory)
     }
 
-    /// Where its handlers and handler memory are.
+    /// Addresses and sizes of its handlers and handler memory.
     #[must_use]
     pub fn areas(&self) -> Areas {
         let handlers = self.image.entries.handlers;

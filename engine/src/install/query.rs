@@ -6,7 +6,7 @@ use spin_abi::control::ContextInfo;
 use spin_matcher::{Table, TableEntry};
 use spin_shm::Region;
 
-use super::{InstallError, Matching, User};
+use super::{InstallError, MatchSpec, User};
 use crate::context::{Context, Slot};
 use crate::inbound::Routes;
 use crate::pipeline::Engine;
@@ -82,11 +82,11 @@ impl Engine {
     ///
     /// # Errors
     /// [`InstallError::Table`].
-    pub fn routes_after(&self, leaving: &[u32], rules: &[(u32, Matching)]) -> Result<Routes, InstallError> {
+    pub fn routes_after(&self, leaving: &[u32], rules: &[(u32, MatchSpec)]) -> Result<Routes, InstallError> {
         let stays = |(entry, _): &(TableEntry, Slot)| !leaving.contains(&entry.context);
         let (mut entries, slots): (Vec<_>, _) =
             self.entries().into_iter().zip(self.routes.slots.iter().copied()).filter(stays).unzip();
-        for (id, Matching { rules, eom }) in rules {
+        for (id, MatchSpec { rules, eom }) in rules {
             for entry in entries.iter_mut().filter(|entry| entry.context == *id) {
                 (entry.rules, entry.eom) = (rules.clone(), eom.clone());
             }

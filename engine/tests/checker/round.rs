@@ -12,7 +12,7 @@ use fastrand::Rng;
 use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
-use spin_engine::cores::thread::Part;
+use spin_engine::cores::Poller;
 use spin_engine::counts::Counts;
 use spin_engine::inbound::Routes;
 use spin_engine::install::{Prepared, User};

@@ -4,10 +4,10 @@ use serde::Deserialize;
 use spin_abi::control::MAX_BLOB;
 use spin_abi::map::{Machine, MachineError};
 
-/// Of an image, what never gets to a handler's memory: symbols, lines, what there is to debug with. Images of ours, in Rust too, have a
-/// tenth of it.
-const ABOUT_IMAGE: u64 = 8 << 20;
-/// Numbers of clusters and HPUs, and addresses and sizes of memories, in bytes. What is not given is the preset's.
+/// Room for the parts of an image that are not loaded: symbols, line tables, debug information. Images of the SDK, also in Rust, have a
+/// tenth of that.
+const UNLOADED_BYTES: u64 = 8 << 20;
+/// Numbers of clusters and HPUs, and addresses and sizes of memories, in bytes. A value that is not given is the preset's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MachineSizes {
@@ -53,9 +53,9 @@ impl MachineSizes {
     }
 }
 
-/// The most bytes of an image: all that the machine's memories hold of one, and what is said about it.
-pub(crate) fn longest_image(machine: &Machine) -> u64 {
+/// Most bytes of an image: what the machine's memories hold of it, and [`UNLOADED_BYTES`].
+pub(crate) fn max_image_size(machine: &Machine) -> u64 {
     let &Machine { l1_size, l2_data_size, handler_mem_size, program_size, .. } = machine;
     let memories = [l1_size, l2_data_size, handler_mem_size, program_size].map(u64::from);
-    (memories.iter().sum::<u64>() + ABOUT_IMAGE).min(MAX_BLOB as u64)
+    (memories.iter().sum::<u64>() + UNLOADED_BYTES).min(MAX_BLOB as u64)
 }

@@ -12,7 +12,7 @@ use crate::control::endpoint::{BadEndpoint, Endpoint};
 use crate::settings::{Idle, Limits, Mode, Sizes};
 
 pub use machine::MachineSizes;
-pub(crate) use machine::longest_image;
+pub(crate) use machine::max_image_size;
 
 /// Most queues, and most packets that wait.
 const MOST: u32 = 1 << 20;

@@ -1,17 +1,18 @@
-//! What an image says that it was built for, by symbols that spin-cc and the SDK's headers define: installed as something else its handlers
-//! would misunderstand every packet without a word. Images that say nothing are taken for what they are installed as.
+//! Checks that an image is installed for the ABI it was built for. Symbols that spin-cc and the SDK's headers define name that ABI.
+//! Handlers of another ABI would misread every packet, and nothing would report it. An image without these symbols is accepted for any
+//! ABI.
 
 use hpu_vm::Image;
 use spin_abi::control::{Abi, Install};
 
 use crate::install::InstallError;
 
-/// Whose handlers they are: spin-cc's `--abi`.
+/// The ABI: `--abi` of spin-cc.
 const ABI: &str = "__spin_abi";
-/// They return verdicts, which may be ignored unless it is 1: `spin_verdict.h`. They return none when it is 0, or not there.
+/// Whether handlers return verdicts (`spin_verdict.h`). 1: they must not be ignored. Other values: they may be. 0 or absent: none.
 const VERDICTS: &str = "__spin_verdicts";
 
-/// Whether an image may be installed so.
+/// Checks the ABI and verdicts of an image against the request.
 pub(super) fn check(image: &Image, install: &Install) -> Result<(), InstallError> {
     let Some(built) = image.symbol(ABI) else { return Ok(()) };
     let built = match built {

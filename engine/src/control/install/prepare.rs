@@ -1,4 +1,4 @@
-//! Checks what an application asks for, and makes the context off the packet path.
+//! Checks what an application asks for, and makes the context off the packet path: [`Prepared::new`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +17,7 @@ use crate::descriptor::Descriptor;
 use crate::hpu::{Hpu, Hpus};
 use crate::install::error::MAX_NAME;
 use crate::install::match_spec::check_length;
-use crate::install::{InstallError, Matching, Prepared};
+use crate::install::{InstallError, MatchSpec, Prepared};
 use crate::loader::Loader;
 use crate::memory::{ContextMemory, ContextSizes, saturate};
 use crate::schedule::MOST_WEIGHT;
@@ -36,7 +36,7 @@ impl Prepared {
         limits: &Limits,
     ) -> Result<Self, InstallError> {
         check_texts(&install)?;
-        let matching = Matching::parse(&install.rules, install.eom.as_deref())?;
+        let match_spec = MatchSpec::parse(&install.rules, install.eom.as_deref())?;
         let key = key(&install, loader.compat)?;
         let run = run_info(&install, limits, loader)?;
         let known = if install.abi == Abi::Fpspin { Machine::FPSPIN.clusters } else { Machine::MAX_CLUSTERS };
@@ -52,9 +52,8 @@ impl Prepared {
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image, &run, options, &install.name);
         let limits = jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit };
-        let place = None;
         Ok(Self {
-            place,
+            handle: None,
             install,
             uid,
             image,
@@ -62,7 +61,7 @@ impl Prepared {
             options,
             hpus,
             memory,
-            matching,
+            match_spec,
             key,
             host,
             descriptor,
@@ -72,7 +71,7 @@ impl Prepared {
     }
 }
 
-/// The key asked for, else that of the machine whose rules of messages are the context's.
+/// The message key asked for, or the default of the machine that the context is compatible with.
 fn key(install: &Install, compat: Compat) -> Result<KeySpec, InstallError> {
     match &install.key {
         Some(text) => text.parse().map_err(InstallError::Key),
@@ -206,7 +205,7 @@ fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunIn
     })
 }
 
-/// The limit asked for, else the daemon's.
+/// The limit asked for, or the daemon's.
 fn limit(what: &'static str, asked: Option<u64>, limit: u64, setting: &'static str) -> Result<u64, InstallError> {
     match asked {
         None => Ok(limit),

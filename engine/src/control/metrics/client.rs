@@ -1,4 +1,4 @@
-//! One connection: a request, an answer, the end. Nothing in it waits, and each step has its time.
+//! One connection: a request, an answer, the end. No step blocks, and each has a deadline.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -10,84 +10,84 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use super::http::{self, MAX_REQUEST, Request};
 
-/// For the whole of a request to arrive.
+/// Longest time for a whole request to arrive.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// For the whole of an answer to be taken.
+/// Longest time for a whole answer to be taken.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// For the client to hang up after that.
-const FAREWELL_TIME: Duration = Duration::from_secs(1);
-/// Most bytes read of a client that has its answer.
-const FAREWELL_BYTES: usize = 1 << 20;
+/// Longest time for the client to hang up after its answer.
+const LINGER_TIME: Duration = Duration::from_secs(1);
+/// Most bytes that are read of a client after its answer.
+const LINGER_BYTES: usize = 1 << 20;
 
 /// A connection.
 pub struct Client {
     socket: OwnedFd,
     step: Step,
-    /// By when this step has to be done.
+    /// Deadline of this step.
     deadline: Instant,
 }
 
 enum Step {
-    /// The request's head, as far as it has come.
+    /// The part of the request's head that has arrived.
     Request(Vec<u8>),
-    /// It asked for metrics.
+    /// Waits for values.
     Waiting,
-    /// An answer, and how much of it was sent.
+    /// An answer, and how many bytes of it were sent.
     Answer(Arc<[u8]>, usize),
-    /// It has its answer. What else it sends is read, up to that many bytes: a connection closed with bytes unread is reset,
-    /// and the answer lost.
-    Farewell(usize),
-    /// Done with, or gone.
+    /// The answer was sent. Reads what else arrives, up to that many bytes: closing a connection with unread bytes resets it, and the
+    /// answer is lost.
+    Linger(usize),
+    /// Closed by either side.
     Over,
 }
 
 impl Client {
-    /// A connection of which nothing was read.
+    /// A new connection.
     pub fn new(socket: OwnedFd) -> Self {
         Self { socket, step: Step::Request(Vec::new()), deadline: Instant::now() + REQUEST_TIME }
     }
 
-    /// What to wait for on its socket.
+    /// Events of the socket to wait for.
     pub const fn interest(&self) -> PollFlags {
         match self.step {
-            Step::Request(_) | Step::Farewell(_) => PollFlags::IN,
+            Step::Request(_) | Step::Linger(_) => PollFlags::IN,
             Step::Answer(..) => PollFlags::OUT,
             Step::Waiting | Step::Over => PollFlags::empty(),
         }
     }
 
-    /// When its time is over.
+    /// Deadline of the current step.
     pub const fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Whether there is more to it at `now`.
-    pub fn lives(&self, now: Instant) -> bool {
-        // Who waits for values waits as long as these take.
-        !matches!(self.step, Step::Over) && (self.waits() || now < self.deadline)
+    /// Whether the connection is still open at `now`.
+    pub fn is_open(&self, now: Instant) -> bool {
+        // The values themselves have no deadline.
+        !matches!(self.step, Step::Over) && (self.is_waiting() || now < self.deadline)
     }
 
-    /// Whether it waits for metrics.
-    pub const fn waits(&self) -> bool {
+    /// Whether the client is_waiting for values.
+    pub const fn is_waiting(&self) -> bool {
         matches!(self.step, Step::Waiting)
     }
 
-    /// Answers it.
+    /// Starts to send an answer.
     pub fn answer(&mut self, bytes: Arc<[u8]>) {
         self.step = Step::Answer(bytes, 0);
         self.deadline = Instant::now() + ANSWER_TIME;
     }
 
-    /// Goes on as far as it can without waiting.
-    pub fn go_on(&mut self, ready: PollFlags) {
+    /// Continues as far as possible without blocking.
+    pub fn progress(&mut self, ready: PollFlags) {
         if ready.is_empty() {
             return;
         }
         let done = match &mut self.step {
             Step::Request(_) => self.read_request(),
             Step::Answer(..) => self.send_answer(),
-            Step::Farewell(_) => self.read_farewell(),
-            // Ready for what it was not asked: it hung up.
+            Step::Linger(_) => self.read_rest(),
+            // An event that was not asked for: the client hung up.
             Step::Waiting | Step::Over => Err(Errno::PIPE),
         };
         match done {
@@ -119,20 +119,20 @@ impl Client {
         *sent += send(&self.socket, &bytes[*sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
         if *sent == bytes.len() {
             shutdown(&self.socket, Shutdown::Write)?;
-            self.step = Step::Farewell(FAREWELL_BYTES);
-            self.deadline = Instant::now() + FAREWELL_TIME;
+            self.step = Step::Linger(LINGER_BYTES);
+            self.deadline = Instant::now() + LINGER_TIME;
         }
         Ok(())
     }
 
-    fn read_farewell(&mut self) -> Result<(), Errno> {
-        let Step::Farewell(room) = &mut self.step else { return Ok(()) };
+    fn read_rest(&mut self) -> Result<(), Errno> {
+        let Step::Linger(room) = &mut self.step else { return Ok(()) };
         *room = room.saturating_sub(receive(&self.socket, &mut [0; 16 << 10])?);
         if *room == 0 { Err(Errno::PIPE) } else { Ok(()) }
     }
 }
 
-/// Reads some bytes; none is an error.
+/// Reads some bytes. The end of the stream is an error.
 fn receive(socket: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
     match recv(socket, bytes, RecvFlags::DONTWAIT)?.0 {
         0 => Err(Errno::PIPE),
@@ -148,7 +148,7 @@ impl AsFd for Client {
 
 #[cfg(test)]
 mod tests {
-    use super::{ANSWER_TIME, Client, FAREWELL_BYTES};
+    use super::{ANSWER_TIME, Client, LINGER_BYTES};
     use rustix::event::PollFlags;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
@@ -160,11 +160,11 @@ mod tests {
         let (mut theirs, ours) = UnixStream::pair().unwrap();
         let mut client = Client::new(ours.into());
         for byte in b"GET /metrics HTTP/1.1\r\n\r\n" {
-            assert!(!client.waits());
+            assert!(!client.is_waiting());
             theirs.write_all(&[*byte]).unwrap();
-            client.go_on(PollFlags::IN);
+            client.progress(PollFlags::IN);
         }
-        assert!(client.waits());
+        assert!(client.is_waiting());
         (client, theirs)
     }
 
@@ -177,45 +177,45 @@ mod tests {
         let mut taken = Vec::new();
         while taken.len() < answer.len() {
             let before = taken.len();
-            client.go_on(client.interest());
+            client.progress(client.interest());
             // Ends with all that is there.
             let _ = theirs.read_to_end(&mut taken);
-            assert!(taken.len() > before && client.lives(Instant::now()));
+            assert!(taken.len() > before && client.is_open(Instant::now()));
         }
         assert!(taken == *answer);
-        client.go_on(client.interest());
+        client.progress(client.interest());
         assert_eq!(theirs.read(&mut [0]).unwrap(), 0, "nothing follows");
         drop(theirs);
-        client.go_on(PollFlags::IN);
-        assert!(!client.lives(Instant::now()), "both have hung up");
+        client.progress(PollFlags::IN);
+        assert!(!client.is_open(Instant::now()), "both have hung up");
     }
 
     #[test]
     fn who_takes_no_answer_or_goes_on_talking_is_hung_up_on() {
         let (mut client, theirs) = asking();
         client.answer(vec![0; 8 << 20].into());
-        client.go_on(PollFlags::OUT);
-        client.go_on(PollFlags::OUT);
-        assert!(client.lives(Instant::now()) && !client.lives(Instant::now() + ANSWER_TIME));
+        client.progress(PollFlags::OUT);
+        client.progress(PollFlags::OUT);
+        assert!(client.is_open(Instant::now()) && !client.is_open(Instant::now() + ANSWER_TIME));
         drop(theirs);
 
         let (mut client, mut theirs) = asking();
         client.answer(b"short".as_slice().into());
-        client.go_on(PollFlags::OUT);
+        client.progress(PollFlags::OUT);
         let (mut sent, begun) = (0, Instant::now());
-        while client.lives(begun) {
+        while client.is_open(begun) {
             theirs.write_all(&[b'x'; 4096]).unwrap();
             sent += 4096;
-            client.go_on(PollFlags::IN);
+            client.progress(PollFlags::IN);
         }
-        assert!(sent >= FAREWELL_BYTES, "{sent}");
+        assert!(sent >= LINGER_BYTES, "{sent}");
     }
 
     #[test]
     fn who_hangs_up_is_forgotten() {
         let (mut client, theirs) = asking();
         drop(theirs);
-        client.go_on(PollFlags::HUP);
-        assert!(!client.lives(Instant::now()));
+        client.progress(PollFlags::HUP);
+        assert!(!client.is_open(Instant::now()));
     }
 }

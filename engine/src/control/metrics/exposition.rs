@@ -10,7 +10,7 @@ use spin_abi::counters::{Counter, nic_meaning};
 const ENGINES: [Counter; 5] =
     [Counter::RxPackets, Counter::RxBytes, Counter::HerStalls, Counter::DropUnmatched, Counter::DropRemoved];
 
-/// All that [`Stats`] has to tell.
+/// All values of [`Stats`].
 pub fn text(stats: &Stats) -> String {
     let mut text = Text::default();
     text.family("spind_info", "gauge", "spind and its NIC; always 1");
@@ -46,7 +46,7 @@ fn threads(text: &mut Text, threads: &[ThreadInfo]) {
 
 fn contexts(text: &mut Text, contexts: &[ContextInfo]) {
     for counter in Counter::ALL {
-        // What was not counted yet is told as 0, so that its first count is seen as a change.
+        // Show counters that are still 0, so that Prometheus sees the first count as a change.
         let samples = contexts.iter().filter_map(|context| {
             let counted = value(&context.counters, counter.name());
             let value = counted.or_else(|| (!ENGINES.contains(counter)).then_some(0))?;
@@ -86,13 +86,13 @@ fn value(counters: &[(String, u64)], name: &str) -> Option<u64> {
     counters.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
 }
 
-/// Nanoseconds as seconds, all digits of them.
+/// Nanoseconds as seconds, with all digits.
 fn seconds(ns: u64) -> String {
     let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// As part of a metric's name.
+/// A name as part of a metric's name.
 fn word(name: &str) -> String {
     name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect()
 }
@@ -116,12 +116,12 @@ impl Text {
     }
 
     fn line(&mut self, line: impl Display) {
-        // Text takes all.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.0, "{line}");
     }
 }
 
-/// A label's value.
+/// Escapes a label's value.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,15 +1,15 @@
-//! The little of HTTP/1 (RFC 9112) that serving one page takes: the head of a `GET`, and an answer after which the connection
-//! ends. Headers and bodies of requests are of no interest.
+//! The part of HTTP/1 (RFC 9112) that serving one page needs: the head of a `GET`, and an answer after which the connection ends.
+//! Headers and bodies of requests are ignored.
 
 /// Most bytes of a request's head.
 pub const MAX_REQUEST: usize = 8 << 10;
-/// The one page.
+/// Path of the only page.
 const PAGE: &str = "/metrics";
 
-/// What a client wants, as far as it said so.
+/// A request, as far as it has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The rest of the head is still to come.
+    /// The rest of the head has not arrived.
     Partial,
     /// Metrics.
     Metrics,
@@ -17,10 +17,10 @@ pub enum Request {
     Refused(Status),
 }
 
-/// How a request ended.
+/// The status of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Here it is.
+    /// The page follows.
     Ok,
     /// Not HTTP/1.
     Bad,
@@ -46,7 +46,7 @@ impl Status {
         }
     }
 
-    /// For people who look at it in a browser.
+    /// The body of an answer, for browsers.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Ok => "",
@@ -59,9 +59,9 @@ impl Status {
     }
 }
 
-/// Reads what came of a request so far; of its first `seen` bytes it is known that they are not the whole head.
+/// Parses what has arrived of a request. Its first `seen` bytes are known not to be the whole head.
 pub fn request(bytes: &[u8], seen: usize) -> Request {
-    // The end may have begun among those. To look at all of them again would be dear when they come one by one.
+    // The end may begin among those. Scanning all bytes each time would be quadratic for a client that sends byte by byte.
     if !ends(&bytes[seen.saturating_sub(END.len() - 1)..]) {
         return if bytes.len() < MAX_REQUEST { Request::Partial } else { Request::Refused(Status::TooLarge) };
     }
@@ -83,7 +83,7 @@ pub fn request(bytes: &[u8], seen: usize) -> Request {
 
 const END: &[u8] = b"\r\n\r\n";
 
-/// Whether the empty line behind the headers has come.
+/// Whether the empty line behind the headers is there.
 fn ends(bytes: &[u8]) -> bool {
     let has = |end: &[u8]| bytes.windows(end.len()).any(|window| window == end);
     has(END) || has(b"\n\n")
@@ -92,7 +92,7 @@ fn ends(bytes: &[u8]) -> bool {
 /// An answer, after which the connection ends.
 pub fn response(status: Status, body: &str) -> Vec<u8> {
     let (line, len) = (status.line(), body.len());
-    // Of the text format of Prometheus; plain text to all others.
+    // The type of Prometheus' text format, which is plain text to other clients.
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     let head = format!("HTTP/1.1 {line}\r\nContent-Type: {kind}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n");
     [head.as_bytes(), body.as_bytes()].concat()

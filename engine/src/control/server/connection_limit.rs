@@ -1,25 +1,25 @@
-//! Open connections by user, within limits.
+//! Limits the number of open connections, by user and in all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Connections of all users but root together; each costs a thread.
+/// ConnectionLimit of all users but root together; each costs a thread.
 const MAX_CONNECTIONS: usize = 256;
 
 /// Open connections by user.
 #[derive(Default)]
-pub struct Connections(Mutex<HashMap<u32, usize>>);
+pub struct ConnectionLimit(Mutex<HashMap<u32, usize>>);
 
-impl Connections {
-    /// Takes a place for a user; `None` when its places, or all but root's, are taken.
-    pub fn open(all: &Arc<Self>, uid: u32, per_user: usize) -> Option<Place> {
+impl ConnectionLimit {
+    /// Takes a slot for a user; `None` when the user, or all users but root together, have as many as they may.
+    pub fn open(all: &Arc<Self>, uid: u32, per_user: usize) -> Option<ConnectionSlot> {
         let mut open = all.lock();
         let others: usize = open.iter().filter(|(user, _)| **user != 0).map(|(_, count)| count).sum();
         let count = open.get(&uid).copied().unwrap_or(0);
         let room = count < per_user && (uid == 0 || others < MAX_CONNECTIONS);
         room.then(|| {
             open.insert(uid, count + 1);
-            Place { all: all.clone(), uid }
+            ConnectionSlot { all: all.clone(), uid }
         })
     }
 
@@ -29,13 +29,13 @@ impl Connections {
     }
 }
 
-/// A user's place among the connections, free again when dropped.
-pub struct Place {
-    all: Arc<Connections>,
+/// One connection of a user, free again when dropped.
+pub struct ConnectionSlot {
+    all: Arc<ConnectionLimit>,
     uid: u32,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut open = self.all.lock();
         if let Some(count) = open.get_mut(&self.uid) {

@@ -1,10 +1,10 @@
-//! The control socket: applications' requests, checked on threads of their own, carried out by the engine between two batches.
+//! The control socket. Each connection's thread checks requests; the control thread carries them out.
 //!
-//! * `control`: the way to the control thread.
-//! * `places`: how many connections there may be.
-//! * `blobs`: how many bytes there may be behind requests.
-//! * `turns`: who prepares a context.
-//! * `connection`: one application.
+//! * `requests`: requests to the control thread.
+//! * `connection`: one application; `shared`: what all connections share.
+//! * `connection_limit`: how many connections there may be.
+//! * `payload_limit`: how many bytes there may be behind requests.
+//! * `prepare_slots`: how many contexts are prepared at the same time.
 
 mod connection;
 mod connection_limit;
@@ -30,19 +30,19 @@ use spin_shm::channel as wire;
 
 use crate::control::endpoint::{Endpoint, EndpointError, Listener};
 use crate::control::metrics;
-use crate::control::shared_memory_quota::Handed;
+use crate::control::shared_memory_quota::SharedMemoryQuota;
 use crate::control::socket_file::{SocketError, SocketFile};
 use crate::install::User;
 use crate::loader::Loader;
 use crate::settings::Limits;
 use connection::Connection;
-use connection_limit::Connections;
-use payload_limit::Blobs;
-use prepare_slots::Turns;
-pub use requests::{Answer, Control, Responder, Ticket, Work};
+use connection_limit::ConnectionLimit;
+use payload_limit::PayloadLimit;
+use prepare_slots::PrepareSlots;
+pub use requests::{Answer, ControlHandle, Responder, Ticket, Work};
 use shared::Shared;
 
-/// Why spind cannot be reached.
+/// Why the control socket or metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The control socket.
@@ -51,24 +51,24 @@ pub enum ServerError {
     /// Metrics.
     #[error("metrics: {0}; --metrics ADDRESS:PORT or unix:PATH says where")]
     Metrics(#[from] EndpointError),
-    /// There is no thread or no eventfd to be had.
+    /// The system gives no thread or no eventfd.
     #[error("cannot serve requests: {0}")]
     Io(#[from] io::Error),
 }
 
 /// The listening sockets, removed when dropped.
 pub struct Server {
-    /// Until they are served.
+    /// `None` once they are served.
     listeners: Option<(UnixListener, Option<Listener>)>,
-    control: Control,
+    control: ControlHandle,
     tickets: Receiver<Ticket>,
-    /// For their ends.
+    /// Removes the sockets' files at the end.
     _files: (SocketFile, Option<SocketFile>),
 }
 
 impl Server {
-    /// Binds the control socket to `path`, in a folder that is made if need be, and listens for those who want `metrics`;
-    /// whom the file mode `mode` lets write may connect. Nobody is served before [`Server::start`].
+    /// Binds the control socket to `path`, in a folder that is created if need be, and listens for `metrics`. Users to whom the file
+    /// mode `mode` gives write permission may connect. No connection is served before [`Server::start`].
     ///
     /// # Errors
     /// See [`ServerError`].
@@ -77,12 +77,12 @@ impl Server {
         let (metrics, metrics_file) = metrics.map(|endpoint| endpoint.listen(mode)).transpose()?.unzip();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let (sender, tickets) = channel();
-        let control = Control { tickets: sender, wake: Arc::new(wake) };
+        let control = ControlHandle { tickets: sender, wake: Arc::new(wake) };
         let _files = (file, metrics_file.flatten());
         Ok(Self { listeners: Some((listener, metrics)), control, tickets, _files })
     }
 
-    /// Starts serving, with threads that have the privileges of this one.
+    /// Starts serving, with threads that have the privileges of this thread.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -94,9 +94,18 @@ impl Server {
     ) -> Result<(), ServerError> {
         let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
         let control = self.control.clone();
-        let (connections, handed) = (Arc::default(), Handed::new(limits.host_mem));
-        let (turns, blobs) = (Turns::default(), Blobs::default());
-        let shared = Arc::new(Shared { loader, limits, capabilities, control, connections, turns, blobs, handed });
+        let (connection_limit, shared_memory) = (Arc::default(), SharedMemoryQuota::new(limits.host_mem));
+        let (prepare_slots, payload_limit) = (PrepareSlots::default(), PayloadLimit::default());
+        let shared = Arc::new(Shared {
+            loader,
+            limits,
+            capabilities,
+            control,
+            connection_limit,
+            prepare_slots,
+            payload_limit,
+            shared_memory,
+        });
         thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared))?;
         if let Some(listener) = metrics {
             metrics::start(listener, self.control.clone())?;
@@ -104,7 +113,7 @@ impl Server {
         Ok(())
     }
 
-    /// The next request, if one waits.
+    /// The next request, if there is one.
     #[must_use]
     pub fn next(&self) -> Option<Ticket> {
         self.tickets.try_recv().ok()
@@ -115,13 +124,13 @@ impl Server {
     /// # Errors
     /// When the kernel refuses to wait.
     pub fn wait(&self, longest: Duration) -> rustix::io::Result<()> {
-        // What is too long for the kernel is for ever.
+        // A time that is too long for the kernel means no timeout.
         let timeout = Timespec::try_from(longest).ok();
         match poll(&mut [PollFd::new(&self.control.wake, PollFlags::IN)], timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
-        // EAGAIN when nothing was pending: as wanted.
+        // EAGAIN when nothing was pending, which is fine.
         let _ = rustix::io::read(&self.control.wake, &mut [0; 8]);
         Ok(())
     }
@@ -136,7 +145,7 @@ impl Server {
 fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // Out of descriptors, most likely: give the connections there are time to end.
+            // Most likely out of descriptors: give open connections time to end.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
@@ -147,13 +156,13 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
                 continue;
             }
         };
-        let Some(place) = Connections::open(&shared.connections, uid, shared.limits.connections) else {
+        let Some(slot) = ConnectionLimit::open(&shared.connection_limit, uid, shared.limits.connections) else {
             let limit = shared.limits.connections;
-            // To drop what was sent along may take as long as its owner likes, on kernels that let it in.
+            // On kernels that let descriptors in, dropping one may block for as long as its owner likes.
             let _ = thread::Builder::new().name("refusal".into()).spawn(move || refuse(&stream, limit));
             continue;
         };
-        let connection = Connection::new(stream, User(uid), shared.clone(), place);
+        let connection = Connection::new(stream, User(uid), shared.clone(), slot);
         let spawned = thread::Builder::new().name("connection".into()).spawn(move || connection.serve());
         if let Err(error) = spawned {
             tracing::warn!("control connection refused: {error}");
@@ -161,11 +170,11 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Says why, as a courtesy: nobody is waited for.
+/// Sends the reason without blocking.
 fn refuse(stream: &UnixStream, limit: usize) {
     let message = format!("all {limit} control connections of this user are in use, or too many of all users");
     if stream.set_nonblocking(true).is_ok() {
-        // It fits the socket's buffer, unless the peer is gone.
+        // The message fits the socket's buffer, unless the peer is gone.
         let _ = wire::send(stream, &Reply::Error { message }, &[], None);
     }
 }

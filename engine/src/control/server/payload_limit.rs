@@ -1,6 +1,6 @@
-//! The bytes behind requests: how many each kind of request may have, and how many a user's connections may send at the same time. They are
-//! read before anything is known of what they are, so all connections of a user together could have spind hold some hundred
-//! megabytes, and all users' some gigabytes.
+//! Limits for the payload of requests: the bytes behind a request, by kind of request and, for requests that are under way, by user.
+//! A payload is read before its contents are known. Without limits, all connections of a user together could have spind hold some
+//! hundred megabytes, and those of all users some gigabytes.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,19 +8,19 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use spin_abi::control::{MAX_BLOB, Request};
 use spin_abi::map::Machine;
 
-use crate::control::config::longest_image;
+use crate::control::config::max_image_size;
 
-/// Bytes that a user's requests have behind them at the same time: those of some that are as long as may be.
-const OF_USER: u64 = 2 * MAX_BLOB as u64;
+/// Most payload bytes of a user's requests at the same time: two of the longest payloads.
+const USER_BYTES: u64 = 2 * MAX_BLOB as u64;
 
-/// Whether so many bytes may be behind a request.
+/// Checks that a request may have a payload of `len` bytes.
 ///
 /// # Errors
-/// That it may not have as many.
+/// A text for the user, when it may not.
 pub fn check(request: &Request, len: u32, machine: &Machine) -> Result<(), String> {
     let (what, most) = match request {
-        Request::Install(_) => ("an image", longest_image(machine)),
-        // It is all of one memory at the most.
+        Request::Install(_) => ("an image", max_image_size(machine)),
+        // At most all of one memory.
         Request::WriteMemory { .. } => {
             let memories = [machine.l1_size, machine.l2_data_size.saturating_add(machine.handler_mem_size)];
             ("a write to memory", memories.into_iter().max().unwrap_or(0).into())
@@ -35,46 +35,46 @@ pub fn check(request: &Request, len: u32, machine: &Machine) -> Result<(), Strin
     fits.then_some(()).ok_or_else(|| format!("{what} of {len} bytes: at most {most} on this machine"))
 }
 
-/// Bytes that users' requests have behind them.
+/// Payload bytes of requests that are under way, by user.
 #[derive(Default)]
-pub struct Blobs {
+pub struct PayloadLimit {
     users: Mutex<HashMap<u32, u64>>,
-    fewer: Condvar,
+    released: Condvar,
 }
 
-impl Blobs {
-    /// Waits until a user's requests may have so many more. Nobody else waits for him.
-    pub fn take(&self, user: u32, len: u32) -> Held<'_> {
+impl PayloadLimit {
+    /// Waits until a user's requests may have `len` bytes more. Other users do not wait.
+    pub fn take(&self, user: u32, len: u32) -> PayloadPermit<'_> {
         let len = u64::from(len);
-        let many = |users: &mut HashMap<u32, u64>| users.get(&user).is_some_and(|held| held + len > OF_USER);
-        let users = self.fewer.wait_while(self.lock(), many);
+        let many = |users: &mut HashMap<u32, u64>| users.get(&user).is_some_and(|held| held + len > USER_BYTES);
+        let users = self.released.wait_while(self.lock(), many);
         *users.unwrap_or_else(PoisonError::into_inner).entry(user).or_default() += len;
-        Held { blobs: self, user, len }
+        PayloadPermit { limit: self, user, len }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
-        // Every step leaves it whole.
+        // The counts are consistent after every step, also when a thread panics.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A request's part, given back when dropped.
-pub struct Held<'b> {
-    blobs: &'b Blobs,
+/// The payload bytes of one request, released when dropped.
+pub struct PayloadPermit<'l> {
+    limit: &'l PayloadLimit,
     user: u32,
     len: u64,
 }
 
-impl Drop for Held<'_> {
+impl Drop for PayloadPermit<'_> {
     fn drop(&mut self) {
-        let mut users = self.blobs.lock();
+        let mut users = self.limit.lock();
         if let Some(held) = users.get_mut(&self.user) {
             *held -= self.len;
             if *held == 0 {
                 users.remove(&self.user);
             }
         }
-        self.blobs.fewer.notify_all();
+        self.limit.released.notify_all();
     }
 }
 
@@ -87,24 +87,24 @@ mod tests {
     use spin_abi::control::{Install, MAX_BLOB, Request};
     use spin_abi::map::Machine;
 
-    use super::{Blobs, OF_USER, check};
+    use super::{PayloadLimit, USER_BYTES, check};
 
     #[test]
     fn each_user_has_so_many_at_a_time() {
-        let (blobs, each) = (Blobs::default(), [0; 3].map(AtomicU64::new));
+        let (limit, each) = (PayloadLimit::default(), [0; 3].map(AtomicU64::new));
         thread::scope(|scope| {
             for round in 0..60 {
-                let (blobs, own) = (&blobs, &each[round % 3]);
+                let (limit, own) = (&limit, &each[round % 3]);
                 scope.spawn(move || {
                     let len = if round % 2 == 0 { MAX_BLOB as u32 } else { round as u32 * 1000 };
-                    let _held = blobs.take((round % 3) as u32, len);
-                    assert!(own.fetch_add(len.into(), SeqCst) + u64::from(len) <= OF_USER);
+                    let _permit = limit.take((round % 3) as u32, len);
+                    assert!(own.fetch_add(len.into(), SeqCst) + u64::from(len) <= USER_BYTES);
                     thread::yield_now();
                     own.fetch_sub(len.into(), SeqCst);
                 });
             }
         });
-        assert!(blobs.lock().is_empty());
+        assert!(limit.lock().is_empty());
     }
 
     #[test]

@@ -1,46 +1,46 @@
-//! Who prepares a context: it takes as much memory as a context may have, whether or not there is room for one more. So few do at a time,
-//! and of each user one.
+//! Limits how many contexts are prepared at the same time: few in all, and one of each user. Preparing takes as much memory as a context
+//! may have, also when there is no room for the context itself.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Contexts that are prepared at the same time.
-const TOGETHER: usize = 4;
+/// Most contexts that are prepared at the same time.
+const MAX_PREPARING: usize = 4;
 
-/// Users whose turn it is.
+/// Users that prepare a context.
 #[derive(Default)]
-pub struct Turns {
+pub struct PrepareSlots {
     users: Mutex<Vec<u32>>,
-    over: Condvar,
+    released: Condvar,
 }
 
-impl Turns {
-    /// Waits for a user's turn.
-    pub fn take(&self, user: u32) -> Turn<'_> {
-        let waits = |users: &mut Vec<u32>| users.len() >= TOGETHER || users.contains(&user);
-        let users = self.over.wait_while(self.lock(), waits);
+impl PrepareSlots {
+    /// Waits until a user may prepare a context.
+    pub fn take(&self, user: u32) -> PrepareSlot<'_> {
+        let waits = |users: &mut Vec<u32>| users.len() >= MAX_PREPARING || users.contains(&user);
+        let users = self.released.wait_while(self.lock(), waits);
         users.unwrap_or_else(PoisonError::into_inner).push(user);
-        Turn { turns: self, user }
+        PrepareSlot { slots: self, user }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
-        // Every step leaves it whole.
+        // The list is consistent after every step, also when a thread panics.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A user's turn, over when dropped.
-pub struct Turn<'t> {
-    turns: &'t Turns,
+/// A user's slot, released when dropped.
+pub struct PrepareSlot<'s> {
+    slots: &'s PrepareSlots,
     user: u32,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for PrepareSlot<'_> {
     fn drop(&mut self) {
-        let mut users = self.turns.lock();
+        let mut users = self.slots.lock();
         if let Some(index) = users.iter().position(|user| *user == self.user) {
             users.swap_remove(index);
         }
-        self.turns.over.notify_all();
+        self.slots.released.notify_all();
     }
 }
 
@@ -50,25 +50,25 @@ mod tests {
     use std::sync::atomic::Ordering::SeqCst;
     use std::thread;
 
-    use super::{TOGETHER, Turns};
+    use super::{MAX_PREPARING, PrepareSlots};
 
     #[test]
     fn each_user_has_one_at_a_time_and_all_have_few() {
-        let (turns, all) = (Turns::default(), AtomicU32::new(0));
+        let (slots, all) = (PrepareSlots::default(), AtomicU32::new(0));
         let each: [AtomicU32; 7] = Default::default();
         thread::scope(|scope| {
             for round in 0..70 {
-                let (turns, all, own) = (&turns, &all, &each[round % 7]);
+                let (slots, all, own) = (&slots, &all, &each[round % 7]);
                 scope.spawn(move || {
-                    let _turn = turns.take((round % 7) as u32);
+                    let _slot = slots.take((round % 7) as u32);
                     assert_eq!(own.fetch_add(1, SeqCst), 0);
-                    assert!(all.fetch_add(1, SeqCst) < TOGETHER as u32);
+                    assert!(all.fetch_add(1, SeqCst) < MAX_PREPARING as u32);
                     thread::yield_now();
                     all.fetch_sub(1, SeqCst);
                     own.fetch_sub(1, SeqCst);
                 });
             }
         });
-        assert!(turns.lock().is_empty());
+        assert!(slots.lock().is_empty());
     }
 }

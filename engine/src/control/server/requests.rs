@@ -1,4 +1,4 @@
-//! The way to the control thread, for any thread.
+//! Requests to the control thread, from any thread.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,69 +7,69 @@ use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 use spin_abi::control::{Reply, Request, Stats};
 use spin_shm::Region;
 
-use crate::install::{Matching, Prepared, User};
+use crate::install::{MatchSpec, Prepared, User};
 
-/// What the engine is asked to do.
+/// A request to the control thread.
 #[derive(Debug)]
 pub enum Work {
-    /// Link a checked context in; answered by [`Answer::Installed`].
+    /// Install a prepared context; answered by [`Answer::Installed`].
     Install(Box<Prepared>),
     /// Have a context take other packets.
-    SetRules(u32, User, Box<Matching>),
-    /// Everything that needs no preparation.
+    SetRules(u32, User, Box<MatchSpec>),
+    /// A request that needs no preparation.
     Request(Request, User),
-    /// Frames to replay, as a capture.
+    /// Replay a capture.
     Replay(Vec<u8>),
 }
 
-/// What the engine answers.
+/// An answer of the control thread.
 #[derive(Debug)]
 pub enum Answer {
     /// The new context's id.
     Installed(u32),
-    /// A reply to pass on, with its blob and the host memory whose descriptor goes along.
+    /// A reply, its blob, and the shared memory whose descriptor is sent along.
     Reply(Reply, Vec<u8>, Option<Arc<Region>>),
 }
 
 impl Answer {
-    /// A reply that has nothing else with it.
+    /// A reply without blob and descriptor.
     #[must_use]
     pub const fn plain(reply: Reply) -> Self {
         Self::Reply(reply, Vec::new(), None)
     }
 }
 
-/// A request under way.
+/// A request, and where its answer goes.
 pub struct Ticket {
-    /// What to do.
+    /// The request.
     pub work: Work,
     /// Where the answer goes.
     pub reply: Responder,
 }
 
-/// Takes the answer to one request.
+/// Sends the answer to one request.
 pub struct Responder(SyncSender<Result<Answer, String>>);
 
 impl Responder {
-    /// Answers.
+    /// Sends the answer.
     pub fn answer(self, answer: Result<Answer, String>) {
-        // The connection's thread may have ended with its peer: then nobody waits for this.
+        // The connection's thread may have ended with its peer.
         let _ = self.0.send(answer);
     }
 }
 
 /// The way to the control thread, for any thread.
 #[derive(Clone)]
-pub struct Control {
+pub struct ControlHandle {
     pub(super) tickets: Sender<Ticket>,
     pub(super) wake: Arc<OwnedFd>,
 }
 
-impl Control {
-    /// Has the engine do something, and waits until it has.
+impl ControlHandle {
+    /// Sends a request and waits for the answer.
     ///
     /// # Errors
-    /// The engine's refusal, or that spind is stopping.
+    /// Why it was refused, or that spind is stopping.
     pub fn ask(&self, work: Work) -> Result<Answer, String> {
         let stopping = || "spind is stopping".to_owned();
         let (reply, answer) = sync_channel(1);

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use spin_abi::control::Capabilities;
 
-use super::connection_limit::Connections;
-use super::payload_limit::Blobs;
-use super::prepare_slots::Turns;
-use super::requests::Control;
-use crate::control::shared_memory_quota::Handed;
+use super::connection_limit::ConnectionLimit;
+use super::payload_limit::PayloadLimit;
+use super::prepare_slots::PrepareSlots;
+use super::requests::ControlHandle;
+use crate::control::shared_memory_quota::SharedMemoryQuota;
 use crate::loader::Loader;
 use crate::settings::Limits;
 
@@ -17,9 +17,9 @@ pub(super) struct Shared {
     pub(super) loader: Arc<Loader>,
     pub(super) limits: Limits,
     pub(super) capabilities: Capabilities,
-    pub(super) control: Control,
-    pub(super) connections: Arc<Connections>,
-    pub(super) turns: Turns,
-    pub(super) blobs: Blobs,
-    pub(super) handed: Handed,
+    pub(super) control: ControlHandle,
+    pub(super) connection_limit: Arc<ConnectionLimit>,
+    pub(super) prepare_slots: PrepareSlots,
+    pub(super) payload_limit: PayloadLimit,
+    pub(super) shared_memory: SharedMemoryQuota,
 }
