@@ -1,254 +1,29 @@
-//! Configuration: a file, overridden by the command line, checked once into something that cannot be wrong.
+//! Configuration: a file, overridden by the command line, and checked once. A [`Config`] is valid.
+//!
+//! * `file`: the file; `machine`: its section `[machine]`.
+//! * `nic`: which NIC to serve.
+//! * `limits`: checks of sizes, limits and cores.
+//! * `error`: why a configuration is refused.
 
+mod error;
+mod file;
+mod limits;
 mod machine;
+mod nic;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use serde::Deserialize;
-use spin_abi::control::{Compat, DEFAULT_SOCKET, Engine, Install, MAX_JSON, Schedule};
-use spin_abi::map::{Machine, MachineError};
+use spin_abi::control::{Compat, DEFAULT_SOCKET, Engine, Schedule};
+use spin_abi::map::Machine;
 
-use crate::control::endpoint::{BadEndpoint, Endpoint};
+use crate::control::endpoint::Endpoint;
 use crate::settings::{Idle, Limits, Mode, Sizes};
 
+pub use error::ConfigError;
+pub use file::{File, Preset, StaticContext, XdpMode};
 pub use machine::MachineSizes;
 pub(crate) use machine::max_image_size;
-
-/// Most queues, and most packets that wait.
-const MOST: u32 = 1 << 20;
-/// Least and most bytes copied at a time.
-const COPIED: [u32; 2] = [64, 1 << 20];
-
-/// The configuration file, TOML. Every key is optional.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct File {
-    /// Interface to serve with AF_XDP.
-    pub iface: Option<String>,
-    /// Another NIC: `loopback`, or `pcap:IN,OUT`.
-    pub nic: Option<String>,
-    /// Machine that handlers see: `pspin` or `fpspin`. Default `pspin`.
-    pub preset: Option<Preset>,
-    /// Where that machine's sizes are to be others.
-    pub machine: MachineSizes,
-    /// What runs handlers: `jit`, `interp`, or `check`, which compares the two. Default `jit`.
-    pub engine: Option<Engine>,
-    /// Whose rules of messages contexts with FPsPIN's handlers have that say nothing of it: `none` or `fpspin`. Default `none`.
-    pub compat: Option<Compat>,
-    /// Where to listen for applications. Default [`DEFAULT_SOCKET`].
-    pub socket: Option<PathBuf>,
-    /// Who may connect there, as an octal file mode. Default `"0660"`: spind's user and group. Whoever may connect can
-    /// take any packet of the interface.
-    pub socket_mode: Option<String>,
-    /// Where to serve metrics for Prometheus: `ADDRESS:PORT` or `unix:PATH`. Default: nowhere. Nobody is asked who they are:
-    /// an address that others reach shows them all counters, and names of contexts.
-    pub metrics: Option<String>,
-    /// What to do when there is nothing to do: `spin`, `adaptive` or `sleep`. Default `adaptive`.
-    pub idle: Option<Idle>,
-    /// Attach the XDP program in this mode. Default `auto`.
-    pub xdp_mode: Option<XdpMode>,
-    /// Cores for the engine's threads, one each, which share the machine's clusters and the interface's queues. Default: one
-    /// thread, on any core.
-    pub cores: Vec<usize>,
-    /// How these threads share the work: `run-to-completion` or `pipeline`. Default `run-to-completion`.
-    pub mode: Mode,
-    /// Pipeline mode: the messages whose handlers the receiving core runs, in percent of another core's share; 0: it only receives.
-    /// Default 75.
-    pub local_share: Option<u32>,
-    /// Whose tasks run next when several contexts have some: `round-robin`, `weighted` or `wlbvt`. Default `wlbvt`.
-    pub schedule: Option<Schedule>,
-    /// How much each thread has room for.
-    pub sizes: Sizes,
-    /// What applications may take.
-    pub limits: Limits,
-    /// Contexts installed at start, in order of priority.
-    pub context: Vec<StaticContext>,
-}
-
-/// Machines by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Preset {
-    /// 4 clusters of 8 HPUs, 1 MiB of L1 each (the paper's).
-    Pspin,
-    /// 2 clusters of 8 HPUs, 256 KiB of L1 each (the FPGA's).
-    Fpspin,
-}
-
-impl Preset {
-    /// The machine of that name.
-    #[must_use]
-    pub const fn machine(self) -> Machine {
-        match self {
-            Self::Pspin => Machine::PSPIN,
-            Self::Fpspin => Machine::FPSPIN,
-        }
-    }
-}
-
-/// The receiving core's share of messages in pipeline mode, in percent of another core's: receiving takes about a quarter of its time.
-const LOCAL_SHARE: u32 = 75;
-
-/// How the XDP program is attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum XdpMode {
-    /// In the driver if it can, else generic.
-    Auto,
-    /// In the driver, or fail.
-    Native,
-    /// In the kernel's generic hook.
-    Generic,
-}
-
-/// Most contexts there may be: what `list` shows of all of them, 16 KiB of each at the most, has to fit a message.
-const MOST_CONTEXTS: usize = MAX_JSON >> 14;
-
-/// The longest that a handler may run, in microseconds.
-const LONGEST_US: u64 = 3_600_000_000;
-
-/// A context installed at start.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "toml::Table")]
-pub struct StaticContext {
-    /// Path of the handler image.
-    pub image: PathBuf,
-    /// The rest, as an application would ask for it.
-    pub install: Install,
-}
-
-/// `serde(flatten)` would take keys that nobody knows.
-impl TryFrom<toml::Table> for StaticContext {
-    type Error = toml::de::Error;
-
-    fn try_from(mut table: toml::Table) -> Result<Self, Self::Error> {
-        for key in ["replaces", "persistent"] {
-            if table.contains_key(key) {
-                let reason = "is for contexts of applications: one of the configuration replaces none, and stays";
-                return Err(serde::de::Error::custom(format!("{key} {reason}")));
-            }
-        }
-        let image = table.remove("image").ok_or_else(|| serde::de::Error::missing_field("image"))?;
-        Ok(Self { image: image.try_into()?, install: table.try_into()? })
-    }
-}
-
-/// Which NIC to serve.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Nic {
-    /// AF_XDP on an interface.
-    Interface(String),
-    /// A pair in memory; frames come by `spinctl replay`.
-    Loopback,
-    /// Frames from one capture, replies into another.
-    Pcap {
-        /// Read to its end, then spind stops.
-        input: PathBuf,
-        /// Written.
-        output: PathBuf,
-    },
-}
-
-/// Why a configuration was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("configuration {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file is not valid.
-    #[error("configuration {}: {source}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Line, column and what was expected.
-        source: Box<toml::de::Error>,
-    },
-    /// Neither interface nor NIC.
-    #[error("no NIC to serve: give --iface IF, --nic loopback or --nic pcap:IN,OUT")]
-    NoNic,
-    /// Both.
-    #[error("both an interface ({iface}) and a NIC ({nic}) are given: choose one")]
-    TwoNics {
-        /// The interface.
-        iface: String,
-        /// The other.
-        nic: String,
-    },
-    /// Not a file mode.
-    #[error("socket_mode {0:?} is not an octal file mode such as \"0660\"")]
-    BadMode(String),
-    /// A machine that cannot be.
-    #[error("machine.{0}")]
-    Machine(#[from] MachineError),
-    /// Nothing can listen there.
-    #[error(transparent)]
-    Metrics(#[from] BadEndpoint),
-    /// A core twice.
-    #[error("core {0} is given twice: each thread needs one of its own")]
-    SameCore(usize),
-    /// More threads than clusters.
-    #[error("{cores} cores to run handlers of {clusters} clusters: at most one each")]
-    ManyCores {
-        /// Cores given.
-        cores: usize,
-        /// Clusters of the machine.
-        clusters: u32,
-    },
-    /// A pipeline of one.
-    #[error("{0} cores, where one receives for others: give at least 2 (--cores)")]
-    FewCores(usize),
-    /// A share that is none.
-    #[error(
-        "local_share {0}: between 0 (the first core only receives) and 100 (as much as each other core), in percent"
-    )]
-    LocalShare(u32),
-    /// A NIC that only one thread can serve.
-    #[error("{0} cores: only an interface can be served by more than one")]
-    OneQueue(usize),
-    /// No room at all, or more than there may be.
-    #[error("sizes.{name} {size}: between {least} and {most}")]
-    Size {
-        /// Which.
-        name: &'static str,
-        /// What was asked for.
-        size: u32,
-        /// The smallest there may be.
-        least: u32,
-        /// The largest.
-        most: u32,
-    },
-    /// More contexts than can be listed.
-    #[error("limits.contexts {0}: at most {MOST_CONTEXTS}")]
-    Contexts(usize),
-    /// A limit that lets nobody in.
-    #[error("limits.{0} is 0: no application could have any")]
-    Nobody(&'static str),
-    /// A limit that lets nothing run.
-    #[error("limits.{0} is 0: no handler could run")]
-    NoTime(&'static str),
-    /// Handlers that wait are looked at by the clock, which such a limit would stop.
-    #[error("limits.watchdog_us is more than {0}, an hour: a handler that waits in vain would hold its thread up")]
-    TooMuchTime(u64),
-    /// Not a NIC.
-    #[error("{0:?} is not a NIC: expected `loopback` or `pcap:IN,OUT`")]
-    BadNic(String),
-}
-
-impl File {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// [`ConfigError::Read`], [`ConfigError::Parse`].
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
-        toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.into(), source: Box::new(source) })
-    }
-}
+pub use nic::Nic;
 
 /// A checked configuration.
 #[derive(Clone, Debug)]
@@ -257,11 +32,11 @@ pub struct Config {
     pub nic: Nic,
     /// The machine handlers see.
     pub machine: Machine,
-    /// What runs them.
+    /// What runs handlers.
     pub engine: Engine,
-    /// Whose rules of messages contexts have that say nothing of it.
+    /// Default message rules of contexts with FPsPIN's handlers.
     pub compat: Compat,
-    /// Where to listen.
+    /// Path of the control socket.
     pub socket: PathBuf,
     /// Its file mode.
     pub socket_mode: u32,
@@ -273,15 +48,15 @@ pub struct Config {
     pub xdp_mode: XdpMode,
     /// Cores of the engine's threads; none: one thread on any.
     pub cores: Vec<usize>,
-    /// How they share the work.
+    /// How these threads divide the work.
     pub mode: Mode,
-    /// Pipeline mode: the receiving core's messages, in percent of another core's share.
+    /// Pipeline mode: the receiving core's share of the messages, in percent of another core's share.
     pub local_share: u32,
-    /// Whose tasks run next.
+    /// Scheduling policy between contexts.
     pub schedule: Schedule,
-    /// Room for messages and packets.
+    /// Sizes of each thread's tables.
     pub sizes: Sizes,
-    /// Limits.
+    /// Limits for applications.
     pub limits: Limits,
     /// Contexts to start with.
     pub contexts: Vec<StaticContext>,
@@ -298,33 +73,10 @@ impl TryFrom<File> for Config {
             (Some(iface), Some(nic)) => return Err(ConfigError::TwoNics { iface, nic }),
         };
         let machine = file.machine.over(file.preset.unwrap_or(Preset::Pspin).machine())?;
-        let local_share = local_share(file.local_share)?;
-        check_cores(&file.cores, file.mode, local_share, &nic, &machine)?;
-        let Sizes { queues, hers, dma_chunk } = file.sizes;
-        for (name, size, least, most) in
-            [("queues", queues, 1, MOST), ("hers", hers, 1, MOST), ("dma_chunk", dma_chunk, COPIED[0], COPIED[1])]
-        {
-            if !(least..=most).contains(&size) {
-                return Err(ConfigError::Size { name, size, least, most });
-            }
-        }
-        for (name, limit) in [("contexts", file.limits.contexts), ("connections", file.limits.connections)] {
-            if limit == 0 {
-                return Err(ConfigError::Nobody(name));
-            }
-        }
-        if file.limits.contexts > MOST_CONTEXTS {
-            return Err(ConfigError::Contexts(file.limits.contexts));
-        }
-        if file.limits.watchdog_us == 0 {
-            return Err(ConfigError::NoTime("watchdog_us"));
-        }
-        if file.limits.watchdog_us > LONGEST_US {
-            return Err(ConfigError::TooMuchTime(LONGEST_US));
-        }
-        if file.limits.instruction_limit == Some(0) {
-            return Err(ConfigError::NoTime("instruction_limit"));
-        }
+        let local_share = limits::local_share(file.local_share)?;
+        limits::check_cores(&file.cores, file.mode, local_share, &nic, &machine)?;
+        limits::check_sizes(&file.sizes)?;
+        limits::check_limits(&file.limits)?;
         Ok(Self {
             nic,
             machine,
@@ -346,49 +98,9 @@ impl TryFrom<File> for Config {
     }
 }
 
-fn check_cores(cores: &[usize], mode: Mode, local_share: u32, nic: &Nic, machine: &Machine) -> Result<(), ConfigError> {
-    let again = cores.iter().enumerate().find(|(index, core)| cores[..*index].contains(core));
-    if let Some((_, &core)) = again {
-        return Err(ConfigError::SameCore(core));
-    }
-    let receiving = usize::from(mode == Mode::Pipeline && local_share == 0);
-    if mode != Mode::RunToCompletion && cores.len() < 2 {
-        return Err(ConfigError::FewCores(cores.len()));
-    }
-    if cores.len() - receiving.min(cores.len()) > machine.clusters as usize {
-        return Err(ConfigError::ManyCores { cores: cores.len() - receiving, clusters: machine.clusters });
-    }
-    if cores.len() > 1 && !matches!(nic, Nic::Interface(_)) {
-        return Err(ConfigError::OneQueue(cores.len()));
-    }
-    Ok(())
-}
-
-fn local_share(percent: Option<u32>) -> Result<u32, ConfigError> {
-    let percent = percent.unwrap_or(LOCAL_SHARE);
-    if percent <= 100 { Ok(percent) } else { Err(ConfigError::LocalShare(percent)) }
-}
-
 fn octal(text: &str) -> Result<u32, ConfigError> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| ConfigError::BadMode(text.to_owned()))
-}
-
-impl std::str::FromStr for Nic {
-    type Err = ConfigError;
-
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let bad = || ConfigError::BadNic(text.to_owned());
-        if text == "loopback" {
-            return Ok(Self::Loopback);
-        }
-        match text.strip_prefix("pcap:").ok_or_else(bad)?.split_once(',') {
-            Some((input, output)) if !input.is_empty() && !output.is_empty() => {
-                Ok(Self::Pcap { input: input.into(), output: output.into() })
-            }
-            _ => Err(bad()),
-        }
-    }
 }
 
 #[cfg(test)]
