@@ -8,7 +8,7 @@ use spin_shm::Region;
 
 use crate::context::{Context, Share};
 use crate::inbound::{Inbound, Routes};
-use crate::install::{InstallError, Matching, Place, User};
+use crate::install::{ContextHandle, InstallError, MatchSpec, User};
 use crate::overflow::overflows;
 use spin_pspin::ids::Slot;
 
@@ -95,7 +95,7 @@ impl Contexts {
     }
 
     /// The slot for a context that is to have this place, or the first free one.
-    pub(crate) fn slot_of(&mut self, place: Option<Place>) -> Slot {
+    pub(crate) fn slot_of(&mut self, place: Option<ContextHandle>) -> Slot {
         let free = || self.list.iter().position(Option::is_none).unwrap_or(self.list.len());
         let index = place.map_or_else(free, |place| place.slot.0 as usize);
         self.list.resize_with(self.list.len().max(index + 1), || None);
@@ -132,11 +132,11 @@ impl Contexts {
     }
 
     /// Routes once some contexts are gone and some take what `rules` say.
-    pub(crate) fn routes_after(&self, leaving: &[u32], rules: &[(u32, Matching)]) -> Result<Routes, InstallError> {
+    pub(crate) fn routes_after(&self, leaving: &[u32], rules: &[(u32, MatchSpec)]) -> Result<Routes, InstallError> {
         let stays = |(entry, _): &(TableEntry, Slot)| !leaving.contains(&entry.context);
         let (mut entries, slots): (Vec<_>, _) =
             self.entries().into_iter().zip(self.routes.slots.iter().copied()).filter(stays).unzip();
-        for (id, Matching { rules, eom }) in rules {
+        for (id, MatchSpec { rules, eom }) in rules {
             for entry in entries.iter_mut().filter(|entry| entry.context == *id) {
                 (entry.rules, entry.eom) = (rules.clone(), eom.clone());
             }

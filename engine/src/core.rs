@@ -6,10 +6,10 @@ use spin_abi::control::Schedule;
 use spin_abi::map::Machine;
 use spin_nic::Queue;
 
-use crate::config::Sizes;
 use crate::contexts::Contexts;
 use crate::egress::Egress;
 use crate::parked::Parked;
+use crate::settings::Sizes;
 use crate::sharing::Sched;
 use crate::table::MessageTable;
 use crate::tasks::{idle_hpu, runnable};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use spin_nic::{Frame, NicError, Queue};
 
-use crate::config::Sizes;
 use crate::inbound::BATCH;
+use crate::settings::Sizes;
 use crate::toll::Toll;
 use spin_pspin::hpu::command::Outbound;
 use spin_pspin::hpu::ip_view;

@@ -15,40 +15,28 @@
 //! * [`context`]: an installed execution context.
 //! * [`nic_memory`]: that memory for the context's application.
 //! * [`loader`], [`translator`]: images and translations, shared between contexts.
-//! * [`install`]: checking, installing and removing contexts.
+//! * [`install`]: contexts that are ready to be installed; installing and removing them.
 //! * [`latency`], [`statistics`]: histograms of times, and PsPIN's statistics block.
-//! * [`capabilities`]: what applications can know before they choose handlers.
-//! * [`config`]: configuration file and its checks.
-//! * [`privileges`]: giving up what is no longer needed.
-//! * [`server`], [`socket_file`]: the control socket; [`handed`]: memory that applications have descriptors of.
-//! * [`metrics`]: all counters for Prometheus.
-//! * [`threads`]: the engine's threads, each with its clusters and its NIC queue.
-//! * [`idle`]: when a thread that finds nothing to do goes to sleep.
-//! * [`fleet`]: all threads as one: contexts come and go on all of them.
+//! * [`settings`]: settings of threads and contexts; `niceness`: priority of threads that load and translate.
 //! * `overflow`: payload tasks on other threads' clusters; [`peers`]: how they get there and back.
 //! * [`receiver`], [`lanes`], [`handover`]: pipeline mode, where one thread receives and others run handlers; `spread`: where it does, too.
-//! * `readings`: counters, for all who ask.
-//! * [`replay`]: a capture through the loopback NIC.
-//! * [`daemon`]: spind from start to end; [`log`]: where its lines go; [`audit`]: those of who changed contexts.
+//! * [`cores`]: the engine's threads, each with its clusters and its NIC queue.
+//! * [`control`]: everything that does not touch packets: configuration, control socket, metrics, the daemon itself.
 #![forbid(unsafe_code)]
 
 mod admission;
-pub mod audit;
-pub mod capabilities;
 mod complete;
-pub mod config;
 pub mod context;
 mod contexts;
+pub mod control;
 mod core;
-pub mod daemon;
+pub mod cores;
 pub mod descriptor;
 pub mod ecn;
 mod egress;
-pub mod fleet;
 pub mod found;
-pub mod handed;
 pub mod handover;
-pub mod idle;
+pub mod image_error;
 pub mod inbound;
 mod ingress;
 pub mod install;
@@ -56,31 +44,25 @@ pub(crate) mod intake;
 pub mod lanes;
 pub mod latency;
 pub mod loader;
-pub mod log;
 pub mod messages;
-pub mod metrics;
 pub mod nic_memory;
+mod niceness;
 mod overflow;
 mod parked;
 pub mod patience;
 pub mod peers;
 pub mod pipeline;
-pub mod privileges;
-mod readings;
 pub mod receiver;
-pub mod replay;
 mod run;
 pub mod schedule;
-pub mod server;
+pub mod settings;
 mod sharing;
-pub mod socket_file;
 mod spread;
 pub mod statistics;
 mod straight;
 mod table;
 pub mod tasks;
 mod telemetry;
-pub mod threads;
 pub mod toll;
 pub mod translator;
 mod vigil;

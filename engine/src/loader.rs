@@ -8,12 +8,12 @@ use hpu_vm::jit::{Options, Source, TranslateError, Translation, Translations};
 use hpu_vm::known::Known;
 use spin_abi::control::{Compat, Engine};
 use spin_abi::map::Machine;
+
+use crate::context::FileId;
+use crate::image_error::ImageError;
 use spin_pspin::hpu::entries::Entries;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ImageMemory;
-
-use crate::context::FileId;
-use crate::install::InstallError;
 
 /// Loads images for one machine.
 #[derive(Debug)]
@@ -46,8 +46,8 @@ impl Loader {
     /// The image in `file` for user `uid`, with the memory it has if it is in use.
     ///
     /// # Errors
-    /// [`InstallError::Image`], [`InstallError::Memory`], and those of [`Entries::of`].
-    pub fn load(&self, file: &[u8], uid: u32) -> Result<Arc<LoadedImage>, InstallError> {
+    /// [`ImageError::Load`], [`ImageError::Memory`], and those of [`Entries::of`].
+    pub fn load(&self, file: &[u8], uid: u32) -> Result<Arc<LoadedImage>, ImageError> {
         let image = Image::load(file, &self.machine)?;
         self.images.get((uid, FileId::of(file)), || {
             let memory = ImageMemory::new(&image)?;

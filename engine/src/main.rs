@@ -12,15 +12,16 @@ use std::time::Duration;
 use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use spin_abi::control::{Compat, Engine, Schedule};
-use spin_engine::config::{Config, File, Idle, Mode, Preset, XdpMode};
-use spin_engine::daemon::Daemon;
-use spin_engine::log::LOG;
+use spin_engine::control::config::{Config, File, Preset, XdpMode};
+use spin_engine::control::daemon::Daemon;
+use spin_engine::control::log::LOG;
+use spin_engine::settings::{Idle, Mode};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// How long the end waits for who reads the log.
-const LAST_LINES: Duration = Duration::from_secs(1);
+/// How long the end of the process waits for the last lines of the log.
+const LOG_FLUSH_TIME: Duration = Duration::from_secs(1);
 
 /// Turn an interface into a NIC with a PsPIN unit: run sPIN handlers on the packets they match, pass the rest to the
 /// kernel.
@@ -45,32 +46,33 @@ struct Args {
     /// What runs handlers: 'jit', 'interp', or 'check', which runs both and compares them, slowly.
     #[arg(long, value_name = "interp|jit|check")]
     engine: Option<Engine>,
-    /// Name messages of contexts with FPsPIN's handlers ('--abi fpspin') as that machine does, unless they say otherwise: 16 queues, by
+    /// Default message rules of contexts with FPsPIN's handlers ('--abi fpspin'). 'fpspin': those of that machine, with 16 queues, by
     /// ten bits of the frame, in which ids of different senders collide.
     #[arg(long, value_name = "none|fpspin")]
     compat: Option<Compat>,
-    /// Cores for the engine's threads, one each, e.g. 2,3: they share the machine's clusters and the interface's queues.
+    /// Cores for the engine's threads, one each, e.g. 2,3. The threads divide the machine's clusters and the interface's queues.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cores: Vec<usize>,
-    /// How these threads share the work: each receives and runs handlers, or the first receives for all others, or for all.
+    /// How these threads divide the work ('spread' is the old word for 'pipeline').
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Pipeline mode: the messages whose handlers the first core runs, in percent of another core's share; 0: it only receives [default: 75].
+    /// Pipeline mode: messages whose handlers the first core runs, in percent of another core's share, 0 to 100. 0: it only receives
+    /// [default: 75].
     #[arg(long, value_name = "PERCENT")]
     local_share: Option<u32>,
-    /// Whose tasks run next when several contexts have some: as many of each, by weight, or by time and weight.
+    /// Scheduling policy between contexts: equal numbers of tasks, numbers by weight, or time by weight.
     #[arg(long, value_name = "round-robin|weighted|wlbvt")]
     schedule: Option<Schedule>,
-    /// Configuration file; options given here win over it.
+    /// Configuration file. Options given here override it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to listen for applications.
+    /// Path of the control socket.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Serve metrics for Prometheus (GET /metrics) there. Nobody is asked who they are: 127.0.0.1:9464 is for users of this host.
+    /// Serve metrics for Prometheus (GET /metrics) there. There is no authentication: 127.0.0.1:9464 is for all users of this host.
     #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
     metrics: Option<String>,
-    /// What to do when no packet waits: poll on, poll for a while and then sleep, or sleep at once.
+    /// What to do when no packet waits.
     #[arg(long, value_enum)]
     idle: Option<Idle>,
     /// How to attach the XDP program.
@@ -79,7 +81,7 @@ struct Args {
 }
 
 impl Args {
-    /// The configuration file's settings, overridden by those given here.
+    /// The settings of the configuration file, overridden by those given here.
     fn config(self) -> Result<Config, Box<dyn Error>> {
         let mut file = self.config.as_deref().map(File::read).transpose()?.unwrap_or_default();
         if self.iface.is_some() || self.nic.is_some() {
@@ -114,19 +116,19 @@ fn main() -> ExitCode {
         .with_writer(|| &LOG)
         .with_ansi(stderr().is_terminal())
         .with_target(false)
-        // It would say so on standard error, which is what cannot be written then, and panic.
+        // Otherwise it would report errors on standard error, which cannot be written then, and panic.
         .log_internal_errors(false)
         .init();
     let ran = run(Args::parse());
     if let Err(error) = &ran {
-        // By the same way: the end waits for nobody either.
+        // Through the log too, which does not block.
         let _ = (&LOG).write_all(format!("spind: {error}\n").as_bytes());
     }
-    LOG.finish(LAST_LINES);
+    LOG.finish(LOG_FLUSH_TIME);
     if ran.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What is logged: a level, or, with a `=`, one for each of some modules.
+/// The filter of the log: a level, or, with a `=`, a level for each of some modules.
 fn filter(asked: Option<String>) -> Option<EnvFilter> {
     let asked = asked.unwrap_or_else(|| "info".to_owned());
     let known = asked.contains('=') || asked.parse::<LevelFilter>().is_ok();
@@ -138,19 +140,19 @@ fn run(args: Args) -> Result<(), Box<dyn Error>> {
     let stop = Arc::new(AtomicBool::new(false));
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
-        // The second one of a kind ends the process at once.
+        // A second signal of a kind ends the process at once.
         signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
         signal_hook::flag::register(signal, stop.clone())?;
     }
     let (statistics, ended) = Daemon::new(&config, &stop)?.run();
-    // Whoever does not read them any more misses nothing else.
+    // A closed standard output is not an error.
     if let Err(error) = writeln!(stdout(), "{statistics}") {
         warn!("the last statistics were not printed: {error}");
     }
     Ok(ended?)
 }
 
-/// Whether whoever started the process has it ignore a signal, as nohup(1) does: by the mask in proc_pid_status(5).
+/// Whether the process was started with a signal ignored, as by nohup(1). Read from the mask in proc_pid_status(5).
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -160,10 +162,35 @@ fn is_ignored(signal: i32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::filter;
+    use clap::Parser;
+    use spin_engine::settings::Mode;
+
+    use super::{Args, filter};
 
     #[test]
-    fn a_level_that_is_none_is_not_taken_for_silence() {
+    fn the_old_word_for_pipeline_mode_is_accepted() {
+        let config = |mode: &str| {
+            let args = Args::try_parse_from([
+                "spind",
+                "--iface",
+                "a",
+                "--cores",
+                "0,1",
+                "--mode",
+                mode,
+                "--local-share",
+                "50",
+            ]);
+            args.expect("known options").config().expect("a valid configuration")
+        };
+        for mode in ["pipeline", "spread"] {
+            assert_eq!((config(mode).mode, config(mode).local_share), (Mode::Pipeline, 50));
+        }
+        assert!(Args::try_parse_from(["spind", "--mode", "fixed"]).is_err());
+    }
+
+    #[test]
+    fn an_unknown_level_is_refused() {
         let known = |asked: &str| filter(Some(asked.to_owned())).is_some();
         assert!(
             filter(None).is_some() && known("debug") && known("WARN") && known("off") && known("spin_engine=trace")

@@ -13,7 +13,6 @@ use spin_nic::{NicError, Queue};
 use spin_pspin::ids::BatchTime;
 
 use crate::admission::Admission;
-use crate::config::Sizes;
 use crate::core::Core;
 use crate::handover::Arrivals;
 use crate::inbound::BATCH;
@@ -22,6 +21,7 @@ use crate::latency::nanoseconds;
 use crate::loader::Loader;
 use crate::patience::charge_waits;
 use crate::peers::Peers;
+use crate::settings::Sizes;
 use crate::sharing::{Poll, shared_batch};
 use crate::spread::Spread;
 use crate::statistics::Statistics;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use spin_matcher::MessageKey;
 
-use crate::config::Sizes;
 use crate::latency::nanoseconds;
 use crate::messages::Messages;
+use crate::settings::Sizes;
 use spin_pspin::ids::Slot;
 use spin_pspin::ids::{DropReason, MessageRef, Packet};
 use spin_pspin::mpq::{MessageParams, MpqId, Mpqs, Stage};

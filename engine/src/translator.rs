@@ -8,7 +8,7 @@ use hpu_vm::jit::{Options, Translation};
 use spin_pspin::hpu::image::LoadedImage;
 
 use crate::loader::Loader;
-use crate::server::give_way;
+use crate::niceness::lower_priority;
 
 /// A context's image is to be translated.
 struct Request {
@@ -69,7 +69,7 @@ fn start(loader: Arc<Loader>) -> (Sender<Request>, Receiver<Made>) {
 }
 
 fn serve(loader: &Loader, asked: &Receiver<Request>, answer: &Sender<Made>) {
-    give_way();
+    lower_priority();
     for Request { context, image, options } in asked {
         let translation = loader.translate(&image, options);
         if let Err(error) = &translation {

@@ -12,8 +12,8 @@ use spin_abi::counters::Counter;
 use spin_abi::events::{DOORBELL, What};
 use spin_abi::fault::Cause;
 use spin_abi::map::Machine;
-use spin_engine::config::Sizes;
 use spin_engine::install::{HOST_ADDRESS, InstallError, User};
+use spin_engine::settings::Sizes;
 
 /// Each of these on every engine.
 macro_rules! on_every_engine {

@@ -12,11 +12,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
-use spin_engine::config::{Idle, Limits, Sizes};
-use spin_engine::fleet::{Changes, ClusterThread, Fleet, Receiving};
+use spin_engine::cores::{ClusterThread, Receiving, Transaction, WorkerGroup};
+use spin_engine::cores::{PollThread, SharedConfig, WorkerLinks};
 use spin_engine::install::{Prepared, User};
 use spin_engine::loader::Loader;
-use spin_engine::threads::{Common, Feed, Worker};
+use spin_engine::settings::{Idle, Limits, Sizes};
 use spin_nic::SyntheticSource;
 use spin_nic::steering::AcceptAll;
 use spin_pspin::counts::Counts;
@@ -33,13 +33,13 @@ const MARK: [u8; 4] = 0xabcd_e2b7_u32.to_le_bytes();
 
 /// Two threads with packets that never end.
 struct Live {
-    fleet: Fleet,
-    common: Common,
+    fleet: WorkerGroup,
+    common: SharedConfig,
 }
 
 impl Live {
     fn start() -> Self {
-        let common = Common {
+        let common = SharedConfig {
             loader: Arc::new(Loader::new(MACHINE, Kind::Jit)),
             sizes: Sizes::default(),
             schedule: Schedule::default(),
@@ -52,13 +52,13 @@ impl Live {
         let frames: Vec<_> = (0..256).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect();
         let worker = |cluster: u32| {
             let nic = SyntheticSource::new(&frames, 80, 0).expect("short frames");
-            let feed = Feed::of_nic(Box::new(nic)).expect("a descriptor");
+            let feed = WorkerLinks::from_nic(Box::new(nic)).expect("a descriptor");
             let clusters = cluster..cluster + 1;
-            let worker = Worker::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
+            let worker = PollThread::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
             ClusterThread { clusters, worker }
         };
         let workers = (0..CLUSTERS).map(worker).collect();
-        Self { fleet: Fleet::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default()), common }
+        Self { fleet: WorkerGroup::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default()), common }
     }
 
     fn prepare(&self, file: &[u8], port: u16) -> Prepared {
@@ -80,17 +80,20 @@ impl Live {
         let ids = |installed: Vec<_>| -> Vec<u32> {
             installed.into_iter().map(|id: Result<_, _>| id.expect("room")).collect()
         };
-        let first = ids(self.fleet.change(Changes { installs: some(), ..Changes::default() }).installed);
+        let first = ids(self.fleet.change(Transaction { installs: some(), ..Transaction::default() }).installed);
         let mut removals: Vec<_> = first.iter().map(|&id| (id, User(0))).collect();
         removals.push((first[0] + 1000, User(0)));
-        let changed = self.fleet.change(Changes { installs: some(), removals, ..Changes::default() });
+        let changed = self.fleet.change(Transaction { installs: some(), removals, ..Transaction::default() });
         let unknown = changed.removed.iter().position(Result::is_err);
         assert_eq!(unknown, Some(first.len()), "all but the last were there");
         let second = ids(changed.installed);
         assert!(second.iter().all(|id| !first.contains(id)), "ids are never used again");
         let removed = self
             .fleet
-            .change(Changes { removals: second.iter().map(|&id| (id, User(0))).collect(), ..Changes::default() })
+            .change(Transaction {
+                removals: second.iter().map(|&id| (id, User(0))).collect(),
+                ..Transaction::default()
+            })
             .removed;
         assert!(removed.iter().all(Result::is_ok), "{removed:?}");
     }

@@ -11,7 +11,7 @@ use common::{ROOT, image, rule, udp_from};
 use spin_abi::control::{Engine as Kind, Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
-use spin_engine::config::{Limits, Sizes};
+use spin_engine::cores::Poller;
 use spin_engine::handover::{Arrivals, LaneQueue};
 use spin_engine::inbound::Routes;
 use spin_engine::install::Prepared;
@@ -19,8 +19,8 @@ use spin_engine::lanes::{Ends, Lanes};
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
+use spin_engine::settings::{Limits, Sizes};
 use spin_engine::statistics::Statistics;
-use spin_engine::threads::Part;
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Bell, Queue, TxQueue};
 
@@ -50,7 +50,7 @@ impl Lab {
                 let engine = Engine::new(loader, Box::new(queue), Sizes::default(), Schedule::default(), clusters);
                 let mut engine = engine.expect("a timer").fed_by(arrivals);
                 let start = Instant::now();
-                while !engine.is_over() || engine.has_tasks() {
+                while !engine.is_finished() || engine.has_tasks() {
                     asked.try_iter().for_each(|request| request(&mut engine));
                     engine.turn(|| start.elapsed()).expect("a lane does not fail");
                 }

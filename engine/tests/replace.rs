@@ -12,8 +12,8 @@ use spin_abi::control::{Full, Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_abi::verdict::Verdict;
-use spin_engine::config::Sizes;
 use spin_engine::install::{InstallError, Prepared, User};
+use spin_engine::settings::Sizes;
 use streams::{answers, packet, streams};
 
 fn listed(lab: &Lab) -> Vec<u32> {

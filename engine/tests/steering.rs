@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use common::{Moody, image, moody_nic, rule, udp_from};
 use spin_abi::control::Install;
-use spin_engine::config::{Idle, Limits};
-use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
-use spin_engine::install::{InstallError, Matching, Prepared, User};
+use spin_engine::cores::{
+    ChangeResult, ClusterThread, PollThread, Receiving, SharedConfig, Transaction, WorkerGroup, WorkerLinks,
+};
+use spin_engine::install::{InstallError, MatchSpec, Prepared, User};
 use spin_engine::receiver::Receiver;
-use spin_engine::threads::{Common, Feed, Worker};
+use spin_engine::settings::{Idle, Limits};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::{Queue, TxQueue};
 use threads::all_threads;
@@ -27,13 +28,13 @@ const FEW: u16 = 32;
 
 /// Threads that pingpong, and the far end of their NIC.
 struct Live {
-    fleet: Fleet,
-    common: Common,
+    group: WorkerGroup,
+    common: SharedConfig,
     far: MemoryQueue,
     steering: Arc<Moody>,
 }
 
-/// The threads of a fleet that runs the handlers of all clusters on one of them.
+/// The threads of a group that runs the handlers of all clusters on one of them.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// Which is the only one.
@@ -49,25 +50,25 @@ impl Live {
         let (nic, far, steering) = moody_nic(64);
         let common = all_threads(Idle::Spin);
         let alone = |feed| {
-            let worker = Worker::start_engine(common.clone(), feed, 0..4, None).expect("a thread");
+            let worker = PollThread::start_engine(common.clone(), feed, 0..4, None).expect("a thread");
             vec![ClusterThread { clusters: 0..4, worker }]
         };
         let (workers, receiving) = match way {
-            Way::Alone => (alone(Feed::of_nic(nic).expect("a descriptor")), Receiving::Each),
+            Way::Alone => (alone(WorkerLinks::from_nic(nic).expect("a descriptor")), Receiving::Each),
             Way::Fed => {
                 let (receiver, mut lanes) = Receiver::new(nic, 1, 1024).expect("a lane");
                 let (arrivals, queue) = lanes.swap_remove(0);
                 let bell = receiver.bell().clone();
-                let worker = Worker::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
-                (alone(Feed::of_lane(arrivals, queue)), Receiving::Apart(worker.expect("a thread")))
+                let worker = PollThread::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
+                (alone(WorkerLinks::from_channel(arrivals, queue)), Receiving::Apart(worker.expect("a thread")))
             }
             Way::Spread => {
-                let (feed, _) = Feed::spreading(nic, 0, 1024, 75).expect("a descriptor");
+                let (feed, _) = WorkerLinks::with_local_share(nic, 0, 1024, 75).expect("a descriptor");
                 (alone(feed), Receiving::First)
             }
         };
-        let fleet = Fleet::new(workers, receiving, steering.clone(), Limits::default());
-        Self { fleet, common, far, steering }
+        let group = WorkerGroup::new(workers, receiving, steering.clone(), Limits::default());
+        Self { group, common, far, steering }
     }
 
     fn prepare(&self, install: Install) -> Prepared {
@@ -78,7 +79,7 @@ impl Live {
     fn end(self) {
         self.common.stop.store(true, Relaxed);
         let statistics =
-            self.fleet.workers.into_iter().map(|thread| thread.worker.join()).collect::<Result<Vec<_>, _>>();
+            self.group.workers.into_iter().map(|thread| thread.worker.join()).collect::<Result<Vec<_>, _>>();
         statistics.expect("it did not end by itself");
     }
 }
@@ -100,16 +101,16 @@ fn is_answered(far: &mut MemoryQueue, port: u16) -> bool {
     true
 }
 
-fn set_rules(fleet: &Fleet, id: u32, rules: Matching) -> Result<(), InstallError> {
-    fleet
-        .change(Changes { rules: vec![(id, USER, rules)], ..Changes::default() })
+fn set_rules(group: &WorkerGroup, id: u32, rules: MatchSpec) -> Result<(), InstallError> {
+    group
+        .change(Transaction { rules: vec![(id, USER, rules)], ..Transaction::default() })
         .ruled
         .pop()
         .expect("one was asked for")
 }
 
-fn port_3() -> Matching {
-    Matching::parse(&["udp dport 3".to_owned()], None).expect("fine rules")
+fn port_3() -> MatchSpec {
+    MatchSpec::parse(&["udp dport 3".to_owned()], None).expect("fine rules")
 }
 
 #[test]
@@ -119,33 +120,33 @@ fn contexts_go_on_as_they_were_when_rules_are_refused() {
 
 fn contexts_go_on_as_they_were(way: Way) {
     let mut live = Live::start(way);
-    let first = live.fleet.install(live.prepare(rule("udp dport 1"))).expect("room");
-    let second = live.fleet.install(live.prepare(rule("udp dport 2"))).expect("room");
+    let first = live.group.install(live.prepare(rule("udp dport 1"))).expect("room");
+    let second = live.group.install(live.prepare(rule("udp dport 2"))).expect("room");
     assert!(is_answered(&mut live.far, 1) && is_answered(&mut live.far, 2));
 
     live.steering.refuses.store(true, Relaxed);
     let replacing = |live: &Live| live.prepare(Install { replaces: Some(first), ..rule("udp dport 1") });
-    live.fleet.install(replacing(&live)).expect_err("its rules are refused");
+    live.group.install(replacing(&live)).expect_err("its rules are refused");
     assert!(is_answered(&mut live.far, 1) && is_answered(&mut live.far, 2), "the one in its place is there again");
-    set_rules(&live.fleet, first, port_3()).expect_err("refused");
+    set_rules(&live.group, first, port_3()).expect_err("refused");
     assert!(is_answered(&mut live.far, 1));
     // One goes all the same.
     let (installs, removals) = (vec![replacing(&live)], vec![(second, USER)]);
-    let changed = live.fleet.change(Changes { installs, rules: vec![(first, USER, port_3())], removals });
+    let changed = live.group.change(Transaction { installs, rules: vec![(first, USER, port_3())], removals });
     assert!(changed.installed[0].is_err() && changed.ruled[0].is_err() && changed.removed[0].is_ok());
     assert!(is_answered(&mut live.far, 1));
     live.steering.refuses.store(false, Relaxed);
-    live.fleet.install(live.prepare(rule("udp dport 4"))).expect("room");
-    let other = live.fleet.install(live.prepare(rule("udp dport 5"))).expect("room");
+    live.group.install(live.prepare(rule("udp dport 4"))).expect("room");
+    let other = live.group.install(live.prepare(rule("udp dport 5"))).expect("room");
     live.steering.refuses.store(true, Relaxed);
-    live.fleet.remove(other, USER).expect("it goes all the same");
+    live.group.remove(other, USER).expect("it goes all the same");
     let mut frame = live.far.allocate().expect("the pair has more");
     frame.fill(&udp_from(1000, 5, &[])).expect("short");
     live.far.send(&mut vec![frame]);
     assert!(is_answered(&mut live.far, 1), "what the NIC still hands over of it goes nowhere");
 
     live.steering.refuses.store(false, Relaxed);
-    let new = live.fleet.install(replacing(&live)).expect("no more reason to refuse it");
+    let new = live.group.install(replacing(&live)).expect("no more reason to refuse it");
     assert!(new > second && is_answered(&mut live.far, 1));
     live.end();
 }
@@ -153,18 +154,18 @@ fn contexts_go_on_as_they_were(way: Way) {
 #[test]
 fn no_packet_is_lost_to_a_context_that_could_not_take_another_one_s_place() {
     for way in [Way::Alone, Way::Fed, Way::Spread] {
-        let Live { fleet, common, mut far, steering } = Live::start(way);
+        let Live { group, common, mut far, steering } = Live::start(way);
         let replacement = |install| {
             Prepared::new(install, &image("udp_pingpong"), 0, &common.loader, &Limits::default())
                 .expect("a fine context")
         };
-        let first = fleet.install(replacement(rule("udp dport 1"))).expect("room");
+        let first = group.install(replacement(rule("udp dport 1"))).expect("room");
         let refused = (0..20).map(|_| replacement(Install { replaces: Some(first), ..rule("udp dport 1") }));
         let refused: Vec<_> = refused.collect();
         steering.refuses.store(true, Relaxed);
         let changing = thread::spawn(move || {
-            refused.into_iter().for_each(|prepared| assert!(fleet.install(prepared).is_err()));
-            fleet
+            refused.into_iter().for_each(|prepared| assert!(group.install(prepared).is_err()));
+            group
         });
         let (mut out, mut replies, deadline) = (0, Vec::new(), Instant::now() + PATIENCE);
         while !changing.is_finished() || out > 0 {
@@ -180,7 +181,7 @@ fn no_packet_is_lost_to_a_context_that_could_not_take_another_one_s_place() {
             replies.drain(..).for_each(|reply| far.recycle(reply));
         }
         // The last ones are refused too: threads come to their end all the same.
-        Live { fleet: changing.join().expect("all are refused"), common, far, steering }.end();
+        Live { group: changing.join().expect("all are refused"), common, far, steering }.end();
     }
 }
 
@@ -189,30 +190,30 @@ fn no_packet_is_lost_to_a_context_that_could_not_take_another_one_s_place() {
 fn threads_go_on_while_the_nic_takes_its_time() {
     for way in [Way::Alone, Way::Fed, Way::Spread] {
         let mut live = Live::start(way);
-        let first = live.fleet.install(live.prepare(rule("udp dport 1"))).expect("room");
+        let first = live.group.install(live.prepare(rule("udp dport 1"))).expect("room");
         let (second, steering) = (live.prepare(rule("udp dport 2")), live.steering.clone());
-        type Change = Box<dyn FnOnce(&Fleet) + Send>;
+        type Change = Box<dyn FnOnce(&WorkerGroup) + Send>;
         let changes: [Change; 3] = [
-            Box::new(move |fleet| assert!(fleet.install(second).expect("room") > first)),
-            Box::new(move |fleet| set_rules(fleet, first, port_3()).expect("fine rules")),
-            Box::new(move |fleet| fleet.remove(first, USER).expect("installed")),
+            Box::new(move |group| assert!(group.install(second).expect("room") > first)),
+            Box::new(move |group| set_rules(group, first, port_3()).expect("fine rules")),
+            Box::new(move |group| group.remove(first, USER).expect("installed")),
         ];
         // What the NIC still hands over goes where it went, what it hands over soon to where it will.
         for (change, ports) in changes.into_iter().zip([&[1, 2][..], &[1, 2, 3], &[2, 3]]) {
             let asked = steering.asked.load(Relaxed);
             let held = steering.hold.lock().expect("nobody panics");
-            let (fleet, far) = (live.fleet, &mut live.far);
+            let (group, far) = (live.group, &mut live.far);
             let changing = thread::spawn(move || {
-                change(&fleet);
-                fleet
+                change(&group);
+                group
             });
             while steering.asked.load(Relaxed) == asked {
                 thread::yield_now();
             }
             ports.iter().for_each(|&port| assert!(is_answered(far, port), "{way:?}, port {port}"));
             drop(held);
-            live.fleet = changing.join().expect("it is changed");
-            let infos = live.fleet.first(|engine| Ok(engine.context_infos())).expect("it lives");
+            live.group = changing.join().expect("it is changed");
+            let infos = live.group.first(|engine| Ok(engine.context_infos())).expect("it lives");
             assert!(infos.iter().all(|info| info.rules.len() == 1), "no rules of before: {infos:?}");
         }
         live.end();
@@ -222,12 +223,12 @@ fn threads_go_on_while_the_nic_takes_its_time() {
 #[test]
 fn the_nic_is_told_once_of_changes_that_wait() {
     let mut live = Live::start(Way::Alone);
-    let first = live.fleet.install(live.prepare(rule("udp dport 1"))).expect("room");
-    let second = live.fleet.install(live.prepare(rule("udp dport 2"))).expect("room");
+    let first = live.group.install(live.prepare(rule("udp dport 1"))).expect("room");
+    let second = live.group.install(live.prepare(rule("udp dport 2"))).expect("room");
     let (installs, removals) = (vec![live.prepare(rule("udp dport 4"))], vec![(second, USER)]);
     let rules = vec![(first, USER, port_3()), (second + 100, USER, port_3())];
     let asked = live.steering.asked.load(Relaxed);
-    let Changed { installed, ruled, removed } = live.fleet.change(Changes { installs, rules, removals });
+    let ChangeResult { installed, ruled, removed } = live.group.change(Transaction { installs, rules, removals });
     assert!(installed[0].is_ok() && ruled[0].is_ok() && ruled[1].is_err() && removed[0].is_ok());
     assert_eq!(live.steering.asked.load(Relaxed), asked + 1);
     assert!(is_answered(&mut live.far, 3) && is_answered(&mut live.far, 4));

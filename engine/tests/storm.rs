@@ -16,11 +16,12 @@ use common::{Moody, image, moody_nic, payload, rule, udp_from};
 use fastrand::Rng;
 use spin_abi::control::Install;
 use spin_abi::counters::Counter;
-use spin_engine::config::{Idle, Limits, Sizes};
-use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
-use spin_engine::install::{Matching, Prepared, User};
+use spin_engine::cores::{
+    ChangeResult, ClusterThread, PollThread, Receiving, SharedConfig, Transaction, WorkerGroup, WorkerLinks,
+};
+use spin_engine::install::{MatchSpec, Prepared, User};
 use spin_engine::receiver::Receiver;
-use spin_engine::threads::{Common, Feed, Worker};
+use spin_engine::settings::{Idle, Limits, Sizes};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::{Queue, TxQueue};
 use threads::all_threads;
@@ -31,7 +32,7 @@ const USER: User = User(0);
 const STAYS: u16 = 1;
 /// Of the others.
 const COME_AND_GO: Range<u16> = 2..7;
-/// Changes that are asked for together, at the most, and how often.
+/// Transaction that are asked for together, at the most, and how often.
 const TOGETHER: u32 = 4;
 const TIMES: u32 = 60;
 /// Messages of each port at a time, which are open for as long as a context is there: queues enough for all that ever were.
@@ -43,39 +44,40 @@ const FEW: usize = 8;
 /// Ways to have threads: the receiving one's local share in pipeline mode, and how many run handlers.
 const WAYS: [(Option<u32>, usize); 4] = [(None, 1), (Some(0), 1), (Some(0), 2), (Some(75), 2)];
 
-/// The threads of a fleet: so many that run handlers.
-fn start(local_share: Option<u32>, handlers: usize, common: &Common) -> (Fleet, MemoryQueue, Arc<Moody>) {
+/// The threads of a group: so many that run handlers.
+fn start(local_share: Option<u32>, handlers: usize, common: &SharedConfig) -> (WorkerGroup, MemoryQueue, Arc<Moody>) {
     let (nic, far, steering) = moody_nic(4096);
     let (mut feeds, receiving) = match local_share {
-        None => (vec![Feed::of_nic(nic).expect("a descriptor")], Receiving::Each),
+        None => (vec![WorkerLinks::from_nic(nic).expect("a descriptor")], Receiving::Each),
         Some(0) => {
             let (receiver, ends) = Receiver::new(nic, handlers, 1024).expect("lanes");
             let bell = receiver.bell().clone();
-            let receiver = Worker::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
-            let feeds = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue)).collect();
+            let receiver = PollThread::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
+            let feeds = ends.into_iter().map(|(arrivals, queue)| WorkerLinks::from_channel(arrivals, queue)).collect();
             (feeds, Receiving::Apart(receiver.expect("a thread")))
         }
         Some(local_share) => {
-            let (first, ends) = Feed::spreading(nic, handlers - 1, 1024, local_share).expect("a descriptor");
-            let others = ends.into_iter().map(|(arrivals, queue)| Feed::of_lane(arrivals, queue));
+            let (first, ends) =
+                WorkerLinks::with_local_share(nic, handlers - 1, 1024, local_share).expect("a descriptor");
+            let others = ends.into_iter().map(|(arrivals, queue)| WorkerLinks::from_channel(arrivals, queue));
             (std::iter::once(first).chain(others).collect(), Receiving::First)
         }
     };
-    Feed::connect(&mut feeds);
+    WorkerLinks::connect(&mut feeds);
     let each = 4 / feeds.len() as u32;
     let thread = |(number, feed): (u32, _)| {
         let clusters = number * each..(number + 1) * each;
-        let worker = Worker::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
+        let worker = PollThread::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
         ClusterThread { clusters, worker }
     };
     let workers = (0..).zip(feeds).map(thread).collect();
-    (Fleet::new(workers, receiving, steering.clone(), Limits::default()), far, steering)
+    (WorkerGroup::new(workers, receiving, steering.clone(), Limits::default()), far, steering)
 }
 
-/// What is asked of a fleet in random order.
+/// What is asked of a group in random order.
 struct Storm {
     rng: Rng,
-    common: Common,
+    common: SharedConfig,
     steering: Arc<Moody>,
     /// The context that stays.
     stays: u32,
@@ -99,8 +101,8 @@ impl Storm {
     }
 
     /// Some changes, and, if they replace the one that stays, at which place.
-    fn some(&mut self) -> (Changes, Option<usize>) {
-        let (mut changes, mut successor) = (Changes::default(), None);
+    fn some(&mut self) -> (Transaction, Option<usize>) {
+        let (mut changes, mut successor) = (Transaction::default(), None);
         for _ in 0..self.rng.u32(1..=TOGETHER) {
             let port = self.port();
             match (self.rng.u32(..6), self.other()) {
@@ -114,7 +116,7 @@ impl Storm {
                     let prepared = self.prepare(&port, Some(id));
                     changes.installs.push(prepared);
                 }
-                (3, Some(id)) => changes.rules.push((id, USER, Matching::parse(&[port], None).expect("fine rules"))),
+                (3, Some(id)) => changes.rules.push((id, USER, MatchSpec::parse(&[port], None).expect("fine rules"))),
                 _ => {
                     let prepared = self.prepare(&port, None);
                     changes.installs.push(prepared);
@@ -124,22 +126,22 @@ impl Storm {
         (changes, successor)
     }
 
-    fn rage(mut self, fleet: Fleet) -> Fleet {
+    fn rage(mut self, group: WorkerGroup) -> WorkerGroup {
         for _ in 0..TIMES {
             self.steering.refuses.store(self.rng.u32(..3) == 0, Relaxed);
             let (changes, successor) = self.some();
-            let Changed { installed, .. } = fleet.change(changes);
+            let ChangeResult { installed, .. } = group.change(changes);
             if let Some(Ok(id)) = successor.map(|at| &installed[at]) {
                 self.stays = *id;
             }
-            let infos = fleet.first(|engine| Ok(engine.context_infos())).expect("it lives");
+            let infos = group.first(|engine| Ok(engine.context_infos())).expect("it lives");
             self.others = infos.iter().map(|info| info.context).filter(|&id| id != self.stays).collect();
             assert!(infos.len() == self.others.len() + 1, "{} is not there", self.stays);
         }
         self.steering.refuses.store(false, Relaxed);
         let removals = self.others.iter().map(|&id| (id, USER)).collect();
-        fleet.change(Changes { removals, ..Changes::default() });
-        fleet
+        group.change(Transaction { removals, ..Transaction::default() });
+        group
     }
 }
 
@@ -191,13 +193,13 @@ fn packets_of_the_one_that_stays_are_all_answered() {
         let seed = fastrand::u64(..);
         eprintln!("{local_share:?} with {handlers}, seed {seed}");
         let common = all_threads(Idle::Spin);
-        let common = Common { sizes: Sizes { queues: QUEUES, ..common.sizes }, ..common };
-        let (fleet, far, steering) = start(local_share, handlers, &common);
+        let common = SharedConfig { sizes: Sizes { queues: QUEUES, ..common.sizes }, ..common };
+        let (group, far, steering) = start(local_share, handlers, &common);
         let mut storm =
             Storm { rng: Rng::with_seed(seed), common: common.clone(), steering, stays: 0, others: Vec::new() };
         let first = storm.prepare(&stays(), None);
-        storm.stays = fleet.install(first).expect("room");
-        let changing = thread::spawn(move || storm.rage(fleet));
+        storm.stays = group.install(first).expect("room");
+        let changing = thread::spawn(move || storm.rage(group));
         let mut traffic = Traffic { rng: Rng::with_seed(seed), far, sent: 0, unanswered: HashSet::new() };
         let deadline = Instant::now() + PATIENCE;
         while !changing.is_finished() || !traffic.unanswered.is_empty() {
@@ -207,9 +209,9 @@ fn packets_of_the_one_that_stays_are_all_answered() {
             }
             traffic.receive();
         }
-        let fleet = changing.join().expect("the one that stays is there");
+        let group = changing.join().expect("the one that stays is there");
         common.stop.store(true, Relaxed);
-        let ended = fleet.workers.into_iter().map(|thread| thread.worker.join()).collect::<Result<Vec<_>, _>>();
+        let ended = group.workers.into_iter().map(|thread| thread.worker.join()).collect::<Result<Vec<_>, _>>();
         ended.expect("it did not end by itself");
     }
 }
@@ -260,17 +262,17 @@ impl Streams {
 fn messages_are_whole_though_another_context_was_to_have_their_packets() {
     for (local_share, handlers) in WAYS {
         let common = all_threads(Idle::Spin);
-        let (fleet, far, steering) = start(local_share, handlers, &common);
+        let (group, far, steering) = start(local_share, handlers, &common);
         let loader = common.loader.clone();
         let prepare = move |replaces| {
             let install = Install { eom: Some("payload[0:1] = 1".into()), replaces, ..rule(&stays()) };
             Prepared::new(install, &image("answer_in_three"), 0, &loader, &Limits::default()).expect("fine")
         };
-        let first = fleet.install(prepare(None)).expect("room");
+        let first = group.install(prepare(None)).expect("room");
         steering.refuses.store(true, Relaxed);
         let changing = thread::spawn(move || {
-            (0..100).for_each(|_| assert!(fleet.install(prepare(Some(first))).is_err()));
-            fleet
+            (0..100).for_each(|_| assert!(group.install(prepare(Some(first))).is_err()));
+            group
         });
         let mut streams = Streams { far, messages: [(0, false); FEW], ended: 0 };
         let deadline = Instant::now() + PATIENCE;
@@ -279,10 +281,10 @@ fn messages_are_whole_though_another_context_was_to_have_their_packets() {
             streams.go_on(changing.is_finished());
             streams.receive();
         }
-        let fleet = changing.join().expect("all are refused");
+        let group = changing.join().expect("all are refused");
         steering.refuses.store(false, Relaxed);
         common.stop.store(true, Relaxed);
-        let ended = fleet.workers.into_iter().map(|thread| thread.worker.join()).collect::<Result<Vec<_>, _>>();
+        let ended = group.workers.into_iter().map(|thread| thread.worker.join()).collect::<Result<Vec<_>, _>>();
         let ended = ended.expect("it did not end by itself");
         for counter in [Counter::HeaderRuns, Counter::CompletionRuns] {
             let runs: u64 = ended.iter().map(|statistics| statistics.counts.get(counter)).sum();

@@ -15,13 +15,12 @@ use common::{Kind, Lab, ROOT, image, moody_nic, rule, udp_from};
 use spin_abi::control::{Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
-use spin_engine::config::{Idle, Limits, Sizes};
-use spin_engine::fleet::{Changes, ClusterThread, Fleet, Receiving};
+use spin_engine::cores::{ClusterThread, PollThread, Receiving, Transaction, WorkerGroup, WorkerLinks};
 use spin_engine::install::Prepared;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
-use spin_engine::threads::{Feed, Worker};
+use spin_engine::settings::{Idle, Limits, Sizes};
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Queue, TxQueue};
 use streams::{answers, packet, streams};
@@ -99,7 +98,7 @@ fn packets_on_a_lane_that_were_found_to_be_of_one_that_gives_way_are_the_old_one
     fed.receiver.follow(fed.engine.routes());
     fed.arrive(&packet(7, false));
     assert_eq!(fed.settle(), 1);
-    // What a fleet does when the NIC refuses.
+    // What a group does when the NIC refuses.
     let new = fed.engine.link(prepare("empty", streams(Some(old))), &limits).expect("room");
     fed.receiver.follow(fed.engine.routes());
     fed.arrive(&packet(7, false));
@@ -131,25 +130,25 @@ fn shares_of_the_buffer_are_what_they_were() {
 fn the_first_of_several_that_replace_each_other_at_once_goes_too() {
     let (nic, _far, steering) = moody_nic(64);
     let common = all_threads(Idle::Spin);
-    let feed = Feed::of_nic(nic).expect("a descriptor");
-    let worker = Worker::start_engine(common.clone(), feed, 0..4, None).expect("a thread");
+    let feed = WorkerLinks::from_nic(nic).expect("a descriptor");
+    let worker = PollThread::start_engine(common.clone(), feed, 0..4, None).expect("a thread");
     let limits = Limits { contexts: 4, ..Limits::default() };
-    let fleet = Fleet::new(vec![ClusterThread { clusters: 0..4, worker }], Receiving::Each, steering, limits);
+    let group = WorkerGroup::new(vec![ClusterThread { clusters: 0..4, worker }], Receiving::Each, steering, limits);
     let prepare = |replaces| {
         let install = Install { replaces, ..rule("udp dport 1") };
         Prepared::new(install, &image("empty"), 0, &common.loader, &limits).expect("fine")
     };
     let settled = || {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while contexts(&fleet.first(|engine| Ok(engine.slots_taken())).expect("it lives")) > 1 {
+        while contexts(&group.first(|engine| Ok(engine.slots_taken())).expect("it lives")) > 1 {
             assert!(Instant::now() < deadline, "one stays behind");
         }
     };
-    let mut id = fleet.install(prepare(None)).expect("room");
+    let mut id = group.install(prepare(None)).expect("room");
     for _ in 0..3 {
         // The second one replaces the first one of the two, whose id is the next.
         let installs = vec![prepare(Some(id)), prepare(Some(id + 1))];
-        let changed = fleet.change(Changes { installs, ..Changes::default() });
+        let changed = group.change(Transaction { installs, ..Transaction::default() });
         id = *changed.installed[1].as_ref().expect("room");
         settled();
     }

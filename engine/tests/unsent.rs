@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::moody_nic;
-use spin_engine::config::Idle;
+use spin_engine::cores::{PollThread, Poller, SharedConfig, WorkerLinks};
 use spin_engine::receiver::Receiver;
-use spin_engine::threads::{Common, Feed, Part, Worker};
+use spin_engine::settings::Idle;
 use threads::all_threads;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -19,16 +19,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[test]
 fn who_sent_what_has_not_left_sleeps_for_short() {
     sleeps_for_short(|common, nic| {
-        Worker::start_engine(common, Feed::of_nic(nic).expect("a descriptor"), 0..1, None).expect("a thread")
+        PollThread::start_engine(common, WorkerLinks::from_nic(nic).expect("a descriptor"), 0..1, None)
+            .expect("a thread")
     });
     sleeps_for_short(|common, nic| {
         let (receiver, _) = Receiver::new(nic, 0, 1024).expect("an event");
         let bell = receiver.bell().clone();
-        Worker::start(common, "receiver".into(), None, bell, || Ok(receiver)).expect("a thread")
+        PollThread::start(common, "receiver".into(), None, bell, || Ok(receiver)).expect("a thread")
     });
 }
 
-fn sleeps_for_short<P: Part + 'static>(start: impl FnOnce(Common, Box<dyn spin_nic::Queue>) -> Worker<P>) {
+fn sleeps_for_short<P: Poller + 'static>(start: impl FnOnce(SharedConfig, Box<dyn spin_nic::Queue>) -> PollThread<P>) {
     let (nic, _far, mood) = moody_nic(8);
     let common = all_threads(Idle::Sleep);
     let worker = start(common.clone(), nic);

@@ -9,7 +9,7 @@ use spin_abi::control::{Abi, Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_abi::verdict::Verdict;
-use spin_engine::config::Sizes;
+use spin_engine::settings::Sizes;
 
 const SUCCESS: u8 = Verdict::Success as u8;
 const PROCEED: u8 = Verdict::Proceed as u8;

@@ -20,11 +20,12 @@ use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_bench::engine::case::{CASES, Case};
 use spin_bench::report::write;
-use spin_engine::config::{Idle, Limits, Sizes};
-use spin_engine::fleet::{Changed, Changes, ClusterThread, Fleet, Receiving};
+use spin_engine::cores::{
+    ChangeResult, ClusterThread, PollThread, Receiving, SharedConfig, Transaction, WorkerGroup, WorkerLinks,
+};
 use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::loader::Loader;
-use spin_engine::threads::{Common, Feed, Worker};
+use spin_engine::settings::{Idle, Limits, Sizes};
 use spin_nic::SyntheticSource;
 use spin_nic::steering::AcceptAll;
 use spin_pspin::counts::Counts;
@@ -90,7 +91,7 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<(), Failure> {
     let (known, new) = (read(&args.images, "empty")?, read(&args.images, "new_code")?);
     let live = Live::start()?;
-    live.fleet.install(prepare(&live.common.loader, &known, &Case::rule(), Case::eom(&CASES[0]))?)?;
+    live.group.install(prepare(&live.common.loader, &known, &Case::rule(), Case::eom(&CASES[0]))?)?;
     live.common.go.store(true, Relaxed);
     let start = Instant::now();
     let wanted = Wanted::new(args, known, new);
@@ -228,13 +229,13 @@ impl Wanted {
 
 /// Two threads with packets that never end.
 struct Live {
-    fleet: Fleet,
-    common: Common,
+    group: WorkerGroup,
+    common: SharedConfig,
 }
 
 impl Live {
     fn start() -> Result<Self, Failure> {
-        let common = Common {
+        let common = SharedConfig {
             loader: Arc::new(Loader::new(MACHINE, Kind::Jit)),
             sizes: Sizes { queues: 1 << 14, ..Sizes::default() },
             schedule: Schedule::default(),
@@ -248,11 +249,16 @@ impl Live {
         let worker = |cluster: u32| {
             let nic = SyntheticSource::new(&frames, CASES[0].size, 0)?;
             let clusters = cluster..cluster + 1;
-            let worker = Worker::start_engine(common.clone(), Feed::of_nic(Box::new(nic))?, clusters.clone(), None)?;
+            let worker = PollThread::start_engine(
+                common.clone(),
+                WorkerLinks::from_nic(Box::new(nic))?,
+                clusters.clone(),
+                None,
+            )?;
             Ok(ClusterThread { clusters, worker })
         };
         let workers = (0..CLUSTERS).map(worker).collect::<Result<_, Failure>>()?;
-        Ok(Self { fleet: Fleet::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default()), common })
+        Ok(Self { group: WorkerGroup::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default()), common })
     }
 
     /// Carries out what so many applications ask for, all at a time that waits.
@@ -292,8 +298,8 @@ impl Live {
                     }
                 }
             }
-            let Changed { installed, removed, .. } =
-                self.fleet.change(Changes { installs, removals, ..Changes::default() });
+            let ChangeResult { installed, removed, .. } =
+                self.group.change(Transaction { installs, removals, ..Transaction::default() });
             // They wait for this.
             installers.into_iter().zip(installed).for_each(|(reply, installed)| drop(reply.send(installed)));
             removers.into_iter().zip(removed).for_each(|(reply, removed)| drop(reply.send(removed)));
@@ -303,7 +309,7 @@ impl Live {
     fn stop(self) -> Result<Counts, Failure> {
         self.common.stop.store(true, Relaxed);
         let mut sum = Counts::default();
-        for thread in self.fleet.workers {
+        for thread in self.group.workers {
             sum.merge(&thread.worker.join()?.counts);
         }
         Ok(sum)

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use spin_abi::control::Schedule;
-use spin_engine::config::{Idle, Limits, Sizes};
-use spin_engine::threads::{Common, Feed, Worker};
+use spin_engine::cores::{PollThread, SharedConfig, WorkerLinks};
+use spin_engine::settings::{Idle, Limits, Sizes};
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Queue, TxQueue};
 
@@ -30,7 +30,7 @@ impl Setting {
     /// # Errors
     /// The engine cannot be started, or does not answer.
     pub fn after_pauses(&self, idle: Idle, pause: Duration, packets: u64) -> Result<f64, Failure> {
-        let common = Common {
+        let common = SharedConfig {
             loader: self.loader.clone(),
             sizes: Sizes::default(),
             schedule: Schedule::default(),
@@ -41,7 +41,7 @@ impl Setting {
             ended: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         };
         let (near, mut far) = pair(64)?;
-        let worker = Worker::start_engine(common.clone(), Feed::of_nic(Box::new(near))?, 0..1, None)?;
+        let worker = PollThread::start_engine(common.clone(), WorkerLinks::from_nic(Box::new(near))?, 0..1, None)?;
         let part = self.prepare(1)?.remove(0);
         worker.ask(move |engine| engine.install(part, &Limits::default())).ok_or("the thread ended")??;
         let times = (0..packets).map(|number| {

@@ -13,7 +13,7 @@ use std::time::Instant;
 use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
-use spin_engine::config::{Limits, Sizes};
+use spin_engine::cores::Poller;
 use spin_engine::handover::{Arrivals, LaneQueue};
 use spin_engine::inbound::Routes;
 use spin_engine::install::Prepared;
@@ -21,7 +21,7 @@ use spin_engine::lanes::Lanes;
 use spin_engine::loader::Loader;
 use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
-use spin_engine::threads::Part;
+use spin_engine::settings::{Limits, Sizes};
 use spin_nic::{Bell, NicError, Queue, SyntheticSource, TxQueue};
 use spin_pspin::counts::Counts;
 
@@ -320,7 +320,7 @@ impl Lab {
 
     /// Turns until nothing comes any more. What was counted.
     fn finish(&mut self) -> Result<Counts, Failure> {
-        while !self.engine.is_over() || self.engine.has_tasks() {
+        while !self.engine.is_finished() || self.engine.has_tasks() {
             self.turn()?;
         }
         Ok(self.engine.statistics().counts)

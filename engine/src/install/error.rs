@@ -2,26 +2,25 @@
 
 use std::sync::Arc;
 
-use hpu_vm::LoadError;
 use hpu_vm::memory::SpaceError;
 use spin_abi::control::Abi;
 use spin_matcher::{ListError, ParseError, TableError};
 use spin_nic::NicError;
-use spin_pspin::hpu::entries::EntriesError;
 use spin_shm::RegionError;
 
-use super::matching::MAX_TEXT;
-use super::prepared::MAX_NAME;
+use crate::image_error::ImageError;
+
+/// Longest name of a context, in bytes.
+pub(crate) const MAX_NAME: usize = 64;
+/// Most bytes of rules, predicate and key of a context: the reply to `list` with all contexts has to fit a message.
+pub(crate) const MAX_TEXT: usize = 4096;
 
 /// Why a context was not installed, changed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// The image is not one this machine can run.
-    #[error("handler image: {0}")]
-    Image(#[from] LoadError),
-    /// The image has no handler that can run.
     #[error(transparent)]
-    Entries(#[from] EntriesError),
+    Image(#[from] ImageError),
     /// The image was built for another ABI.
     #[error("handler image: it was built for abi {built} (spin-cc --abi), and is to be installed for {asked} (--abi)")]
     OtherAbi {
@@ -30,16 +29,16 @@ pub enum InstallError {
         /// What it is to be installed for.
         asked: Abi,
     },
-    /// What its handlers return would be ignored.
+    /// Its handlers return verdicts, which would be ignored.
     #[error("handler image: its handlers return verdicts (SPIN_VERDICTS); install it with --verdicts")]
     Verdicts,
-    /// What its handlers leave in a register would be a verdict.
+    /// Its handlers return nothing: a stale register would be taken for a verdict.
     #[error(
         "handler image: its handlers return nothing, so there are no verdicts to heed; define SPIN_VERDICTS before spin.h is included, or \
          install it without --verdicts"
     )]
     NoVerdicts,
-    /// More HPUs than handlers of that machine know.
+    /// More clusters than handlers of that machine know.
     #[error("abi {abi}: its handlers know {known} clusters, this machine has {clusters}; run spind --preset {abi}")]
     Clusters {
         /// Whose handlers they are.
@@ -49,7 +48,7 @@ pub enum InstallError {
         /// What there is.
         clusters: u32,
     },
-    /// A context that matches nothing is of no use.
+    /// No rule: the context would match nothing.
     #[error("no rule: say which packets the handlers are for, e.g. --rule 'udp dport 9999'")]
     NoRule,
     /// A rule is not understood.
@@ -85,7 +84,7 @@ pub enum InstallError {
     Limit {
         /// Which limit.
         what: &'static str,
-        /// Where the most can be changed, as it is said behind that; empty: nowhere.
+        /// The setting that changes the limit, as a suffix of the text; empty: none.
         setting: &'static str,
         /// What was asked for.
         asked: u64,
@@ -96,11 +95,11 @@ pub enum InstallError {
     #[error("memory of handlers: {0}")]
     Memory(#[from] SpaceError),
     /// No context is left.
-    #[error("all {most} contexts are in use{}; remove one, or raise limits.contexts", those_that_end(*.ending))]
+    #[error("all {most} contexts are in use{}; remove one, or raise limits.contexts", ending_note(*.ending))]
     Full {
         /// How many there may be.
         most: usize,
-        /// Those that were replaced and go with their last messages.
+        /// Replaced contexts that end with their last messages.
         ending: u32,
     },
     /// Host memory cannot be made.
@@ -123,7 +122,7 @@ pub enum InstallError {
     /// The engine's threads have ended.
     #[error("spind is stopping")]
     Stopped,
-    /// The NIC refused the rules: those of all contexts that were to be installed together.
+    /// The NIC refused the rules of all contexts that were to be installed together.
     #[error(transparent)]
     Nic(Arc<NicError>),
 }
@@ -134,6 +133,6 @@ impl From<NicError> for InstallError {
     }
 }
 
-fn those_that_end(ending: u32) -> String {
+fn ending_note(ending: u32) -> String {
     if ending == 0 { String::new() } else { format!(" ({ending} were replaced, and go within a minute)") }
 }

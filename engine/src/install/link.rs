@@ -13,8 +13,7 @@ use spin_matcher::{Rules, Table, TableEntry};
 use spin_nic::affinity::drop_in_background;
 use spin_shm::Region;
 
-use super::{HOST_ADDRESS, InstallError, Matching, Prepared, User, warn_of_rules};
-use crate::config::Limits;
+use super::{HOST_ADDRESS, InstallError, MatchSpec, Prepared, User, warn_of_rules};
 use crate::context::{Context, LINES_PRINTED, Share, Texts};
 use crate::core::Core;
 use crate::descriptor::{Descriptor, News};
@@ -22,6 +21,7 @@ use crate::handover::Arrivals;
 use crate::inbound::Routes;
 use crate::patience::Patience;
 use crate::pipeline::Engine;
+use crate::settings::Limits;
 use crate::tasks::TaskRunner;
 use spin_pspin::counts::Counts;
 use spin_pspin::host_memory::HostMemory;
@@ -33,7 +33,7 @@ const REPLACED: Duration = Duration::from_secs(10);
 const REPLACED_IN_ALL: Duration = Duration::from_secs(60);
 
 /// What is to change when a context is linked in.
-struct Planned {
+struct AttachPlan {
     id: u32,
     entry: TableEntry,
     /// The context that it replaces.
@@ -69,7 +69,7 @@ impl Engine {
     /// one that it replaces; nothing has changed then.
     pub fn link(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         let planned = self.plan_link(&prepared, limits);
-        let Planned { id, entry, predecessor, table, mut slots, range } = match planned {
+        let AttachPlan { id, entry, predecessor, table, mut slots, range } = match planned {
             Ok(planned) => planned,
             Err(error) => {
                 drop_in_background(prepared);
@@ -77,7 +77,7 @@ impl Engine {
             }
         };
         self.core.contexts.next_id = id;
-        let slot = self.core.contexts.slot_of(prepared.place);
+        let slot = self.core.contexts.slot_of(prepared.handle);
         slots.splice(range, [slot]);
         self.follow(Routes { table, slots });
         self.core.table.messages.add_context(slot);
@@ -93,16 +93,16 @@ impl Engine {
     }
 
     /// What is to change when a context is linked in, if it may be.
-    fn plan_link(&self, prepared: &Prepared, limits: &Limits) -> Result<Planned, InstallError> {
+    fn plan_link(&self, prepared: &Prepared, limits: &Limits) -> Result<AttachPlan, InstallError> {
         // Those that were replaced and are not gone yet count too.
         if self.core.contexts.linked as usize >= limits.contexts {
             return Err(InstallError::Full { most: limits.contexts, ending: self.core.contexts.draining });
         }
-        let id = prepared.place.map_or(self.core.contexts.next_id + 1, |place| place.id);
+        let id = prepared.handle.map_or(self.core.contexts.next_id + 1, |place| place.id);
         let entry = TableEntry {
             context: id,
-            rules: prepared.matching.rules.clone(),
-            eom: prepared.matching.eom.clone(),
+            rules: prepared.match_spec.rules.clone(),
+            eom: prepared.match_spec.eom.clone(),
             key: prepared.key.clone(),
         };
         let replaced = prepared.install.replaces;
@@ -112,7 +112,7 @@ impl Engine {
         let range = place.map_or(entries.len()..entries.len(), |place| place..place + 1);
         entries.splice(range.clone(), [entry.clone()]);
         let table = Table::new(&entries)?;
-        Ok(Planned { id, entry, predecessor, table, slots, range })
+        Ok(AttachPlan { id, entry, predecessor, table, slots, range })
     }
 
     /// Lets the context go that a context replaces, with its last message: all frames that are not of its open messages go
@@ -304,11 +304,11 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::set_rules`].
-    pub fn widen_rules(&mut self, id: u32, user: User, matching: Matching) -> Result<Matching, InstallError> {
+    pub fn widen_rules(&mut self, id: u32, user: User, matching: MatchSpec) -> Result<MatchSpec, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
         let before = &self.core.contexts.get(slot).entry.rules.rules;
         let rules = Rules { rules: [&matching.rules.rules[..], before].concat() };
-        match self.set_rules(id, user, Matching { rules, eom: matching.eom.clone() }) {
+        match self.set_rules(id, user, MatchSpec { rules, eom: matching.eom.clone() }) {
             Err(InstallError::Table(_)) => self.set_rules(id, user, matching),
             set => set,
         }
@@ -319,20 +319,20 @@ impl Engine {
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::Table`]; nothing has changed then.
-    pub fn set_rules(&mut self, id: u32, user: User, matching: Matching) -> Result<Matching, InstallError> {
+    pub fn set_rules(&mut self, id: u32, user: User, matching: MatchSpec) -> Result<MatchSpec, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
         let mut entries = self.core.contexts.entries();
         let Some(entry) = entries.iter_mut().find(|entry| entry.context == id) else {
             return Err(InstallError::NoSuchContext(id));
         };
-        let Matching { rules, eom } = matching;
+        let MatchSpec { rules, eom } = matching;
         let before = std::mem::replace(entry, TableEntry { context: id, rules, eom, key: entry.key.clone() });
         let entry = entry.clone();
         self.follow(Routes { table: Table::new(&entries)?, slots: self.core.contexts.routes.slots.clone() });
         let context = self.core.contexts.get(slot);
         context.texts = Texts::of(&entry);
         context.entry = entry;
-        Ok(Matching { rules: before.rules, eom: before.eom })
+        Ok(MatchSpec { rules: before.rules, eom: before.eom })
     }
 
     /// Records at which address the application mapped a context's host memory.
@@ -385,7 +385,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`InstallError::Table`].
-    pub fn routes_after(&self, leaving: &[u32], rules: &[(u32, Matching)]) -> Result<Routes, InstallError> {
+    pub fn routes_after(&self, leaving: &[u32], rules: &[(u32, MatchSpec)]) -> Result<Routes, InstallError> {
         self.core.contexts.routes_after(leaving, rules)
     }
 

@@ -1,58 +1,28 @@
 //! Installing, changing and removing execution contexts.
 //!
 //! * `error`: why that fails.
-//! * `prepared`: what an application asked for, checked and made off the packet path.
-//! * `matching`: which packets it is to get.
+//! * `handle`: handles of contexts, and users.
+//! * `match_spec`: which packets a context gets.
+//! * `prepared`: a context that is ready to be installed; `control::install` makes it, off the packet path.
 //! * `link`: an engine's contexts come, change and go between two batches.
-//! * `query`: what an engine tells of them.
 
-mod built;
-mod error;
+pub(crate) mod error;
+mod handle;
 mod link;
-mod matching;
+pub(crate) mod match_spec;
 mod prepared;
 
 pub use error::InstallError;
-pub use matching::Matching;
+pub use handle::{ContextHandle, User};
+pub use match_spec::MatchSpec;
 pub use prepared::Prepared;
-
-use std::fmt;
-
-use spin_pspin::ids::Slot;
-
-use crate::context::Context;
 
 /// Address by which handlers name host memory until the application says where it mapped it (PsPIN's
 /// `PCIE_START_ADDR`).
 pub const HOST_ADDRESS: u64 = 0x1000_0000_0000_0000;
 
-/// By what a context is known to users, and among the engine's contexts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Its id.
-    pub id: u32,
-    /// Its slot.
-    pub slot: Slot,
-}
-
-/// On whose behalf a context is changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct User(pub u32);
-
-impl fmt::Display for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "user {}", self.0)
-    }
-}
-
-impl User {
-    pub(crate) fn may_change(self, context: &Context) -> bool {
-        self.0 == 0 || self.0 == context.uid
-    }
-}
-
-/// The NIC goes on handing over frames of contexts that are removed. They match nothing here any more and are counted as dropped,
-/// until the next change of rules.
+/// Logs that the NIC refused rules without those of removed contexts. It continues to hand over their frames until the next change of
+/// rules; they match nothing here and are counted as dropped.
 pub fn warn_of_rules(error: &InstallError) {
     tracing::warn!("the NIC keeps the rules of contexts that are removed: {error}");
 }

@@ -7,13 +7,13 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::map::Machine;
-use spin_engine::config::{Idle, Sizes};
+use spin_engine::cores::SharedConfig;
 use spin_engine::loader::Loader;
-use spin_engine::threads::Common;
+use spin_engine::settings::{Idle, Sizes};
 
 /// What they have in common. They take packets from the start.
-pub fn all_threads(idle: Idle) -> Common {
-    Common {
+pub fn all_threads(idle: Idle) -> SharedConfig {
+    SharedConfig {
         loader: Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)),
         sizes: Sizes::default(),
         schedule: Schedule::default(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spin_abi::control::Schedule;
 use spin_abi::counters::Counter;
-use spin_engine::threads::Part;
+use spin_engine::cores::Poller;
 use spin_nic::{Queue, TxQueue};
 
 use crate::common::{Kind, rule, udp_from};
@@ -75,7 +75,7 @@ fn who_helps_has_something_to_do() {
         for _ in 0..6 {
             two.turn(0);
             let before = two.total(Counter::PayloadRuns)[1];
-            let busy = Part::turn(&mut two.engines[1], &|| Duration::ZERO).expect("memory does not fail");
+            let busy = Poller::poll(&mut two.engines[1], &|| Duration::ZERO).expect("memory does not fail");
             let helps = two.total(Counter::PayloadRuns)[1] > before;
             assert!(busy || !helps);
             helped += u32::from(helps);

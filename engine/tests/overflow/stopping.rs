@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use spin_abi::control::Schedule;
 use spin_abi::counters::Counter;
-use spin_engine::config::{Idle, Limits};
-use spin_engine::fleet::{ClusterThread, Fleet, Receiving};
+use spin_engine::cores::{ClusterThread, PollThread, Poller, Receiving, WorkerGroup, WorkerLinks};
 use spin_engine::install::Prepared;
-use spin_engine::threads::{Feed, Part, Worker};
+use spin_engine::settings::{Idle, Limits};
 use spin_nic::memory::pair;
 use spin_nic::steering::AcceptAll;
 use spin_nic::{Queue, TxQueue};
@@ -29,13 +28,13 @@ fn who_winds_up_lends_no_more_and_is_there_for_others_until_they_do() {
     two.turn(1);
     let orders = messages(0, 0..60, &mut Rng::with_seed(1), false);
     arrive(&mut two, &orders);
-    let are_needed = |two: &Two| [0, 1].map(|at| two.engines[at].is_needed());
+    let are_needed = |two: &Two| [0, 1].map(|at| two.engines[at].has_dependents());
     assert_eq!(are_needed(&two), [true; 2]);
-    two.engines[0].wind_up();
+    two.engines[0].shutdown();
     assert_eq!(are_needed(&two), [true, false], "the other one may still lend");
     two.settle();
     assert_eq!((two.sum(Counter::Overflowed), two.sum(Counter::Released)), (0, orders.len() as u64));
-    two.engines[1].wind_up();
+    two.engines[1].shutdown();
     assert_eq!(are_needed(&two), [false; 2]);
 }
 
@@ -47,24 +46,24 @@ fn threads_help_each_other_until_they_stop() {
         let (mut feeds, mut far) = (Vec::new(), Vec::new());
         for _ in 0..2 {
             let (near, end) = pair(FRAMES).expect("a pair");
-            feeds.push(Feed::of_nic(Box::new(near)).expect("a descriptor"));
+            feeds.push(WorkerLinks::from_nic(Box::new(near)).expect("a descriptor"));
             far.push(end);
         }
-        Feed::connect(&mut feeds);
-        let start = |(index, feed): (u32, Feed)| {
+        WorkerLinks::connect(&mut feeds);
+        let start = |(index, feed): (u32, WorkerLinks)| {
             let clusters = index * 2..index * 2 + 2;
-            let worker = Worker::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
+            let worker = PollThread::start_engine(common.clone(), feed, clusters.clone(), None).expect("a thread");
             ClusterThread { clusters, worker }
         };
         let workers = (0..).zip(feeds).map(start).collect();
-        let fleet = Fleet::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default());
+        let group = WorkerGroup::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default());
         let prepared = Prepared::new(rule("udp dport 1"), &image("spin"), 0, &common.loader, &Limits::default());
-        fleet.install(prepared.expect("a fine context")).expect("there is room");
+        group.install(prepared.expect("a fine context")).expect("there is room");
         // Some twenty microseconds each.
         let packet = |flow: u16| udp_from(1000 + flow, 1, &200_000_u32.to_le_bytes());
         let (mut sent, deadline) = (0_u16, Instant::now() + PATIENCE);
         let counted = |counter: Counter| -> u64 {
-            fleet.all(move |engine| engine.statistics().counts.get(counter)).into_iter().sum()
+            group.all(move |engine| engine.statistics().counts.get(counter)).into_iter().sum()
         };
         while counted(Counter::Overflowed) < 1000 {
             assert!(Instant::now() < deadline, "tasks stay at home");
@@ -76,7 +75,7 @@ fn threads_help_each_other_until_they_stop() {
             far[0].flush().expect("memory does not fail");
         }
         common.stop.store(true, Relaxed);
-        let (statistics, ended) = fleet.finish();
+        let (statistics, ended) = group.finish();
         ended.expect("it did not end by itself");
         let counts = statistics.counts;
         let [received, released, run] =

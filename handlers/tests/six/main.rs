@@ -19,7 +19,7 @@ use reference::{Cache, ELEMENTS, ENTRIES, RECORD};
 use spin_abi::control::{Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
-use spin_engine::config::Sizes;
+use spin_engine::settings::Sizes;
 use spin_shm::Region;
 use traffic::{EOM, HEADERS, MESSAGES, Message, RULE, Random, interleaved, messages, turns};
 

@@ -44,7 +44,7 @@ pub use verdict::Verdict;
 macro_rules! handlers {
     ($($when:ident: $function:path),+ $(,)?) => {
         $($crate::__entry!($when $function);)+
-        // spind refuses to install an image with verdicts as one without, and the other way round (engine/src/install/built.rs).
+        // spind refuses to install an image with verdicts as one without, and the other way round (engine/src/control/install/abi_check.rs).
         core::arch::global_asm!(
             ".globl __spin_verdicts",
             ".set __spin_verdicts, {}",

@@ -1,0 +1,98 @@
+//! Why a configuration is refused.
+
+use std::path::PathBuf;
+
+use spin_abi::map::MachineError;
+
+use crate::control::endpoint::BadEndpoint;
+use crate::settings::MAX_CONTEXTS;
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("configuration {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is not valid.
+    #[error("configuration {}: {source}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line, column and what was expected.
+        source: Box<toml::de::Error>,
+    },
+    /// Neither an interface nor a NIC is given.
+    #[error("no NIC to serve: give --iface IF, --nic loopback or --nic pcap:IN,OUT")]
+    NoNic,
+    /// Both are given.
+    #[error("both an interface ({iface}) and a NIC ({nic}) are given: choose one")]
+    TwoNics {
+        /// The interface.
+        iface: String,
+        /// The other NIC.
+        nic: String,
+    },
+    /// Not a file mode.
+    #[error("socket_mode {0:?} is not an octal file mode such as \"0660\"")]
+    BadMode(String),
+    /// A machine that is not possible.
+    #[error("machine.{0}")]
+    Machine(#[from] MachineError),
+    /// Not an address for metrics.
+    #[error(transparent)]
+    Metrics(#[from] BadEndpoint),
+    /// A core is given twice.
+    #[error("core {0} is given twice: each thread needs one of its own")]
+    SameCore(usize),
+    /// More threads than clusters.
+    #[error("{cores} cores to run handlers of {clusters} clusters: at most one each")]
+    ManyCores {
+        /// Cores given.
+        cores: usize,
+        /// Clusters of the machine.
+        clusters: u32,
+    },
+    /// Pipeline mode with one core.
+    #[error("{0} cores, where one receives for others: give at least 2 (--cores)")]
+    FewCores(usize),
+    /// Not a share.
+    #[error(
+        "local_share {0}: between 0 (the first core only receives) and 100 (as much as each other core), in percent"
+    )]
+    LocalShare(u32),
+    /// Several cores for a NIC that only one thread can serve.
+    #[error("{0} cores: only an interface can be served by more than one")]
+    OneQueue(usize),
+    /// A size out of its bounds.
+    #[error("sizes.{name} {size}: between {least} and {most}")]
+    Size {
+        /// Which size.
+        name: &'static str,
+        /// What was asked for.
+        size: u32,
+        /// The smallest allowed.
+        least: u32,
+        /// The largest allowed.
+        most: u32,
+    },
+    /// More contexts than `list` can show.
+    #[error("limits.contexts {0}: at most {MAX_CONTEXTS}")]
+    Contexts(usize),
+    /// A limit of 0 that excludes every application.
+    #[error("limits.{0} is 0: no application could have any")]
+    Nobody(&'static str),
+    /// A limit of 0 that lets no handler run.
+    #[error("limits.{0} is 0: no handler could run")]
+    NoTime(&'static str),
+    /// A time limit that is too long: a waiting handler is checked by the clock, which such a limit would defeat.
+    #[error("limits.watchdog_us is more than {0}, an hour: a handler that waits in vain would hold its thread up")]
+    TooMuchTime(u64),
+    /// Not a NIC.
+    #[error("{0:?} is not a NIC: expected `loopback` or `pcap:IN,OUT`")]
+    BadNic(String),
+}

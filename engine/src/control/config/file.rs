@@ -1,0 +1,127 @@
+//! The configuration file.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use spin_abi::control::{Compat, Engine, Install, Schedule};
+use spin_abi::map::Machine;
+
+use super::error::ConfigError;
+use super::machine::MachineSizes;
+use crate::settings::{Idle, Limits, Mode, Sizes};
+
+/// The configuration file, TOML. Every key is optional.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct File {
+    /// Interface to serve with AF_XDP.
+    pub iface: Option<String>,
+    /// Another NIC: `loopback`, or `pcap:IN,OUT`.
+    pub nic: Option<String>,
+    /// Machine that handlers see: `pspin` or `fpspin`. Default `pspin`.
+    pub preset: Option<Preset>,
+    /// Sizes that differ from the preset's.
+    pub machine: MachineSizes,
+    /// What runs handlers: `jit`, `interp`, or `check`, which compares the two. Default `jit`.
+    pub engine: Option<Engine>,
+    /// Default message rules of contexts with FPsPIN's handlers: `none` or `fpspin`. Default `none`.
+    pub compat: Option<Compat>,
+    /// Path of the control socket. Default [`DEFAULT_SOCKET`](spin_abi::control::DEFAULT_SOCKET).
+    pub socket: Option<PathBuf>,
+    /// File mode of the control socket, in octal. Default `"0660"`: spind's user and group may connect. Each of them can take any packet
+    /// of the interface.
+    pub socket_mode: Option<String>,
+    /// Where to serve metrics for Prometheus: `ADDRESS:PORT` or `unix:PATH`. Default: nowhere. There is no authentication: whoever
+    /// reaches the address sees all counters and names of contexts.
+    pub metrics: Option<String>,
+    /// What to do when no packet waits: `spin`, `adaptive` or `sleep`. Default `adaptive`.
+    pub idle: Option<Idle>,
+    /// How to attach the XDP program. Default `auto`.
+    pub xdp_mode: Option<XdpMode>,
+    /// Cores for the engine's threads, one each, which share the machine's clusters and the interface's queues. Default: one
+    /// thread, on any core.
+    pub cores: Vec<usize>,
+    /// How these threads divide the work: `run-to-completion` or `pipeline`. Default `run-to-completion`.
+    pub mode: Mode,
+    /// Pipeline mode: the receiving core's share of the messages, in percent of another core's share. 0: it runs no handlers.
+    /// Default 75.
+    pub local_share: Option<u32>,
+    /// Scheduling policy between contexts: `round-robin`, `weighted` or `wlbvt`. Default `wlbvt`.
+    pub schedule: Option<Schedule>,
+    /// Sizes of each thread's tables.
+    pub sizes: Sizes,
+    /// Limits for applications.
+    pub limits: Limits,
+    /// Contexts installed at start, in order of priority.
+    pub context: Vec<StaticContext>,
+}
+
+impl File {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ConfigError::Read`], [`ConfigError::Parse`].
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.into(), source: Box::new(source) })
+    }
+}
+
+/// Machines by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preset {
+    /// 4 clusters of 8 HPUs, 1 MiB of L1 each (the paper's).
+    Pspin,
+    /// 2 clusters of 8 HPUs, 256 KiB of L1 each (the FPGA's).
+    Fpspin,
+}
+
+impl Preset {
+    /// The machine of that name.
+    #[must_use]
+    pub const fn machine(self) -> Machine {
+        match self {
+            Self::Pspin => Machine::PSPIN,
+            Self::Fpspin => Machine::FPSPIN,
+        }
+    }
+}
+
+/// How the XDP program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum XdpMode {
+    /// In the driver if it can, else generic.
+    Auto,
+    /// In the driver, or fail.
+    Native,
+    /// In the kernel's generic hook.
+    Generic,
+}
+
+/// A context installed at start.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "toml::Table")]
+pub struct StaticContext {
+    /// Path of the handler image.
+    pub image: PathBuf,
+    /// The install request, as an application would send it.
+    pub install: Install,
+}
+
+/// Written by hand, because `serde(flatten)` accepts unknown keys.
+impl TryFrom<toml::Table> for StaticContext {
+    type Error = toml::de::Error;
+
+    fn try_from(mut table: toml::Table) -> Result<Self, Self::Error> {
+        for key in ["replaces", "persistent"] {
+            if table.contains_key(key) {
+                let reason = "is for contexts of applications: one of the configuration replaces none, and stays";
+                return Err(serde::de::Error::custom(format!("{key} {reason}")));
+            }
+        }
+        let image = table.remove("image").ok_or_else(|| serde::de::Error::missing_field("image"))?;
+        Ok(Self { image: image.try_into()?, install: table.try_into()? })
+    }
+}

@@ -1,0 +1,86 @@
+//! Checks of sizes, limits and cores.
+
+use spin_abi::map::Machine;
+
+use super::error::ConfigError;
+use super::nic::Nic;
+use crate::settings::{Limits, MAX_CONTEXTS, Mode, Sizes};
+
+/// Most queues, and most packets that wait.
+const MAX_SIZE: u32 = 1 << 20;
+/// Least bytes that are copied at a time.
+const MIN_DMA_CHUNK: u32 = 64;
+/// Most bytes that are copied at a time.
+const MAX_DMA_CHUNK: u32 = 1 << 20;
+/// Longest time that a handler may run, in microseconds: an hour.
+const MAX_WATCHDOG_US: u64 = 3_600_000_000;
+/// Default of `local_share`, in percent: receiving takes about a quarter of the receiving core's time.
+const LOCAL_SHARE: u32 = 75;
+
+/// Checks the sizes of each thread's tables.
+pub(super) fn check_sizes(sizes: &Sizes) -> Result<(), ConfigError> {
+    let Sizes { queues, hers, dma_chunk } = *sizes;
+    for (name, size, least, most) in [
+        ("queues", queues, 1, MAX_SIZE),
+        ("hers", hers, 1, MAX_SIZE),
+        ("dma_chunk", dma_chunk, MIN_DMA_CHUNK, MAX_DMA_CHUNK),
+    ] {
+        if !(least..=most).contains(&size) {
+            return Err(ConfigError::Size { name, size, least, most });
+        }
+    }
+    Ok(())
+}
+
+/// Checks the limits for applications.
+pub(super) fn check_limits(limits: &Limits) -> Result<(), ConfigError> {
+    for (name, limit) in [("contexts", limits.contexts), ("connections", limits.connections)] {
+        if limit == 0 {
+            return Err(ConfigError::Nobody(name));
+        }
+    }
+    if limits.contexts > MAX_CONTEXTS {
+        return Err(ConfigError::Contexts(limits.contexts));
+    }
+    if limits.watchdog_us == 0 {
+        return Err(ConfigError::NoTime("watchdog_us"));
+    }
+    if limits.watchdog_us > MAX_WATCHDOG_US {
+        return Err(ConfigError::TooMuchTime(MAX_WATCHDOG_US));
+    }
+    if limits.instruction_limit == Some(0) {
+        return Err(ConfigError::NoTime("instruction_limit"));
+    }
+    Ok(())
+}
+
+/// Checks the engine's cores: one for each thread, and at least one cluster for each thread that runs handlers.
+pub(super) fn check_cores(
+    cores: &[usize],
+    mode: Mode,
+    local_share: u32,
+    nic: &Nic,
+    machine: &Machine,
+) -> Result<(), ConfigError> {
+    let again = cores.iter().enumerate().find(|(index, core)| cores[..*index].contains(core));
+    if let Some((_, &core)) = again {
+        return Err(ConfigError::SameCore(core));
+    }
+    let receiving = usize::from(mode == Mode::Pipeline && local_share == 0);
+    if mode != Mode::RunToCompletion && cores.len() < 2 {
+        return Err(ConfigError::FewCores(cores.len()));
+    }
+    if cores.len() - receiving.min(cores.len()) > machine.clusters as usize {
+        return Err(ConfigError::ManyCores { cores: cores.len() - receiving, clusters: machine.clusters });
+    }
+    if cores.len() > 1 && !matches!(nic, Nic::Interface(_)) {
+        return Err(ConfigError::OneQueue(cores.len()));
+    }
+    Ok(())
+}
+
+/// The receiving core's share of the messages, in percent of another core's share.
+pub(super) fn local_share(percent: Option<u32>) -> Result<u32, ConfigError> {
+    let percent = percent.unwrap_or(LOCAL_SHARE);
+    if percent <= 100 { Ok(percent) } else { Err(ConfigError::LocalShare(percent)) }
+}

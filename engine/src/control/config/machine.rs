@@ -1,0 +1,61 @@
+//! The section `[machine]`: the preset's machine, in other sizes.
+
+use serde::Deserialize;
+use spin_abi::control::MAX_BLOB;
+use spin_abi::map::{Machine, MachineError};
+
+/// Room for the parts of an image that are not loaded: symbols, line tables, debug information. Images of the SDK, also in Rust, have a
+/// tenth of that.
+const UNLOADED_BYTES: u64 = 8 << 20;
+/// Numbers of clusters and HPUs, and addresses and sizes of memories, in bytes. A value that is not given is the preset's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MachineSizes {
+    /// Clusters, 1 to 4.
+    pub clusters: Option<u32>,
+    /// HPUs of each cluster, 1 to 8.
+    pub hpus_per_cluster: Option<u32>,
+    /// One cluster's L1: stacks and packet windows of its HPUs, then scratchpads. At most 2 MiB.
+    pub l1_size: Option<u32>,
+    /// L2 for images' `.data` and `.bss`.
+    pub l2_data_size: Option<u32>,
+    /// Where handler memory begins: images are linked for it.
+    pub handler_mem_base: Option<u32>,
+    /// Handler memory: `.l2_handler_data` of an image and what its context asked for.
+    pub handler_mem_size: Option<u32>,
+    /// Where the L2 packet buffer begins: handlers are told, so it may lie anywhere in L2.
+    pub l2_packet_base: Option<u32>,
+    /// L2 packet buffer, with a window of 4 KiB for each HPU.
+    pub l2_packet_size: Option<u32>,
+    /// Program memory, at most 1 MiB: what an image's translation may cost grows with it.
+    pub program_size: Option<u32>,
+}
+
+impl MachineSizes {
+    /// The machine with these sizes, and the preset's where they say nothing.
+    ///
+    /// # Errors
+    /// See [`MachineError`].
+    pub fn over(&self, preset: Machine) -> Result<Machine, MachineError> {
+        let machine = Machine {
+            clusters: self.clusters.unwrap_or(preset.clusters),
+            hpus_per_cluster: self.hpus_per_cluster.unwrap_or(preset.hpus_per_cluster),
+            l1_size: self.l1_size.unwrap_or(preset.l1_size),
+            l2_data_size: self.l2_data_size.unwrap_or(preset.l2_data_size),
+            handler_mem_base: self.handler_mem_base.unwrap_or(preset.handler_mem_base),
+            handler_mem_size: self.handler_mem_size.unwrap_or(preset.handler_mem_size),
+            l2_packet_base: self.l2_packet_base.unwrap_or(preset.l2_packet_base),
+            l2_packet_size: self.l2_packet_size.unwrap_or(preset.l2_packet_size),
+            program_size: self.program_size.unwrap_or(preset.program_size),
+        };
+        machine.check()?;
+        Ok(machine)
+    }
+}
+
+/// Most bytes of an image: what the machine's memories hold of it, and [`UNLOADED_BYTES`].
+pub(crate) fn max_image_size(machine: &Machine) -> u64 {
+    let &Machine { l1_size, l2_data_size, handler_mem_size, program_size, .. } = machine;
+    let memories = [l1_size, l2_data_size, handler_mem_size, program_size].map(u64::from);
+    (memories.iter().sum::<u64>() + UNLOADED_BYTES).min(MAX_BLOB as u64)
+}

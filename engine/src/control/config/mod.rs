@@ -1,0 +1,254 @@
+//! Configuration: a file, overridden by the command line, and checked once. A [`Config`] is valid.
+//!
+//! * `file`: the file; `machine`: its section `[machine]`.
+//! * `nic`: which NIC to serve.
+//! * `limits`: checks of sizes, limits and cores.
+//! * `error`: why a configuration is refused.
+
+mod error;
+mod file;
+mod limits;
+mod machine;
+mod nic;
+
+use std::path::PathBuf;
+
+use spin_abi::control::{Compat, DEFAULT_SOCKET, Engine, Schedule};
+use spin_abi::map::Machine;
+
+use crate::control::endpoint::Endpoint;
+use crate::settings::{Idle, Limits, Mode, Sizes};
+
+pub use error::ConfigError;
+pub use file::{File, Preset, StaticContext, XdpMode};
+pub use machine::MachineSizes;
+pub(crate) use machine::max_image_size;
+pub use nic::Nic;
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The NIC.
+    pub nic: Nic,
+    /// The machine handlers see.
+    pub machine: Machine,
+    /// What runs handlers.
+    pub engine: Engine,
+    /// Default message rules of contexts with FPsPIN's handlers.
+    pub compat: Compat,
+    /// Path of the control socket.
+    pub socket: PathBuf,
+    /// Its file mode.
+    pub socket_mode: u32,
+    /// Where to serve metrics.
+    pub metrics: Option<Endpoint>,
+    /// What to do when idle.
+    pub idle: Idle,
+    /// XDP attachment.
+    pub xdp_mode: XdpMode,
+    /// Cores of the engine's threads; none: one thread on any.
+    pub cores: Vec<usize>,
+    /// How these threads divide the work.
+    pub mode: Mode,
+    /// Pipeline mode: the receiving core's share of the messages, in percent of another core's share.
+    pub local_share: u32,
+    /// Scheduling policy between contexts.
+    pub schedule: Schedule,
+    /// Sizes of each thread's tables.
+    pub sizes: Sizes,
+    /// Limits for applications.
+    pub limits: Limits,
+    /// Contexts to start with.
+    pub contexts: Vec<StaticContext>,
+}
+
+impl TryFrom<File> for Config {
+    type Error = ConfigError;
+
+    fn try_from(file: File) -> Result<Self, ConfigError> {
+        let nic = match (file.iface, file.nic) {
+            (Some(iface), None) => Nic::Interface(iface),
+            (None, Some(nic)) => nic.parse()?,
+            (None, None) => return Err(ConfigError::NoNic),
+            (Some(iface), Some(nic)) => return Err(ConfigError::TwoNics { iface, nic }),
+        };
+        let machine = file.machine.over(file.preset.unwrap_or(Preset::Pspin).machine())?;
+        let local_share = limits::local_share(file.local_share)?;
+        limits::check_cores(&file.cores, file.mode, local_share, &nic, &machine)?;
+        limits::check_sizes(&file.sizes)?;
+        limits::check_limits(&file.limits)?;
+        Ok(Self {
+            nic,
+            machine,
+            engine: file.engine.unwrap_or_default(),
+            compat: file.compat.unwrap_or_default(),
+            socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
+            socket_mode: file.socket_mode.map_or(Ok(0o660), |text| octal(&text))?,
+            metrics: file.metrics.map(|text| text.parse()).transpose()?,
+            idle: file.idle.unwrap_or_default(),
+            xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
+            cores: file.cores,
+            mode: file.mode,
+            local_share,
+            schedule: file.schedule.unwrap_or_default(),
+            sizes: file.sizes,
+            limits: file.limits,
+            contexts: file.context,
+        })
+    }
+}
+
+fn octal(text: &str) -> Result<u32, ConfigError> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| ConfigError::BadMode(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Config, ConfigError, File, Nic, XdpMode};
+    use crate::control::endpoint::Endpoint;
+    use crate::settings::{Idle, Limits, Mode};
+    use spin_abi::control::{Engine, Placement};
+    use spin_abi::map::Machine;
+
+    fn config(text: &str) -> Result<Config, ConfigError> {
+        Config::try_from(toml::from_str::<File>(text).expect("parses"))
+    }
+
+    #[test]
+    fn a_whole_file() {
+        let config = config(
+            r#"
+            iface = "eth0"
+            preset = "fpspin"
+            engine = "check"
+            socket = "/tmp/s"
+            [limits]
+            contexts = 3
+            [[context]]
+            image = "/opt/echo.elf"
+            name = "echo"
+            rules = ["icmp echo"]
+            placement = "home"
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.nic, Nic::Interface("eth0".into()));
+        assert_eq!(config.machine, Machine::FPSPIN);
+        assert_eq!(config.limits.contexts, 3);
+        assert_eq!(config.limits.connections, 32, "defaults fill in");
+        assert_eq!(config.contexts[0].install.rules, ["icmp echo"]);
+        assert_eq!(config.contexts[0].install.placement, Placement::Home);
+        assert_eq!(config.engine, Engine::Check);
+    }
+
+    #[test]
+    fn the_sample_is_valid_and_shows_the_defaults() {
+        let config = config(include_str!("../../../../deploy/spind.toml")).unwrap();
+        assert_eq!(config.limits, Limits::default());
+        assert_eq!(config.machine, Machine::PSPIN);
+        assert_eq!((config.idle, config.xdp_mode, config.socket_mode), (Idle::Adaptive, XdpMode::Auto, 0o660));
+        assert_eq!((config.engine, config.local_share), (Engine::Jit, 75));
+        assert_eq!(config.contexts.len(), 2);
+    }
+
+    #[test]
+    fn nics() {
+        assert!(matches!(config(""), Err(ConfigError::NoNic)));
+        assert!(matches!(config("iface='a'\nnic='loopback'"), Err(ConfigError::TwoNics { .. })));
+        assert_eq!("pcap:a,b".parse::<Nic>().unwrap(), Nic::Pcap { input: "a".into(), output: "b".into() });
+        for bad in ["pcap:", "pcap:a", "pcap:a,", "pcap:,b", "eth0", ""] {
+            assert!(bad.parse::<Nic>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_served_where_it_says() {
+        assert_eq!(config("nic = 'loopback'").unwrap().metrics, None);
+        let unix = config("nic = 'loopback'\nmetrics = 'unix:/run/m'").unwrap().metrics;
+        assert_eq!(unix, Some(Endpoint::Unix("/run/m".into())));
+        assert!(matches!(config("nic = 'loopback'\nmetrics = 'lo:1'"), Err(ConfigError::Metrics(_))));
+    }
+
+    #[test]
+    fn misspelt_keys_are_refused() {
+        assert!(toml::from_str::<File>("ifacce = 'eth0'").is_err());
+        assert!(toml::from_str::<File>("[limits]\ncontext = 3").is_err());
+        assert!(toml::from_str::<File>("engine = 'steam'").is_err());
+        let context = |keys: &str| toml::from_str::<File>(&format!("[[context]]\n{keys}"));
+        let known = context("image = 'a.elf'\nrules = ['udp']\nwatchdog_us = 7").expect("all of it is known");
+        assert_eq!((known.context[0].image.to_str(), known.context[0].install.watchdog_us), (Some("a.elf"), Some(7)));
+        for (keys, named) in [
+            ("image = 'a.elf'\nisolatoin = 'message'", "isolatoin"),
+            ("rules = ['udp']", "image"),
+            ("image = 'a.elf'\nreplaces = 'b'", "replaces is for contexts of applications"),
+            ("image = 'a.elf'\npersistent = false", "persistent is for"),
+        ] {
+            let refused = context(keys).expect_err("nobody knows that").to_string();
+            assert!(refused.contains(named), "{refused}");
+        }
+    }
+
+    #[test]
+    fn each_thread_has_a_core_and_a_cluster() {
+        assert_eq!(config("iface = 'a'\ncores = [1, 0]").unwrap().cores, [1, 0]);
+        assert!(matches!(config("iface = 'a'\ncores = [1, 1]"), Err(ConfigError::SameCore(1))));
+        assert!(matches!(config("iface = 'a'\ncores = [0, 1, 2, 3, 4]"), Err(ConfigError::ManyCores { .. })));
+        assert!(matches!(config("nic = 'loopback'\ncores = [0, 1]"), Err(ConfigError::OneQueue(2))));
+        let pipeline =
+            |cores: &str| config(&format!("iface = 'a'\nmode = 'pipeline'\nlocal_share = 0\ncores = {cores}"));
+        assert!(matches!(pipeline("[0]"), Err(ConfigError::FewCores(1))));
+        assert_eq!(pipeline("[0, 1, 2, 3, 4]").unwrap().mode, Mode::Pipeline);
+        assert!(matches!(pipeline("[0, 1, 2, 3, 4, 5]"), Err(ConfigError::ManyCores { cores: 5, .. })));
+        // The word for a pipeline whose first core runs handlers too, before that was the default.
+        for word in ["pipeline", "spread"] {
+            let shared = |cores: &str| config(&format!("iface = 'a'\nmode = '{word}'\ncores = {cores}"));
+            assert!(matches!(shared("[0]"), Err(ConfigError::FewCores(1))));
+            let Config { mode, local_share, .. } = shared("[0, 1]").unwrap();
+            assert_eq!((mode, local_share), (Mode::Pipeline, 75));
+            assert!(matches!(shared("[0, 1, 2, 3, 4]"), Err(ConfigError::ManyCores { cores: 5, .. })));
+        }
+        let refused = config("iface = 'a'\nmode = 'pipeline'\nlocal_share = 101\ncores = [0, 1]");
+        assert!(matches!(refused, Err(ConfigError::LocalShare(101))));
+    }
+
+    #[test]
+    fn sizes_have_bounds() {
+        assert_eq!(config("nic = 'loopback'\n[sizes]\nqueues = 4096").unwrap().sizes.queues, 4096);
+        let from_one = ["queues = 0", "hers = 0", "queues = 2000000"].map(|bad| (bad, "between 1 and 1048576"));
+        let copied = ["dma_chunk = 63", "dma_chunk = 2000000"].map(|bad| (bad, "between 64 and 1048576"));
+        for (bad, bounds) in from_one.into_iter().chain(copied) {
+            let refused = config(&format!("nic = 'loopback'\n[sizes]\n{bad}")).unwrap_err().to_string();
+            assert!(refused.contains(bounds), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_machine_of_other_sizes() {
+        let text = "nic = 'loopback'\npreset = 'fpspin'\n[machine]\nclusters = 1\nl1_size = 0x8_0000";
+        assert_eq!(config(text).unwrap().machine, Machine { clusters: 1, l1_size: 0x8_0000, ..Machine::FPSPIN });
+        let refused = config("nic = 'loopback'\n[machine]\nl1_size = 5000").unwrap_err().to_string();
+        assert_eq!(refused, "machine.l1_size 0x1388: a multiple of 4096 (a page), such as 0x1000");
+        let refused = config("nic = 'loopback'\n[machine]\nl1_size = 1").unwrap_err().to_string();
+        assert!(refused.ends_with("such as 0x1000"), "{refused}");
+        let few = config("iface = 'a'\ncores = [0, 1]\n[machine]\nclusters = 1");
+        assert!(matches!(few, Err(ConfigError::ManyCores { cores: 2, clusters: 1 })));
+        assert!(toml::from_str::<File>("[machine]\nl3_size = 1").is_err());
+    }
+
+    #[test]
+    fn limits_that_let_nothing_run_are_refused() {
+        for limit in ["watchdog_us", "instruction_limit"] {
+            let refused = config(&format!("nic = 'loopback'\n[limits]\n{limit} = 0")).unwrap_err().to_string();
+            assert!(refused.contains(limit), "{refused}");
+        }
+        for limit in ["contexts", "connections"] {
+            let refused = config(&format!("nic = 'loopback'\n[limits]\n{limit} = 0")).unwrap_err().to_string();
+            assert_eq!(refused, format!("limits.{limit} is 0: no application could have any"));
+        }
+        let refused = config("nic = 'loopback'\n[limits]\ncontexts = 257").unwrap_err().to_string();
+        assert!(refused.contains("limits.contexts 257: at most 256"), "{refused}");
+        let refused = config("nic = 'loopback'\n[limits]\nwatchdog_us = 9223372036854775807").unwrap_err().to_string();
+        assert!(refused.contains("limits.watchdog_us is more than 3600000000"), "{refused}");
+    }
+}

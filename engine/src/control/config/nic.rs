@@ -1,0 +1,39 @@
+//! The NIC to serve.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::error::ConfigError;
+
+/// The NIC to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nic {
+    /// AF_XDP on an interface.
+    Interface(String),
+    /// A pair of ports in memory. Frames arrive by `spinctl replay`.
+    Loopback,
+    /// Frames of one capture; replies go to another.
+    Pcap {
+        /// Read to its end; then spind stops.
+        input: PathBuf,
+        /// Written.
+        output: PathBuf,
+    },
+}
+
+impl FromStr for Nic {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let bad = || ConfigError::BadNic(text.to_owned());
+        if text == "loopback" {
+            return Ok(Self::Loopback);
+        }
+        match text.strip_prefix("pcap:").ok_or_else(bad)?.split_once(',') {
+            Some((input, output)) if !input.is_empty() && !output.is_empty() => {
+                Ok(Self::Pcap { input: input.into(), output: output.into() })
+            }
+            _ => Err(bad()),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! spind: opens the NIC, starts the engine's threads, and carries out requests of applications until the end.
+//!
+//! * `error`: why spind stops with an error.
+//! * `nics`: opens the NIC; `threads`: starts the engine's threads.
+
+mod error;
+mod nics;
+mod threads;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use hpu_vm::jit::Executor;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use spin_abi::control::{Reply, Request};
+use spin_nic::memory::MemoryQueue;
+
+use crate::control::audit::AuditLines;
+use crate::control::capabilities;
+use crate::control::config::{Config, Nic, StaticContext};
+use crate::control::log::LOG;
+use crate::control::privileges;
+use crate::control::replay::Replay;
+use crate::control::server::{Answer, Responder, Server, ServerError, Ticket, Work};
+use crate::control::stats_cache::{StatsCache, StatsQuery};
+use crate::cores::{ChangeResult, SharedConfig, Transaction, WorkerGroup};
+use crate::install::{InstallError, Prepared, User};
+use crate::loader::Loader;
+use crate::pipeline::Engine;
+use crate::statistics::Statistics;
+
+pub use error::DaemonError;
+
+/// Most requests that are answered together.
+const REQUEST_BATCH: usize = 64;
+/// Pause after requests that interrupted the threads that serve packets, so that a client cannot take all their time.
+const REQUEST_PAUSE: Duration = Duration::from_millis(1);
+/// Pause after changes of which some were refused: a refused request need not wait for the NIC, and can be repeated at once.
+const REFUSED_PAUSE: Duration = Duration::from_millis(5);
+/// How long a step of a replay takes before other requests are served.
+const REPLAY_STEP: Duration = Duration::from_millis(10);
+/// Longest wait for a request. A signal that arrives just before the wait is noticed this late.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+
+/// The daemon, ready to run.
+pub struct Daemon {
+    group: WorkerGroup,
+    /// The far end of the loopback NIC.
+    far: Option<MemoryQueue>,
+    /// Captures that are replayed there one after the other, and where their answers go.
+    replays: VecDeque<(Replay, Responder)>,
+    server: Server,
+    stats: StatsCache,
+    /// Whether the end of the NIC is the end of the job, as for a capture, and not a failure.
+    nic_ends: bool,
+    /// A description of the NIC.
+    nic: String,
+    shared: SharedConfig,
+}
+
+impl Daemon {
+    /// Checks the configuration's contexts and binds the control socket before it touches the NIC. Then opens the NIC and installs the
+    /// contexts. The engine's threads end soon after `stop` is set.
+    ///
+    /// # Errors
+    /// See [`DaemonError`].
+    pub fn new(config: &Config, stop: &Arc<AtomicBool>) -> Result<Self, DaemonError> {
+        raise_descriptors();
+        let loader = Arc::new(Loader::new(config.machine, config.engine).with_compat(config.compat));
+        let contexts: Vec<_> =
+            config.contexts.iter().map(|context| prepare(context, config, &loader)).collect::<Result<_, _>>()?;
+        let server = Server::bind(&config.socket, config.socket_mode, config.metrics.as_ref())?;
+        let (nics, far) = nics::open(config)?;
+        let capabilities = capabilities::of(config, &nics);
+        let nic = capabilities.nic.clone();
+        tracing::info!("serving {nic}");
+        if !Executor::start_monitor() {
+            tracing::info!("no real-time priority (CAP_SYS_NICE): timers look for handlers that run too long");
+        }
+        // Threads that start from here on have only the capabilities that are kept.
+        privileges::drop_unneeded().map_err(DaemonError::Privileges)?;
+        LOG.start_thread().map_err(ServerError::Io)?;
+        let shared = SharedConfig {
+            loader: loader.clone(),
+            sizes: config.sizes,
+            schedule: config.schedule,
+            idle: config.idle,
+            go: Arc::default(),
+            stop: stop.clone(),
+            start: Instant::now(),
+            ended: server.waker(),
+        };
+        let steering = nics.first().ok_or_else(threads::no_queue)?.steering();
+        let (workers, receiving) = threads::start(config, &shared, nics)?;
+        let nic_ends = matches!(config.nic, Nic::Pcap { .. });
+        let group = WorkerGroup::new(workers, receiving, steering, config.limits);
+        let (replays, stats) = (VecDeque::new(), StatsCache::default());
+        let mut daemon = Self { group, far, replays, server, stats, nic_ends, nic, shared };
+        let transaction = Transaction { installs: contexts, ..Transaction::default() };
+        let installed = daemon.group.change(transaction).installed;
+        for (installed, context) in installed.into_iter().zip(&config.contexts) {
+            installed.map_err(|source| failed(context, source))?;
+        }
+        daemon.shared.go.store(true, Relaxed);
+        daemon.server.start(loader, config.limits, capabilities)?;
+        tracing::info!("listening on {}", config.socket.display());
+        Ok(daemon)
+    }
+
+    /// Carries out requests until spind is told to stop or the NIC is exhausted, and then waits for the threads' end. Returns all
+    /// statistics, and whether the NIC failed.
+    pub fn run(mut self) -> (Statistics, Result<(), DaemonError>) {
+        let carried_out = self.carry_out();
+        let stopped = self.shared.stop.swap(true, Relaxed);
+        let (statistics, ended) = self.group.finish();
+        let (expected, nic) = (stopped || self.nic_ends, self.nic);
+        let gone = || if expected { Ok(()) } else { Err(DaemonError::Gone(nic)) };
+        (statistics, carried_out.and(ended.map_err(DaemonError::from)).and_then(|()| gone()))
+    }
+
+    /// Carries out requests until spind is told to stop or a thread has ended.
+    fn carry_out(&mut self) -> Result<(), DaemonError> {
+        while !self.shared.stop.load(Relaxed) && !self.group.has_ended() {
+            // A bounded number at a time: the end is noticed however many requests wait.
+            let tickets: Vec<_> = std::iter::from_fn(|| self.server.next()).take(REQUEST_BATCH).collect();
+            if tickets.is_empty() && self.replays.is_empty() {
+                let longest = self.stats.wait().map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT));
+                self.server.wait(longest).map_err(DaemonError::Wait)?;
+            }
+            let pause = self.serve(tickets);
+            self.replay();
+            self.stats.answer(&self.group, &self.nic);
+            sleep(pause);
+        }
+        Ok(())
+    }
+
+    /// Answers requests. Changes that wait at the same time are one transaction: their clients did not wait for each other. Returns how
+    /// long the threads that serve packets are then not interrupted.
+    fn serve(&mut self, tickets: Vec<Ticket>) -> Duration {
+        let mut transaction = Transaction::default();
+        let (mut questions, mut askers) = (Vec::new(), Vec::new());
+        let (mut installers, mut rulers, mut removers) = (Vec::new(), Vec::new(), Vec::new());
+        for Ticket { work, reply } in tickets {
+            match work {
+                Work::Install(prepared) => {
+                    transaction.installs.push(*prepared);
+                    installers.push(reply);
+                }
+                Work::SetRules(context, user, rules) => {
+                    transaction.rules.push((context, user, *rules));
+                    rulers.push(reply);
+                }
+                Work::Request(Request::Remove { context }, user) => {
+                    transaction.removals.push((context, user));
+                    removers.push(reply);
+                }
+                Work::Replay(capture) => match self.replay_of(&capture) {
+                    Ok(replay) => self.replays.push_back((replay, reply)),
+                    Err(error) => reply.answer(Err(error)),
+                },
+                Work::Request(Request::List, _) => self.stats.ask(StatsQuery::Contexts, reply),
+                Work::Request(Request::Stats, _) => self.stats.ask(StatsQuery::Stats, reply),
+                Work::Request(request, user) => {
+                    questions.push((request, user));
+                    askers.push(reply);
+                }
+            }
+        }
+        let asked = !askers.is_empty();
+        askers.into_iter().zip(self.answers(questions)).for_each(|(reply, answer)| reply.answer(answer));
+        if installers.is_empty() && rulers.is_empty() && removers.is_empty() {
+            return if asked { REQUEST_PAUSE } else { Duration::ZERO };
+        }
+        let audit = AuditLines::of(&transaction);
+        let ChangeResult { installed, ruled, removed } = self.group.change(transaction);
+        audit.log(&installed, &ruled, &removed);
+        let mut outcomes = ruled.iter().chain(&removed).map(Result::is_ok).chain(installed.iter().map(Result::is_ok));
+        let pause = if outcomes.all(|fine| fine) { REQUEST_PAUSE } else { REFUSED_PAUSE };
+        for (reply, installed) in installers.into_iter().zip(installed) {
+            reply.answer(installed.map(Answer::Installed).map_err(|error| error.to_string()));
+        }
+        for (reply, changed) in rulers.into_iter().zip(ruled).chain(removers.into_iter().zip(removed)) {
+            reply.answer(done(changed).map(Answer::plain));
+        }
+        pause
+    }
+
+    /// Answers requests that concern one context each. All threads are asked at once.
+    fn answers(&self, questions: Vec<(Request, User)>) -> Vec<Result<Answer, String>> {
+        if questions.is_empty() {
+            return Vec::new();
+        }
+        let count = questions.len();
+        let each = self.group.all(move |engine| {
+            let ask = |(request, user): &(Request, User)| answer(engine, request, *user);
+            questions.iter().map(ask).collect::<Vec<_>>()
+        });
+        let mut each: Vec<_> = each.into_iter().map(Vec::into_iter).collect();
+        let of_all = |_| each.iter_mut().filter_map(Iterator::next).reduce(Result::and);
+        (0..count).map(of_all).map(|answer| answer.unwrap_or_else(|| Err(InstallError::Stopped.to_string()))).collect()
+    }
+
+    fn replay_of(&self, capture: &[u8]) -> Result<Replay, String> {
+        if self.far.is_none() {
+            return Err("only a spind with --nic loopback can replay a capture".to_owned());
+        }
+        Replay::new(capture)
+    }
+
+    /// Replays some frames of a capture. After the last one, answers with what was sent meanwhile, as a capture, and the numbers of frames.
+    fn replay(&mut self) {
+        let Some((mut replay, reply)) = self.replays.pop_front() else { return };
+        let (start, thread) = (self.shared.start, self.group.workers.first());
+        // When the thread is gone, the responder is dropped, and the client is told that spind is stopping.
+        let (Some(mut far), Some(thread)) = (self.far.take(), thread) else { return };
+        let resumed = thread.worker.ask(move |engine| match replay.resume(engine, &mut far, start, REPLAY_STEP) {
+            Ok(true) => (far, Ok(replay.finish(engine)), None),
+            Ok(false) => (far, Ok(Default::default()), Some(replay)),
+            Err(error) => (far, Err(error), None),
+        });
+        let Some((far, outcome, more)) = resumed else { return };
+        self.far = Some(far);
+        match more {
+            Some(replay) => self.replays.push_front((replay, reply)),
+            None => reply.answer(outcome.map(|(sent, told)| Answer::Reply(Reply::Replayed(told), sent, None))),
+        }
+    }
+}
+
+/// Raises the limit of open files as far as allowed: the memory of a context takes a few descriptors.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!("the limit of open files stays: {error}");
+    }
+}
+
+/// Answers a request for one thread's part of a context.
+fn answer(engine: &mut Engine, request: &Request, user: User) -> Result<Answer, String> {
+    let answer = match *request {
+        Request::MapHost { context, address } => {
+            engine.map_host(context, user, address).map(|()| Answer::plain(Reply::Ok))
+        }
+        Request::Events { context } => engine
+            .descriptor(context, user)
+            .map(|region| Answer::Reply(Reply::Events { len: region.len() }, Vec::new(), Some(region))),
+        Request::HostMemory { context } => engine.host_memory(context, user).map(|(region, address)| {
+            Answer::Reply(Reply::HostMemory { len: region.len(), address }, Vec::new(), Some(region))
+        }),
+        _ => return Err("the engine is not asked this".to_owned()),
+    };
+    answer.map_err(|error| error.to_string())
+}
+
+fn done(result: Result<(), InstallError>) -> Result<Reply, String> {
+    result.map(|()| Reply::Ok).map_err(|error| error.to_string())
+}
+
+/// Checks and prepares a context of the configuration.
+fn prepare(context: &StaticContext, config: &Config, loader: &Loader) -> Result<Prepared, DaemonError> {
+    let image = &context.image;
+    let file = std::fs::read(image).map_err(|source| DaemonError::ReadImage { image: image.clone(), source })?;
+    let mut install = context.install.clone();
+    if install.name.is_empty() {
+        install.name = image.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    }
+    let uid = rustix::process::getuid().as_raw();
+    Prepared::new(install, &file, uid, loader, &config.limits).map_err(|source| failed(context, source))
+}
+
+fn failed(context: &StaticContext, source: InstallError) -> DaemonError {
+    DaemonError::Context { image: context.image.clone(), source: Box::new(source) }
+}

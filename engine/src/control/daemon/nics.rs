@@ -1,0 +1,64 @@
+//! Opens the NIC of a configuration.
+
+use spin_nic::afxdp::{AfXdp, AfXdpConfig, Mode as AttachMode};
+use spin_nic::frame::CHUNK;
+use spin_nic::memory::MemoryQueue;
+use spin_nic::pcap::PcapQueue;
+use spin_nic::{NicError, Queue};
+
+use crate::control::config::{Config, Nic, XdpMode};
+use crate::lanes::Lanes;
+use crate::settings::Mode;
+use spin_pspin::hpu::memory::saturate;
+
+/// Frames of a queue that remain for sending when contexts hold as many as they may.
+const TX_FRAMES: usize = 1024;
+/// Bytes of a huge page. Frames fill whole huge pages.
+const HUGE_PAGE: usize = 2 << 20;
+/// Frames in flight between the two ends of the loopback NIC.
+const LOOPBACK_FRAMES: usize = 1024;
+
+/// A queue for each thread that receives, and the far end of the loopback NIC.
+pub type Nics = (Vec<Box<dyn Queue>>, Option<MemoryQueue>);
+
+/// Opens the NIC.
+///
+/// # Errors
+/// See [`NicError`].
+pub fn open(config: &Config) -> Result<Nics, NicError> {
+    Ok(match &config.nic {
+        Nic::Interface(interface) => {
+            let mode = match config.xdp_mode {
+                XdpMode::Auto => AttachMode::Auto,
+                XdpMode::Native => AttachMode::Native,
+                XdpMode::Generic => AttachMode::Generic,
+            };
+            let settings = AfXdpConfig { mode, cores: config.cores.clone(), ..AfXdpConfig::new(interface) };
+            let frames_per_queue = frames_per_queue(config, &settings);
+            let settings = AfXdpConfig { frames_per_queue, ..settings };
+            let parts = if config.mode == Mode::RunToCompletion { config.cores.len() } else { 1 };
+            let parts = AfXdp::open_parts(&settings, parts)?;
+            (parts.into_iter().map(|part| Box::new(part) as Box<dyn Queue>).collect(), None)
+        }
+        Nic::Loopback => {
+            let (near, far) = spin_nic::memory::pair(LOOPBACK_FRAMES)?;
+            (vec![Box::new(near)], Some(far))
+        }
+        Nic::Pcap { input, output } => (vec![Box::new(PcapQueue::open(input, output)?)], None),
+    })
+}
+
+/// Frames for a queue: enough to receive and to send, even when contexts hold as many waiting packets as they may.
+fn frames_per_queue(config: &Config, settings: &AfXdpConfig) -> u32 {
+    let hers = config.sizes.hers as usize;
+    let others = config.cores.len().saturating_sub(1);
+    let held = match config.mode {
+        Mode::RunToCompletion => hers,
+        Mode::Pipeline => {
+            let own = if config.local_share == 0 { 0 } else { hers };
+            own + Lanes::most(others, config.sizes.hers)
+        }
+    };
+    let all = settings.rx_ring as usize + held + TX_FRAMES;
+    saturate(all.next_multiple_of(HUGE_PAGE / CHUNK) as u64).max(settings.frames_per_queue)
+}

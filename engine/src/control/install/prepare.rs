@@ -1,0 +1,223 @@
+//! Checks what an application asks for, and makes the context off the packet path: [`Prepared::new`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use hpu_vm::jit::{self, Atomics, Options, Translation};
+use hpu_vm::memory::SpaceError;
+use spin_abi::control::{Abi, Checks, Compat, Engine as Kinds, Install, Placement, RunInfo};
+use spin_abi::map::Machine;
+use spin_matcher::KeySpec;
+use spin_shm::Region;
+
+use super::abi_check;
+use crate::descriptor::Descriptor;
+use crate::install::error::MAX_NAME;
+use crate::install::match_spec::check_length;
+use crate::install::{InstallError, MatchSpec, Prepared};
+use crate::loader::Loader;
+use crate::schedule::MOST_WEIGHT;
+use crate::settings::Limits;
+use spin_pspin::hpu::image::LoadedImage;
+use spin_pspin::hpu::memory::{ContextMemory, ContextSizes, saturate};
+use spin_pspin::hpu::shadow::{ShadowInterpreter, ShadowMemory};
+use spin_pspin::hpu::{Hpu, Hpus};
+
+impl Prepared {
+    /// Checks what user `uid` asks for, and translates the image.
+    ///
+    /// # Errors
+    /// See [`InstallError`].
+    pub fn new(
+        install: Install,
+        file: &[u8],
+        uid: u32,
+        loader: &Loader,
+        limits: &Limits,
+    ) -> Result<Self, InstallError> {
+        check_texts(&install)?;
+        let match_spec = MatchSpec::parse(&install.rules, install.eom.as_deref())?;
+        let key = key(&install, loader.compat)?;
+        let run = run_info(&install, limits, loader)?;
+        let known = if install.abi == Abi::Fpspin { Machine::FPSPIN.clusters } else { Machine::MAX_CLUSTERS };
+        if loader.machine.clusters > known {
+            return Err(InstallError::Clusters { abi: install.abi, known, clusters: loader.machine.clusters });
+        }
+        let image = loader.load(file, uid)?;
+        abi_check::check(&image.image, &install)?;
+        let memory = context_memory(&install, run.hpus, &image, &loader.machine)?;
+        let hpus = hpus(&loader.machine, &image, &memory, &run)?;
+        let host = host_memory(&install, limits)?;
+        let descriptor = Descriptor::create(loader.machine.clusters)?;
+        let options = options(&run, image.any_device.load(Relaxed));
+        let translation = translate(loader, &image, &run, options, &install.name);
+        let limits = jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit };
+        Ok(Self {
+            handle: None,
+            install,
+            uid,
+            image,
+            translation,
+            options,
+            hpus,
+            memory,
+            match_spec,
+            key,
+            host,
+            descriptor,
+            limits,
+            run,
+        })
+    }
+}
+
+/// The message key asked for, or the default of the machine that the context is compatible with.
+fn key(install: &Install, compat: Compat) -> Result<KeySpec, InstallError> {
+    match &install.key {
+        Some(text) => text.parse().map_err(InstallError::Key),
+        None if compat == Compat::Fpspin && install.abi == Abi::Fpspin => Ok(KeySpec::fpspin()),
+        None => Ok(KeySpec::default()),
+    }
+}
+
+fn check_texts(install: &Install) -> Result<(), InstallError> {
+    let printable = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    if install.name.len() > MAX_NAME || !install.name.bytes().all(printable) {
+        return Err(InstallError::Name(install.name.chars().take(MAX_NAME).collect()));
+    }
+    check_length(install.rules.iter().chain(&install.eom).chain(&install.key).map(String::as_str))
+}
+
+fn context_memory(
+    install: &Install,
+    hpus: u32,
+    LoadedImage { image, entries, .. }: &LoadedImage,
+    machine: &Machine,
+) -> Result<ContextMemory, InstallError> {
+    let base = image.handler_mem_end();
+    let end = machine.handler_mem_base + machine.handler_mem_size;
+    at_most("handler memory", install.handler_mem, end.saturating_sub(base))?;
+    at_most("scratchpad", install.scratchpad, machine.scratchpad_size())?;
+    let sizes = ContextSizes { hpus, handler: install.handler_mem, scratchpad: install.scratchpad };
+    let memory = ContextMemory::new(machine, base, sizes)?;
+    Ok(match entries.handler_mem {
+        Some(address) => memory.with_handler_memory(address, image.handler_mem_from(address).unwrap_or(0)),
+        None => memory,
+    })
+}
+
+/// A context's HPUs on all clusters.
+fn hpus(machine: &Machine, image: &LoadedImage, memory: &ContextMemory, run: &RunInfo) -> Result<Hpus, SpaceError> {
+    let (checks, placement) = (checks(run), run.placement);
+    let twins = match run.engine {
+        Kinds::Check => Some(Arc::new(ShadowMemory::new(&image.memory, memory)?)),
+        Kinds::Interp | Kinds::Jit => None,
+    };
+    let hpu = |own| {
+        let mut hpu = Hpu::new(machine, own, &image.memory, memory, placement, checks)?;
+        if let Some(twins) = &twins {
+            hpu.set_shadow(ShadowInterpreter::new(machine, own, twins.clone(), placement, checks)?);
+        }
+        Ok(hpu)
+    };
+    memory.hpus().map(hpu).collect::<Result<_, _>>().map(|hpus| Hpus::new(run.hpus, hpus))
+}
+
+const fn checks(run: &RunInfo) -> hpu_vm::Checks {
+    match run.checks {
+        Checks::Page => hpu_vm::Checks::Page,
+        Checks::Exact => hpu_vm::Checks::Exact,
+    }
+}
+
+const fn options(run: &RunInfo, any_device: bool) -> Options {
+    Options {
+        checks: checks(run),
+        atomics: match run.placement {
+            Placement::Home => Atomics::Home,
+            Placement::Any => Atomics::Shared,
+        },
+        counting: run.instruction_limit.is_some(),
+        observe: matches!(run.engine, Kinds::Check),
+        any_device,
+        result: run.verdicts,
+        described: true,
+    }
+}
+
+/// The image as machine code; `None` where it is interpreted.
+fn translate(
+    loader: &Loader,
+    image: &LoadedImage,
+    run: &RunInfo,
+    options: Options,
+    name: &str,
+) -> Option<Arc<Translation>> {
+    if run.engine == Kinds::Interp {
+        return None;
+    }
+    let translation = loader.translate(image, options);
+    translation.inspect_err(|error| tracing::warn!("context {name:?} is interpreted: {error}")).ok()
+}
+
+fn at_most(what: &'static str, asked: impl Into<u64>, limit: impl Into<u64>) -> Result<(), InstallError> {
+    let (asked, limit) = (asked.into(), limit.into());
+    if asked <= limit { Ok(()) } else { Err(InstallError::TooLarge { what, asked, limit }) }
+}
+
+fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunInfo, InstallError> {
+    let watchdog_us = limit(
+        "time limit in microseconds",
+        install.watchdog_us,
+        limits.watchdog_us,
+        " (limits.watchdog_us of spind's configuration)",
+    )?;
+    let most = limits.instruction_limit;
+    let instruction_limit = match install.instruction_limit {
+        None => most,
+        asked => Some(limit(
+            "instruction limit",
+            asked,
+            most.unwrap_or(u64::MAX),
+            " (limits.instruction_limit of spind's configuration)",
+        )?),
+    };
+    let weight = limit("weight", Some(install.weight.unwrap_or(1).into()), MOST_WEIGHT.into(), "")?;
+    let hpus = limit("HPUs", Some(install.hpus.unwrap_or(1).into()), loader.machine.hpus_per_cluster.into(), "")?;
+    let Install { abi, checks, isolation, placement, message_timeout_us, doorbell_us, full, verdicts, .. } = *install;
+    if message_timeout_us.is_some() {
+        limit("message timeout in microseconds", message_timeout_us, u64::MAX, "")?;
+    }
+    Ok(RunInfo {
+        engine: loader.engine,
+        abi,
+        checks,
+        isolation,
+        placement,
+        watchdog_us,
+        instruction_limit,
+        message_timeout_us,
+        doorbell_us,
+        weight: saturate(weight),
+        full,
+        hpus: saturate(hpus),
+        verdicts,
+    })
+}
+
+/// The limit asked for, or the daemon's.
+fn limit(what: &'static str, asked: Option<u64>, limit: u64, setting: &'static str) -> Result<u64, InstallError> {
+    match asked {
+        None => Ok(limit),
+        Some(asked) if (1..=limit).contains(&asked) => Ok(asked),
+        Some(asked) => Err(InstallError::Limit { what, setting, asked, limit }),
+    }
+}
+
+fn host_memory(install: &Install, limits: &Limits) -> Result<Option<Arc<Region>>, InstallError> {
+    at_most("host memory", install.host_mem, limits.host_mem)?;
+    Ok(match install.host_mem {
+        0 => None,
+        len => Some(Arc::new(Region::create(len)?)),
+    })
+}

@@ -1,0 +1,19 @@
+//! Drops capabilities that spind no longer needs once its NIC is open.
+
+use rustix::io;
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
+
+/// Capabilities for serving an interface: new rule maps for the XDP program, and sockets that are already open.
+const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW).union(CapabilitySet::BPF);
+
+/// Drops all capabilities but [`KEPT`], also for programs that spind might start. Capabilities belong to threads: call this before any
+/// other thread is started.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn drop_unneeded() -> io::Result<()> {
+    let now = capabilities(None)?;
+    let (effective, permitted) = (now.effective & KEPT, now.permitted & KEPT);
+    set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })?;
+    set_no_new_privs(true)
+}

@@ -1,0 +1,119 @@
+//! Replays a capture through the loopback NIC, and collects what handlers send. A step replays some frames, so that the NIC's thread
+//! and requests to it do not wait for the whole capture.
+
+use std::time::{Duration, Instant};
+
+use spin_abi::control::{MAX_BLOB, Replayed};
+use spin_abi::counters::Counter;
+use spin_nic::frame::MIN_SEND;
+use spin_nic::memory::MemoryQueue;
+use spin_nic::pcap::{Packet, read_all, write_all};
+use spin_nic::{NicError, Queue, TxQueue};
+
+use crate::pipeline::Engine;
+
+/// Frames taken from the far end at once.
+const BATCH: usize = 1024;
+/// Bytes of a packet's record header in a capture.
+const RECORD_HEADER: usize = 16;
+
+/// A capture that is being replayed.
+pub struct Replay {
+    /// Packets that have not arrived yet.
+    packets: std::vec::IntoIter<Packet>,
+    /// Capture time of the packet that the engine may still be processing.
+    current: Option<u64>,
+    sent: Vec<Packet>,
+    /// Bytes of `sent` as a capture.
+    bytes: usize,
+    /// The engine's count of unmatched frames before the replay.
+    unmatched: Option<u64>,
+    replayed: Replayed,
+}
+
+impl Replay {
+    /// Parses a capture.
+    ///
+    /// # Errors
+    /// When it is not a capture.
+    pub fn new(capture: &[u8]) -> Result<Self, String> {
+        let packets = read_all(capture).map_err(|error| format!("capture: {error}"))?.into_iter();
+        Ok(Self { packets, current: None, sent: Vec::new(), bytes: 0, unmatched: None, replayed: Replayed::default() })
+    }
+
+    /// Sends frames one by one from `far` to the engine's NIC, each when the engine is done with the one before. Stops with the first
+    /// poll that ends after `most`. Frames that are too long for the NIC are left out. Times are counted from `start`. Returns whether
+    /// the replay is complete.
+    ///
+    /// # Errors
+    /// More was sent than an answer can hold, or the NIC failed.
+    pub fn resume(
+        &mut self,
+        engine: &mut Engine,
+        far: &mut MemoryQueue,
+        start: Instant,
+        most: Duration,
+    ) -> Result<bool, String> {
+        self.unmatched.get_or_insert_with(|| unmatched(engine));
+        let begun = Instant::now();
+        while self.current.is_some() || self.send_next(far)? {
+            self.poll(engine, far, start).map_err(|error| error.to_string())?;
+            if self.bytes > MAX_BLOB {
+                return Err(format!("handlers sent more than the {MAX_BLOB} bytes an answer can hold: replay less"));
+            }
+            if begun.elapsed() >= most {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends the next frame that is neither too long nor too short. Returns whether there was one.
+    fn send_next(&mut self, far: &mut MemoryQueue) -> Result<bool, String> {
+        for captured in self.packets.by_ref() {
+            if captured.data.len() < MIN_SEND {
+                self.replayed.too_short += 1;
+                continue;
+            }
+            let mut frame = far.allocate().ok_or("the loopback NIC has no buffer left")?;
+            if frame.fill(&captured.data).is_ok() {
+                self.replayed.arrived += 1;
+                far.send(&mut vec![frame]);
+                self.current = Some(captured.time);
+                return Ok(true);
+            }
+            far.recycle(frame);
+            self.replayed.too_long += 1;
+        }
+        Ok(false)
+    }
+
+    /// Polls the engine once, and collects what it sent. When nothing arrived and nothing left, the engine is done with the current frame.
+    fn poll(&mut self, engine: &mut Engine, far: &mut MemoryQueue, start: Instant) -> Result<(), NicError> {
+        far.flush()?;
+        let arrived = engine.turn(|| start.elapsed())?;
+        let mut batch = Vec::new();
+        let left = far.receive(&mut batch, BATCH);
+        for frame in batch {
+            self.bytes += frame.len() + RECORD_HEADER;
+            self.sent.push(Packet::whole(self.current.unwrap_or_default(), frame.to_vec()));
+            far.recycle(frame);
+        }
+        if arrived == 0 && left == 0 && !engine.has_tasks() {
+            self.current = None;
+        }
+        Ok(())
+    }
+
+    /// What was sent, as a capture, and the numbers of frames.
+    #[must_use]
+    pub fn finish(mut self, engine: &Engine) -> (Vec<u8>, Replayed) {
+        self.replayed.sent = self.sent.len() as u64;
+        self.replayed.unmatched = unmatched(engine) - self.unmatched.unwrap_or_default();
+        (write_all(&self.sent), self.replayed)
+    }
+}
+
+fn unmatched(engine: &Engine) -> u64 {
+    engine.statistics().counts.get(Counter::DropUnmatched)
+}

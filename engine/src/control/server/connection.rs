@@ -1,0 +1,234 @@
+//! A connection of an application: its requests, one after the other, on a thread of its own.
+
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use spin_abi::control::{Reply, Request};
+use spin_shm::Region;
+use spin_shm::channel as wire;
+
+use super::connection_limit::ConnectionSlot;
+use super::payload_limit;
+use super::requests::{Answer, Work};
+use super::shared::Shared;
+use crate::install::{HOST_ADDRESS, MatchSpec, Prepared, User};
+use crate::nic_memory::NicMemory;
+use crate::niceness::lower_priority;
+
+/// Longest pause of a peer while a reply is sent to it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most bytes of a request's JSON: several times the limit of a context's rules and names.
+const LONGEST_REQUEST: u32 = 64 << 10;
+/// Interval at which a connection that has ended checks whether its peer has read the replies.
+const LINGER_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A context that was installed over this connection.
+struct Installed {
+    context: u32,
+    /// It stays when the connection ends.
+    persistent: bool,
+    memory: NicMemory,
+}
+
+/// A connection of an application.
+pub struct Connection {
+    stream: UnixStream,
+    user: User,
+    shared: Arc<Shared>,
+    /// Contexts that were installed over this connection.
+    installed: Vec<Installed>,
+    _slot: ConnectionSlot,
+}
+
+/// Contexts are removed also when the thread panics.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.remove_installed();
+    }
+}
+
+impl Connection {
+    /// A connection of `user`, who has a slot for it.
+    pub const fn new(stream: UnixStream, user: User, shared: Arc<Shared>, slot: ConnectionSlot) -> Self {
+        Self { stream, user, shared, installed: Vec::new(), _slot: slot }
+    }
+
+    /// Answers requests until the peer sends no more.
+    pub fn serve(mut self) {
+        lower_priority();
+        if let Err(error) = self.converse() {
+            tracing::debug!("control connection ended: {error}");
+        }
+        self.remove_installed();
+        self.linger();
+        // A process that ends closes its memory shortly before or after its connection.
+        self.shared.shared_memory.sweep();
+        if self.shared.shared_memory.keeps(self.user.0) {
+            sleep(LINGER_INTERVAL);
+            self.shared.shared_memory.sweep();
+        }
+    }
+
+    fn remove_installed(&mut self) {
+        for Installed { context, persistent, .. } in std::mem::take(&mut self.installed) {
+            if persistent {
+                continue;
+            }
+            // A request may have removed it before.
+            let _ = self.shared.control.ask(Work::Request(Request::Remove { context }, User(0)));
+        }
+    }
+
+    fn converse(&mut self) -> Result<(), wire::ChannelError> {
+        self.stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        loop {
+            let begun = match wire::receive_from_anybody::<Request>(&self.stream, LONGEST_REQUEST) {
+                Ok(Some(begun)) => begun,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    let said = wire::send(&self.stream, &Reply::Error { message: error.to_string() }, &[], None);
+                    // A message with bad JSON was received whole. After other errors the start of the next message is unknown: hang up.
+                    if matches!(error, wire::ChannelError::Json(_)) && said.is_ok() {
+                        continue;
+                    }
+                    return Err(error);
+                }
+            };
+            let machine = &self.shared.loader.machine;
+            let allowed =
+                payload_limit::check(&begun.body, begun.blob, machine).and_then(|()| self.may_send_fd(&begun.body));
+            let shared = self.shared.clone();
+            let handled = match allowed {
+                Ok(()) => {
+                    let _permit = shared.payload_limit.take(self.user.0, begun.blob);
+                    let (request, blob) = begun.whole()?;
+                    self.handle(request, blob)
+                }
+                Err(refusal) => {
+                    begun.skip()?;
+                    Err(refusal)
+                }
+            };
+            match handled {
+                Ok((reply, blob, region)) => self.reply(&reply, &blob, region)?,
+                Err(message) => wire::send(&self.stream, &Reply::Error { message }, &[], None)?,
+            }
+        }
+    }
+
+    /// Allows at most one unread descriptor per connection. The kernel counts descriptors that a peer has not received for spind, over
+    /// all connections.
+    fn may_send_fd(&self, request: &Request) -> Result<(), String> {
+        let sends_fd = match request {
+            Request::Install(install) => install.host_mem > 0,
+            Request::Events { .. } | Request::HostMemory { .. } => true,
+            _ => false,
+        };
+        if sends_fd && spin_shm::unread(&self.stream).is_ok_and(|unread| unread > 0) {
+            return Err("read the replies before you ask for another descriptor".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Sends a reply, with the descriptor of a region if there is one. The region counts against the user's quota.
+    fn reply(&mut self, reply: &Reply, blob: &[u8], region: Option<Arc<Region>>) -> Result<(), wire::ChannelError> {
+        let fd = region.map(|region| self.shared.shared_memory.share(self.user.0, &region)).transpose();
+        let sent = match &fd {
+            Ok(fd) => wire::send(&self.stream, reply, blob, fd.as_ref().map(AsFd::as_fd)),
+            Err(refusal) => Err(wire::ChannelError::Unsent(refusal.to_string())),
+        };
+        match sent {
+            Err(wire::ChannelError::Unsent(message)) => {
+                if let Reply::Installed { context, .. } = reply {
+                    // The application never learned of it.
+                    let _ = self.shared.control.ask(Work::Request(Request::Remove { context: *context }, User(0)));
+                }
+                wire::send(&self.stream, &Reply::Error { message }, &[], None)
+            }
+            sent => sent,
+        }
+    }
+
+    /// Waits until the peer has read all replies, or is gone: an unread descriptor still counts for spind.
+    fn linger(&self) {
+        // A peer that is still sending must not block for ever. The stream is open, so this cannot fail.
+        let _ = self.stream.shutdown(Shutdown::Read);
+        let interval = Timespec::try_from(LINGER_INTERVAL).ok();
+        while spin_shm::unread(&self.stream).is_ok_and(|unread| unread > 0) {
+            let mut gone = [PollFd::new(&self.stream, PollFlags::empty())];
+            match poll(&mut gone, interval.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                _ => return,
+            }
+        }
+    }
+
+    fn handle(&mut self, request: Request, blob: Vec<u8>) -> Result<Handled, String> {
+        let user = self.user;
+        match request {
+            Request::Install(install) => {
+                let persistent = install.persistent;
+                let _slot = self.shared.prepare_slots.take(user.0);
+                let prepared = Prepared::new(install, &blob, user.0, &self.shared.loader, &self.shared.limits)
+                    .map_err(|error| error.to_string())?;
+                let (host, memory, areas) = (prepared.host(), prepared.nic_memory(), prepared.areas());
+                let Answer::Installed(context) = self.shared.control.ask(Work::Install(Box::new(prepared)))? else {
+                    return Err("the engine gave an unexpected answer".into());
+                };
+                // Other connections may have removed some.
+                self.installed.retain(|installed| installed.memory.is_there());
+                self.installed.push(Installed { context, persistent, memory });
+                let host_mem = host.as_ref().map_or(0, |region| region.len());
+                Ok((Reply::Installed { context, host_mem, host_address: HOST_ADDRESS, areas }, Vec::new(), host))
+            }
+            // NIC memory is shared with the engine's threads: they need not be asked.
+            Request::ReadMemory { context, address, len } => {
+                let bytes = self.memory(context)?.read(address, len).map_err(|error| error.to_string())?;
+                Ok((Reply::Ok, bytes, None))
+            }
+            Request::WriteMemory { context, address } => {
+                self.memory(context)?.write(address, &blob).map_err(|error| error.to_string())?;
+                Ok((Reply::Ok, Vec::new(), None))
+            }
+            Request::Remove { context } => {
+                let removed = self.reply_to(Work::Request(request, user))?;
+                self.installed.retain(|installed| installed.context != context);
+                Ok(removed)
+            }
+            // Capabilities never change: the control thread need not be asked.
+            Request::Capabilities => {
+                Ok((Reply::Capabilities(Box::new(self.shared.capabilities.clone())), Vec::new(), None))
+            }
+            Request::SetRules { context, rules, eom } => {
+                let rules = MatchSpec::parse(&rules, eom.as_deref()).map_err(|error| error.to_string())?;
+                self.reply_to(Work::SetRules(context, user, Box::new(rules)))
+            }
+            Request::Replay => self.reply_to(Work::Replay(blob)),
+            other => self.reply_to(Work::Request(other, user)),
+        }
+    }
+
+    /// The NIC memory of a context that was installed over this connection.
+    fn memory(&self, context: u32) -> Result<&NicMemory, String> {
+        let installed = self.installed.iter().find(|installed| installed.context == context);
+        let memory = installed.map(|installed| &installed.memory);
+        memory
+            .ok_or_else(|| format!("context {context} was not installed over this connection: its memory is another's"))
+    }
+
+    fn reply_to(&self, work: Work) -> Result<Handled, String> {
+        match self.shared.control.ask(work)? {
+            Answer::Reply(reply, blob, host) => Ok((reply, blob, host)),
+            Answer::Installed(_) => Err("the engine gave an unexpected answer".into()),
+        }
+    }
+}
+
+/// A reply, its blob, and the shared memory whose descriptor is sent along.
+type Handled = (Reply, Vec<u8>, Option<Arc<Region>>);

@@ -1,0 +1,180 @@
+//! The control socket. Each connection's thread checks requests; the control thread carries them out.
+//!
+//! * `requests`: requests to the control thread.
+//! * `connection`: one application; `shared`: what all connections share.
+//! * `connection_limit`: how many connections there may be.
+//! * `payload_limit`: how many bytes there may be behind requests.
+//! * `prepare_slots`: how many contexts are prepared at the same time.
+
+mod connection;
+mod connection_limit;
+mod payload_limit;
+mod prepare_slots;
+mod requests;
+mod shared;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use spin_abi::control::{Capabilities, Reply};
+use spin_shm::channel as wire;
+
+use crate::control::endpoint::{Endpoint, EndpointError, Listener};
+use crate::control::metrics;
+use crate::control::shared_memory_quota::SharedMemoryQuota;
+use crate::control::socket_file::{SocketError, SocketFile};
+use crate::install::User;
+use crate::loader::Loader;
+use crate::settings::Limits;
+use connection::Connection;
+use connection_limit::ConnectionLimit;
+use payload_limit::PayloadLimit;
+use prepare_slots::PrepareSlots;
+pub use requests::{Answer, ControlHandle, Responder, Ticket, Work};
+use shared::Shared;
+
+/// Why the control socket or metrics cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The control socket.
+    #[error("control socket: {0}; --socket PATH names one")]
+    Socket(#[from] SocketError),
+    /// Metrics.
+    #[error("metrics: {0}; --metrics ADDRESS:PORT or unix:PATH says where")]
+    Metrics(#[from] EndpointError),
+    /// The system gives no thread or no eventfd.
+    #[error("cannot serve requests: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// The listening sockets, removed when dropped.
+pub struct Server {
+    /// `None` once they are served.
+    listeners: Option<(UnixListener, Option<Listener>)>,
+    control: ControlHandle,
+    tickets: Receiver<Ticket>,
+    /// Removes the sockets' files at the end.
+    _files: (SocketFile, Option<SocketFile>),
+}
+
+impl Server {
+    /// Binds the control socket to `path`, in a folder that is created if need be, and listens for `metrics`. Users to whom the file
+    /// mode `mode` gives write permission may connect. No connection is served before [`Server::start`].
+    ///
+    /// # Errors
+    /// See [`ServerError`].
+    pub fn bind(path: &Path, mode: u32, metrics: Option<&Endpoint>) -> Result<Self, ServerError> {
+        let (listener, file) = SocketFile::listen(path, mode)?;
+        let (metrics, metrics_file) = metrics.map(|endpoint| endpoint.listen(mode)).transpose()?.unzip();
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+        let (sender, tickets) = channel();
+        let control = ControlHandle { tickets: sender, wake: Arc::new(wake) };
+        let _files = (file, metrics_file.flatten());
+        Ok(Self { listeners: Some((listener, metrics)), control, tickets, _files })
+    }
+
+    /// Starts serving, with threads that have the privileges of this thread.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(
+        &mut self,
+        loader: Arc<Loader>,
+        limits: Limits,
+        capabilities: Capabilities,
+    ) -> Result<(), ServerError> {
+        let Some((listener, metrics)) = self.listeners.take() else { return Ok(()) };
+        let control = self.control.clone();
+        let (connection_limit, shared_memory) = (Arc::default(), SharedMemoryQuota::new(limits.host_mem));
+        let (prepare_slots, payload_limit) = (PrepareSlots::default(), PayloadLimit::default());
+        let shared = Arc::new(Shared {
+            loader,
+            limits,
+            capabilities,
+            control,
+            connection_limit,
+            prepare_slots,
+            payload_limit,
+            shared_memory,
+        });
+        thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &shared))?;
+        if let Some(listener) = metrics {
+            metrics::start(listener, self.control.clone())?;
+        }
+        Ok(())
+    }
+
+    /// The next request, if there is one.
+    #[must_use]
+    pub fn next(&self) -> Option<Ticket> {
+        self.tickets.try_recv().ok()
+    }
+
+    /// Waits until a request may be there, [`Server::waker`] was written, or `longest` has passed.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    pub fn wait(&self, longest: Duration) -> rustix::io::Result<()> {
+        // A time that is too long for the kernel means no timeout.
+        let timeout = Timespec::try_from(longest).ok();
+        match poll(&mut [PollFd::new(&self.control.wake, PollFlags::IN)], timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        // EAGAIN when nothing was pending, which is fine.
+        let _ = rustix::io::read(&self.control.wake, &mut [0; 8]);
+        Ok(())
+    }
+
+    /// An eventfd that ends [`Server::wait`].
+    #[must_use]
+    pub fn waker(&self) -> Arc<OwnedFd> {
+        self.control.wake.clone()
+    }
+}
+
+fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Most likely out of descriptors: give open connections time to end.
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        let uid = match socket_peercred(&stream) {
+            Ok(peer) => peer.uid.as_raw(),
+            Err(error) => {
+                tracing::debug!("control connection dropped, its user is not known: {error}");
+                continue;
+            }
+        };
+        let Some(slot) = ConnectionLimit::open(&shared.connection_limit, uid, shared.limits.connections) else {
+            let limit = shared.limits.connections;
+            // On kernels that let descriptors in, dropping one may block for as long as its owner likes.
+            let _ = thread::Builder::new().name("refusal".into()).spawn(move || refuse(&stream, limit));
+            continue;
+        };
+        let connection = Connection::new(stream, User(uid), shared.clone(), slot);
+        let spawned = thread::Builder::new().name("connection".into()).spawn(move || connection.serve());
+        if let Err(error) = spawned {
+            tracing::warn!("control connection refused: {error}");
+        }
+    }
+}
+
+/// Sends the reason without blocking.
+fn refuse(stream: &UnixStream, limit: usize) {
+    let message = format!("all {limit} control connections of this user are in use, or too many of all users");
+    if stream.set_nonblocking(true).is_ok() {
+        // The message fits the socket's buffer, unless the peer is gone.
+        let _ = wire::send(stream, &Reply::Error { message }, &[], None);
+    }
+}

@@ -1,0 +1,92 @@
+//! Requests to the control thread, from any thread.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+
+use spin_abi::control::{Reply, Request, Stats};
+use spin_shm::Region;
+
+use crate::install::{MatchSpec, Prepared, User};
+
+/// A request to the control thread.
+#[derive(Debug)]
+pub enum Work {
+    /// Install a prepared context; answered by [`Answer::Installed`].
+    Install(Box<Prepared>),
+    /// Have a context take other packets.
+    SetRules(u32, User, Box<MatchSpec>),
+    /// A request that needs no preparation.
+    Request(Request, User),
+    /// Replay a capture.
+    Replay(Vec<u8>),
+}
+
+/// An answer of the control thread.
+#[derive(Debug)]
+pub enum Answer {
+    /// The new context's id.
+    Installed(u32),
+    /// A reply, its blob, and the shared memory whose descriptor is sent along.
+    Reply(Reply, Vec<u8>, Option<Arc<Region>>),
+}
+
+impl Answer {
+    /// A reply without blob and descriptor.
+    #[must_use]
+    pub const fn plain(reply: Reply) -> Self {
+        Self::Reply(reply, Vec::new(), None)
+    }
+}
+
+/// A request, and where its answer goes.
+pub struct Ticket {
+    /// The request.
+    pub work: Work,
+    /// Where the answer goes.
+    pub reply: Responder,
+}
+
+/// Sends the answer to one request.
+pub struct Responder(SyncSender<Result<Answer, String>>);
+
+impl Responder {
+    /// Sends the answer.
+    pub fn answer(self, answer: Result<Answer, String>) {
+        // The connection's thread may have ended with its peer.
+        let _ = self.0.send(answer);
+    }
+}
+
+/// The way to the control thread, for any thread.
+#[derive(Clone)]
+pub struct ControlHandle {
+    pub(super) tickets: Sender<Ticket>,
+    pub(super) wake: Arc<OwnedFd>,
+}
+
+impl ControlHandle {
+    /// Sends a request and waits for the answer.
+    ///
+    /// # Errors
+    /// Why it was refused, or that spind is stopping.
+    pub fn ask(&self, work: Work) -> Result<Answer, String> {
+        let stopping = || "spind is stopping".to_owned();
+        let (reply, answer) = sync_channel(1);
+        self.tickets.send(Ticket { work, reply: Responder(reply) }).map_err(|_| stopping())?;
+        // The counter of an eventfd overflows after 2^64 - 1 wake-ups; otherwise this cannot fail.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        answer.recv().map_err(|_| stopping())?
+    }
+
+    /// All counters.
+    ///
+    /// # Errors
+    /// That spind is stopping.
+    pub fn stats(&self) -> Result<Stats, String> {
+        match self.ask(Work::Request(Request::Stats, User(0)))? {
+            Answer::Reply(Reply::Stats(stats), ..) => Ok(stats),
+            _ => Err("the engine gave an unexpected answer".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! What connection threads share.
+
+use std::sync::Arc;
+
+use spin_abi::control::Capabilities;
+
+use super::connection_limit::ConnectionLimit;
+use super::payload_limit::PayloadLimit;
+use super::prepare_slots::PrepareSlots;
+use super::requests::ControlHandle;
+use crate::control::shared_memory_quota::SharedMemoryQuota;
+use crate::loader::Loader;
+use crate::settings::Limits;
+
+/// What connection threads share.
+pub(super) struct Shared {
+    pub(super) loader: Arc<Loader>,
+    pub(super) limits: Limits,
+    pub(super) capabilities: Capabilities,
+    pub(super) control: ControlHandle,
+    pub(super) connection_limit: Arc<ConnectionLimit>,
+    pub(super) prepare_slots: PrepareSlots,
+    pub(super) payload_limit: PayloadLimit,
+    pub(super) shared_memory: SharedMemoryQuota,
+}

@@ -1,0 +1,135 @@
+//! Counters and contexts, read from all threads for all clients together, at most once every [`READ_INTERVAL`]. A thread needs longer to
+//! report a thousand contexts than to process a thousand packets. With the interval, clients that ask again and again cost packets
+//! little.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use spin_abi::control::{ContextInfo, Reply, Stats, ThreadInfo};
+
+use crate::control::server::{Answer, Responder};
+use crate::cores::{Poller, WorkerGroup};
+use crate::install::InstallError;
+use crate::statistics::Statistics;
+
+/// Shortest time between two reads.
+const READ_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsQuery {
+    /// [`Request::List`](spin_abi::control::Request::List).
+    Contexts,
+    /// [`Request::Stats`](spin_abi::control::Request::Stats).
+    Stats,
+}
+
+/// Clients that wait, and when the threads were read last.
+#[derive(Default)]
+pub struct StatsCache {
+    asking: Vec<(StatsQuery, Responder)>,
+    last: Option<Instant>,
+}
+
+impl StatsCache {
+    /// Adds a client.
+    pub fn ask(&mut self, query: StatsQuery, reply: Responder) {
+        self.asking.push((query, reply));
+    }
+
+    /// How long clients have to wait; `None` when there is none.
+    #[must_use]
+    pub fn wait(&self) -> Option<Duration> {
+        let pause = || self.last.map_or(Duration::ZERO, |last| READ_INTERVAL.saturating_sub(last.elapsed()));
+        (!self.asking.is_empty()).then(pause)
+    }
+
+    /// Answers all clients, if it is time to. `nic` describes the NIC.
+    pub fn answer(&mut self, group: &WorkerGroup, nic: &str) {
+        if self.wait() != Some(Duration::ZERO) {
+            return;
+        }
+        self.last = Some(Instant::now());
+        let all = self.asking.iter().any(|(query, _)| *query == StatsQuery::Stats);
+        let snapshots = group.all(move |engine| Snapshot {
+            contexts: engine.context_infos(),
+            counted: all.then(|| (engine.core.clusters.clone(), read(engine))),
+        });
+        if snapshots.is_empty() {
+            let stopping = |(_, reply): (_, Responder)| reply.answer(Err(InstallError::Stopped.to_string()));
+            return self.asking.drain(..).for_each(stopping);
+        }
+        let (contexts, counted): (Vec<_>, Vec<_>) =
+            snapshots.into_iter().map(|snapshot| (snapshot.contexts, snapshot.counted)).unzip();
+        let contexts = merge(contexts);
+        let stats = all.then(|| stats(group, nic, counted.into_iter().flatten(), contexts.clone()));
+        for (query, reply) in self.asking.drain(..) {
+            let body = match (query, &stats) {
+                (StatsQuery::Stats, Some(stats)) => Reply::Stats(stats.clone()),
+                _ => Reply::Contexts { contexts: contexts.clone() },
+            };
+            reply.answer(Ok(Answer::plain(body)));
+        }
+    }
+}
+
+/// State of a thread that runs handlers.
+struct Snapshot {
+    contexts: Vec<ContextInfo>,
+    /// Its clusters and counters, if they are asked for.
+    counted: Option<(Range<u32>, ThreadCounters)>,
+}
+
+/// Statistics of a thread, and counters of its NIC queue.
+type ThreadCounters = (Statistics, Vec<(&'static str, u64)>);
+
+fn read(poller: &mut impl Poller) -> ThreadCounters {
+    (poller.statistics(), poller.nic().counters())
+}
+
+/// Contexts with the sums of all threads' counters.
+fn merge(threads: Vec<Vec<ContextInfo>>) -> Vec<ContextInfo> {
+    let mut threads = threads.into_iter();
+    let mut all = threads.next().unwrap_or_default();
+    for infos in threads {
+        for (sum, info) in all.iter_mut().zip(infos) {
+            sum.merge(info);
+        }
+    }
+    all
+}
+
+fn stats(
+    group: &WorkerGroup,
+    nic: &str,
+    counted: impl Iterator<Item = (Range<u32>, ThreadCounters)>,
+    contexts: Vec<ContextInfo>,
+) -> Stats {
+    let mut statistics = Statistics::default();
+    let mut nic_counters: Vec<(String, u64)> = Vec::new();
+    let mut threads = Vec::new();
+    let mut add = |(part, counters): ThreadCounters| {
+        statistics.merge(&part);
+        let named = counters.into_iter().map(|(name, value)| (name.to_owned(), value));
+        spin_abi::counters::add_named(&mut nic_counters, named);
+    };
+    for (clusters, part) in counted {
+        let counters = part.0.counts.named().collect();
+        // A thread without clusters runs no handlers.
+        if !clusters.is_empty() {
+            threads.push(ThreadInfo { clusters: (clusters.start, clusters.end - 1), counters });
+        }
+        add(part);
+    }
+    if let Some(part) = group.receiver().and_then(|receiver| receiver.ask(read)) {
+        add(part);
+    }
+    Stats {
+        nic: nic.to_owned(),
+        engine: statistics.counts.named().collect(),
+        threads,
+        nic_counters,
+        latencies: statistics.latencies.infos().into(),
+        contexts,
+    }
+}

@@ -1,0 +1,341 @@
+//! All threads of an engine together: contexts are changed on every thread, and a question goes to every thread.
+//!
+//! A thread that is asked may be off its core, so that a reply can take milliseconds. Therefore all threads are asked at the same
+//! time. Changes that wait are carried out together, and wait for no more replies than one change alone would need.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use spin_nic::FlowSteering;
+
+use super::error::ThreadError;
+use super::slot_allocator::SlotAllocator;
+use super::thread::{PendingReply, PollThread};
+use super::transaction::{ChangeResult, Transaction};
+use crate::inbound::Routes;
+use crate::install::{InstallError, MatchSpec, Prepared, User, warn_of_rules};
+use crate::pipeline::Engine;
+use crate::receiver::Receiver;
+use crate::settings::Limits;
+use crate::statistics::Statistics;
+
+/// A thread that runs handlers.
+pub struct ClusterThread {
+    /// Its share of the machine's clusters.
+    pub clusters: Range<u32>,
+    /// The thread.
+    pub worker: PollThread<Engine>,
+}
+
+/// Which threads receive packets.
+pub enum Receiving {
+    /// Each thread that runs handlers receives its own.
+    Each,
+    /// The first of them receives for all.
+    First,
+    /// A thread that runs no handlers receives for all.
+    Apart(PollThread<Receiver>),
+}
+
+/// All threads of an engine.
+pub struct WorkerGroup {
+    /// At least one, in the order of their clusters.
+    pub workers: Vec<ClusterThread>,
+    receiving: Receiving,
+    steering: Arc<dyn FlowSteering>,
+    limits: Limits,
+    slots: RefCell<SlotAllocator>,
+}
+
+impl WorkerGroup {
+    /// A group of threads that run handlers. `steering` steers frames to them. Only the group installs contexts on them.
+    #[must_use]
+    pub fn new(
+        workers: Vec<ClusterThread>,
+        receiving: Receiving,
+        steering: Arc<dyn FlowSteering>,
+        limits: Limits,
+    ) -> Self {
+        Self { workers, receiving, steering, limits, slots: RefCell::default() }
+    }
+
+    /// Installs a context: attaches it on every thread, then has the NIC hand over its frames. Returns its id.
+    ///
+    /// # Errors
+    /// See [`InstallError`].
+    pub fn install(&self, prepared: Prepared) -> Result<u32, InstallError> {
+        let transaction = Transaction { installs: vec![prepared], ..Transaction::default() };
+        self.change(transaction).installed.pop().unwrap_or(Err(InstallError::Stopped))
+    }
+
+    /// Removes a context. The NIC forgets its rules before the threads do; otherwise its frames would be taken and dropped.
+    ///
+    /// # Errors
+    /// See [`Engine::remove`].
+    pub fn remove(&self, id: u32, user: User) -> Result<(), InstallError> {
+        let transaction = Transaction { removals: vec![(id, user)], ..Transaction::default() };
+        self.change(transaction).removed.pop().unwrap_or(Err(InstallError::Stopped))
+    }
+
+    /// Carries changes out. The NIC takes its rules once for all of them.
+    pub fn change(&self, Transaction { installs, rules, removals }: Transaction) -> ChangeResult {
+        let replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
+        let installed = self.attach(installs);
+        let (mut before, mut new_rules) = (Vec::new(), Vec::new());
+        let widen = |(id, user, rules): (u32, User, MatchSpec)| {
+            before.push((id, self.widen_rules(id, user, rules.clone())?));
+            new_rules.push((id, rules));
+            Ok(())
+        };
+        let ruled: Vec<_> = rules.into_iter().map(widen).collect();
+        let changed = installed.iter().any(Result::is_ok) || !before.is_empty();
+        let (removed, programmed) = self.program_routes(removals.clone(), new_rules.clone(), changed);
+        let gone = removals.iter().zip(&removed).filter(|(_, removed)| removed.is_ok()).map(|((id, _), _)| *id);
+        let gone: Vec<u32> = gone.collect();
+        let mut result = ChangeResult { installed, ruled, removed };
+        match programmed {
+            Err(error) if changed => {
+                self.roll_back(&result.installed, before, &gone);
+                result.refuse(&error);
+            }
+            Err(error) => {
+                warn_of_rules(&error);
+                self.set_distribution(gone.clone());
+            }
+            Ok(()) => self.set_rules(new_rules),
+        }
+        let new = result.installed.iter().zip(replacing);
+        let new: Vec<u32> = new.filter_map(|(id, replaces)| id.as_ref().ok().copied().filter(|_| replaces)).collect();
+        if !gone.is_empty() || !new.is_empty() {
+            self.commit(new, gone);
+        }
+        result
+    }
+
+    /// Has a context take further packets on every thread. It still takes those of before, which the NIC hands over until it has new
+    /// rules. Returns the rules of before.
+    fn widen_rules(&self, id: u32, user: User, rules: MatchSpec) -> Result<MatchSpec, InstallError> {
+        let before = self.all(move |engine| engine.widen_rules(id, user, rules));
+        let before = before.into_iter().collect::<Result<Vec<_>, _>>()?;
+        before.into_iter().next().ok_or(InstallError::Stopped)
+    }
+
+    /// Has contexts take these packets and no others, on every thread.
+    fn set_rules(&self, rules: Vec<(u32, MatchSpec)>) {
+        if rules.is_empty() {
+            return;
+        }
+        self.all(move |engine| {
+            // The contexts are there, and no table is longer than it was with wider rules.
+            rules.into_iter().for_each(|(id, rules)| drop(engine.set_rules(id, User(0), rules)));
+        });
+    }
+
+    /// Attaches contexts on every thread.
+    fn attach(&self, mut installs: Vec<Prepared>) -> Vec<Result<u32, InstallError>> {
+        if installs.is_empty() {
+            return Vec::new();
+        }
+        let mut slots = self.slots.borrow_mut();
+        installs.iter_mut().for_each(|prepared| prepared.handle = Some(slots.next()));
+        let count = installs.len();
+        let replies = self.begin_attach(installs);
+        let Some(replies) = replies.into_iter().map(PendingReply::wait).collect::<Option<Vec<_>>>() else {
+            return (0..count).map(|_| Err(InstallError::Stopped)).collect();
+        };
+        let (mut attached, taken): (Vec<_>, Vec<_>) =
+            replies.into_iter().map(|(attached, taken)| (attached.into_iter(), taken)).unzip();
+        slots.update(&taken);
+        drop(slots);
+        let each: Vec<Vec<_>> = (0..count).map(|_| attached.iter_mut().filter_map(Iterator::next).collect()).collect();
+        // A thread may have no room, because a replaced context is still there. Start with the last context: a later one may replace
+        // an earlier one.
+        let mut results: Vec<_> = each.into_iter().rev().map(|attached| self.all_or_none(attached)).collect();
+        results.reverse();
+        results
+    }
+
+    /// Splits contexts by clusters, and has each thread attach its part.
+    fn begin_attach(&self, installs: Vec<Prepared>) -> Vec<PendingReply<Attached>> {
+        let limits = self.limits;
+        let mut rest = Some(installs);
+        let mut replies = Vec::new();
+        for (index, thread) in self.workers.iter().enumerate() {
+            let Some(mut parts) = rest.take() else { break };
+            let next = self.workers.get(index + 1).map(|next| next.clusters.start);
+            rest = next.map(|cluster| parts.iter_mut().map(|part| part.split_off(cluster)).collect());
+            replies.push(thread.worker.begin(move |engine| {
+                let attached: Vec<_> = parts.into_iter().map(|part| engine.link(part, &limits)).collect();
+                (attached, engine.slots_taken())
+            }));
+        }
+        replies
+    }
+
+    /// Keeps a context that is attached on all threads, and detaches any other.
+    fn all_or_none(&self, attached: Vec<Result<u32, InstallError>>) -> Result<u32, InstallError> {
+        let (attached, refused): (Vec<_>, Vec<_>) = attached.into_iter().partition(Result::is_ok);
+        let (id, refusal) = (attached.into_iter().next(), refused.into_iter().next());
+        match (id, refusal) {
+            (Some(Ok(id)), Some(refusal)) => {
+                self.undo_attach(vec![id]);
+                refusal
+            }
+            (id, refusal) => refusal.or(id).unwrap_or(Err(InstallError::Stopped)),
+        }
+    }
+
+    /// Has the NIC hand over the frames of all contexts except `removals`, and of some contexts what their new `rules` say. Returns
+    /// which may be removed, and whether the NIC has the rules. Does nothing when none is removed and nothing else has `changed`.
+    fn program_routes(
+        &self,
+        removals: Vec<(u32, User)>,
+        rules: Vec<(u32, MatchSpec)>,
+        changed: bool,
+    ) -> (Vec<Result<(), InstallError>>, Result<(), InstallError>) {
+        let (count, distributes) = (removals.len(), self.distributes());
+        let reply = self.first(move |engine| {
+            let allowed: Vec<_> = removals.iter().map(|&(id, user)| engine.may_remove(id, user)).collect();
+            let leaving = removals.iter().zip(&allowed).filter(|(_, allowed)| allowed.is_ok());
+            let leaving: Vec<u32> = leaving.map(|((id, _), _)| *id).collect();
+            let changes = changed || !leaving.is_empty();
+            let routes = changes.then(|| engine.routes_after(&leaving, &rules));
+            Ok((allowed, routes, distributes.then(|| engine.routes())))
+        });
+        match reply {
+            Ok((allowed, None, _)) => (allowed, Ok(())),
+            Ok((allowed, Some(then), now)) => (allowed, then.and_then(|then| self.program_filter(now, then))),
+            Err(stopped) => ((0..count).map(|_| Err(InstallError::Stopped)).collect(), Err(stopped)),
+        }
+    }
+
+    /// Has the NIC hand over frames by the routes `then`. Until it does, the distributor uses the routes `now` for what the NIC
+    /// continues to hand over. Called on the control thread, since the kernel may take its time.
+    fn program_filter(&self, now: Option<Routes>, then: Routes) -> Result<(), InstallError> {
+        now.map_or(Ok(()), |now| self.set_routes(now))?;
+        self.steering.set_rules(then.table.tests())?;
+        self.set_routes(then)
+    }
+
+    /// Gives these routes to the thread that receives for others, if there is one.
+    fn set_routes(&self, routes: Routes) -> Result<(), InstallError> {
+        match &self.receiving {
+            Receiving::Each => Ok(()),
+            Receiving::First => self.first(move |engine| {
+                engine.lead(routes);
+                Ok(())
+            }),
+            Receiving::Apart(receiver) => {
+                receiver.ask(move |receiver| receiver.follow(routes)).ok_or(InstallError::Stopped)
+            }
+        }
+    }
+
+    /// The thread that only receives, if there is one.
+    pub const fn receiver(&self) -> Option<&PollThread<Receiver>> {
+        match &self.receiving {
+            Receiving::Apart(receiver) => Some(receiver),
+            Receiving::Each | Receiving::First => None,
+        }
+    }
+
+    /// Whether one thread receives for others.
+    const fn distributes(&self) -> bool {
+        !matches!(self.receiving, Receiving::Each)
+    }
+
+    /// Rolls back after the NIC has refused the rules of contexts that were attached, or that take other packets than `before`.
+    /// Contexts that were removed stay removed.
+    fn roll_back(&self, installed: &[Result<u32, InstallError>], before: Vec<(u32, MatchSpec)>, gone: &[u32]) {
+        // In reverse order: a later change may depend on an earlier one.
+        self.all(move |engine| {
+            // These rules fitted the table before.
+            before.into_iter().rev().for_each(|(id, rules)| drop(engine.set_rules(id, User(0), rules)));
+        });
+        let attached: Vec<u32> = installed.iter().rev().flatten().copied().collect();
+        let yielding = attached.clone();
+        self.all(move |engine| {
+            // A thread that refused a context does not know it.
+            yielding.iter().for_each(|&id| drop(engine.give_way(id)));
+        });
+        self.set_distribution(gone.to_vec());
+        self.undo_attach(attached);
+    }
+
+    /// Has the thread that receives for others distribute frames to all contexts except `leaving`, whatever rules the NIC has.
+    fn set_distribution(&self, leaving: Vec<u32>) {
+        if !self.distributes() {
+            return;
+        }
+        if let Ok(routes) = self.first(move |engine| engine.routes_without(&leaving)) {
+            // When the receiving thread has ended, all threads end.
+            let _ = self.set_routes(routes);
+        }
+    }
+
+    fn undo_attach(&self, ids: Vec<u32>) {
+        self.all(move |engine| {
+            // A thread that refused a context has nothing to undo.
+            ids.iter().for_each(|&id| drop(engine.undo_link(id)));
+        });
+    }
+
+    /// Detaches contexts that were removed, and lets replaced ones end with their last messages.
+    fn commit(&self, new: Vec<u32>, gone: Vec<u32>) {
+        let (new, gone): (Arc<[u32]>, Arc<[u32]>) = (new.into(), gone.into());
+        let replies = self.all(move |engine| {
+            // The contexts are there: only the group removes contexts.
+            new.iter().for_each(|&id| drop(engine.retire_replaced(id)));
+            let contexts: Vec<_> = gone.iter().filter_map(|&id| engine.unlink(id, User(0)).ok().flatten()).collect();
+            (contexts, engine.slots_taken())
+        });
+        // The memory of the contexts is freed on this thread.
+        let taken: Vec<_> = replies.into_iter().map(|(_, taken)| taken).collect();
+        self.slots.borrow_mut().update(&taken);
+    }
+
+    /// Has the first thread call `what`.
+    ///
+    /// # Errors
+    /// The error of `what`, or [`InstallError::Stopped`].
+    pub fn first<R: Send + 'static>(
+        &self,
+        what: impl FnOnce(&mut Engine) -> Result<R, InstallError> + Send + 'static,
+    ) -> Result<R, InstallError> {
+        self.workers.first().and_then(|thread| thread.worker.ask(what)).unwrap_or(Err(InstallError::Stopped))
+    }
+
+    /// Has every thread call `what`. Returns the results of those that have not ended.
+    pub fn all<R: Send + 'static>(&self, what: impl FnOnce(&mut Engine) -> R + Clone + Send + 'static) -> Vec<R> {
+        let replies: Vec<_> = self.workers.iter().map(|thread| thread.worker.begin(what.clone())).collect();
+        replies.into_iter().filter_map(PendingReply::wait).collect()
+    }
+
+    /// Waits until all threads have ended, which something else brings about. Returns the sum of their statistics, and the first error
+    /// that ended one of them.
+    pub fn finish(self) -> (Statistics, Result<(), ThreadError>) {
+        // Each thread clears the rules too; this thread may have set new ones since.
+        if let Err(error) = self.steering.set_rules(&[]) {
+            tracing::debug!("the NIC keeps its rules: {error}");
+        }
+        // Wait for all, also after an error: each still has frames to send.
+        let workers: Vec<_> = self.workers.into_iter().map(|thread| thread.worker.finish()).collect();
+        let receiver = if let Receiving::Apart(receiver) = self.receiving { Some(receiver.finish()) } else { None };
+        let (mut all, mut result) = (Statistics::default(), Ok(()));
+        for (statistics, ended) in workers.into_iter().chain(receiver) {
+            all.merge(&statistics);
+            result = result.and(ended);
+        }
+        (all, result)
+    }
+
+    /// Whether one of the threads has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.receiver().is_some_and(PollThread::ended) || self.workers.iter().any(|thread| thread.worker.ended())
+    }
+}
+
+/// Ids of contexts that a thread attached, and which slots it uses.
+type Attached = (Vec<Result<u32, InstallError>>, Vec<bool>);

@@ -1,0 +1,105 @@
+//! Where the packets of a cluster thread come from, and the threads that it exchanges tasks with.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use spin_nic::{Bell, NicError, Queue};
+
+use super::error::ThreadError;
+use super::thread::{PollThread, SharedConfig};
+use crate::handover::{Arrivals, LaneQueue};
+use crate::lanes::{Ends, Lanes};
+use crate::peers::Peers;
+use crate::pipeline::Engine;
+
+/// Links of a cluster thread to its NIC queue and to other threads.
+pub struct WorkerLinks {
+    /// What the thread sleeps on.
+    bell: Arc<Bell>,
+    nic: Box<dyn Queue>,
+    /// Packets of another thread. They come from there and not from the NIC.
+    arrivals: Option<Arrivals>,
+    /// Channels to other threads, for which this thread receives.
+    lanes: Option<Lanes>,
+    /// Threads that take tasks of this one.
+    peers: Option<Peers>,
+}
+
+impl WorkerLinks {
+    /// Links of a thread that has a NIC queue of its own.
+    ///
+    /// # Errors
+    /// When the kernel gives no eventfd.
+    pub fn from_nic(nic: Box<dyn Queue>) -> Result<Self, NicError> {
+        Ok(Self::with(Bell::new()?, nic))
+    }
+
+    /// Links of a thread that another one receives for.
+    #[must_use]
+    pub fn from_channel(arrivals: Arrivals, queue: LaneQueue) -> Self {
+        let arrivals_bell = arrivals.bell().clone();
+        Self { arrivals: Some(arrivals), ..Self::with(arrivals_bell, Box::new(queue)) }
+    }
+
+    const fn with(bell: Arc<Bell>, nic: Box<dyn Queue>) -> Self {
+        Self { bell, nic, arrivals: None, lanes: None, peers: None }
+    }
+
+    /// Links of a thread that has the NIC queue and receives for `others` too. Each of these has room for `hers` HERs. The thread
+    /// keeps `local_share` percent of another thread's share of the messages. Returns also the ends that the others need.
+    ///
+    /// # Errors
+    /// When the kernel gives no eventfd.
+    pub fn with_local_share(
+        nic: Box<dyn Queue>,
+        others: usize,
+        hers: u32,
+        local_share: u32,
+    ) -> Result<(Self, Ends), NicError> {
+        let own = Self::from_nic(nic)?;
+        let (lanes, ends) = Lanes::spreading(own.nic.max_frame(), &own.bell, others, hers, local_share)?;
+        Ok((Self { lanes: Some(lanes), ..own }, ends))
+    }
+
+    /// Connects threads so that each takes tasks of the others.
+    pub fn connect(links: &mut [Self]) {
+        let bells: Vec<_> = links.iter().map(|link| link.bell.clone()).collect();
+        if bells.len() > 1 {
+            links.iter_mut().zip(Peers::of(&bells)).for_each(|(link, peers)| link.peers = Some(peers));
+        }
+    }
+
+    /// The engine of `clusters` with these links.
+    fn engine(self, shared: SharedConfig, clusters: Range<u32>) -> Result<Engine, String> {
+        let Self { nic, arrivals, lanes, peers, .. } = self;
+        let engine = Engine::new(shared.loader, nic, shared.sizes, shared.schedule, clusters);
+        let mut engine = engine.map_err(|error| error.to_string())?;
+        if let Some(arrivals) = arrivals {
+            engine = engine.fed_by(arrivals);
+        }
+        if let Some(lanes) = lanes {
+            engine = engine.spreading(lanes);
+        }
+        if let Some(peers) = peers {
+            engine = engine.with_peers(peers);
+        }
+        Ok(engine)
+    }
+}
+
+impl PollThread<Engine> {
+    /// Starts a thread that runs the handlers of `clusters`: see [`PollThread::start`].
+    ///
+    /// # Errors
+    /// See [`PollThread::start`].
+    pub fn start_engine(
+        shared: SharedConfig,
+        links: WorkerLinks,
+        clusters: Range<u32>,
+        core: Option<usize>,
+    ) -> Result<Self, ThreadError> {
+        let name = format!("cluster-{}", clusters.start);
+        let (bell, with) = (links.bell.clone(), shared.clone());
+        Self::start(shared, name, core, bell, move || links.engine(with, clusters))
+    }
+}

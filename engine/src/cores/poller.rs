@@ -1,0 +1,136 @@
+//! What a thread polls.
+
+use std::time::Duration;
+
+use spin_nic::{NicError, Queue};
+
+use crate::pipeline::Engine;
+use crate::receiver::Receiver;
+use crate::statistics::Statistics;
+
+/// What a thread polls: an engine, or a receiver that feeds engines.
+pub trait Poller {
+    /// One iteration. Returns whether there was something to do.
+    ///
+    /// # Errors
+    /// When the NIC cannot be used any more.
+    fn poll(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError>;
+
+    /// Whether work is under way that must not be cut short. It may take several more polls.
+    fn is_busy(&self) -> bool;
+
+    /// Asks other threads for nothing more.
+    fn shutdown(&mut self) {}
+
+    /// Whether other threads may still ask this one for something.
+    fn has_dependents(&self) -> bool {
+        false
+    }
+
+    /// Whether frames that were sent have not left.
+    fn is_sending(&self) -> bool;
+
+    /// Takes no more frames from the NIC.
+    fn close(&mut self);
+
+    /// Called before the thread goes to sleep.
+    fn idle(&mut self) {}
+
+    /// Whether another thread has sent something.
+    fn has_pending(&self) -> bool;
+
+    /// Whether nothing will ever arrive any more.
+    fn is_finished(&self) -> bool;
+
+    /// The queue on which the thread waits for packets.
+    fn nic(&mut self) -> &mut dyn Queue;
+
+    /// The statistics block so far.
+    fn statistics(&self) -> Statistics;
+}
+
+impl Poller for Engine {
+    fn poll(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
+        let taken = self.turn(clock)?;
+        Ok(taken > 0 || self.has_tasks() || self.has_exchanged() || self.is_busy_for_others())
+    }
+
+    fn is_busy(&self) -> bool {
+        let fed = self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_over());
+        fed || self.has_tasks() || self.backlog() > 0
+    }
+
+    fn shutdown(&mut self) {
+        self.stop_lending();
+    }
+
+    fn has_dependents(&self) -> bool {
+        self.may_borrow()
+    }
+
+    fn is_sending(&self) -> bool {
+        self.unsent() > 0
+    }
+
+    fn close(&mut self) {
+        self.ingress.closed = true;
+    }
+
+    fn idle(&mut self) {
+        self.runner.executor.rest();
+    }
+
+    fn has_pending(&self) -> bool {
+        let arrived = self.arrivals.as_ref().is_some_and(|arrivals| !arrivals.is_empty() || arrivals.is_over());
+        arrived || self.has_loans() || self.is_busy_for_others()
+    }
+
+    fn is_finished(&self) -> bool {
+        match &self.arrivals {
+            Some(arrivals) => arrivals.is_over(),
+            None => self.out_on_lanes() == 0 && self.core.nic.exhausted(),
+        }
+    }
+
+    fn nic(&mut self) -> &mut dyn Queue {
+        &mut *self.core.nic
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.statistics()
+    }
+}
+
+impl Poller for Receiver {
+    fn poll(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
+        Ok(self.turn(clock)? > 0)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.backlog() > 0
+    }
+
+    fn is_sending(&self) -> bool {
+        self.unsent() > 0
+    }
+
+    fn close(&mut self) {
+        self.close();
+    }
+
+    fn has_pending(&self) -> bool {
+        self.has_news()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.is_exhausted()
+    }
+
+    fn nic(&mut self) -> &mut dyn Queue {
+        self.nic()
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.statistics()
+    }
+}

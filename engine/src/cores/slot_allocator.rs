@@ -1,0 +1,55 @@
+//! Ids and slots of contexts.
+
+use crate::install::ContextHandle;
+use spin_pspin::ids::Slot;
+
+/// Allocates ids and slots of contexts. All threads have to agree on them, but a context that was replaced leaves each thread at another
+/// time.
+#[derive(Debug, Default)]
+pub struct SlotAllocator {
+    /// Id of the context installed last.
+    last: u32,
+    /// By slot: a thread had a context there when it was asked last.
+    taken: Vec<bool>,
+}
+
+impl SlotAllocator {
+    /// A new id, and a slot that is free on all threads.
+    pub fn next(&mut self) -> ContextHandle {
+        let index = self.taken.iter().position(|taken| !taken).unwrap_or_else(|| {
+            self.taken.push(false);
+            self.taken.len() - 1
+        });
+        self.taken[index] = true;
+        self.last += 1;
+        #[allow(clippy::cast_possible_truncation, reason = "bounded by limits.contexts and the table's tests")]
+        ContextHandle { id: self.last, slot: Slot(index as u32) }
+    }
+
+    /// Records which slots each thread uses.
+    pub fn update(&mut self, threads: &[Vec<bool>]) {
+        let slots = threads.iter().map(Vec::len).max().unwrap_or(0);
+        let taken = |slot| threads.iter().any(|taken| taken.get(slot).is_some_and(|taken| *taken));
+        self.taken = (0..slots).map(taken).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SlotAllocator;
+
+    #[test]
+    fn a_slot_is_free_when_it_is_free_on_all_threads() {
+        let mut allocator = SlotAllocator::default();
+        let slots = |allocator: &mut SlotAllocator, count: usize| -> Vec<u32> {
+            (0..count).map(|_| allocator.next().slot.0).collect()
+        };
+        assert_eq!(slots(&mut allocator, 3), [0, 1, 2]);
+        // A context that was replaced has left one of two threads.
+        allocator.update(&[vec![false, true, true], vec![true, true, true]]);
+        assert_eq!(slots(&mut allocator, 1), [3]);
+        allocator.update(&[vec![false, true], vec![false, true, false, true]]);
+        assert_eq!(slots(&mut allocator, 3), [0, 2, 4]);
+        assert_eq!(allocator.last, 7, "ids are never used again");
+    }
+}

@@ -1,0 +1,31 @@
+//! Handles of contexts, and users who change them.
+
+use std::fmt;
+
+use crate::context::Context;
+use spin_pspin::ids::Slot;
+
+/// A context's id, which users see, and its slot among the engine's contexts. An id is never used again; a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextHandle {
+    /// Its id.
+    pub id: u32,
+    /// Its slot.
+    pub slot: Slot,
+}
+
+/// A user who changes contexts, by user id. Root may change all contexts, others their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User(pub u32);
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user {}", self.0)
+    }
+}
+
+impl User {
+    pub(crate) fn may_change(self, context: &Context) -> bool {
+        self.0 == 0 || self.0 == context.uid
+    }
+}
