@@ -1,0 +1,113 @@
+//! Value types of the message queues.
+
+use hpu_vm::Kind;
+
+/// Index of a message processing queue. Handlers know it as the flow id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MpqId(pub u32);
+
+impl MpqId {
+    /// No queue.
+    pub const NONE: Self = Self(u32::MAX);
+}
+
+/// A stage of a message; each has a handler of the context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// The first packet, before any payload handler.
+    Header,
+    /// Every packet.
+    Payload,
+    /// The last packet, after every payload handler.
+    Completion,
+}
+
+impl Stage {
+    /// Name for users.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Header => "header",
+            Self::Payload => "payload",
+            Self::Completion => "completion",
+        }
+    }
+
+    /// Kind of the image's handler that runs in this stage.
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Header => Kind::Header,
+            Self::Payload => Kind::Payload,
+            Self::Completion => Kind::Completion,
+        }
+    }
+}
+
+/// A context whose messages have an owner. Each owner has a ready list of its own.
+pub trait Owned {
+    /// Index of the owner, registered by [`Mpqs::add_owner`](super::Mpqs::add_owner).
+    fn owner(&self) -> u32;
+}
+
+/// Parameters of a message, fixed by its first HER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageParams<C> {
+    /// The execution context.
+    pub context: C,
+    /// The context has a header handler.
+    pub header: bool,
+    /// The context has a completion handler.
+    pub completion: bool,
+}
+
+/// Handler execution request: a packet that waits for its handlers.
+#[derive(Debug)]
+pub struct Her<C, P> {
+    /// Parameters of the message. Ignored unless this HER is the message's first.
+    pub params: MessageParams<C>,
+    /// The packet is the last of its message.
+    pub end_of_message: bool,
+    /// The packet.
+    pub packet: P,
+}
+
+/// A handler to run now.
+#[derive(Debug)]
+pub struct Task<C, P> {
+    /// Queue of the message.
+    pub mpq: MpqId,
+    /// Stage of the message.
+    pub stage: Stage,
+    /// Context of the message.
+    pub context: C,
+    /// The packet. The task owns it until [`Mpqs::complete`](super::Mpqs::complete).
+    pub packet: P,
+    /// No later task needs the packet: this task releases the frame.
+    pub releases_packet: bool,
+}
+
+/// State of a queue after a completed task.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// The message is complete.
+    pub message_done: bool,
+    /// The queue is empty and can serve another message key.
+    pub idle: bool,
+}
+
+/// Reason why a HER was not queued, with its packet.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Rejected<P> {
+    /// There is no [room](super::Mpqs::room): the inbound engine has to wait.
+    Full(P),
+    /// The message was cancelled.
+    Cancelled {
+        /// The packet.
+        packet: P,
+        /// The message was [next](super::Mpqs::cancel_next) behind the current one when it was cancelled.
+        behind: bool,
+        /// The packet was the last of its message, and the queue is empty.
+        idle: bool,
+    },
+}
