@@ -1,5 +1,7 @@
 //! Admission: whether a matched packet is queued with its message, dropped, or stalls reception.
 
+use std::time::Duration;
+
 use spin_abi::control::{Abi, Full};
 use spin_abi::counters::Counter;
 use spin_abi::events::What;
@@ -11,7 +13,8 @@ use crate::core::Core;
 use crate::ecn;
 use crate::found::Found;
 use crate::inbound::{Arrival, Inbound};
-use crate::straight::PacketRules;
+use crate::packet_rules::PacketRules;
+use crate::sched::Sched;
 use spin_pspin::hpu::ip_view;
 use spin_pspin::ids::Slot;
 use spin_pspin::ids::{BatchTime, DropReason, Packet};
@@ -27,6 +30,12 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
+    /// Whom others wait for in this poll.
+    pub(crate) fn kept_waiting(&self, core: &Core) -> Option<Kept> {
+        let slot = self.stalled_on.filter(|_| self.stalled.is_some() && core.contexts.is_shared())?;
+        Some(Kept { slot, had: core.sched.scheduler.had(slot.0) })
+    }
+
     /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
     pub(crate) fn admit_batch(&mut self, core: &mut Core, inbound: &mut Inbound, now: BatchTime) {
         while core.table.mpqs.room() > 0 && self.admit_next(core, inbound, now) {}
@@ -207,4 +216,31 @@ fn lose(core: &mut Core, slot: Slot, frame: Frame) {
         most.id,
         most.name
     );
+}
+
+/// Others wait for a context, which had had so much when that was looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Kept {
+    slot: Slot,
+    had: Duration,
+}
+
+/// Charges the context that stalled reception in a poll for that time. All others regain what they may of the time since the poll before
+/// ended.
+#[cold]
+pub(crate) fn charge_waits(core: &mut Core, kept: Option<Kept>, poll: Duration, since: Duration) {
+    let Core { sched: Sched { scheduler, .. }, contexts, .. } = core;
+    if let Some(Kept { slot, had }) = kept {
+        let own = scheduler.had(slot.0).saturating_sub(had);
+        scheduler.charge(slot.0, 0, poll.saturating_sub(own));
+    }
+    let weights: u64 = contexts.installed().map(|context| u64::from(context.run.weight)).sum();
+    for (number, context) in (0..).zip(&mut contexts.list) {
+        let Some(context) = context.as_mut().filter(|context| context.run.full == Full::Wait) else { continue };
+        let own = u64::from(context.run.weight);
+        match kept {
+            Some(Kept { slot: Slot(kept), .. }) if kept == number => context.patience.spend(poll),
+            _ => context.patience.regain(since, own, weights.saturating_sub(own)),
+        }
+    }
 }

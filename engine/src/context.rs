@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use hpu_vm::jit::{self, Options, Translation};
-use spin_abi::control::{Abi, ContextInfo, Engine, FaultInfo, Full, RunInfo, SourceLine};
+use spin_abi::control::{Abi, ContextInfo, Engine, FaultInfo, Full, Placement, RunInfo, SourceLine};
 use spin_abi::counters::Counter;
 use spin_abi::fault::Fault;
 use spin_matcher::TableEntry;
@@ -162,6 +162,12 @@ impl Context {
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.run.abi != Abi::Pspin && !self.entry.key.is_fpspin()
+    }
+
+    /// Whether its payload tasks may run on other threads. Packets that go on to the kernel stay in order. Tasks that the shadow
+    /// interpreter checks would differ by what other tasks of the context do at the same time.
+    pub(crate) fn overflows(&self) -> bool {
+        self.run.placement == Placement::Any && !self.run.verdicts && self.run.engine != Engine::Check
     }
 
     /// A payload task of a message whose home is another cluster is about to run on an HPU.

@@ -9,7 +9,6 @@ use spin_shm::Region;
 use crate::context::{Context, Share};
 use crate::inbound::{Inbound, Routes};
 use crate::install::{ContextHandle, InstallError, MatchSpec, User};
-use crate::overflow::overflows;
 use spin_pspin::ids::Slot;
 
 /// All contexts of a worker. Those in `routes` are installed: frames are led to them. Others drain or were rolled back.
@@ -86,7 +85,7 @@ impl Contexts {
     pub(crate) fn find(&self, id: u32, user: User) -> Result<Slot, InstallError> {
         let found = self.routes.slots.iter().zip(self.installed()).find(|(_, context)| context.id == id);
         let (&slot, context) = found.ok_or(InstallError::NoSuchContext(id))?;
-        if user.may_change(context) { Ok(slot) } else { Err(InstallError::NotYours { id, owner: context.uid }) }
+        if user.may_change(context.uid) { Ok(slot) } else { Err(InstallError::NotYours { id, owner: context.uid }) }
     }
 
     /// The slot of a context, installed or not.
@@ -169,7 +168,7 @@ impl Contexts {
         let contexts = || self.list.iter().flatten();
         self.stalls = contexts().any(|context| context.run.full == Full::Wait);
         self.reorders = !self.stalls && !contexts().any(|context| context.run.verdicts);
-        self.may_overflow = contexts().any(|context| overflows(&context.run));
+        self.may_overflow = contexts().any(|context| context.overflows());
         let weights = self.installed().map(|context| u64::from(context.run.weight)).sum();
         for context in self.list.iter_mut().flatten() {
             context.share = Share::new(hers, context.run.weight, weights, context.run.full);

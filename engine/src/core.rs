@@ -2,21 +2,22 @@
 
 use std::ops::Range;
 
-use spin_abi::control::Schedule;
+use spin_abi::control::{Placement, Schedule};
 use spin_abi::map::Machine;
 use spin_nic::Queue;
 
+use crate::context::Context;
 use crate::contexts::Contexts;
 use crate::egress::Egress;
 use crate::parked::Parked;
+use crate::sched::Sched;
 use crate::settings::Sizes;
-use crate::sharing::Sched;
 use crate::table::MessageTable;
-use crate::tasks::{idle_hpu, runnable};
 use crate::telemetry::Telemetry;
+use spin_pspin::hpu::memory::HpuId;
 use spin_pspin::ids::Slot;
 use spin_pspin::ids::{MessageRef, Packet};
-use spin_pspin::mpq::Task;
+use spin_pspin::mpq::{Mpqs, Stage, Task};
 
 /// The state of a worker that running a task may change.
 pub(crate) struct Core {
@@ -68,11 +69,7 @@ impl Core {
 
     /// Where an owner's next task can run: `None` when the HPUs of its cluster are taken, and it may not overflow to others (PsPIN
     /// paper §III-B1). While tasks wait on HPUs, others of their context run one at a time: each looks for an idle HPU.
-    pub(crate) fn place(
-        &self,
-        owner: u32,
-        next: Option<&Task<MessageRef, Packet>>,
-    ) -> Option<(Option<spin_pspin::hpu::memory::HpuId>, bool)> {
+    pub(crate) fn place(&self, owner: u32, next: Option<&Task<MessageRef, Packet>>) -> Option<(Option<HpuId>, bool)> {
         if !self.has_parked(owner) {
             return Some((None, false));
         }
@@ -103,4 +100,25 @@ impl Core {
                 && self.sched.scheduler.pick([slot.0]).is_some()
         }
     }
+}
+
+/// An HPU on which a task could run: one of its home cluster, or of another if it may overflow there.
+pub(crate) fn idle_hpu(contexts: &[Option<Context>], binding: MessageRef, stage: Stage) -> Option<HpuId> {
+    let context = contexts[binding.slot.0 as usize].as_ref()?;
+    let overflows = stage == Stage::Payload && context.run.placement == Placement::Any;
+    context.hpus.idle(binding.home).or_else(|| context.hpus.idle_on_least_loaded().filter(|_| overflows))
+}
+
+/// Owners that have tasks, and an HPU for the next one: which tasks that wait may have taken.
+#[inline]
+pub(crate) fn runnable<'e>(
+    parked: &'e [Parked],
+    mpqs: &'e Mpqs<MessageRef, Packet>,
+    contexts: &'e [Option<Context>],
+) -> impl Iterator<Item = u32> + 'e {
+    let blocked = move |&owner: &u32| {
+        let is_taken = |(binding, stage)| idle_hpu(contexts, binding, stage).is_none();
+        !parked.is_empty() && mpqs.peek(owner).is_some_and(is_taken)
+    };
+    mpqs.backlogged().iter().copied().filter(move |owner| !blocked(owner))
 }

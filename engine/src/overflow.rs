@@ -8,16 +8,17 @@
 use std::time::Duration;
 
 use hpu_vm::Exit;
-use spin_abi::control::{Engine as Kind, Placement, RunInfo};
 use spin_abi::counters::Counter;
 use spin_nic::Frame;
 
 use crate::core::Core;
+use crate::core::idle_hpu;
 use crate::parked::Borrowed;
 use crate::peers::{Loan, Outcome, Peers, Repaid};
 use crate::run::{TaskRun, TaskSource, run_batch};
-use crate::sharing::{Poll, SHARED_BATCH, Shift};
-use crate::tasks::{Done, Parts, idle_hpu, parts};
+use crate::sched::Shift;
+use crate::sharing::{Poll, SHARED_BATCH};
+use crate::task::{Done, Parts, parts};
 use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
@@ -33,12 +34,6 @@ const LONG: Duration = Duration::from_nanos(150);
 const LASTING: u32 = 4;
 /// Others' tasks that are run in a turn, and while there are tasks of this thread.
 const HELPED: [u32; 2] = [32, 4];
-
-/// Whether a context's payload tasks may run on other threads. Packets that go on to the kernel stay in order; and tasks that are compared
-/// would differ by what others of the context do at the same time.
-pub(crate) fn overflows(run: &RunInfo) -> bool {
-    run.placement == Placement::Any && !run.verdicts && run.engine != Kind::Check
-}
 
 impl<C: Fn() -> Duration> Poll<'_, C> {
     /// Whether tasks would wait for long here, and not elsewhere.
@@ -309,12 +304,12 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         }
     }
 
-    /// Whether an owner's next task may run on another thread: it is for payload, on a context that [may overflow](overflows), and there are
+    /// Whether an owner's next task may run on another thread: it is for payload, on a context that [may overflow](crate::context::Context::overflows), and there are
     /// `enough` of them, or all HPUs are taken here. Where some of the context came back as they were, others would too. Returns the
     /// context's id.
     fn may_lend(&self, owner: u32, enough: bool) -> Option<u32> {
         let context = self.core.contexts.list.get(owner as usize)?.as_ref()?;
-        let overflows = overflows(&context.run) && !context.retired;
+        let overflows = context.overflows() && !context.retired;
         let came_back = self.peers.as_deref()?.back.iter().any(|repaid| repaid.loan.context == context.id);
         let (binding, stage) = self.core.table.mpqs.peek(owner)?;
         let is_payload = stage == Stage::Payload && context.handler(stage).is_some();

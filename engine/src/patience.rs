@@ -8,13 +8,8 @@
 
 use std::time::Duration;
 
-use spin_abi::control::Full;
-
-use crate::admission::Admission;
-use crate::core::Core;
 use crate::latency::nanoseconds;
-use crate::sharing::{SHARED_TIME, Sched};
-use spin_pspin::ids::Slot;
+use crate::sched::SHARED_TIME;
 
 /// The most that others may be kept waiting in a row: about a turn.
 const MOST: Duration = SHARED_TIME;
@@ -30,13 +25,13 @@ pub struct Patience {
 
 impl Patience {
     /// Others waited for it.
-    fn spend(&mut self, time: Duration) {
+    pub(crate) fn spend(&mut self, time: Duration) {
         self.debt = self.debt.saturating_add(picoseconds(time));
         self.over |= self.debt > picoseconds(MOST);
     }
 
     /// They need not have: it is one of this weight, and that is all others'.
-    fn regain(&mut self, time: Duration, own: u64, others: u64) {
+    pub(crate) fn regain(&mut self, time: Duration, own: u64, others: u64) {
         let regained = picoseconds(time).saturating_mul(own) / others.max(1);
         self.debt = self.debt.saturating_sub(regained);
         self.over &= self.debt > 0;
@@ -52,41 +47,6 @@ impl Patience {
 /// So that little of a short time is lost in the division.
 fn picoseconds(time: Duration) -> u64 {
     nanoseconds(time).saturating_mul(1000)
-}
-
-/// Others wait for a context, which had had so much when that was looked at.
-#[derive(Clone, Copy)]
-pub(crate) struct Kept {
-    slot: Slot,
-    had: Duration,
-}
-
-impl Admission {
-    /// Whom others wait for in this poll.
-    pub(crate) fn kept_waiting(&self, core: &Core) -> Option<Kept> {
-        let slot = self.stalled_on.filter(|_| self.stalled.is_some() && core.contexts.is_shared())?;
-        Some(Kept { slot, had: core.sched.scheduler.had(slot.0) })
-    }
-}
-
-/// Charges the context that stalled reception in a poll for that time. All others regain what they may of the time since the poll before
-/// ended.
-#[cold]
-pub(crate) fn charge_waits(core: &mut Core, kept: Option<Kept>, poll: Duration, since: Duration) {
-    let Core { sched: Sched { scheduler, .. }, contexts, .. } = core;
-    if let Some(Kept { slot, had }) = kept {
-        let own = scheduler.had(slot.0).saturating_sub(had);
-        scheduler.charge(slot.0, 0, poll.saturating_sub(own));
-    }
-    let weights: u64 = contexts.installed().map(|context| u64::from(context.run.weight)).sum();
-    for (number, context) in (0..).zip(&mut contexts.list) {
-        let Some(context) = context.as_mut().filter(|context| context.run.full == Full::Wait) else { continue };
-        let own = u64::from(context.run.weight);
-        match kept {
-            Some(Kept { slot: Slot(kept), .. }) if kept == number => context.patience.spend(poll),
-            _ => context.patience.regain(since, own, weights.saturating_sub(own)),
-        }
-    }
 }
 
 #[cfg(test)]

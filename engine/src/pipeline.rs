@@ -12,14 +12,14 @@ use spin_matcher::MessageKey;
 use spin_nic::{NicError, Queue};
 use spin_pspin::ids::BatchTime;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, charge_waits};
 use crate::core::Core;
 use crate::handover::Arrivals;
 use crate::inbound::BATCH;
 use crate::ingress::Ingress;
 use crate::latency::nanoseconds;
 use crate::loader::Loader;
-use crate::patience::charge_waits;
+use crate::packet_rules::home;
 use crate::peers::Peers;
 use crate::settings::Sizes;
 use crate::sharing::{Poll, shared_batch};
@@ -311,14 +311,5 @@ impl Engine {
     /// Whether other threads have tasks of this one, or this one theirs.
     pub(crate) fn has_loans(&self) -> bool {
         self.peers.as_ref().is_some_and(|peers| peers.has_loans())
-    }
-}
-
-/// The cluster on which a message's tasks run: the paper's home cluster.
-#[inline]
-pub(crate) fn home(clusters: &Range<u32>, key: &MessageKey) -> u32 {
-    match clusters.end - clusters.start {
-        1 => clusters.start,
-        count => clusters.start + key.hash() % count,
     }
 }

@@ -5,7 +5,7 @@ use spin_abi::counters::Counter;
 use spin_nic::Frame;
 
 use crate::messages::Messages;
-use crate::tasks::{about, processes, started};
+use crate::task::{about, processes, started};
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::{HpuRun, TaskIdentity};
 use spin_pspin::ids::Slot;

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use spin_abi::control::Schedule;
-
 use crate::admission::Admission;
 use crate::core::Core;
-use crate::inbound::{BATCH, Inbound};
+use crate::core::runnable;
+use crate::inbound::BATCH;
 use crate::ingress::Ingress;
-use crate::latency::nanoseconds;
 use crate::peers::Peers;
-use crate::schedule::Scheduler;
+use crate::sched::{ALONE_TIME, Sched, Shift};
 use crate::straight::run_fast_path;
-use crate::tasks::{ALONE_TIME, Done, TaskRunner, runnable};
+use crate::task::Done;
+use crate::tasks::TaskRunner;
 use spin_pspin::ids::BatchTime;
 use spin_pspin::ids::Slot;
 
@@ -24,9 +23,6 @@ const EACH: usize = 4;
 /// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
 /// their share of the time, however many packets of others arrive in between.
 const SHARED_TURN: u32 = 32;
-/// Time of such a turn after which no more of them are begun.
-pub(crate) const SHARED_TIME: Duration = Duration::from_micros(200);
-
 /// Tasks in a row while others take some over: these may be behind a task that they cannot.
 const ROW: u32 = 4;
 
@@ -43,38 +39,6 @@ const ALONE: u32 = 16;
 /// Frames taken from the NIC at once when so many contexts share the time.
 pub(crate) fn shared_batch(contexts: u32) -> usize {
     (contexts as usize * EACH).clamp(SHARED_BATCH, BATCH)
-}
-
-/// The time that tasks of a turn take.
-pub(crate) struct Shift<C> {
-    /// `None`: nobody asks.
-    clock: Option<C>,
-    start: Duration,
-    last: Duration,
-    /// What is put off to the end of the turn.
-    later: Duration,
-}
-
-impl<C: Fn() -> Duration> Shift<C> {
-    pub(crate) fn new(clock: Option<C>) -> Self {
-        let start = clock.as_ref().map_or(Duration::ZERO, |clock| clock());
-        Self { clock, start, last: start, later: Duration::ZERO }
-    }
-
-    /// Since it was called last, or the shift began.
-    pub(crate) fn lap(&mut self) -> Duration {
-        let now = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock());
-        now.saturating_sub(std::mem::replace(&mut self.last, now))
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.last.saturating_sub(self.start) + self.later > SHARED_TIME
-    }
-
-    /// What was run takes so long once the shift is over: that is its time, too.
-    fn put_off(&mut self, time: Duration) {
-        self.later += time;
-    }
 }
 
 /// One poll iteration: the parts of a worker that it runs on.
@@ -229,9 +193,9 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         ranks.put_in_order(&mut self.ingress.inbound, scheduler);
         let (sampled, shift) = (self.core.telemetry.is_sampled(self.kept_back()), self.shift());
         let mut pace = Pace { least: self.core.least(), shift, sampled };
-        for rank in 0..self.core.sched.ranks.slots.len() {
-            let slot = self.core.sched.ranks.slots[rank];
-            all.expects = self.expects_others(slot, self.core.sched.ranks.slots.len() > 1);
+        for rank in 0..self.core.sched.ranks.slots().len() {
+            let slot = self.core.sched.ranks.slots()[rank];
+            all.expects = self.expects_others(slot, self.core.sched.ranks.slots().len() > 1);
             self.run_at_pace(slot, now, &mut pace, &mut all);
             if all.expects || self.core.sched.timed_out || pace.shift.is_over() {
                 break;
@@ -239,7 +203,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
             while self.ingress.inbound.is_next_of(slot) && self.core.table.mpqs.room() > 0 && self.admit_next(now) {}
         }
         all.slot =
-            self.core.sched.ranks.slots.iter().copied().min_by_key(|slot| self.core.sched.scheduler.least([slot.0]));
+            self.core.sched.ranks.slots().iter().copied().min_by_key(|slot| self.core.sched.scheduler.least([slot.0]));
         all
     }
 
@@ -331,81 +295,6 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
             all.tasks += done.tasks.max(1);
         }
         all.released
-    }
-}
-
-/// Whose tasks run next, and how many in a poll.
-pub(crate) struct Sched {
-    pub(crate) scheduler: Scheduler,
-    /// The contexts of a batch that several have packets in.
-    pub(crate) ranks: Ranks,
-    /// Polls for which other contexts are [expected](Poll::expects_others) to have packets behind those of the only one that has some.
-    recent_contention: u32,
-    /// Tasks of a single context that a poll has time for.
-    pub(crate) task_budget: u32,
-    /// A task reached its time limit.
-    pub(crate) timed_out: bool,
-}
-
-impl Sched {
-    pub(crate) fn new(schedule: Schedule) -> Self {
-        let scheduler = Scheduler::new(schedule);
-        Self { scheduler, ranks: Ranks::default(), recent_contention: 0, task_budget: u32::MAX, timed_out: false }
-    }
-
-    /// A poll with so many tasks took so long. From that follows how many fit in one.
-    pub(crate) fn note_length(&mut self, tasks: u64, poll: Duration) {
-        if tasks > 0 {
-            let fitting = nanoseconds(ALONE_TIME).saturating_mul(tasks) / nanoseconds(poll).max(1);
-            self.task_budget = u32::try_from(fitting.max(1)).unwrap_or(u32::MAX);
-        }
-    }
-}
-
-/// The contexts of a batch.
-#[derive(Debug, Default)]
-pub(crate) struct Ranks {
-    /// The one that is furthest behind first.
-    slots: Vec<Slot>,
-    /// By slot, of those that are there: the place there.
-    places: Vec<Option<u32>>,
-}
-
-impl Ranks {
-    /// Them.
-    pub(crate) fn slots(&self) -> &[Slot] {
-        &self.slots
-    }
-
-    /// Notes whose packets there are.
-    fn note(&mut self, inbound: &Inbound) {
-        let Self { slots, places } = self;
-        slots.clear();
-        for slot in inbound.slots() {
-            let index = slot.0 as usize;
-            if places.len() <= index {
-                places.resize(index + 1, None);
-            }
-            if places[index].replace(0).is_none() {
-                slots.push(slot);
-            }
-        }
-        slots.iter().for_each(|slot| places[slot.0 as usize] = None);
-    }
-
-    /// Puts packets of the same context next to each other, those first whose context is furthest behind.
-    fn put_in_order(&mut self, inbound: &mut Inbound, scheduler: &Scheduler) {
-        let Self { slots, places } = self;
-        if slots.len() > 1 {
-            scheduler.sort(slots);
-            // Groups of the greatest numbers are the first ones.
-            (0..).zip(slots.iter().rev()).for_each(|(place, slot)| places[slot.0 as usize] = Some(place));
-            inbound.group(slots.len() as u32, |found, place| match found.gist(place).owner {
-                Slot::NOBODY => 0,
-                owner => places[owner.0 as usize].unwrap_or(0),
-            });
-        }
-        slots.iter().for_each(|slot| places[slot.0 as usize] = None);
     }
 }
 

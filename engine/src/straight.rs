@@ -5,57 +5,24 @@ use std::ops::Range;
 
 use hpu_vm::Exit;
 use spin_abi::counters::Counter;
-use spin_matcher::MessageKey;
 use spin_nic::Frame;
 
-use crate::context::Context;
 use crate::core::Core;
 use crate::found::{Found, Gist};
 use crate::inbound::{Arrival, Inbound, SOON};
 use crate::messages::Messages;
-use crate::pipeline::home;
+use crate::packet_rules::{PacketRules, home};
 use crate::run::{TaskRun, TaskSource, exit_of, run_batch};
 use crate::table::MessageTable;
-use crate::tasks::{Done, Parts, TaskRunner, parts, processes};
+use crate::task::{Done, Parts, parts, processes};
+use crate::tasks::TaskRunner;
 use spin_pspin::counts::Counts;
 use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
 use spin_pspin::ids::{BatchTime, MessageRef, Packet};
 use spin_pspin::ids::{Handler, Slot};
-use spin_pspin::mpq::{Her, MessageParams, MpqId, Mpqs, Stage, Task};
-
-/// What is the same for all of a context's packets.
-#[derive(Clone, Copy)]
-pub(crate) struct PacketRules {
-    slot: Slot,
-    /// HERs that it may hold without more ado.
-    unquestioned: u32,
-    header: bool,
-    completion: bool,
-}
-
-impl PacketRules {
-    /// Of a context that is nobody's successor.
-    #[inline]
-    pub(crate) fn of(slot: Slot, context: &Context) -> Self {
-        let [header, completion] = [Stage::Header, Stage::Completion].map(|stage| context.handler(stage).is_some());
-        Self { slot, unquestioned: context.share.unquestioned, header, completion }
-    }
-
-    /// Whether no other handler than that for payload runs.
-    #[inline]
-    const fn is_simple(&self) -> bool {
-        !self.header && !self.completion
-    }
-
-    /// What the message of a packet latches, if it is its first.
-    #[inline]
-    pub(crate) fn params(&self, clusters: &Range<u32>, key: &MessageKey, message: u64) -> MessageParams<MessageRef> {
-        let context = MessageRef { slot: self.slot, home: home(clusters, key), message };
-        MessageParams { context, header: self.header, completion: self.completion }
-    }
-}
+use spin_pspin::mpq::{Her, MpqId, Mpqs, Stage, Task};
 
 /// Bytes that a whole batch may copy of each packet and leave near by what was there.
 const SHORT: usize = 128;

@@ -16,29 +16,23 @@ use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::Machine;
 use spin_abi::verdict::{Fate, Verdict};
 
-use crate::context::{Context, LINES_PRINTED};
+use crate::context::Context;
 use crate::contexts::Contexts;
 use crate::core::Core;
-use crate::descriptor::Descriptor;
 use crate::loader::Loader;
-use crate::parked::{Begun, Parked};
+use crate::parked::Begun;
 use crate::run::{Queued, QueuedEnd, run_batch};
 use crate::table::MessageTable;
+use crate::task::{Done, Parts, about, parts, started};
 use crate::translator::Translator;
 use crate::vigil::Vigil;
-use spin_pspin::counts::Counts;
-use spin_pspin::host_memory::HostMemory;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::ip_view::Link;
 use spin_pspin::hpu::memory::{HpuId, cluster_of};
 use spin_pspin::hpu::shadow::Difference;
-use spin_pspin::hpu::{Hpus, TaskIdentity, TaskSpec};
+use spin_pspin::ids::Slot;
 use spin_pspin::ids::{DropReason, MessageRef, Packet};
-use spin_pspin::ids::{Handler, Slot};
-use spin_pspin::mpq::{Mpqs, Stage, Task};
-
-/// For so long tasks of a context that is alone are run in a turn: who asks something of its thread waits meanwhile.
-pub(crate) const ALONE_TIME: Duration = Duration::from_millis(1);
+use spin_pspin::mpq::{Stage, Task};
 
 /// What runs a worker's tasks, and the tasks that wait on their HPUs.
 pub(crate) struct TaskRunner {
@@ -338,83 +332,6 @@ impl TaskRunner {
     }
 }
 
-/// What a context's task runs with, each part on its own.
-pub(crate) struct Parts<'c> {
-    pub(crate) spec: TaskSpec<'c>,
-    pub(crate) hpus: &'c mut Hpus,
-    pub(crate) host: Option<&'c HostMemory>,
-    pub(crate) counts: &'c mut Counts,
-    pub(crate) events: &'c mut Descriptor,
-    pub(crate) printer: Printer<'c>,
-}
-
-#[inline]
-pub(crate) fn parts(context: &mut Context, handler: Handler, about: TaskIdentity) -> Parts<'_> {
-    let Context { hpus, host, counts, image, translation, run, l1_bytes, limits, id, name, lines_left, .. } = context;
-    let events = &mut context.descriptor;
-    let spec = TaskSpec {
-        handler,
-        identity: about,
-        l1_bytes: *l1_bytes,
-        image: &image.image,
-        translation: translation.as_deref(),
-        limits: *limits,
-        host: host.as_ref().map(HostMemory::bytes),
-        isolation: run.isolation,
-    };
-    Parts { spec, hpus, host: host.as_ref(), counts, events, printer: Printer { id: *id, name, lines_left } }
-}
-
-/// An HPU on which a task could run: one of its home cluster, or of another if it may overflow there.
-pub(crate) fn idle_hpu(contexts: &[Option<Context>], binding: MessageRef, stage: Stage) -> Option<HpuId> {
-    let context = contexts[binding.slot.0 as usize].as_ref()?;
-    let overflows = stage == Stage::Payload && context.run.placement == Placement::Any;
-    context.hpus.idle(binding.home).or_else(|| context.hpus.idle_on_least_loaded().filter(|_| overflows))
-}
-
-/// Owners that have tasks, and an HPU for the next one: which tasks that wait may have taken.
-#[inline]
-pub(crate) fn runnable<'e>(
-    parked: &'e [Parked],
-    mpqs: &'e Mpqs<MessageRef, Packet>,
-    contexts: &'e [Option<Context>],
-) -> impl Iterator<Item = u32> + 'e {
-    let blocked = move |&owner: &u32| {
-        let is_taken = |(binding, stage)| idle_hpu(contexts, binding, stage).is_none();
-        !parked.is_empty() && mpqs.peek(owner).is_some_and(is_taken)
-    };
-    mpqs.backlogged().iter().copied().filter(move |owner| !blocked(owner))
-}
-
-/// The message of a task.
-#[inline]
-pub(crate) const fn about(task: &Task<MessageRef, Packet>) -> TaskIdentity {
-    TaskIdentity { flow: task.mpq.0, message: task.context.message }
-}
-
-/// Whether a handler's verdict is that all goes on as without verdicts.
-#[inline]
-pub(crate) fn processes(code: u32) -> bool {
-    Verdict::from_code(code).is_some_and(|verdict| verdict.fate() == Fate::Process && !verdict.stays_open())
-}
-
-/// What became of some tasks.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Done {
-    /// How many were run.
-    pub(crate) tasks: u32,
-    /// How many packet buffers were given back.
-    pub(crate) released: u64,
-}
-
-pub(crate) const fn started(stage: Stage) -> Counter {
-    match stage {
-        Stage::Header => Counter::HeaderRuns,
-        Stage::Payload => Counter::PayloadRuns,
-        Stage::Completion => Counter::CompletionRuns,
-    }
-}
-
 /// What is to be said of a fault on another cluster's L1, which a context may have asked not to reach.
 fn remote_l1(machine: &Machine, context: &Context, home: u32, fault: Fault) -> Option<String> {
     let refused = matches!(fault.cause, Cause::LoadAccess | Cause::StoreAccess);
@@ -438,24 +355,4 @@ fn report(context: &mut Context, stage: Stage, difference: &Difference) {
         stage.name(),
         pc.unwrap_or(0),
     );
-}
-
-/// Prints what a context's handlers print.
-pub(crate) struct Printer<'c> {
-    id: u32,
-    name: &'c str,
-    lines_left: &'c mut u32,
-}
-
-impl Printer<'_> {
-    /// To the log, as long as the context has lines left.
-    pub(crate) fn print(&mut self, line: &[u8]) {
-        let Self { id, name, lines_left } = self;
-        match **lines_left {
-            0 => return,
-            1 => tracing::warn!("context {id} ({name}) has printed {LINES_PRINTED} lines; no more are shown"),
-            _ => tracing::info!("context {id} ({name}): {}", String::from_utf8_lossy(line).escape_debug()),
-        }
-        **lines_left -= 1;
-    }
 }

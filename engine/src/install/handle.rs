@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::context::Context;
 use spin_pspin::ids::Slot;
 
 /// A context's id, which users see, and its slot among the engine's contexts. An id is never used again; a slot is.
@@ -25,7 +24,8 @@ impl fmt::Display for User {
 }
 
 impl User {
-    pub(crate) fn may_change(self, context: &Context) -> bool {
-        self.0 == 0 || self.0 == context.uid
+    /// Whether this user may change a context of `owner`.
+    pub(crate) const fn may_change(self, owner: u32) -> bool {
+        self.0 == 0 || self.0 == owner
     }
 }
