@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use hpu_vm::memory::Region;
 use spin_pspin::hpu::image::LoadedImage;
-use spin_pspin::hpu::memory::{ContextMemory, Piece, SharedParts, saturate};
+use spin_pspin::hpu::memory::{ContextMemory, MappedBytes, SharedMappings, saturate};
 
 /// Why bytes were not read or written; none of them were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum NicMemoryError {
 pub struct NicMemory {
     image: Weak<LoadedImage>,
     region: Weak<Region>,
-    shared: SharedParts,
+    shared: SharedMappings,
 }
 
 /// The same while bytes are read or written.
@@ -50,9 +50,9 @@ struct Held {
 
 impl Held {
     /// The bytes from `address` on, and where they are.
-    fn piece(&self, shared: &SharedParts, address: u32) -> Option<(&Region, Piece)> {
-        let of_image = self.image.memory.piece(address).map(|piece| (&**self.image.memory.region(), piece));
-        of_image.or_else(|| shared.piece(address).map(|piece| (&*self.region, piece)))
+    fn piece(&self, shared: &SharedMappings, address: u32) -> Option<(&Region, MappedBytes)> {
+        let of_image = self.image.memory.bytes_at(address).map(|bytes| (&**self.image.memory.region(), bytes));
+        of_image.or_else(|| shared.bytes_at(address).map(|bytes| (&*self.region, bytes)))
     }
 }
 
@@ -113,12 +113,17 @@ impl NicMemory {
     }
 
     /// Where these bytes are, in order and no more than these.
-    fn pieces<'h>(&self, held: &'h Held, address: u32, len: u32) -> Result<Vec<(&'h Region, Piece)>, NicMemoryError> {
+    fn pieces<'h>(
+        &self,
+        held: &'h Held,
+        address: u32,
+        len: u32,
+    ) -> Result<Vec<(&'h Region, MappedBytes)>, NicMemoryError> {
         let outside = NicMemoryError::Outside { address, len };
         let (mut at, mut left, mut pieces) = (address, len, Vec::new());
         while left > 0 {
             let (region, piece) = held.piece(&self.shared, at).ok_or(outside)?;
-            let piece = Piece { len: piece.len.min(left), ..piece };
+            let piece = MappedBytes { len: piece.len.min(left), ..piece };
             left -= piece.len;
             // Nothing is at the end of all addresses.
             at = at.checked_add(piece.len).ok_or(outside)?;

@@ -237,11 +237,11 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
             loan.task.releases_packet,
             CommandBudget::FULL,
         );
-        let mut shared = SharedTasks { peers, slot, home, context: id, at, left: most, task: Some((lender, loan)) };
+        let task = Some((lender, loan));
+        let mut shared = SharedTasks { peers, slot, home, context: id, at, left: most, task, unusual: None };
         let hpu_slot = hpus.get(hpu);
-        let unusual =
-            hpu_slot.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| run_batch(run, &mut shared));
-        let run = most - shared.left;
+        hpu_slot.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| run_batch(run, &mut shared));
+        let (run, unusual) = (most - shared.left, shared.unusual);
         commands.counts.add(Counter::PayloadRuns, run.into());
         commands.counts.add(Counter::Overflowed, u64::from(run) - 1);
         commands.recycle_frames();
@@ -339,6 +339,8 @@ struct SharedTasks<'s> {
     left: u32,
     /// The task that runs, or is the first, and the thread that it comes from.
     task: Option<(usize, Loan)>,
+    /// A task that needs more than to be returned.
+    unusual: Option<(usize, Loan, Exit, CommandBudget)>,
 }
 
 impl SharedTasks<'_> {
@@ -349,21 +351,18 @@ impl SharedTasks<'_> {
 }
 
 impl TaskSource for SharedTasks<'_> {
-    /// A task that needs more than to be returned.
-    type End = Option<(usize, Loan, Exit, CommandBudget)>;
-
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Result<TaskIdentity, Self::End> {
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<TaskIdentity> {
         if self.task.is_none() {
             let follows = self.left > 0 && self.peers.waiting.get(self.at).is_some_and(|(_, next)| self.is_alike(next));
             self.task = if follows { self.peers.waiting.remove(self.at) } else { None };
-            let Some((_, loan)) = &self.task else { return Err(None) };
+            let (_, loan) = self.task.as_ref()?;
             run.commands().begin(loan.task.releases_packet);
         }
         if let Some((_, next)) = self.peers.waiting.get(self.at) {
             next.task.packet.frame.prefetch_first(run.looked_at());
         }
         self.left -= 1;
-        self.task.as_ref().map(|(_, loan)| loan.identity()).ok_or(None)
+        self.task.as_ref().map(|(_, loan)| loan.identity())
     }
 
     fn frame(&mut self) -> &mut Frame {
@@ -371,14 +370,15 @@ impl TaskSource for SharedTasks<'_> {
         &mut loan.task.packet.frame
     }
 
-    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> Result<(), Self::End> {
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> bool {
         run.finish(returned);
         let Some((lender, loan)) = self.task.take() else { unreachable!("a task was taken") };
         let issued = run.commands().budget;
         if !returned && run.exit() != Exit::Finished {
-            return Err(Some((lender, loan, run.exit(), issued)));
+            self.unusual = Some((lender, loan, run.exit(), issued));
+            return false;
         }
         self.peers.repay(lender, loan, Outcome::Ended(issued.deferred));
-        Ok(())
+        true
     }
 }

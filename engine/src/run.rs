@@ -17,31 +17,28 @@ use spin_pspin::mpq::{Mpqs, Stage, Task};
 pub(crate) type TaskRun<'r, 'b, 'd, 'c> = HpuRun<'r, 'b, 'd, Commands<'c>>;
 
 /// Where a batch of tasks of one handler on one HPU comes from, and what becomes of each.
+///
+/// A source keeps the reason why it ended the batch: as a result it would be returned in memory for each task.
 pub(crate) trait TaskSource {
-    /// What ends a batch.
-    type End;
-
-    /// Takes the next task, or ends the batch.
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Result<TaskIdentity, Self::End>;
+    /// Takes the next task. `None`: the batch ends.
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<TaskIdentity>;
 
     /// The packet of the task that was taken.
     fn frame(&mut self) -> &mut Frame;
 
     /// The task ended, or waits. `returned`: its handler returned, and did nothing else that is to be looked at but what `run` tells.
-    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> Result<(), Self::End>;
+    ///
+    /// Returns whether the batch goes on.
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> bool;
 }
 
 /// Runs tasks of a source until it ends the batch.
 #[inline(always)]
-pub(crate) fn run_batch<S: TaskSource>(run: &mut TaskRun<'_, '_, '_, '_>, source: &mut S) -> S::End {
-    loop {
-        let identity = match source.next(run) {
-            Ok(identity) => identity,
-            Err(end) => return end,
-        };
+pub(crate) fn run_batch(run: &mut TaskRun<'_, '_, '_, '_>, source: &mut impl TaskSource) {
+    while let Some(identity) = source.next(run) {
         let returned = run.run_task(identity, source.frame());
-        if let Err(end) = source.ended(run, returned) {
-            return end;
+        if !source.ended(run, returned) {
+            return;
         }
     }
 }
@@ -67,6 +64,7 @@ pub(crate) struct Queued<'q> {
     pub(crate) left: u32,
     /// Packet buffers that were released.
     pub(crate) released: u64,
+    pub(crate) end: QueuedEnd,
 }
 
 /// What ends a batch of queued tasks.
@@ -80,15 +78,14 @@ pub(crate) enum QueuedEnd {
 }
 
 impl TaskSource for Queued<'_> {
-    type End = QueuedEnd;
-
     #[inline(always)]
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Result<TaskIdentity, QueuedEnd> {
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<TaskIdentity> {
         if self.task.is_none() {
             let next = if self.left > 0 { self.mpqs.next_task(self.slot.0) } else { None };
-            let next = next.ok_or(QueuedEnd::Done)?;
+            let next = next?;
             if next.stage != self.stage || next.context.home != self.home {
-                return Err(QueuedEnd::Other(next));
+                self.end = QueuedEnd::Other(next);
+                return None;
             }
             run.commands().begin(next.releases_packet);
             self.task = Some(next);
@@ -99,7 +96,7 @@ impl TaskSource for Queued<'_> {
         if let Some(packet) = self.mpqs.next_packet(self.slot.0) {
             packet.frame.prefetch_first(run.looked_at());
         }
-        Ok(about(task))
+        Some(about(task))
     }
 
     #[inline(always)]
@@ -109,13 +106,14 @@ impl TaskSource for Queued<'_> {
     }
 
     #[inline(always)]
-    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> Result<(), QueuedEnd> {
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> bool {
         run.finish(returned);
         let Some(task) = self.task.take() else { unreachable!("a task was taken") };
         self.left -= 1;
         let usual = (returned || run.exit() == Exit::Finished) && task.packet.drop_reason.is_none();
         if !usual || self.verdicts && !processes(run.result()) {
-            return Err(QueuedEnd::Unusual(task, exit_of(run, returned), run.commands().budget));
+            self.end = QueuedEnd::Unusual(task, exit_of(run, returned), run.commands().budget);
+            return false;
         }
         let Task { mpq, packet, releases_packet, .. } = task;
         let kept = if releases_packet {
@@ -133,6 +131,6 @@ impl TaskSource for Queued<'_> {
         if feedback.idle {
             self.messages.release(mpq);
         }
-        Ok(())
+        true
     }
 }

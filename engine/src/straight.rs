@@ -95,13 +95,13 @@ fn run_on_cluster(
     // The NIC may need frames before the batch ends.
     let watched = verdicts || commands.nic.low_on_buffers();
     let packet = Passing { mpq: MpqId::NONE, home: cluster, message: 0, place: Place::Open };
-    let mut source = FastPath { inlet, cluster, verdicts, watched, messages_done: 0, packet };
+    let mut source = FastPath { inlet, cluster, verdicts, watched, messages_done: 0, packet, rest: Rest::None };
     let hpu = hpus.get(HpuId { cluster, hpu: 0 });
-    let rest = hpu.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| {
+    hpu.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| {
         source.inlet.row.looked_at = run.looked_at();
         run_batch(run, &mut source)
     });
-    let FastPath { mut inlet, messages_done, .. } = source;
+    let FastPath { mut inlet, messages_done, rest, .. } = source;
     inlet.spend(&mut commands.outbound.recycle);
     let InRow { queued, passed, .. } = inlet.row;
     done.tasks += passed as u32;
@@ -129,32 +129,36 @@ struct FastPath<'e> {
     messages_done: u64,
     /// What runs.
     packet: Passing,
+    /// What there is to do once the batch has ended.
+    rest: Rest,
 }
 
 impl TaskSource for FastPath<'_> {
-    type End = Rest;
-
     #[inline(always)]
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Result<TaskIdentity, Rest> {
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<TaskIdentity> {
         loop {
             match self.inlet.look() {
                 Look::Passing(packet) => {
                     if packet.home != self.cluster {
-                        return Err(Rest::Elsewhere(packet.home));
+                        self.rest = Rest::Elsewhere(packet.home);
+                        return None;
                     }
                     let identity = TaskIdentity { flow: packet.mpq.0, message: packet.message };
                     self.packet = packet;
-                    return Ok(identity);
+                    return Some(identity);
                 }
-                Look::Nothing => return Err(Rest::None),
+                Look::Nothing => return None,
                 Look::Other(other) => {
                     let spent = &mut run.commands().outbound.recycle;
                     self.inlet.spend(spent);
                     match self.inlet.take(other) {
                         Taken::Kept => {}
                         Taken::Foreign(frame) => spent.push(frame),
-                        Taken::Behind => return Err(Rest::None),
-                        Taken::Questionable(arrival) => return Err(Rest::Arrival(arrival)),
+                        Taken::Behind => return None,
+                        Taken::Questionable(arrival) => {
+                            self.rest = Rest::Arrival(arrival);
+                            return None;
+                        }
                     }
                 }
             }
@@ -167,7 +171,7 @@ impl TaskSource for FastPath<'_> {
     }
 
     #[inline(always)]
-    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> Result<(), Rest> {
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> bool {
         let Self { inlet, packet: Passing { mpq, place, .. }, .. } = self;
         if returned && !self.watched && run.had_no_effects() {
             inlet.pass();
@@ -179,14 +183,15 @@ impl TaskSource for FastPath<'_> {
             if !usual || self.verdicts && !processes(run.result()) {
                 let (binding, packet) = (inlet.hold(*mpq, *place), Packet::new(frame, inlet.now.timestamp));
                 let task = Task { mpq: *mpq, stage: Stage::Payload, context: binding, packet, releases_packet: true };
-                return Err(Rest::Unusual(task, exit_of(run, returned), run.commands().budget));
+                self.rest = Rest::Unusual(task, exit_of(run, returned), run.commands().budget);
+                return false;
             }
             run.commands().release_frame(frame);
         }
         if *place != Place::Open {
             self.messages_done += u64::from(*place == Place::Only || inlet.end(*mpq));
         }
-        Ok(())
+        true
     }
 }
 

@@ -169,17 +169,15 @@ impl TaskRunner {
         let releases_packet = first.releases_packet;
         let mut commands =
             Commands::new(&mut **nic, outbound, host, counts, Some(events), releases_packet, CommandBudget::FULL);
-        let task = Some(first);
+        let (task, end) = (Some(first), QueuedEnd::Done);
         let mut queued =
-            Queued { mpqs, messages, released_last, slot, home, stage, verdicts, task, left: most, released: 0 };
-        let hpu_slot = hpus.get(hpu);
-        let ended =
-            hpu_slot.with_run(&self.executor, &spec, &mut commands, &mut print, |run| run_batch(run, &mut queued));
-        let Queued { left, released, .. } = queued;
+            Queued { mpqs, messages, released_last, slot, home, stage, verdicts, task, left: most, released: 0, end };
+        hpus.get(hpu).with_run(&self.executor, &spec, &mut commands, &mut print, |run| run_batch(run, &mut queued));
+        let Queued { left, released, end, .. } = queued;
         commands.recycle_frames();
         done.tasks += most - left;
         done.released += released;
-        match ended {
+        match end {
             QueuedEnd::Done => None,
             QueuedEnd::Other(task) => Some(task),
             QueuedEnd::Unusual(task, exit, issued) => {

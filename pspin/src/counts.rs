@@ -1,4 +1,4 @@
-//! Counter values: plain words, private to the engine's thread.
+//! Counter values: plain words, private to one thread.
 
 use spin_abi::counters::Counter;
 

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use hpu_vm::HostBytes;
 use spin_shm::Region;
 
-/// Host memory by the addresses the application knows: the context's IOMMU.
+/// Host memory of a context, addressed as its application addresses it: the context's IOMMU.
 #[derive(Debug)]
 pub struct HostMemory {
     /// The shared bytes.
     pub region: Arc<Region>,
-    /// Address by which handlers name the first of them.
+    /// Host address of the first byte.
     pub address: u64,
 }
 
 impl HostMemory {
-    /// The bytes, and where handlers find them.
+    /// The bytes with their host address.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> HostBytes<'_> {
@@ -24,6 +24,7 @@ impl HostMemory {
 
     /// Offset in the region of `len` bytes at host address `address`, if all of them are inside.
     #[must_use]
+    #[inline]
     pub fn offset(&self, address: u64, len: usize) -> Option<u64> {
         let offset = address.checked_sub(self.address)?;
         let end = offset.checked_add(len as u64)?;

@@ -6,12 +6,12 @@ use spin_frame::Frame;
 
 use crate::mpq::Owned;
 
-/// Place of a context in the engine, reused after removal.
+/// Index of a context in the engine, reused after removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(pub u32);
 
 impl Slot {
-    /// No context's.
+    /// No context.
     pub const NOBODY: Self = Self(u32::MAX);
 }
 
@@ -20,12 +20,12 @@ impl Slot {
 pub struct Handler {
     /// Its first instruction.
     pub address: u32,
-    /// Its bytes, 0 when the image does not tell.
+    /// Its size in bytes; 0 when the image does not have it.
     pub size: u32,
 }
 
-/// A moment in units of 64 ns, on a clock that comes round after 208 days: packets wait for as long as handlers do, which is for the
-/// watchdog to bound. It takes no more room in a packet than there is beside what else is known of it.
+/// Arrival time of a packet: 48 bits in units of 64 ns. The clock wraps after 208 days; the watchdog bounds the time a packet
+/// waits. With 6 bytes the type fits into the padding of [`Packet`], which does not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed(2))]
 pub struct Timestamp {
@@ -37,53 +37,55 @@ impl Timestamp {
     const SHIFT: u32 = 6;
     const BITS: u32 = 48;
 
-    /// The moment `time` after some fixed one.
+    /// Timestamp of `time`, measured from a fixed point.
     #[must_use]
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "comes round")]
+    #[allow(clippy::cast_possible_truncation, reason = "the clock wraps")]
     pub const fn at(time: Duration) -> Self {
         let units = (time.as_nanos() >> Self::SHIFT) as u64;
         Self { low: units as u32, high: (units >> 32) as u16 }
     }
 
+    #[inline]
     const fn units(self) -> u64 {
         (self.high as u64) << 32 | self.low as u64
     }
 
-    /// How long before `now` it was.
+    /// Time from this timestamp to `now`.
     #[must_use]
+    #[inline]
     pub const fn before(self, now: Duration) -> Duration {
         let units = Self::at(now).units().wrapping_sub(self.units()) & ((1 << Self::BITS) - 1);
         Duration::from_nanos(units << Self::SHIFT)
     }
 }
 
-/// What a message is bound to from its first packet to its last.
+/// Reference to a message: its context, its home cluster and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRef {
-    /// Its context.
+    /// The context.
     pub slot: Slot,
-    /// The cluster whose L1 its handlers share.
+    /// Home cluster: its handlers share the L1 of this cluster.
     pub home: u32,
-    /// Its number among all messages.
+    /// Sequence number among all messages.
     pub message: u64,
 }
 
-/// A frame that is queued with its message.
+/// A packet in the queue of its message.
 #[derive(Debug)]
 pub struct Packet {
     /// The frame.
     pub frame: Frame,
-    /// When it arrived.
+    /// Arrival time.
     pub arrived: Timestamp,
-    /// Where it goes by its handler's verdict, if not back to the NIC.
+    /// Why the packet is dropped or passed on, by its handler's verdict. `None`: its frame goes back to the NIC.
     pub drop_reason: Option<DropReason>,
-    /// Its headers are as PsPIN's handlers have them.
+    /// The headers are in PsPIN's view: see [`ip_view`](crate::hpu::ip_view).
     pub in_pspin_view: bool,
 }
 
 impl Packet {
-    /// One of which nothing is known yet.
+    /// A packet that has just arrived.
     #[inline]
     #[must_use]
     pub const fn new(frame: Frame, arrived: Timestamp) -> Self {
@@ -91,29 +93,30 @@ impl Packet {
     }
 }
 
-/// Where the packets of a message go that is given up.
+/// Why packets of a message are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// There was no room for it.
+    /// There was no room for the message.
     NoRoom,
-    /// A handler did not want it.
+    /// A handler dropped it.
     Dropped,
-    /// A handler left it to the kernel.
+    /// A handler passed it to the kernel.
     Passed,
 }
 
 impl Owned for MessageRef {
+    #[inline]
     fn owner(&self) -> u32 {
         self.slot.0
     }
 }
 
-/// When a batch arrived.
+/// Time at which a batch arrived.
 #[derive(Clone, Copy)]
 pub struct BatchTime {
     /// In nanoseconds.
     pub time: u64,
-    /// As packets carry it.
+    /// The time in the form that packets carry.
     pub timestamp: Timestamp,
 }
 

@@ -8,8 +8,8 @@ use spin_pspin::ids::Handler;
 use spin_pspin::mpq::Stage;
 
 use crate::MACHINE;
-use crate::image::Loaded;
-use crate::memory::ContextMemory;
+use crate::context_memory::ContextMemory;
+use crate::image::{IMAGE_VARIABLE, Loaded};
 
 /// `spin_ec_t`. Addresses of scratchpads are offsets in the clusters' scratchpad areas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ pub enum EcError {
     /// Handlers are at addresses of an image, and there is none.
     #[error(
         "no image is loaded: spin_find_handler_by_name loads the one that it is called with, or name one in {}",
-        crate::library::IMAGE_VARIABLE
+        IMAGE_VARIABLE
     )]
     NoImage,
     /// Where no instruction is.

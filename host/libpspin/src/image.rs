@@ -12,6 +12,9 @@ use spin_pspin::hpu::memory::HpuId;
 use crate::MACHINE;
 use crate::memory::NicMemory;
 
+/// Environment variable with the path of the image, for programs that name none.
+pub const IMAGE_VARIABLE: &str = "PSPIN_IMAGE";
+
 /// An image in NIC memory.
 #[derive(Debug)]
 pub struct Loaded {

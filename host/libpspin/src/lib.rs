@@ -1,4 +1,4 @@
-//! PsPIN's simulation driver library, over the engine's own parts: C programs written for it relink unmodified.
+//! PsPIN's simulation driver library, over the PsPIN core: C programs written for it relink unmodified.
 //!
 //! A program names an image, adds packets and lets the simulation run; handlers' packets, accesses to host memory and the end of each
 //! packet come back by callbacks. All of it is in memory, on the caller's thread, and the same in every run: time is virtual.
@@ -8,6 +8,7 @@
 //! * [`conf`], [`ec`]: what programs configure, and execution contexts.
 //! * [`trace`]: files of packets.
 //! * [`image`], [`memory`]: the program's handlers, and the NIC's memory at its own addresses.
+//! * [`context_memory`]: the memory of a context's tasks.
 //! * [`inbox`]: what is added while the simulation runs or rests.
 //! * [`simulation`]: events in virtual time, from a packet's arrival to its feedback; [`events`]: their order.
 //! * [`runner`]: a context's HPUs; [`commands`]: what handlers ask of NIC and host.
@@ -19,6 +20,7 @@
 
 pub mod commands;
 pub mod conf;
+pub mod context_memory;
 pub mod dispatch;
 pub mod ec;
 pub mod events;

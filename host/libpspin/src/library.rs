@@ -16,14 +16,12 @@ use crate::MAX_PACKET;
 use crate::conf::{Conf, ConfError, Settings};
 use crate::ec::{Context, Ec, EcError};
 use crate::host::{Access, Host};
-use crate::image::{ImageError, Loaded};
+use crate::image::{IMAGE_VARIABLE, ImageError, Loaded};
 use crate::inbox::{Added, Inbox};
 use crate::memory::{NicMemory, NoMemory};
 use crate::simulation::{End, Simulation};
 use crate::trace::{self, TraceError};
 
-/// The environment variable that names the image of programs that never do.
-pub const IMAGE_VARIABLE: &str = "PSPIN_IMAGE";
 /// Bytes of the longest image that is read: the machine's memories have less.
 const MOST_IMAGE: u64 = 64 << 20;
 /// Bytes of the longest files of a trace.

@@ -103,6 +103,27 @@ impl Pcie {
     }
 }
 
+/// All links of the machine.
+#[derive(Debug)]
+pub struct Links {
+    /// To the network.
+    pub outbound: Outbound,
+    /// Bytes of packets that wait in `outbound`.
+    pub staged: usize,
+    /// Accesses of handlers to host memory.
+    pub pcie: Pcie,
+    /// Accesses of the program to NIC memory.
+    pub master: Pcie,
+}
+
+impl Links {
+    /// Idle links.
+    #[must_use]
+    pub const fn new(settings: &Settings) -> Self {
+        Self { outbound: Outbound::new(settings), staged: 0, pcie: Pcie::new(settings), master: Pcie::new(settings) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Outbound, Pcie};

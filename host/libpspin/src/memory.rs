@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use hpu_vm::memory::{Access, Region, Space, SpaceError};
 use hpu_vm::{Image, RegionKind};
-use spin_abi::map::{L2_BASE, PAGE, PROGRAM_BASE, STACK_WINDOW, TASK_BLOCK};
-use spin_pspin::hpu::memory::{HpuId, TaskMemory, WINDOWS, packet_windows};
+use spin_abi::map::{L2_BASE, PROGRAM_BASE, STACK_WINDOW};
+use spin_pspin::hpu::memory::HpuId;
 
 use crate::MACHINE;
-use crate::image::Loaded;
 
 /// A memory: where it begins, and its bytes.
 #[derive(Debug)]
@@ -119,7 +118,17 @@ impl NicMemory {
     }
 
     /// Shows bytes of one memory to tasks.
-    fn show(&self, space: &mut Space, kind: RegionKind, base: u32, len: u32, access: Access) -> Result<(), SpaceError> {
+    ///
+    /// # Errors
+    /// See [`SpaceError`].
+    pub fn show(
+        &self,
+        space: &mut Space,
+        kind: RegionKind,
+        base: u32,
+        len: u32,
+        access: Access,
+    ) -> Result<(), SpaceError> {
         if len == 0 {
             return Ok(());
         }
@@ -128,7 +137,10 @@ impl NicMemory {
     }
 
     /// Shows what an image brought, and a context's handler memory: both may have bytes of the same memory.
-    fn show_image(&self, space: &mut Space, image: &Image, handler: (u32, u32)) -> Result<(), SpaceError> {
+    ///
+    /// # Errors
+    /// See [`SpaceError`].
+    pub fn show_image(&self, space: &mut Space, image: &Image, handler: (u32, u32)) -> Result<(), SpaceError> {
         let (address, size) = handler;
         let mut handler = vec![(address, address + size)];
         for (base, kind, writable, bytes) in image.segments() {
@@ -171,72 +183,6 @@ fn merged(mut ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
         }
     }
     merged
-}
-
-/// Memory as one context's tasks see it.
-#[derive(Debug)]
-pub struct ContextMemory {
-    image: Arc<Loaded>,
-    /// Stacks and packets of all HPUs.
-    windows: Arc<Region>,
-    handler: (u32, u32),
-    /// Offset and bytes of the scratchpad in each cluster.
-    scratchpads: [(u32, u32); 4],
-}
-
-impl ContextMemory {
-    /// Handler memory and scratchpads that are known to be within the NIC's.
-    ///
-    /// # Errors
-    /// See [`SpaceError`].
-    pub fn new(
-        image: Arc<Loaded>,
-        handler: (u32, u32),
-        offsets: [u32; 4],
-        sizes: [u32; 4],
-    ) -> Result<Self, SpaceError> {
-        let hpus = MACHINE.clusters * MACHINE.hpus_per_cluster;
-        let windows = Region::new((hpus * WINDOWS * PAGE) as usize)?;
-        let scratchpads = std::array::from_fn(|cluster| (offsets[cluster], sizes[cluster]));
-        Ok(Self { image, windows, handler, scratchpads })
-    }
-
-    const fn window(own: HpuId) -> u32 {
-        (own.cluster * MACHINE.hpus_per_cluster + own.hpu) * WINDOWS * PAGE
-    }
-}
-
-impl TaskMemory for ContextMemory {
-    fn space(&self, own: HpuId) -> Result<Space, SpaceError> {
-        let mut space = Space::new()?;
-        let (nic, HpuId { cluster, hpu }, first) = (&self.image.memory, own, Self::window(own));
-        // What changes from task to task comes first: it is looked for in this order.
-        let [l1, l2] = packet_windows(&MACHINE, own, first);
-        space.map_packet_in(&self.windows, l1, l2)?;
-        let (stack, write) = (MACHINE.stack_base(cluster, hpu), Access::Write);
-        space.map(RegionKind::Stack, stack, &self.windows, first, STACK_WINDOW, write)?;
-        for other in 0..MACHINE.clusters {
-            let (base, len) = self.scratchpad(other, own);
-            nic.show(&mut space, RegionKind::Scratchpad, base, len, write)?;
-        }
-        nic.show_image(&mut space, &self.image.image, self.handler)?;
-        space.set_l1_alias(MACHINE.l1_base(cluster), MACHINE.l1_size)?;
-        space.set_task_alias(stack + STACK_WINDOW - TASK_BLOCK);
-        Ok(space)
-    }
-
-    fn handler(&self) -> (u32, u32) {
-        self.handler
-    }
-
-    fn scratchpad(&self, cluster: u32, _: HpuId) -> (u32, u32) {
-        let (offset, len) = self.scratchpads[cluster as usize];
-        (MACHINE.scratchpad_base(cluster).wrapping_add(offset), len)
-    }
-
-    fn windows(&self, own: HpuId) -> (Arc<Region>, u32) {
-        (self.windows.clone(), Self::window(own))
-    }
 }
 
 #[cfg(test)]

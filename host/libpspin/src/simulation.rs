@@ -25,7 +25,7 @@ use crate::ec::Context;
 use crate::events::Events;
 use crate::host::{Access, Host, Times};
 use crate::inbox::{Added, Inbox};
-use crate::links::{Outbound, Pcie};
+use crate::links::Links;
 use crate::runner::{LONGEST, Ran, Run, RunEnd, Runner};
 use crate::statistics::Totals;
 use crate::time::{CYCLE, Picos, cycles, moved};
@@ -106,6 +106,17 @@ struct Inbound {
     l2_used: usize,
 }
 
+/// The scheduler: sends tasks to clusters, one in a cycle.
+#[derive(Debug, Default)]
+struct Scheduler {
+    /// A task that no cluster has room for.
+    blocked: Option<PacketTask>,
+    /// Earliest time of the next task.
+    free: Picos,
+    /// A [`Event::Schedule`] is pending.
+    pending: bool,
+}
+
 /// The whole machine.
 pub struct Simulation {
     now: Picos,
@@ -115,18 +126,11 @@ pub struct Simulation {
     inbox: Arc<Inbox>,
     inbound: Inbound,
     mpqs: Mpqs<MessageRef, Packet>,
-    /// A task that no cluster has room for.
-    blocked: Option<PacketTask>,
-    /// When the scheduler may send the next task.
-    scheduler_free: Picos,
-    scheduling: bool,
+    scheduler: Scheduler,
     dispatcher: Dispatcher<PacketTask>,
     /// By id.
     contexts: Vec<Option<Seen>>,
-    outbound: Outbound,
-    staged: usize,
-    pcie: Pcie,
-    master: Pcie,
+    links: Links,
     /// Packets that were taken from the inbox and are not released.
     outstanding: u64,
     messages: u64,
@@ -165,15 +169,10 @@ impl Simulation {
             inbox,
             inbound: Inbound::default(),
             mpqs,
-            blocked: None,
-            scheduler_free: 0,
-            scheduling: false,
+            scheduler: Scheduler::default(),
             dispatcher: Dispatcher::default(),
             contexts: Vec::new(),
-            outbound: Outbound::new(settings),
-            staged: 0,
-            pcie: Pcie::new(settings),
-            master: Pcie::new(settings),
+            links: Links::new(settings),
             outstanding: 0,
             messages: 0,
             eos: false,
@@ -227,11 +226,11 @@ impl Simulation {
         let complete = match access {
             Access::Write => {
                 self.totals.master_written += len as u64;
-                self.master.write(self.now, len)
+                self.links.master.write(self.now, len)
             }
             Access::Read => {
                 self.totals.master_read += len as u64;
-                self.master.read(self.now, len)
+                self.links.master.read(self.now, len)
             }
         };
         self.events.add(complete, Event::Accessed(access, user));
@@ -248,7 +247,7 @@ impl Simulation {
             Event::Idle(hpu, l1_len) => self.idle(hpu, l1_len),
             Event::Feedback(task) => self.feed_back(*task, host),
             Event::Leave(mut bytes) => {
-                self.staged -= bytes.len();
+                self.links.staged -= bytes.len();
                 self.totals.left(bytes.len(), self.now);
                 host.send(&mut bytes);
             }
@@ -313,24 +312,24 @@ impl Simulation {
     }
 
     fn wake_scheduler(&mut self) {
-        if !self.scheduling {
-            self.scheduling = true;
-            self.events.add(self.now.max(self.scheduler_free), Event::Schedule);
+        if !self.scheduler.pending {
+            self.scheduler.pending = true;
+            self.events.add(self.now.max(self.scheduler.free), Event::Schedule);
         }
     }
 
     /// The scheduler sends a task to a cluster: one in a cycle. While the first has no room nowhere, none goes.
     fn schedule(&mut self) {
-        self.scheduling = false;
-        let Some(task) = self.blocked.take().or_else(|| self.mpqs.next_task(0)) else { return };
+        self.scheduler.pending = false;
+        let Some(task) = self.scheduler.blocked.take().or_else(|| self.mpqs.next_task(0)) else { return };
         let bytes = task.packet.l1_len;
         let Some(cluster) = self.dispatcher.place(home(&task), bytes) else {
-            self.blocked = Some(task);
+            self.scheduler.blocked = Some(task);
             return;
         };
         let copied = self.dispatcher.send(cluster, task, bytes, self.now);
         self.events.add(copied, Event::Start(cluster));
-        self.scheduler_free = self.now.saturating_add(CYCLE);
+        self.scheduler.free = self.now.saturating_add(CYCLE);
         self.wake_scheduler();
         // A queue may have had its last task taken.
         self.retry_admission();
@@ -345,7 +344,7 @@ impl Simulation {
             let running = Box::new(Running { task, began, spent, complete: began, waits: None });
             self.run_task(hpu, running, executor, host);
         }
-        if started && self.blocked.is_some() {
+        if started && self.scheduler.blocked.is_some() {
             self.wake_scheduler();
         }
     }
@@ -357,7 +356,7 @@ impl Simulation {
         let (stage, identity) = (task.stage, TaskIdentity { flow: task.mpq.0, message: number });
         let Packet { bytes, l1_len, .. } = &mut task.packet;
         let run = Run { stage, identity, home, packet: bytes, l1_len: *l1_len, spent: *spent };
-        let Self { contexts, totals, staged, now, .. } = self;
+        let Self { contexts, totals, links, now, .. } = self;
         let binding = context as usize;
         let Some(Seen { context, runner }) = contexts.get_mut(binding).and_then(Option::as_mut) else {
             unreachable!("a context is known before it has tasks")
@@ -371,7 +370,7 @@ impl Simulation {
         };
         let paused = waits.take();
         let (mut issued, mut taken) = (Vec::new(), 0);
-        match runner.run(executor, hpu, run, host, totals, staged) {
+        match runner.run(executor, hpu, run, host, totals, &mut links.staged) {
             Ok(Some(ran)) => {
                 let Ran { printed, end, .. } = ran;
                 (taken, issued, *spent) = (ran.cycles, ran.issued, ran.spent);
@@ -419,14 +418,14 @@ impl Simulation {
     fn begin(&mut self, at: Picos, work: Work) -> Picos {
         let done = match work {
             Work::Send(bytes, from_host) => {
-                let read = if from_host > 0 { self.pcie.read(at, from_host) } else { at };
+                let read = if from_host > 0 { self.links.pcie.read(at, from_host) } else { at };
                 self.totals.slave_last = self.totals.slave_last.max(if from_host > 0 { read } else { 0 });
                 self.totals.send_commands += 1;
                 let events = &mut self.events;
-                return self.outbound.send(read, bytes, |left, packet| events.add(left, Event::Leave(packet)));
+                return self.links.outbound.send(read, bytes, |left, packet| events.add(left, Event::Leave(packet)));
             }
-            Work::Write(len) => self.pcie.write(at, len),
-            Work::Read(len) => self.pcie.read(at, len),
+            Work::Write(len) => self.links.pcie.write(at, len),
+            Work::Read(len) => self.links.pcie.read(at, len),
         };
         self.totals.slave_last = self.totals.slave_last.max(done);
         done
@@ -435,7 +434,7 @@ impl Simulation {
     fn idle(&mut self, hpu: HpuId, l1_len: usize) {
         self.dispatcher.end(hpu, l1_len);
         self.events.add(self.now, Event::Start(hpu.cluster));
-        if self.blocked.is_some() {
+        if self.scheduler.blocked.is_some() {
             self.wake_scheduler();
         }
     }

@@ -5,7 +5,7 @@ use proptest::prelude::{Just, Strategy, any};
 use proptest::prop_oneof;
 use proptest::sample::{Index, select};
 
-use super::{ETHERTYPES, IPV4, IPV6, PROTOCOLS, VLANS, macs, ports};
+use super::pools::{ETHERTYPES, IPV4, IPV6, PROTOCOLS, VLANS, macs, ports};
 use crate::headers::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPES_VLAN, Headers, ICMP, ICMP6, TCP, UDP, kind};
 
 /// A frame and where its headers were put.

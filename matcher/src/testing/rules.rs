@@ -10,7 +10,7 @@ use proptest::strategy::Union;
 use proptest::{prop_oneof, strategy::BoxedStrategy};
 use spin_abi::rules::Base;
 
-use super::{ETHERTYPES, IPV4, IPV6, PROTOCOLS, VLANS, macs, ports};
+use super::pools::{ETHERTYPES, IPV4, IPV6, PROTOCOLS, VLANS, macs, ports};
 use crate::key::{KeyBytes, KeySpec};
 use crate::rule::{Field, IpVersion, Prefix, Range, Rule, Rules, Side, Term, Transport, Width};
 

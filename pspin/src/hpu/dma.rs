@@ -1,16 +1,16 @@
 //! The cluster's DMA engine: copies within the NIC memory that a handler may touch, L1 and L2 (PsPIN paper §III-A).
 //!
-//! A copy is made when it is launched, so it is complete then. One that touches what the handler may not ends the handler, as the
-//! load or store would of which it stands in for many.
+//! A launch makes the whole copy, so it is complete at once. A copy of memory that the handler may not access ends the handler
+//! with the fault of the corresponding load or store.
 
 use hpu_vm::{Trap, View};
 use spin_abi::fault::Cause;
 use spin_abi::regs::dma;
 
 /// Bytes copied at a time.
-const PIECE: u32 = 1024;
+const CHUNK: u32 = 1024;
 
-/// What a copy is to do, and the number of the last one.
+/// Registers of the next copy, and the number of the last one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClusterDma {
     source: [u32; 2],
@@ -22,10 +22,10 @@ pub struct ClusterDma {
 }
 
 impl ClusterDma {
-    /// Reads a register, given by its offset. A launch says by `copied` how many bytes it moves.
+    /// Reads the register at `offset`. A launch calls `copied` with the number of bytes.
     ///
     /// # Errors
-    /// [`Trap::Fault`]: no register, or a copy of what the task may not touch.
+    /// [`Trap::Fault`]: there is no such register, or the task may not access the memory of the copy.
     pub fn load(&mut self, view: &mut View<'_>, offset: u32, copied: impl FnOnce(u32)) -> Result<u32, Trap> {
         Ok(match offset {
             dma::SOURCE => self.source[0],
@@ -45,10 +45,10 @@ impl ClusterDma {
         })
     }
 
-    /// Writes a register, given by its offset.
+    /// Writes the register at `offset`.
     ///
     /// # Errors
-    /// [`Trap::Fault`]: no register, or one that cannot be written.
+    /// [`Trap::Fault`]: there is no such register, or it is read-only.
     pub const fn store(&mut self, offset: u32, value: u32) -> Result<(), Trap> {
         let register = match offset {
             dma::SOURCE => &mut self.source[0],
@@ -63,12 +63,13 @@ impl ClusterDma {
         Ok(())
     }
 
-    /// What the copy launched last has written, address and bytes, if that was not asked for yet.
+    /// Address and bytes that the last copy has written. `None` after the first call.
+    #[inline]
     pub const fn take_written(&mut self) -> Option<(u32, u32)> {
         self.written.take()
     }
 
-    /// As if all bytes were read before any is written, in that order of addresses in which this is so.
+    /// Copies in the order of addresses in which overlapping bytes are read before they are written.
     fn copy(&mut self, view: &mut View<'_>) -> Result<(), Cause> {
         let ([from, from_high], [to, to_high], len) = (self.source, self.destination, self.bytes);
         if len == 0 {
@@ -80,14 +81,14 @@ impl ClusterDma {
         if to_high != 0 || !view.writable(to, len) {
             return Err(Cause::StoreAccess);
         }
-        let mut buffer = [0; PIECE as usize];
-        let pieces = len.div_ceil(PIECE);
+        let mut buffer = [0; CHUNK as usize];
+        let chunks = len.div_ceil(CHUNK);
         let upwards = view.normalise(to) <= view.normalise(from);
-        for number in 0..pieces {
-            let done = PIECE * if upwards { number } else { pieces - 1 - number };
-            let piece = &mut buffer[..PIECE.min(len - done) as usize];
-            view.copy_out(from + done, piece).ok_or(Cause::LoadAccess)?;
-            view.copy_in(to + done, piece).ok_or(Cause::StoreAccess)?;
+        for number in 0..chunks {
+            let done = CHUNK * if upwards { number } else { chunks - 1 - number };
+            let chunk = &mut buffer[..CHUNK.min(len - done) as usize];
+            view.copy_out(from + done, chunk).ok_or(Cause::LoadAccess)?;
+            view.copy_in(to + done, chunk).ok_or(Cause::StoreAccess)?;
         }
         self.written = Some((to, len));
         Ok(())

@@ -12,43 +12,43 @@ use crate::hpu::command::{CommandUnit, DeferredSend};
 use crate::hpu::dma::ClusterDma;
 use crate::hpu::memory::HpuId;
 
-/// Commands whose outcome an HPU remembers.
+/// Commands whose status an HPU remembers.
 const HISTORY: usize = 8;
-/// Longest line a handler prints in one piece.
+/// Longest line that is printed in one piece, in bytes.
 const LINE: usize = 256;
 
 /// State of the driver page that outlives a task.
 #[derive(Debug)]
 pub struct DriverState {
     next_handle: u32,
-    /// Status of the latest commands, at their handle modulo [`HISTORY`].
+    /// Handle and status of the latest commands, at index handle modulo [`HISTORY`].
     history: [(u32, Status); HISTORY],
-    /// Handle whose test was asked for.
+    /// Handle of the command to test.
     tested: u32,
-    /// Handle whose status was asked for.
-    asked: u32,
+    /// Handle of the command whose status is read next.
+    queried: u32,
     dma: ClusterDma,
-    /// What each line begins with: who printed it.
+    /// Prefix of each printed line: the HPU.
     tag: Box<[u8]>,
     line: Vec<u8>,
 }
 
 impl DriverState {
-    /// Of an HPU that has run nothing.
+    /// State of an HPU that has run nothing.
     #[must_use]
     pub fn new(hpu: HpuId) -> Self {
         Self {
             next_handle: 1,
             history: [(0, Status::Done); HISTORY],
             tested: 0,
-            asked: 0,
+            queried: 0,
             dma: ClusterDma::default(),
             tag: format!("[{}.{}] ", hpu.cluster, hpu.hpu).into_bytes().into(),
             line: Vec::with_capacity(LINE),
         }
     }
 
-    /// A command has come to its end, unless it was so long ago that another is remembered in its place.
+    /// Records that a command has ended. Does nothing if a later command has taken its place in the history.
     pub fn set_status(&mut self, handle: u32, status: Status) {
         let remembered = &mut self.history[handle as usize % HISTORY];
         if remembered.0 == handle {
@@ -58,14 +58,14 @@ impl DriverState {
 
     /// Forgets the commands of earlier tasks.
     pub fn clear(&mut self) {
-        (self.next_handle, self.tested, self.asked) = (1, 0, 0);
+        (self.next_handle, self.tested, self.queried) = (1, 0, 0);
         self.history.fill((0, Status::Done));
         self.dma = ClusterDma::default();
         self.line.clear();
     }
 }
 
-/// The driver page during one task.
+/// The driver page during a batch of tasks.
 pub struct Driver<'t, C> {
     state: &'t mut DriverState,
     commands: &'t mut C,
@@ -85,7 +85,7 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
         Self { state, commands, handler, print }
     }
 
-    /// Ends the task: what it printed without a newline is printed, and the send that was put off is as good as done.
+    /// Ends the task: flushes its unfinished line and marks its deferred send as done.
     #[inline]
     pub fn finish(&mut self) {
         if let Some(handle) = self.commands.deferred_handle() {
@@ -97,7 +97,7 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
         }
     }
 
-    /// Whether there is nothing to [finish](Self::finish) of a task, nor anything that it has issued.
+    /// Whether a task has issued no command and has nothing to [finish](Self::finish).
     #[inline]
     pub fn had_no_effects(&self) -> bool {
         !self.commands.has_issued() && self.state.line.is_empty()
@@ -115,21 +115,21 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
         self.state.clear();
     }
 
-    /// Completes a command that is put off until the task ends, since somebody waits for it.
+    /// Executes a deferred command now, because its handler waits for it.
     fn complete(&mut self, handle: u32, view: &mut View<'_>) {
         if let Some(status) = self.commands.complete(handle, view) {
             self.state.set_status(handle, status);
         }
     }
 
-    /// Before another send: frames leave in the order in which they were sent.
+    /// Executes the deferred send before another one: frames leave in the order of their sends.
     fn complete_earlier(&mut self, view: &mut View<'_>) {
         if let Some(earlier) = self.commands.deferred_handle() {
             self.complete(earlier, view);
         }
     }
 
-    /// Puts a send off, if it is of a part of the packet in L2 and may be.
+    /// Defers a send of bytes of the packet in L2, if the command unit allows it.
     #[inline(always)]
     fn defer_send(&mut self, handle: u32, address: u32, length: u32, view: &mut View<'_>) -> Option<Status> {
         let offset = view.in_l2_packet(address, length)?;
@@ -138,7 +138,7 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
     }
 
     #[inline(never)]
-    fn carry_out(&mut self, handle: u32, command: Result<Command, Status>, view: &mut View<'_>) -> Status {
+    fn execute(&mut self, handle: u32, command: Result<Command, Status>, view: &mut View<'_>) -> Status {
         match command {
             Err(status) => self.commands.refuse(status),
             Ok(command) => {
@@ -157,12 +157,13 @@ impl<'t, C: CommandUnit> Driver<'t, C> {
         handle
     }
 
+    #[inline]
     fn remember(&mut self, handle: u32, status: Status) {
         self.state.history[handle as usize % HISTORY] = (handle, status);
     }
 
-    /// What became of a command that somebody asks for: one that is put off is carried out.
-    fn outcome(&mut self, handle: u32, view: &mut View<'_>) -> Status {
+    /// Status of a command. Executes a deferred one first.
+    fn status(&mut self, handle: u32, view: &mut View<'_>) -> Status {
         self.complete(handle, view);
         match self.state.history[handle as usize % HISTORY] {
             (known, status) if known == handle => status,
@@ -201,8 +202,8 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
             regs::HANDLER_ADDR => Ok(self.handler[0]),
             regs::HANDLER_SIZE => Ok(self.handler[1]),
             regs::DOORBELL => Err(Trap::Finish),
-            regs::COMMAND_TEST => Ok(u32::from(self.outcome(self.state.tested, view) != Status::Pending)),
-            regs::COMMAND_STATUS => Ok(self.outcome(self.state.asked, view) as u32),
+            regs::COMMAND_TEST => Ok(u32::from(self.status(self.state.tested, view) != Status::Pending)),
+            regs::COMMAND_STATUS => Ok(self.status(self.state.queried, view) as u32),
             _ => Err(BAD),
         }
     }
@@ -225,7 +226,7 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
         match offset {
             regs::ERROR => return Err(Trap::Report(value)),
             regs::COMMAND_TEST => self.state.tested = value,
-            regs::COMMAND_STATUS => self.state.asked = value,
+            regs::COMMAND_STATUS => self.state.queried = value,
             _ => return Err(BAD),
         }
         Ok(())
@@ -235,21 +236,21 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
     fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
         let handle = self.take_handle();
         let status = match command {
-            // What most handlers issue: so the command is only put together again where it has to be carried out.
+            // The most frequent command. It is assembled again only if it has to be executed.
             Ok(Command::Send { destination, fid: 0, source: Source::Nic(address), length }) => {
                 self.defer_send(handle, address, length, view).unwrap_or_else(|| {
                     let command = Command::Send { destination, fid: 0, source: Source::Nic(address), length };
-                    self.carry_out(handle, Ok(command), view)
+                    self.execute(handle, Ok(command), view)
                 })
             }
-            _ => self.carry_out(handle, command, view),
+            _ => self.execute(handle, command, view),
         };
         self.remember(handle, status);
         Ok(handle)
     }
 
     fn copied(&mut self, copies: u64, bytes: u64) {
-        // The first of as many as are remembered; handles are 1 to the largest number.
+        // First handle of the copies that fit into the history. Handles are 1 to u32::MAX.
         let most = copies.min(HISTORY as u64);
         let before = (u64::from(self.state.next_handle) - 1 + copies - most) % u64::from(u32::MAX);
         self.state.next_handle = u32::try_from(before + 1).unwrap_or(1);
@@ -260,16 +261,18 @@ impl<C: CommandUnit> Device for Driver<'_, C> {
         self.commands.copied(copies, bytes);
     }
 
-    /// Nobody waits for long: who asks for a command that was put off has it carried out.
+    /// Waiting takes no time: a deferred command is executed at once.
     fn wait(&mut self, view: &mut View<'_>, handle: u32) -> Poll<Result<(), Trap>> {
         self.complete(handle, view);
         Poll::Ready(Ok(()))
     }
 
+    #[inline]
     fn take_written(&mut self) -> Option<(u32, u32)> {
         self.state.dma.take_written()
     }
 
+    #[inline]
     fn take_charge(&mut self) -> u64 {
         self.commands.take_charge()
     }

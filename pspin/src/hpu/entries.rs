@@ -1,9 +1,9 @@
 //! Which functions of an image are its handlers.
 //!
-//! An image of the SDK names them. One for PsPIN or FPsPIN says it itself: its function
-//! `init_handlers(hh, ph, th, handler_mem)` stores their addresses where its arguments point, and that of its handler memory. It is
-//! run once when the image is loaded, by the interpreter, on the memory that the image's contexts will share, and may do no more
-//! than a handler without a packet.
+//! An image of the SDK has a symbol for each handler. An image for PsPIN or FPsPIN has a function
+//! `init_handlers(hh, ph, th, handler_mem)`, which stores the addresses of its handlers and of its handler memory where its
+//! arguments point. The interpreter runs it once when the image is loaded, on the memory that the image's contexts will share,
+//! with the rights of a handler without a packet.
 
 use hpu_vm::memory::{Space, SpaceError};
 use hpu_vm::{Device, Exit, Hart, Image, Kind, Reg, Trap, View, run};
@@ -17,41 +17,41 @@ use crate::ids::Handler;
 /// Why an image has no usable handlers.
 #[derive(Debug, thiserror::Error)]
 pub enum EntriesError {
-    /// The image has no handler under a name that is looked for.
+    /// The image defines no handler.
     #[error(
         "handler image: it defines none of header_handler, payload_handler, completion_handler, or its init_handlers names none"
     )]
     NoHandler,
-    /// The image's own function that tells its handlers was ended.
+    /// `init_handlers` was ended.
     #[error("handler image: init_handlers was ended: {0}")]
     Init(Fault),
-    /// What that told is no function.
+    /// `init_handlers` stored an address that is no function.
     #[error("handler image: init_handlers says that {kind} is at {address:#010x}, where there is no code")]
     BadHandler {
-        /// The handler's usual name.
+        /// Symbol of the handler.
         kind: &'static str,
         /// The address.
         address: u32,
     },
-    /// There is no memory for it.
+    /// There is no memory for the image.
     #[error("memory of handlers: {0}")]
     Memory(#[from] SpaceError),
 }
 
-/// Instructions that `init_handlers` may run.
+/// Instruction limit of `init_handlers`.
 const INSTRUCTIONS: u64 = 1 << 20;
 
-/// Where an image's handlers are, and the memory it keeps for them.
+/// Handlers of an image, and its handler memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entries {
     /// Header, payload and completion handler.
     pub handlers: [Option<Handler>; 3],
-    /// Address of the handler memory that the image itself has, if it says so.
+    /// Address of the image's own handler memory, if `init_handlers` stored one.
     pub handler_mem: Option<u32>,
 }
 
 impl Entries {
-    /// Those of an image, with its memory.
+    /// Handlers of an image with its memory.
     ///
     /// # Errors
     /// [`EntriesError::NoHandler`], [`EntriesError::Init`], [`EntriesError::BadHandler`], [`EntriesError::Memory`].
@@ -63,7 +63,8 @@ impl Entries {
         })
     }
 
-    /// Those of an image whose memory `space` shows to tasks on `own`; asked for if there is something to run.
+    /// Handlers of an image. `space` makes the address space of `init_handlers` on `own`; it is called only if there is that
+    /// function.
     ///
     /// # Errors
     /// As [`Entries::of`].
@@ -75,7 +76,7 @@ impl Entries {
     ) -> Result<Self, EntriesError> {
         let entries = match image.init_handlers() {
             None => Self::by_name(image),
-            Some(init) => Self::by_init(image, told_by(init, image, &mut space()?, machine, own)?)?,
+            Some(init) => Self::by_init(image, run_init(init, image, &mut space()?, machine, own)?)?,
         };
         if entries.handlers.iter().all(Option::is_none) { Err(EntriesError::NoHandler) } else { Ok(entries) }
     }
@@ -88,10 +89,10 @@ impl Entries {
         Self { handlers: Kind::ALL.map(handler), handler_mem: None }
     }
 
-    /// `told`: the three handlers, then handler memory; 0 for none.
-    fn by_init(image: &Image, told: [u32; 4]) -> Result<Self, EntriesError> {
+    /// `stored`: the three handlers, then handler memory; 0 for none.
+    fn by_init(image: &Image, stored: [u32; 4]) -> Result<Self, EntriesError> {
         let mut handlers = [None; 3];
-        for ((handler, kind), address) in handlers.iter_mut().zip(Kind::ALL).zip(told) {
+        for ((handler, kind), address) in handlers.iter_mut().zip(Kind::ALL).zip(stored) {
             if address == 0 {
                 continue;
             }
@@ -100,47 +101,47 @@ impl Entries {
             }
             *handler = Some(Handler { address, size: image.function_size(address) });
         }
-        // Elsewhere it is none: upstream images may name whatever they like there.
-        let handler_mem = Some(told[3]).filter(|&address| image.handler_mem_from(address).is_some());
+        // Upstream images may store any other value there: such an address is no handler memory.
+        let handler_mem = Some(stored[3]).filter(|&address| image.handler_mem_from(address).is_some());
         Ok(Self { handlers, handler_mem })
     }
 }
 
-/// Runs the function at `init` and returns what it stored.
-fn told_by(
+/// Runs the function at `init` and returns the values that it stored.
+fn run_init(
     init: u32,
     image: &Image,
     space: &mut Space,
     machine: &Machine,
     own: HpuId,
 ) -> Result<[u32; 4], EntriesError> {
-    const TOLD: u32 = 16;
-    // At the top of its stack.
-    let told = machine.stack_base(own.cluster, own.hpu) + STACK_WINDOW - TOLD;
+    const STORED: u32 = 16;
+    // The arguments point to the top of its stack.
+    let stored = machine.stack_base(own.cluster, own.hpu) + STACK_WINDOW - STORED;
     let mut hart = Hart::new(0);
-    hart.begin(init, told, told);
+    hart.begin(init, stored, stored);
     hart.set(Reg::GP, image.code().global_pointer());
-    for (register, place) in (10..).zip((told..told + TOLD).step_by(4)) {
+    for (register, place) in (10..).zip((stored..stored + STORED).step_by(4)) {
         hart.set(Reg::new(register), place);
     }
-    match run(&mut hart, image.code(), space.view(), &mut Mute, INSTRUCTIONS) {
+    match run(&mut hart, image.code(), space.view(), &mut InitDevices, INSTRUCTIONS) {
         Exit::Returned | Exit::Finished => {}
         Exit::Parked => return Err(EntriesError::Init(Fault { cause: Cause::Watchdog, pc: hart.pc, address: 0 })),
         Exit::Fault(fault) => return Err(EntriesError::Init(fault)),
     }
-    let mut bytes = [0; TOLD as usize];
-    // A range of its own stack.
-    space.copy_out(told, &mut bytes);
+    let mut bytes = [0; STORED as usize];
+    // The range is in the stack, so the copy succeeds.
+    space.copy_out(stored, &mut bytes);
     let (words, _) = bytes.as_chunks();
-    let mut told = [0; 4];
-    told.iter_mut().zip(words).for_each(|(told, word)| *told = u32::from_le_bytes(*word));
-    Ok(told)
+    let mut stored = [0; 4];
+    stored.iter_mut().zip(words).for_each(|(stored, word)| *stored = u32::from_le_bytes(*word));
+    Ok(stored)
 }
 
-/// The devices of a function that is nobody's task: what it prints is not shown, anything else it asks of them ends it.
-struct Mute;
+/// Devices of `init_handlers`, which is no task: output is discarded, any other access ends the function.
+struct InitDevices;
 
-impl Device for Mute {
+impl Device for InitDevices {
     fn load(&mut self, _: &mut View<'_>, _: u32, _: u8) -> Result<u32, Trap> {
         Err(Trap::Fault(Cause::DeviceAccess))
     }

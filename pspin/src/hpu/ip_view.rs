@@ -1,8 +1,8 @@
 //! PsPIN's view of a packet: from the IP header on, with the fields of the IPv4 and UDP headers in the HPU's byte order.
 //!
 //! PsPIN's NIC has no link layer, and its simulation gives handlers little-endian headers. A frame of a context with
-//! [`Abi::Pspin`](spin_abi::control::Abi::Pspin) is changed where it lies when it is queued, and its handlers are shown what follows
-//! the link layer's header. What changes, of a frame with EtherType 0x0800:
+//! [`Abi::Pspin`](spin_abi::control::Abi::Pspin) is converted in place when it is queued, and its handlers see the bytes behind
+//! the link-layer header. Changes to a frame with EtherType 0x0800:
 //!
 //! | field | on the wire | in the view |
 //! |---|---|---|
@@ -10,22 +10,23 @@
 //! | length, identification, offset, checksum, addresses of IPv4 | network order | little-endian |
 //! | ports, length, checksum of UDP (not in fragments) | network order | little-endian |
 //! | options, everything behind these headers | | as on the wire |
-//! | padding behind the IP packet | | is not there |
+//! | padding behind the IP packet | | removed |
 //!
-//! Frames of other EtherTypes lose their link layer's header alone. What a handler sends gets a header again, see [`Link::restore`].
+//! Handlers see frames of other EtherTypes without link-layer header and otherwise as on the wire. Frames that a handler sends
+//! get a header again, see [`Link::restore`].
 
 use spin_frame::Frame;
 use spin_matcher::Headers;
 
-/// Where EtherType and tags begin: after two MAC addresses.
+/// Offset of EtherType or tags, behind two MAC addresses.
 const ETHERTYPE: usize = 12;
-/// Longest header of the link layer: addresses, two VLAN tags, EtherType.
+/// Longest link-layer header: addresses, two VLAN tags, EtherType.
 const LONGEST: usize = ETHERTYPE + 2 * 4 + 2;
 const IPV4: usize = 20;
 const UDP: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
 
-/// Bytes before the packet that handlers see.
+/// Length of the link-layer header.
 #[must_use]
 pub fn link_len(frame: &[u8]) -> usize {
     let tagged = |at: usize| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]));
@@ -33,7 +34,7 @@ pub fn link_len(frame: &[u8]) -> usize {
     (ETHERTYPE + 4 * tags + 2).min(frame.len())
 }
 
-/// Changes a frame that has arrived. Returns whether its headers are other than before.
+/// Converts a received frame. Returns whether its headers have changed.
 pub fn to_pspin_view(frame: &mut Frame) -> bool {
     let end = Headers::parse(frame).end as usize;
     let trimmed = frame.trim(0, end);
@@ -43,11 +44,11 @@ pub fn to_pspin_view(frame: &mut Frame) -> bool {
     if is_ipv4(&frame[..link]) {
         exchange(&mut frame[link..], Order::Network);
     }
-    // Of a header that is changed, the halves of the first byte are: 4 and no less than 5.
+    // A converted header has a different first byte: its halves are 4 and at least 5, and they are swapped.
     first != frame.get(link).copied()
 }
 
-/// Changes headers back that [`enter`] has changed, for the kernel.
+/// Undoes [`to_pspin_view`], for the kernel.
 pub fn to_wire(frame: &mut Frame) {
     let link = link_len(frame);
     exchange(&mut frame[link..], Order::Hpu);
@@ -57,17 +58,17 @@ fn is_ipv4(link: &[u8]) -> bool {
     link.ends_with(&[0x08, 0x00])
 }
 
-/// How the fields of headers are.
+/// Byte order of header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// As on the wire.
+    /// Network order.
     Network,
-    /// As PsPIN's handlers have them.
+    /// Order of the HPUs: little-endian.
     Hpu,
 }
 
-/// Changes the headers of an IPv4 packet, from the order that they have to the other one; anything else is left as it is. Returns
-/// where the UDP header is, if there is one.
+/// Converts the headers of an IPv4 packet from `order` to the other order. Leaves other packets unchanged. Returns the offset of
+/// the UDP header, if there is one.
 fn exchange(packet: &mut [u8], order: Order) -> Option<usize> {
     let first = *packet.first()?;
     let (version, words) = if order == Order::Network { (first >> 4, first & 15) } else { (first & 15, first >> 4) };
@@ -93,7 +94,7 @@ fn exchange(packet: &mut [u8], order: Order) -> Option<usize> {
     Some(header)
 }
 
-/// The link layer's header of the packet that a task is about: what it sends gets this one's.
+/// Link-layer header of a task's packet. Frames that the task sends get the reverse of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     bytes: [u8; LONGEST],
@@ -101,7 +102,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// That of a frame.
+    /// Header of a frame.
     #[must_use]
     pub fn of(frame: &[u8]) -> Self {
         let len = link_len(frame);
@@ -110,27 +111,28 @@ impl Link {
         Self { bytes, len }
     }
 
-    /// Its bytes.
+    /// Length in bytes.
     #[must_use]
+    #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is nothing of it.
+    /// Whether the length is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether something can be sent to where the packet came from: it was sent by one station to one station.
+    /// Whether the packet has a sender to reply to: both MAC addresses are unicast.
     #[must_use]
     pub const fn has_return(&self) -> bool {
         self.len > ETHERTYPE && self.bytes[0] & 1 == 0 && self.bytes[6] & 1 == 0
     }
 
-    /// Makes what a handler sends, which lies in `frame` after room for this header, a frame of the wire: with this header, addresses
-    /// exchanged, and of IPv4 the headers in network order. Lengths are those of what is sent, checksums those of the bytes: handlers
-    /// of a NIC that has neither do not see to them. A UDP checksum of 0 (none) stays.
+    /// Converts the bytes that a handler sends to a frame of the wire. They are in `frame` behind space for this header. The frame
+    /// gets this header with the addresses swapped, and IPv4 headers in network order. Lengths and checksums are computed, because
+    /// PsPIN's NIC has neither and its handlers do not set them. A UDP checksum of 0 (none) stays.
     pub fn restore(&self, frame: &mut [u8]) {
         let (link, packet) = frame.split_at_mut(self.len);
         link.copy_from_slice(&self.bytes[..self.len]);
@@ -141,7 +143,7 @@ impl Link {
         }
         let udp = exchange(packet, Order::Hpu);
         let header = 4 * usize::from(packet[0] & 15);
-        // A header that is not whole was left alone.
+        // `exchange` left an incomplete header unchanged.
         if packet[0] >> 4 != 4 || header < IPV4 || header > packet.len() {
             return;
         }
@@ -167,7 +169,7 @@ impl Link {
     }
 }
 
-/// Of half-words in network order (RFC 1071); no packet is long enough for it to overflow.
+/// Sum of half-words in network order (RFC 1071). No packet is long enough for an overflow.
 fn sum(bytes: &[u8]) -> u64 {
     let (pairs, rest) = bytes.as_chunks();
     let odd = rest.first().map_or(0, |&last| u64::from(last) << 8);
@@ -242,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A reply is what another library makes of the same.
+    /// A reply equals the frame that another library builds.
     #[test]
     fn what_is_sent_is_a_frame_of_the_wire() {
         let link = Link::of(&frame());

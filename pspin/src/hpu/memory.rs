@@ -1,8 +1,8 @@
 //! Memory of images and contexts, and the address spaces in which handlers see it.
 //!
-//! What an image brings is one region, what a context has of its own another. A space shows the parts of both that the
-//! context's tasks on one HPU may touch (PsPIN paper §III-B2): code, data, this HPU's stack and packet windows,
-//! scratchpads, handler memory. Every part has pages of its own, so nothing of others lies within reach.
+//! An image has one region, each context another. A space maps the parts of both that the context's tasks on one HPU may
+//! access (PsPIN paper §III-B2): code, data, this HPU's stack and packet windows, scratchpads, handler memory. Each part has
+//! pages of its own, so a task cannot reach memory of others.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use spin_abi::map::{Machine, PACKET_WINDOW, PAGE, STACK_WINDOW, TASK_BLOCK};
 pub const WINDOWS: u32 = 3;
 const _: () = assert!(STACK_WINDOW == PAGE && PACKET_WINDOW == PAGE);
 
-/// A piece of a region and where handlers see it.
+/// A range of a region, and its guest address.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct Mapping {
     kind: RegionKind,
     base: u32,
     len: u32,
@@ -25,68 +25,68 @@ struct Part {
     offset: u32,
 }
 
-/// Bytes of a region up to the end of their part.
+/// Bytes of a region, up to the end of their mapping.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece {
-    /// Where the first one is in the region.
+pub struct MappedBytes {
+    /// Offset of the first one in the region.
     pub offset: usize,
-    /// How many there are.
+    /// Number of bytes.
     pub len: u32,
     /// Handlers may write them.
     pub writable: bool,
 }
 
-impl Part {
-    /// Its bytes from `address` on.
-    fn piece(&self, address: u32) -> Option<Piece> {
+impl Mapping {
+    /// Bytes from `address` on.
+    fn bytes_at(&self, address: u32) -> Option<MappedBytes> {
         let skipped = address.checked_sub(self.base)?;
         let len = self.len.checked_sub(skipped).filter(|&len| len > 0)?;
         let offset = self.offset as usize + skipped as usize;
-        Some(Piece { offset, len, writable: self.access == Access::Write })
+        Some(MappedBytes { offset, len, writable: self.access == Access::Write })
     }
 }
 
-/// Where what a context shares with its application lies in the context's region: scratchpads and handler memory.
+/// Memory that a context shares with its application, in the context's region: scratchpads and handler memory.
 #[derive(Clone, Debug)]
-pub struct SharedParts(Box<[Part]>);
+pub struct SharedMappings(Box<[Mapping]>);
 
-impl SharedParts {
-    /// The bytes from `address` on.
+impl SharedMappings {
+    /// Bytes from `address` on.
     #[must_use]
-    pub fn piece(&self, address: u32) -> Option<Piece> {
-        self.0.iter().find_map(|part| part.piece(address))
+    pub fn bytes_at(&self, address: u32) -> Option<MappedBytes> {
+        self.0.iter().find_map(|part| part.bytes_at(address))
     }
 }
 
-/// An image's segments, initialised: code and constants, and what all contexts of the loaded image share.
+/// Initialised segments of an image: code, constants, and data that all contexts of the loaded image share.
 #[derive(Debug)]
 pub struct ImageMemory {
     region: Arc<Region>,
-    parts: Box<[Part]>,
+    parts: Box<[Mapping]>,
 }
 
 impl ImageMemory {
-    /// Fresh memory for an image.
+    /// New memory for an image.
     ///
     /// # Errors
     /// See [`SpaceError`].
     pub fn new(image: &Image) -> Result<Self, SpaceError> {
         let mut segments: Vec<_> = image.segments().collect();
         segments.sort_unstable_by_key(|(base, ..)| *base);
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<Mapping> = Vec::new();
         let mut end = 0;
         for &(base, kind, writable, bytes) in &segments {
             let len = saturate(bytes.len() as u64);
-            // Segments that share a page of guest memory do so here.
+            // Segments that share a page of guest memory share one here.
             let shared = parts.last().filter(|before| (before.base + (before.len - 1)) / PAGE == base / PAGE);
             let offset = shared.map_or(end + base % PAGE, |before| before.offset + (base - before.base));
             end = (offset + len).next_multiple_of(PAGE);
             let access = if writable { Access::Write } else { Access::Read };
-            parts.push(Part { kind, base, len, access, offset });
+            parts.push(Mapping { kind, base, len, access, offset });
         }
         let memory = Self { region: Region::new(end as usize)?, parts: parts.into() };
         for ((.., bytes), part) in segments.iter().zip(&memory.parts) {
-            // Zeroes are there already, and take up no memory until they are written.
+            // New regions are zero, and their pages take no memory until they are written.
             let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             let written = memory.region.write(part.offset as usize, &bytes[..used]);
             debug_assert!(written.is_some(), "the region was made for the parts");
@@ -94,7 +94,7 @@ impl ImageMemory {
         Ok(memory)
     }
 
-    /// The same parts on other memory, of zeroes.
+    /// A copy of the layout on new memory, all zero.
     ///
     /// # Errors
     /// See [`SpaceError`].
@@ -108,13 +108,13 @@ impl ImageMemory {
         &self.region
     }
 
-    /// The image's bytes from `address` on.
+    /// Bytes of the image from `address` on.
     #[must_use]
-    pub fn piece(&self, address: u32) -> Option<Piece> {
-        self.parts.iter().find_map(|part| part.piece(address))
+    pub fn bytes_at(&self, address: u32) -> Option<MappedBytes> {
+        self.parts.iter().find_map(|part| part.bytes_at(address))
     }
 
-    /// The guest address of the byte at `offset` of the region.
+    /// Guest address of the byte at `offset` of the region.
     #[must_use]
     pub fn address(&self, offset: u32) -> Option<u32> {
         let part = self.parts.iter().rfind(|part| part.offset - part.offset % PAGE <= offset)?;
@@ -122,21 +122,21 @@ impl ImageMemory {
     }
 }
 
-/// Memory of one context alone: the windows of its HPUs, scratchpads, handler memory.
+/// Memory of one context: the windows of its HPUs, scratchpads, handler memory.
 #[derive(Clone, Debug)]
 pub struct ContextMemory {
     region: Arc<Region>,
     machine: Machine,
     handler_base: u32,
-    /// Address and bytes of handler memory as the task registers have them.
+    /// Address and bytes of handler memory in the task registers.
     handler: (u32, u32),
     sizes: ContextSizes,
 }
 
-/// How much memory a context has of its own.
+/// Sizes of a context's own memory.
 #[derive(Clone, Copy, Debug)]
 pub struct ContextSizes {
-    /// HPUs of each cluster.
+    /// HPUs in each cluster.
     pub hpus: u32,
     /// Bytes of handler memory.
     pub handler: u32,
@@ -144,17 +144,17 @@ pub struct ContextSizes {
     pub scratchpad: u32,
 }
 
-/// One of a context's HPUs.
+/// An HPU of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HpuId {
     /// Its cluster.
     pub cluster: u32,
-    /// Its number there.
+    /// Its number in the cluster.
     pub hpu: u32,
 }
 
 impl ContextMemory {
-    /// Zeroed memory, with handler memory at `handler_base`.
+    /// New memory, all zero, with handler memory at `handler_base`.
     ///
     /// # Errors
     /// See [`SpaceError`].
@@ -162,12 +162,12 @@ impl ContextMemory {
         let pages = |len: u32| u64::from(len).next_multiple_of(PAGE.into());
         let each = u64::from(sizes.hpus * WINDOWS * PAGE) + pages(sizes.scratchpad);
         let bytes = u64::from(machine.clusters) * each + pages(sizes.handler);
-        // More than there is room for is refused below.
+        // `Region::new` refuses a size beyond the address space.
         let region = Region::new(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         Ok(Self { region, machine: *machine, handler_base, handler: (handler_base, sizes.handler), sizes })
     }
 
-    /// As much memory again.
+    /// A copy of the layout on new memory, all zero.
     ///
     /// # Errors
     /// See [`SpaceError`].
@@ -181,39 +181,39 @@ impl ContextMemory {
         &self.region
     }
 
-    /// Has the task registers tell of handler memory that begins with `len` bytes of the image's own at `address`: up to the end of
-    /// those, or of what the context has behind them.
+    /// Sets handler memory in the task registers to begin at `address`, with `len` bytes of the image. If the context has
+    /// handler memory of its own, behind those bytes, the range extends to its end.
     #[must_use]
     pub fn with_handler_memory(self, address: u32, len: u32) -> Self {
         let len = if self.sizes.handler > 0 { self.handler_base + self.sizes.handler - address } else { len };
         Self { handler: (address, len), ..self }
     }
 
-    /// Guest address and bytes of the handler memory, as the task registers have them.
+    /// Guest address and bytes of handler memory in the task registers.
     #[must_use]
     pub const fn handler(&self) -> (u32, u32) {
         self.handler
     }
 
-    /// Bytes of a cluster's scratchpad that tasks on `own` may touch.
+    /// Bytes of a cluster's scratchpad that tasks on cluster `own` may access.
     #[must_use]
     pub fn scratchpad(&self, cluster: u32, own: u32, placement: Placement) -> u32 {
         if placement == Placement::Any || cluster == own { self.sizes.scratchpad } else { 0 }
     }
 
-    /// The context's HPUs, of all clusters.
+    /// HPUs of the context on all clusters.
     pub fn hpus(&self) -> impl Iterator<Item = HpuId> + use<> {
         let (clusters, hpus) = (self.machine.clusters, self.sizes.hpus);
         (0..clusters).flat_map(move |cluster| (0..hpus).map(move |hpu| HpuId { cluster, hpu }))
     }
 
-    /// Where in the region the windows of an HPU begin.
+    /// Offset of an HPU's windows in the region.
     #[must_use]
     pub const fn windows(&self, own: HpuId) -> u32 {
         (own.cluster * self.sizes.hpus + own.hpu) * WINDOWS * PAGE
     }
 
-    /// Where they all end.
+    /// End of all windows in the region.
     const fn windows_end(&self) -> u32 {
         self.windows(HpuId { cluster: self.machine.clusters, hpu: 0 })
     }
@@ -224,11 +224,11 @@ impl ContextMemory {
         offset < self.windows_end() && offset / PAGE % WINDOWS == WINDOWS - 1
     }
 
-    /// Everything that tasks on `own` see, but the packet.
-    fn parts(&self, own: HpuId, placement: Placement) -> impl Iterator<Item = Part> {
+    /// Mappings of tasks on `own`, without the packet.
+    fn parts(&self, own: HpuId, placement: Placement) -> impl Iterator<Item = Mapping> {
         let machine = self.machine;
         let HpuId { cluster: home, hpu } = own;
-        let part = |kind, base, len, offset| Part { kind, base, len, access: Access::Write, offset };
+        let part = |kind, base, len, offset| Mapping { kind, base, len, access: Access::Write, offset };
         let stack = part(RegionKind::Stack, machine.stack_base(home, hpu), STACK_WINDOW, self.windows(own));
         let (first, step) = (self.windows_end(), self.sizes.scratchpad.next_multiple_of(PAGE));
         let scratchpads = (0..machine.clusters).map(move |cluster| {
@@ -240,14 +240,14 @@ impl ContextMemory {
         [stack, handler].into_iter().chain(scratchpads)
     }
 
-    /// What its application may reach.
+    /// Memory that the application may access.
     #[must_use]
-    pub fn shared(&self) -> SharedParts {
+    pub fn shared(&self) -> SharedMappings {
         let parts = self.parts(HpuId { cluster: 0, hpu: 0 }, Placement::Any);
-        SharedParts(parts.filter(|part| part.kind != RegionKind::Stack).collect())
+        SharedMappings(parts.filter(|part| part.kind != RegionKind::Stack).collect())
     }
 
-    /// What lies at `offset` of the region, as tasks on `own` see it: the guest address.
+    /// Guest address of the byte at `offset` of the region, for tasks on `own`.
     #[must_use]
     pub fn address(&self, own: HpuId, offset: u32) -> Option<u32> {
         let [(packet, in_memory), _] = packet_windows(&self.machine, own, self.windows(own));
@@ -259,18 +259,18 @@ impl ContextMemory {
         Some(part.base + (offset - part.offset))
     }
 
-    /// Whether tasks on `own` may touch a part of the image: all but other clusters' L1, where they keep to their home's.
-    fn reaches(&self, part: &Part, own: HpuId, placement: Placement) -> bool {
+    /// Whether tasks on `own` may access a part of the image. Tasks placed on their home cluster cannot access the L1 of others.
+    fn reaches(&self, part: &Mapping, own: HpuId, placement: Placement) -> bool {
         placement == Placement::Any || cluster_of(&self.machine, part.base).is_none_or(|cluster| cluster == own.cluster)
     }
 
-    /// The space of the context's tasks on `own`.
+    /// Address space of the context's tasks on `own`.
     ///
     /// # Errors
     /// See [`SpaceError`].
     pub fn space(&self, image: &ImageMemory, own: HpuId, placement: Placement) -> Result<Space, SpaceError> {
         let mut space = Space::new()?;
-        // What changes from task to task comes first: it is looked for in this order.
+        // The packet windows change with each task. Lookup goes in this order, so they come first.
         let (machine, HpuId { cluster, hpu }) = (&self.machine, own);
         let [l1, l2] = packet_windows(machine, own, self.windows(own));
         space.map_packet_in(&self.region, l1, l2)?;
@@ -286,32 +286,32 @@ impl ContextMemory {
     }
 }
 
-/// What tasks see of memory, for the HPUs that run them.
+/// Memory of the tasks on an HPU.
 pub trait TaskMemory {
-    /// The space of the tasks on `own`, with the packet's [windows](packet_windows) at both levels ([`Space::map_packet_in`]).
+    /// Address space of tasks on `own`, with the packet [windows](packet_windows) in L1 and L2 ([`Space::map_packet_in`]).
     ///
     /// # Errors
     /// See [`SpaceError`].
     fn space(&self, own: HpuId) -> Result<Space, SpaceError>;
 
-    /// Guest address and bytes of the handler memory that tasks are told of.
+    /// Guest address and bytes of handler memory for the task registers.
     fn handler(&self) -> (u32, u32);
 
-    /// Guest address and bytes of a cluster's scratchpad that tasks on `own` are told of.
+    /// Guest address and bytes of a cluster's scratchpad for the task registers on `own`.
     fn scratchpad(&self, cluster: u32, own: HpuId) -> (u32, u32);
 
-    /// The memory in which the [windows](WINDOWS) of `own` lie one after the other, and where they begin.
+    /// Region of the [windows](WINDOWS) of `own`, and their offset there. The windows are contiguous.
     fn windows(&self, own: HpuId) -> (Arc<Region>, u32);
 }
 
-/// That of an installed context.
+/// Memory of an installed context.
 #[derive(Clone, Copy, Debug)]
 pub struct InstalledMemory<'m> {
-    /// What its image brought.
+    /// Memory of its image.
     pub image: &'m ImageMemory,
-    /// What it has of its own.
+    /// Its own memory.
     pub memory: &'m ContextMemory,
-    /// Which clusters' scratchpads its tasks see.
+    /// Determines which clusters' scratchpads its tasks see.
     pub placement: Placement,
 }
 
@@ -334,22 +334,24 @@ impl TaskMemory for InstalledMemory<'_> {
     }
 }
 
-/// The packet's windows in L1 and L2 on an HPU whose [windows](WINDOWS) begin at `offset` of their memory: guest address, and where
-/// they are in the memory.
+/// Packet windows in L1 and L2 of an HPU whose [windows](WINDOWS) begin at `offset` of their region: guest address and offset
+/// of each.
 #[must_use]
 pub const fn packet_windows(machine: &Machine, HpuId { cluster, hpu }: HpuId, offset: u32) -> [(u32, u32); 2] {
     let (l1, l2) = (machine.l1_packet_base(cluster, hpu), machine.l2_packet_window(cluster, hpu));
     [(l1, offset + PAGE), (l2, offset + (WINDOWS - 1) * PAGE)]
 }
 
-/// The cluster in whose L1 a guest address lies.
+/// Cluster whose L1 contains a guest address.
 #[must_use]
+#[inline]
 pub fn cluster_of(machine: &Machine, address: u32) -> Option<u32> {
     (0..machine.clusters).find(|&cluster| address.wrapping_sub(machine.l1_base(cluster)) < machine.l1_size)
 }
 
-/// A length in a register of 32 bits.
+/// Converts a length to a 32-bit register, saturating.
 #[must_use]
+#[inline]
 pub fn saturate(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

@@ -1,5 +1,5 @@
-//! Interpreter and translation side by side: each task is run translated, then interpreted on a copy of the memory as
-//! it was, with devices that answer what they answered before. Slow: for finding out whether the translator is right.
+//! Shadow interpreter: runs each task translated, then interpreted on a copy of the earlier memory, and compares both. The
+//! devices of the second run replay the answers of the first. Slow: a test of the translator.
 
 use std::fmt;
 use std::slice::Iter;
@@ -15,41 +15,42 @@ use spin_abi::fault::{Cause, Fault};
 use spin_abi::map::{Machine, PAGE};
 
 use crate::hpu::memory::{ContextMemory, HpuId, ImageMemory, saturate};
-use crate::hpu::{HpuMemory, TaskSpec};
+use crate::hpu::task::TaskSpec;
+use crate::hpu::windows::HpuMemory;
 
-/// Microseconds that the interpreter may take for what translated code did within its limit.
-const PATIENCE: u64 = 2_000_000;
+/// Time limit of the interpreter in microseconds, for a task that met its own limit translated.
+const INTERPRETER_LIMIT: u64 = 2_000_000;
 
-/// What differs between a task's two runs.
+/// Difference between the two runs of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// How it ended.
+    /// The exit.
     Exit {
-        /// Translated.
+        /// Exit of the translated run.
         translated: Exit,
-        /// Interpreted.
+        /// Exit of the interpreted run.
         interpreted: Exit,
     },
-    /// A register at its end.
+    /// A register at the end.
     Register {
-        /// Which.
+        /// Number of the register.
         register: usize,
-        /// Its value, translated.
+        /// Value of the translated run.
         translated: u32,
-        /// Its value, interpreted.
+        /// Value of the interpreted run.
         interpreted: u32,
     },
-    /// Memory at its end.
+    /// Memory at the end.
     Memory {
-        /// Guest address of the first byte that differs; `None` where handlers see nothing.
+        /// Guest address of the first byte that differs. `None` if handlers do not see that byte.
         address: Option<u32>,
     },
-    /// The packet in L2 at its end.
+    /// The packet in L2 at the end.
     Packet {
         /// Offset of the first byte that differs.
         offset: usize,
     },
-    /// What it did to devices.
+    /// The device accesses.
     Device(String),
 }
 
@@ -78,7 +79,7 @@ pub struct ShadowMemory {
 }
 
 impl ShadowMemory {
-    /// As much memory as the original.
+    /// Memory of the same size and layout.
     ///
     /// # Errors
     /// See [`SpaceError`].
@@ -89,7 +90,7 @@ impl ShadowMemory {
         })
     }
 
-    /// Makes the copies equal to the originals.
+    /// Copies the originals.
     fn copy(&self) {
         for (original, copy) in self.regions() {
             for_pages(original, copy, |offset, page, _| {
@@ -100,7 +101,7 @@ impl ShadowMemory {
         }
     }
 
-    /// The guest address at which copies and originals differ first, as tasks on `own` see it.
+    /// First difference between copies and originals, with the guest address for tasks on `own`.
     fn difference(&self, own: HpuId) -> Option<Difference> {
         let [image, context] = self.regions();
         let differ = |page: &[u8], other: &[u8]| page.iter().zip(other).position(|(a, b)| a != b);
@@ -109,7 +110,7 @@ impl ShadowMemory {
         });
         let found = found.or_else(|| {
             for_pages(context.0, context.1, |offset, page, other| {
-                // What is in there after the task is of no interest: the packets are compared.
+                // The L2 window is not compared here: `run_both` compares the packets.
                 let at = differ(page, other).filter(|_| !self.context.1.is_l2_window(saturate(offset as u64)))?;
                 Some(self.context.1.address(own, saturate((offset + at) as u64)))
             })
@@ -122,7 +123,7 @@ impl ShadowMemory {
     }
 }
 
-/// Calls `look` with the offset and the bytes of each page of two regions of one length, until it finds something.
+/// Calls `look` with the offset and the bytes of each page of two regions of equal length, until it returns a result.
 fn for_pages<R>(first: &Region, second: &Region, mut look: impl FnMut(usize, &[u8], &[u8]) -> Option<R>) -> Option<R> {
     let mut pages = [[0; PAGE as usize]; 2];
     let [one, other] = &mut pages;
@@ -133,16 +134,16 @@ fn for_pages<R>(first: &Region, second: &Region, mut look: impl FnMut(usize, &[u
     })
 }
 
-/// The HPU on which the interpreter does again what translated code did.
+/// The HPU on which the interpreter repeats tasks of translated code.
 #[derive(Debug)]
 pub struct ShadowInterpreter {
-    hpu_memory: HpuMemory,
+    hpu: HpuMemory,
     memory: Arc<ShadowMemory>,
     own: HpuId,
 }
 
 impl ShadowInterpreter {
-    /// The twin of an HPU, on copies of its memory.
+    /// Shadow of the HPU `own`, on copies of its memory.
     ///
     /// # Errors
     /// See [`SpaceError`].
@@ -153,11 +154,11 @@ impl ShadowInterpreter {
         placement: Placement,
         checks: Checks,
     ) -> Result<Self, SpaceError> {
-        let hpu_memory = HpuMemory::new(machine, own, &memory.image.1, &memory.context.1, placement, checks)?;
-        Ok(Self { hpu_memory, memory, own })
+        let hpu = HpuMemory::new(machine, own, &memory.image.1, &memory.context.1, placement, checks)?;
+        Ok(Self { hpu, memory, own })
     }
 
-    /// Runs a task for which `original` is prepared, then compares it with what the interpreter makes of it.
+    /// Runs a task that `original` is prepared for, then repeats it in the interpreter and compares.
     pub(crate) fn run_both<D: Device>(
         &mut self,
         original: &mut HpuMemory,
@@ -166,37 +167,37 @@ impl ShadowInterpreter {
         packet: &mut [u8],
         device: &mut D,
     ) -> (Exit, Option<Difference>) {
-        self.hpu_memory.begin_as(original);
-        // Both have it there, whichever looks at it, and both know how much of it was there last.
-        [&original.slot, &self.hpu_memory.slot].into_iter().for_each(|slot| slot.show_in_l1(packet));
+        self.hpu.begin_as(original);
+        // Both runs need the packet in L1, also if only one reads it. Both slots then know how much of it L1 holds.
+        [&original.slot, &self.hpu.slot].into_iter().for_each(|slot| slot.show_in_l1(packet));
         self.memory.copy();
         let mut copy = packet.to_vec();
         let touched = original.slot.device_touched();
         let mut recorder = Recorder { device, log: Vec::new() };
         let translated = original.run(executor, spec, packet, &mut recorder);
         let log = recorder.log;
-        // Where a device was taken for memory the translation says so, and another one is made. How far a task gets in its
-        // time is not the same twice.
+        // A device access that the translation took for memory makes it invalid; the engine makes another one. A task that
+        // ran into its time limit stops at a different place each time.
         if original.slot.device_touched() != touched || timed_out(translated, spec.limits) {
             return (translated, None);
         }
         let mut replay = Replay { log: log.iter(), charge: 0, departure: None };
-        let limits = Limits { time: spec.limits.time.map(|_| PATIENCE), ..spec.limits };
+        let limits = Limits { time: spec.limits.time.map(|_| INTERPRETER_LIMIT), ..spec.limits };
         let again = TaskSpec { translation: None, limits, ..spec };
-        let interpreted = self.hpu_memory.run(executor, again, &mut copy, &mut replay);
+        let interpreted = self.hpu.run(executor, again, &mut copy, &mut replay);
         if timed_out(interpreted, limits) {
             return (translated, None);
         }
         let device = replay.difference();
         let exit = (translated != interpreted).then_some(Difference::Exit { translated, interpreted });
-        let registers = || registers(original.slot.hart(), self.hpu_memory.slot.hart());
+        let registers = || registers(original.slot.hart(), self.hpu.slot.hart());
         let packets = || packet.iter().zip(&copy).position(|(a, b)| a != b).map(|offset| Difference::Packet { offset });
         let memory = || self.memory.difference(self.own);
         (translated, device.or(exit).or_else(registers).or_else(packets).or_else(memory))
     }
 }
 
-/// Whether a task was ended by the clock.
+/// Whether the time limit ended a task.
 const fn timed_out(exit: Exit, limits: Limits) -> bool {
     matches!(exit, Exit::Fault(Fault { cause: Cause::Watchdog, .. })) && limits.instructions.is_none()
 }
@@ -217,21 +218,21 @@ enum Access {
     Ecall { number: u32 },
 }
 
-/// An access and what came of it.
+/// An access and its result.
 #[derive(Debug)]
 struct Entry {
     access: Access,
     result: Result<u32, Trap>,
     charge: u64,
-    /// What it wrote to memory that handlers see.
+    /// Bytes that it wrote to memory that handlers see.
     written: Option<Written>,
 }
 
-/// Where, and the bytes.
+/// Guest address and bytes.
 type Written = (u32, Vec<u8>);
 
 impl Entry {
-    /// Writes what the access wrote.
+    /// Repeats the writes of the access.
     fn write_again(&self, view: &mut View<'_>) {
         if let Some((address, bytes)) = &self.written {
             let copied = view.copy_in(*address, bytes);
@@ -240,7 +241,7 @@ impl Entry {
     }
 }
 
-/// Devices, and a record of what is done to them.
+/// Devices, and a record of the accesses.
 struct Recorder<'d, D> {
     device: &'d mut D,
     log: Vec<Entry>,
@@ -285,7 +286,7 @@ impl<D: Device> Device for Recorder<'_, D> {
     fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
         let result = self.device.issue(view, command);
         let written = written(view, command);
-        // What it says is what the device said.
+        // `note_written` returns the device's result, which `result` already is.
         let _ = self.note_written(Access::Issue(command), result.map_err(Trap::Fault), written);
         result
     }
@@ -309,13 +310,13 @@ impl<D: Device> Device for Recorder<'_, D> {
     }
 }
 
-/// The memory that a command may have written, as it is now.
+/// Current bytes of the memory that a command may have written.
 fn written(view: &View<'_>, command: Result<Command, Status>) -> Option<Written> {
     let Ok(Command::Dma { nic, length, direction: Direction::FromHost, .. }) = command else { return None };
     bytes(view, nic, length)
 }
 
-/// `len` bytes of memory, as they are now.
+/// Current bytes of memory.
 fn bytes(view: &View<'_>, address: u32, len: u32) -> Option<Written> {
     view.kind_of(address, len)?;
     let mut bytes = vec![0; len as usize];
@@ -323,11 +324,11 @@ fn bytes(view: &View<'_>, address: u32, len: u32) -> Option<Written> {
     Some((address, bytes))
 }
 
-/// Devices that answer as the record has it.
+/// Devices that replay a record.
 struct Replay<'l> {
     log: Iter<'l, Entry>,
     charge: u64,
-    /// The first access that is not the recorded one.
+    /// The first access that differs from the record.
     departure: Option<Difference>,
 }
 
@@ -367,7 +368,7 @@ impl Device for Replay<'_> {
     fn issue(&mut self, view: &mut View<'_>, command: Result<Command, Status>) -> Result<u32, Cause> {
         let cause = |trap| match trap {
             Trap::Fault(cause) => cause,
-            // What was issued is not what was recorded.
+            // The command differs from the recorded one.
             _ => Cause::DeviceAccess,
         };
         let entry = self.answer(Access::Issue(command)).map_err(cause)?;
@@ -405,7 +406,8 @@ mod tests {
 
     use super::{Difference, ShadowInterpreter, ShadowMemory};
     use crate::hpu::memory::{ContextMemory, ContextSizes, HpuId, ImageMemory};
-    use crate::hpu::{HpuMemory, TaskIdentity, TaskSpec};
+    use crate::hpu::windows::HpuMemory;
+    use crate::hpu::{TaskIdentity, TaskSpec};
     use crate::ids::Handler;
 
     const MACHINE: Machine = Machine::PSPIN;
@@ -413,12 +415,12 @@ mod tests {
 
     const SIZES: ContextSizes = ContextSizes { hpus: 1, handler: 64, scratchpad: 64 };
 
-    /// What is found when `translated` is run for what is `interpreted`.
+    /// Difference that is found when the translation of `translated` runs in place of that of `interpreted`.
     fn difference(translated: &str, interpreted: &str) -> Option<Difference> {
         difference_after(translated, interpreted, Checks::Exact, &[(64, true)])
     }
 
-    /// What is found last of tasks on packets that are so long, of which some are compared.
+    /// Difference that is found for the last packet. `packets`: their lengths, and whether they are compared.
     fn difference_after(
         translated: &str,
         interpreted: &str,
@@ -448,7 +450,7 @@ mod tests {
         let memory = ContextMemory::new(&MACHINE, image.handler_mem_end(), SIZES).expect("memory");
         let shadow_memory = Arc::new(ShadowMemory::new(&image_memory, &memory).expect("memory"));
         let placement = Placement::Any;
-        let mut hpu_memory = HpuMemory::new(&MACHINE, OWN, &image_memory, &memory, placement, checks).expect("memory");
+        let mut hpu = HpuMemory::new(&MACHINE, OWN, &image_memory, &memory, placement, checks).expect("memory");
         let mut shadow = ShadowInterpreter::new(&MACHINE, OWN, shadow_memory, placement, checks).expect("memory");
         let spec = TaskSpec {
             handler,
@@ -456,7 +458,7 @@ mod tests {
             l1_bytes: 128,
             image: &image,
             translation: Some(&translation),
-            limits: Limits { time: Some(PATIENCE), instructions: None },
+            limits: Limits { time: Some(TIME_LIMIT), instructions: None },
             host: None,
             isolation: Isolation::Context,
         };
@@ -464,17 +466,17 @@ mod tests {
         let mut found = None;
         for &(len, compared) in packets {
             let mut packet = vec![7; len];
-            hpu_memory.begin(&executor, &spec, &packet);
+            hpu.begin(&executor, &spec, &packet);
             if compared {
-                found = shadow.run_both(&mut hpu_memory, &executor, spec, &mut packet, &mut NoDevice).1;
+                found = shadow.run_both(&mut hpu, &executor, spec, &mut packet, &mut NoDevice).1;
             } else {
-                hpu_memory.run(&executor, spec, &mut packet, &mut NoDevice);
+                hpu.run(&executor, spec, &mut packet, &mut NoDevice);
             }
         }
         found
     }
 
-    const PATIENCE: u64 = 5_000_000;
+    const TIME_LIMIT: u64 = 5_000_000;
 
     #[test]
     fn what_is_the_same_is_said_to_be() {
@@ -495,7 +497,7 @@ mod tests {
         assert!(matches!(difference("__builtin_trap();", nothing), Some(Difference::Exit { .. })));
         let register = "(void)args; __asm__ volatile(\"li t0, 5\");";
         assert!(matches!(difference(register, nothing), Some(Difference::Register { register: 5, translated: 5, .. })));
-        // The registers are made equal, so that they are not what is found.
+        // The registers are equal, so that they are not reported as the difference.
         let clean = "__asm__ volatile(\"\" ::: \"memory\"); __asm__ volatile(\"li a0, 0; li a1, 0; li a2, 0; li a3, 0; li a4, 0\");";
         let store = |value: u32| format!("*(volatile uint32_t *)args->task->scratchpad[2] = {value}; {clean}");
         assert_eq!(

@@ -1,9 +1,8 @@
 //! Cancelling messages, and emptying queues.
 
 use super::Mpqs;
-use super::pool::NONE;
 use super::state::{Queue, State};
-use super::types::{Her, MpqId, Owned, Rejected};
+use super::types::{Her, MpqId, NONE, Owned, Rejected};
 
 impl<C: Copy + Owned, P> Mpqs<C, P> {
     /// Reason why the queue does not [accept](Mpqs::accepts) a HER: there is no room, or its message was cancelled.

@@ -37,9 +37,10 @@ use spin_frame::prefetch_in;
 
 pub use types::{Completed, Her, MessageParams, MpqId, Owned, Rejected, Stage, Task};
 
-use pool::{HerPool, HerSlot, NONE};
+use pool::{HerPool, HerSlot};
 use ready::Owners;
 use state::{Queue, State};
+use types::NONE;
 
 /// All message processing queues of one home thread.
 pub struct Mpqs<C, P> {

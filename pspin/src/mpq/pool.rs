@@ -1,13 +1,7 @@
 //! Memory for HERs: a pool of slots that all queues share, linked into queues and a free list.
 
 use super::state::Queue;
-use super::types::MessageParams;
-
-/// Index into [`HerPool::slots`], or [`NONE`].
-pub(super) type HerIndex = u32;
-
-/// No slot, or no queue: the end of a list.
-pub(super) const NONE: u32 = u32::MAX;
+use super::types::{HerIndex, MessageParams, NONE};
 
 /// A slot for one HER, linked into its queue or into the free list.
 pub(super) struct HerSlot<C, P> {

@@ -1,8 +1,7 @@
 //! Owners of messages, and the ready queues of each.
 
-use super::pool::NONE;
 use super::state::Queue;
-use super::types::{MpqId, Owned};
+use super::types::{MpqId, NONE, Owned};
 
 /// Backlog of one owner.
 #[derive(Clone, Copy)]

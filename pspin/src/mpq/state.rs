@@ -1,7 +1,6 @@
 //! State of one queue.
 
-use super::pool::{HerIndex, NONE};
-use super::types::MessageParams;
+use super::types::{HerIndex, MessageParams, NONE};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {

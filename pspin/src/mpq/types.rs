@@ -2,6 +2,12 @@
 
 use hpu_vm::Kind;
 
+/// Index of a HER's slot in the pool, or [`NONE`].
+pub(super) type HerIndex = u32;
+
+/// No slot, or no queue: the end of a list.
+pub(super) const NONE: u32 = u32::MAX;
+
 /// Index of a message processing queue. Handlers know it as the flow id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MpqId(pub u32);

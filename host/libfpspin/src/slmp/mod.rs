@@ -17,6 +17,8 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
+pub use packet::{ACK, EOM, SYN};
+
 use packet::{HEADER, Header};
 use window::Window;
 
@@ -24,12 +26,6 @@ use window::Window;
 pub const PORT: u16 = 9330;
 /// Longest payload: what fits Ethernet with the headers of IPv4, UDP and SLMP.
 pub const MAX_PAYLOAD: usize = 1462;
-/// Flag: last packet of its message.
-pub const EOM: u16 = 0x8000;
-/// Flag: to be acknowledged.
-pub const SYN: u16 = 0x4000;
-/// Flag: acknowledges.
-pub const ACK: u16 = 0x2000;
 /// Most threads that send.
 pub const MAX_THREADS: usize = 64;
 /// How long an acknowledgement may take, unless [`PATIENCE_VARIABLE`] says otherwise.

@@ -1,7 +1,11 @@
 //! SLMP's header: flags, message id and offset, in network order.
 
-use super::ACK;
-
+/// Flag: last packet of its message.
+pub const EOM: u16 = 0x8000;
+/// Flag: to be acknowledged.
+pub const SYN: u16 = 0x4000;
+/// Flag: acknowledges.
+pub const ACK: u16 = 0x2000;
 /// Bytes of a header.
 pub const HEADER: usize = 10;
 

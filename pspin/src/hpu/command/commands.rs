@@ -1,188 +1,56 @@
-//! The command unit: carries out what handlers ask of NIC and host memory (PsPIN paper §III-B1).
+//! The command unit of a NIC with frames.
 //!
-//! Copies are made when the command is issued, so such a command is complete at once. The exception saves a copy: the
-//! last send from the L2 packet of a frame nobody needs any more is put off until the handler ends, and then moves the
-//! frame itself to the transmit ring. Whoever waits for it, or tests it, gets a copy at once.
+//! A command copies its data when it is issued, so it is complete at once. One case saves the copy: the last send from the
+//! L2 packet of a frame that no later task needs. That send is deferred until the handler ends, and then moves the frame
+//! itself to the transmit ring. A handler that waits for a deferred send, or tests it, gets a copy at once.
 
-use hpu_vm::{RegionKind, View};
+use hpu_vm::View;
 use spin_abi::command::{Command, Direction, Immediate, Source, Status};
 use spin_abi::counters::Counter;
 use spin_abi::events::{Event, What};
 use spin_abi::map::DRIVER_BASE;
 use spin_abi::put::Put;
-use spin_abi::regs::{FLOW_ID, TASK_FIRST};
-use spin_frame::MIN_SEND;
-use spin_frame::{Frame, TxQueue};
+use spin_abi::regs::FLOW_ID;
+use spin_frame::{Frame, MIN_SEND, TxQueue};
 
 use crate::counts::Counts;
 use crate::host_memory::HostMemory;
 use crate::hpu::ip_view::Link;
 
-/// How often the NIC is asked to give back transmit buffers before a send fails.
+use super::budget::{self, CommandBudget};
+use super::outbound::Outbound;
+use super::unit::{CommandUnit, DeferredSend, EventSink, sendable};
+
+/// Attempts to get a transmit buffer from the NIC before a send fails.
 const ALLOCATE_ATTEMPTS: u32 = 100;
 
-/// What carrying out a command counts for, in instructions of 1 ns: against the handler's instruction limit, if it has one,
-/// and against what a task may ask for in all. The clock alone would let it flood the wire.
-mod charge {
-    /// All commands of a task.
-    pub const BUDGET: u64 = 1_000_000;
-    /// Any command.
-    pub const COMMAND: u64 = 32;
-    /// A frame's way out through the kernel takes about a microsecond.
-    pub const SEND: u64 = 1_000;
-    /// Asking the NIC for a buffer in vain: a system call.
-    pub const ATTEMPT: u64 = 1_000;
-    /// Bytes copied in the time of one instruction.
-    pub const BYTES_PER_INSTRUCTION: u64 = 8;
-}
-
-/// A send of the L2 packet that is put off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeferredSend {
-    /// The command's.
-    pub handle: u32,
-    /// Address in the L2 packet window.
-    pub address: u32,
-    /// First byte of the frame to send.
-    pub offset: u32,
-    /// Bytes to send.
-    pub length: u32,
-}
-
-/// Receives the events that an application is told of.
-pub trait EventSink {
-    /// Tells the application of an event.
-    fn emit(&mut self, event: Event);
-}
-
-/// What carries out the commands of tasks. The [driver](crate::hpu::driver) knows no more of it than this.
-pub trait CommandUnit {
-    /// Carries out a command.
-    fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status;
-
-    /// Puts a raw send of bytes of the packet in L2 off, when none is put off yet, unless something speaks against it: then nothing is
-    /// done, and it is to be [issued](CommandUnit::issue).
-    fn defer_send(&mut self, send: DeferredSend) -> bool {
-        let _ = send;
-        false
-    }
-
-    /// Counts copies to host memory that it was not asked for, and their bytes.
-    fn copied(&mut self, copies: u64, bytes: u64) {
-        let _ = (copies, bytes);
-    }
-
-    /// Counts a command that was not carried out.
-    fn refuse(&mut self, status: Status) -> Status;
-
-    /// Somebody waits for the command `handle`, or tests it. If it was put off it is carried out now; the result says how that
-    /// ended.
-    fn complete(&mut self, handle: u32, view: &View<'_>) -> Option<Status>;
-
-    /// Whether the task has issued something, as far as is known.
-    fn has_issued(&self) -> bool {
-        true
-    }
-
-    /// The handle of the send that is put off.
-    fn deferred_handle(&self) -> Option<u32>;
-
-    /// Counts bytes that are copied within NIC memory.
-    fn charge_copy(&mut self, bytes: u32);
-
-    /// What commands count for since this was asked last, in instructions against the handler's limit.
-    fn take_charge(&mut self) -> u64;
-}
-
-/// Frames that go back to the NIC together.
-#[derive(Debug)]
-pub struct Outbound {
-    /// To be sent: at the end of the turn.
-    pub transmit: Vec<Frame>,
-    /// To be filled anew: at the end of a row of tasks.
-    pub recycle: Vec<Frame>,
-    /// Room for what is copied at a time between NIC and host memory.
-    piece: Box<[u8]>,
-}
-
-impl Outbound {
-    /// With room for so many of each, and for `piece` bytes that are copied at a time.
-    ///
-    /// # Panics
-    /// When `piece` is 0.
-    #[must_use]
-    pub fn with_capacity(transmit: usize, recycle: usize, piece: u32) -> Self {
-        assert!(piece > 0, "a copy has to get on");
-        let piece = vec![0; piece as usize].into();
-        Self { transmit: Vec::with_capacity(transmit), recycle: Vec::with_capacity(recycle), piece }
-    }
-
-    /// Hands over what the NIC has room for; the rest stays.
-    #[inline]
-    pub fn flush(&mut self, nic: &mut dyn TxQueue) {
-        nic.recycle_all(&mut self.recycle);
-        nic.send(&mut self.transmit);
-    }
-}
-
-/// What the commands of one task may reach.
+/// Command unit of one task at a time.
 pub struct Commands<'t> {
-    /// Gives and takes frames.
+    /// Provides and takes frames.
     pub nic: &'t mut dyn TxQueue,
-    /// Frames that go to it.
+    /// Frames for the NIC.
     pub outbound: &'t mut Outbound,
-    /// The context's host memory.
+    /// Host memory of the context.
     pub host: Option<&'t HostMemory>,
-    /// The context's counters.
+    /// Counters of the context.
     pub counts: &'t mut Counts,
-    /// Where its application is told of copies.
+    /// Receives the events of copies.
     events: Option<&'t mut dyn EventSink>,
-    /// Nobody needs the packet after this task: it may be moved instead of copied.
+    /// No later task needs the packet: a send may move its frame instead of copying.
     pub may_move: bool,
-    /// What the task has issued so far.
+    /// State of the task's commands.
     pub budget: CommandBudget,
-    /// What comes before all that is sent, of handlers that see packets without it.
+    /// Link-layer header in front of everything that is sent, for handlers that see packets without it.
     pub link: Option<Link>,
-    /// What commands count for against the handler's limit and was not yet charged.
+    /// Cost of commands that was not yet charged against the handler's limit.
     charge: u64,
-    /// Most bytes of a frame that is sent.
+    /// Longest frame that can be sent, in bytes.
     max_frame: usize,
 }
 
-/// What there is to know of the commands that a task has issued.
-#[derive(Clone, Copy, Debug)]
-pub struct CommandBudget {
-    /// The send that is put off.
-    pub deferred: Option<DeferredSend>,
-    /// What further commands may count for.
-    instructions: u64,
-    /// The NIC had no buffer for this task: it is not waited for again.
-    no_buffer: bool,
-}
-
-impl CommandBudget {
-    /// Of a task that begins.
-    pub const FULL: Self = Self { deferred: None, instructions: charge::BUDGET, no_buffer: false };
-
-    /// Whether it is [`CommandBudget::FULL`]: a command that leaves anything behind counts for something.
-    #[inline]
-    const fn is_full(&self) -> bool {
-        debug_assert!(
-            self.instructions != charge::BUDGET || self.deferred.is_none() && !self.no_buffer,
-            "it was charged"
-        );
-        self.instructions == charge::BUDGET
-    }
-
-    /// Of a task that is over, and has put that off.
-    #[must_use]
-    pub const fn used(deferred: Option<DeferredSend>) -> Self {
-        Self { deferred, instructions: 0, no_buffer: false }
-    }
-}
-
 impl<'t> Commands<'t> {
-    /// The commands of a task, which has `issued` some before it was parked.
+    /// Commands of a task. `budget` is that of a parked task that continues, or full.
+    #[inline]
     pub fn new(
         nic: &'t mut dyn TxQueue,
         outbound: &'t mut Outbound,
@@ -196,7 +64,7 @@ impl<'t> Commands<'t> {
         Self { nic, outbound, host, counts, events, may_move, budget, link: None, charge: 0, max_frame }
     }
 
-    /// Those of the next task begin.
+    /// Begins the commands of the next task.
     #[inline]
     pub const fn begin(&mut self, may_move: bool) {
         self.may_move = may_move;
@@ -205,14 +73,14 @@ impl<'t> Commands<'t> {
         }
     }
 
-    /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
+    /// Releases a packet's frame: sends it if the handler deferred a send, else recycles it.
     #[inline]
     pub fn release(&mut self, frame: Frame) {
         self.counts.add(Counter::Released, 1);
         self.release_frame(frame);
     }
 
-    /// The same, for who counts them himself. What the task has issued is forgotten.
+    /// [`release`](Commands::release) without counting. Resets the task's budget.
     #[inline(always)]
     pub fn release_frame(&mut self, frame: Frame) {
         if self.budget.is_full() {
@@ -231,19 +99,13 @@ impl<'t> Commands<'t> {
         (self.budget, self.charge) = (CommandBudget::FULL, 0);
     }
 
-    /// Whether the packet's buffer is to be sent.
-    #[inline]
-    pub const fn sends_packet(&self) -> bool {
-        self.budget.deferred.is_some()
-    }
-
-    /// Whether the task had commands, and the NIC may have no frame for the next one's.
+    /// Whether the task had commands and the NIC may have no frame for those of the next task.
     #[inline]
     pub fn low_on_buffers(&self) -> bool {
         !self.budget.is_full() && self.nic.low_on_buffers()
     }
 
-    /// After the last task of a row: the NIC may have to wait for buffers.
+    /// Returns frames to the pool. Call it after the last task of a batch: the NIC may be short of receive buffers.
     #[inline]
     pub fn recycle_frames(&mut self) {
         self.nic.recycle_all(&mut self.outbound.recycle);
@@ -254,29 +116,29 @@ impl<'t> Commands<'t> {
             return self.outbound.recycle.push(frame);
         }
         self.counts.add(Counter::TxMoved, 1);
-        stage(self.outbound, self.counts, frame);
+        self.outbound.stage(self.counts, frame);
     }
 
+    #[inline]
     const fn charge(&mut self, instructions: u64) {
         self.charge += instructions;
-        self.budget.instructions = self.budget.instructions.saturating_sub(instructions);
+        self.budget.charge(instructions);
     }
 
-    /// Carries out a send that was put off by copying from its packet, which itself goes elsewhere.
-    /// Returns what came of it.
+    /// Executes a deferred send by copying from the packet, whose frame goes elsewhere. Returns the status.
     pub fn copy_deferred(&mut self, send: DeferredSend, packet: &[u8]) -> Status {
         let range = send.offset as usize..(send.offset + send.length) as usize;
         let copied = packet.get(range).ok_or(Status::BadNicAddress).and_then(|bytes| {
             let mut frame = self.frame_of(bytes.len())?;
             frame.copy_from_slice(bytes);
-            stage(self.outbound, self.counts, frame);
+            self.outbound.stage(self.counts, frame);
             Ok(())
         });
         copied.map_or_else(|status| self.refuse(status), |()| Status::Done)
     }
 
     fn send(&mut self, source: Source, length: u32, view: &View<'_>) -> Result<Status, Status> {
-        self.charge(charge::SEND);
+        self.charge(budget::SEND);
         let before = self.link_len();
         if !(MIN_SEND..=self.max_frame).contains(&(before + length as usize)) || length == 0 {
             return Err(Status::BadLength);
@@ -302,23 +164,23 @@ impl<'t> Commands<'t> {
         self.send_copy(frame)
     }
 
-    /// Bytes that come before what is sent.
+    /// Length of the link-layer header.
     fn link_len(&self) -> usize {
         self.link.as_ref().map_or(0, Link::len)
     }
 
-    /// Stages a frame that was filled, but for what comes before.
+    /// Stages a frame that is filled except for its link-layer header.
     fn send_copy(&mut self, mut frame: Frame) -> Result<Status, Status> {
         if let Some(link) = &self.link {
             link.restore(&mut frame);
         }
-        stage(self.outbound, self.counts, frame);
+        self.outbound.stage(self.counts, frame);
         Ok(Status::Done)
     }
 
-    /// Sends the packets of an RDMA put, or none when they are more than the task may still ask for.
+    /// Sends all packets of an RDMA put, or none when they exceed the budget.
     fn put(&mut self, put: &Put, source: Source, view: &View<'_>) -> Result<Status, Status> {
-        let cost = u64::from(put.packets()) * charge::SEND + u64::from(put.length) / charge::BYTES_PER_INSTRUCTION;
+        let cost = u64::from(put.packets()) * budget::SEND + u64::from(put.length) / budget::BYTES_PER_INSTRUCTION;
         if put.length == 0 || put.longest() as usize > self.max_frame || cost > self.budget.instructions {
             return Err(Status::BadLength);
         }
@@ -330,7 +192,7 @@ impl<'t> Commands<'t> {
             }
         };
         for (header, bytes) in put.split() {
-            self.charge(charge::SEND);
+            self.charge(budget::SEND);
             let mut frame = self.frame_of(header.len() + bytes.len())?;
             let (head, rest) = frame.split_at_mut(header.len());
             head.copy_from_slice(&header);
@@ -345,7 +207,7 @@ impl<'t> Commands<'t> {
                 self.nic.recycle(frame);
                 return Err(status);
             }
-            stage(self.outbound, self.counts, frame);
+            self.outbound.stage(self.counts, frame);
         }
         if matches!(source, PutSource::Host(..)) {
             self.counts.add(Counter::DmaFromHostBytes, u64::from(put.length));
@@ -366,9 +228,9 @@ impl<'t> Commands<'t> {
         self.send_copy(frame)
     }
 
-    /// A frame of `len` bytes. When none is free, what is to go back to the NIC does, which is asked again while it sends.
+    /// A frame of `len` bytes. When none is free, flushes staged frames and tries again while the NIC sends.
     fn frame_of(&mut self, len: usize) -> Result<Frame, Status> {
-        self.charge(len as u64 / charge::BYTES_PER_INSTRUCTION);
+        self.charge(len as u64 / budget::BYTES_PER_INSTRUCTION);
         let attempts = if self.budget.no_buffer { 1 } else { ALLOCATE_ATTEMPTS };
         for _ in 0..attempts {
             let mut free = self.nic.allocate();
@@ -383,7 +245,7 @@ impl<'t> Commands<'t> {
                 self.nic.recycle(frame);
                 return Err(Status::BadLength);
             }
-            self.charge(charge::ATTEMPT);
+            self.charge(budget::ATTEMPT);
             self.outbound.flush(self.nic);
             if self.nic.flush_tx().is_err() {
                 break;
@@ -393,7 +255,7 @@ impl<'t> Commands<'t> {
         Err(Status::NoBuffer)
     }
 
-    /// Copies to host memory by way of a buffer: tasks of other threads may write meanwhile what is copied.
+    /// Copies to host memory by way of a buffer: tasks of other threads may write the source meanwhile.
     fn dma_to_host(
         &mut self,
         memory: &HostMemory,
@@ -402,12 +264,12 @@ impl<'t> Commands<'t> {
         len: u32,
         view: &View<'_>,
     ) -> Result<(), Status> {
-        if !is_one_piece(&self.outbound.piece, len) {
+        if !self.outbound.is_one_chunk(len) {
             view.kind_of(nic, len).ok_or(Status::BadNicAddress)?;
         }
-        in_pieces(&mut self.outbound.piece, len, |done, piece| {
-            view.copy_out(nic + done, piece).ok_or(Status::BadNicAddress)?;
-            memory.region.write(offset + u64::from(done), piece).map_err(|_| Status::BadHostAddress)
+        self.outbound.copy_in_chunks(len, |done, chunk| {
+            view.copy_out(nic + done, chunk).ok_or(Status::BadNicAddress)?;
+            memory.region.write(offset + u64::from(done), chunk).map_err(|_| Status::BadHostAddress)
         })
     }
 
@@ -421,7 +283,7 @@ impl<'t> Commands<'t> {
     ) -> Result<Status, Status> {
         let memory = self.host.ok_or(Status::BadHostAddress)?;
         let offset = memory.offset(host, len as usize).ok_or(Status::BadHostAddress)?;
-        self.charge(u64::from(len) / charge::BYTES_PER_INSTRUCTION);
+        self.charge(u64::from(len) / budget::BYTES_PER_INSTRUCTION);
         match direction {
             Direction::ToHost => {
                 let written = view.look_at_frame(nic, len, |bytes| memory.region.write(offset, bytes));
@@ -433,12 +295,12 @@ impl<'t> Commands<'t> {
                 self.counts.add(Counter::DmaToHostBytes, u64::from(len));
             }
             Direction::FromHost => {
-                if !is_one_piece(&self.outbound.piece, len) && !view.writable(nic, len) {
+                if !self.outbound.is_one_chunk(len) && !view.writable(nic, len) {
                     return Err(Status::BadNicAddress);
                 }
-                in_pieces(&mut self.outbound.piece, len, |done, piece| {
-                    memory.region.read(offset + u64::from(done), piece).map_err(|_| Status::BadHostAddress)?;
-                    view.copy_in(nic + done, piece).ok_or(Status::BadNicAddress)
+                self.outbound.copy_in_chunks(len, |done, chunk| {
+                    memory.region.read(offset + u64::from(done), chunk).map_err(|_| Status::BadHostAddress)?;
+                    view.copy_in(nic + done, chunk).ok_or(Status::BadNicAddress)
                 })?;
                 self.counts.add(Counter::DmaFromHostBytes, u64::from(len));
             }
@@ -447,14 +309,14 @@ impl<'t> Commands<'t> {
         Ok(Status::Done)
     }
 
-    /// Tells the application, of the message whose task this is.
+    /// Emits an event of the task's message.
     #[cold]
-    fn tell(&mut self, what: What, view: &View<'_>) {
+    fn emit_event(&mut self, what: What, view: &View<'_>) {
         let mut flow = [0; 4];
-        // A task knows its message by a word of its description.
+        // The task's description has the flow id of its message.
         let known = view.copy_out(DRIVER_BASE + FLOW_ID, &mut flow);
         debug_assert!(known.is_some(), "tasks are described");
-        self.charge(charge::ATTEMPT);
+        self.charge(budget::ATTEMPT);
         if let Some(events) = &mut self.events {
             events.emit(Event { flow: u32::from_le_bytes(flow), what });
         }
@@ -471,6 +333,13 @@ impl<'t> Commands<'t> {
     }
 }
 
+/// Source of a put: an address in NIC memory, or an offset in host memory.
+#[derive(Clone, Copy)]
+enum PutSource<'h> {
+    Nic(u32),
+    Host(&'h HostMemory, u64),
+}
+
 impl CommandUnit for Commands<'_> {
     fn issue(&mut self, handle: u32, command: Command, view: &mut View<'_>) -> Status {
         if self.budget.instructions == 0 {
@@ -478,7 +347,7 @@ impl CommandUnit for Commands<'_> {
             self.counts.add(Counter::CommandsOverBudget, 1);
             return Status::NoBuffer;
         }
-        self.charge(charge::COMMAND);
+        self.charge(budget::COMMAND);
         let result = match command {
             Command::Send { fid: 0, source, length, .. } => self.send(source, length, view),
             Command::Send { destination, fid: queue_pair, source, length } => {
@@ -487,7 +356,7 @@ impl CommandUnit for Commands<'_> {
             Command::Dma { host, nic, length, direction, event } => {
                 let done = self.dma(host, nic, length, direction, view);
                 if event && done.is_ok() {
-                    self.tell(What::Copied { direction, host, length }, view);
+                    self.emit_event(What::Copied { direction, host, length }, view);
                 }
                 done
             }
@@ -498,15 +367,16 @@ impl CommandUnit for Commands<'_> {
 
     #[inline]
     fn defer_send(&mut self, send: DeferredSend) -> bool {
-        let may_leave = self.may_move && self.link.is_none() && self.budget.instructions > 0;
-        let defer_send = may_leave && (MIN_SEND..=self.max_frame).contains(&(send.length as usize));
-        if defer_send {
-            self.charge(charge::COMMAND + charge::SEND);
+        let may_move = self.may_move && self.link.is_none() && self.budget.instructions > 0;
+        let deferred = may_move && (MIN_SEND..=self.max_frame).contains(&(send.length as usize));
+        if deferred {
+            self.charge(budget::COMMAND + budget::SEND);
             self.budget.deferred = Some(send);
         }
-        defer_send
+        deferred
     }
 
+    #[inline]
     fn copied(&mut self, copies: u64, bytes: u64) {
         self.counts.add(Counter::CommandsDma, copies);
         self.counts.add(Counter::DmaToHostBytes, bytes);
@@ -525,6 +395,7 @@ impl CommandUnit for Commands<'_> {
         status
     }
 
+    #[inline]
     fn complete(&mut self, handle: u32, view: &View<'_>) -> Option<Status> {
         let deferred = self.budget.deferred.take_if(|deferred| deferred.handle == handle)?;
         let copied = self.copy_from_view(deferred.address, deferred.length, view);
@@ -536,67 +407,18 @@ impl CommandUnit for Commands<'_> {
         !self.budget.is_full()
     }
 
+    #[inline]
     fn deferred_handle(&self) -> Option<u32> {
         self.budget.deferred.map(|deferred| deferred.handle)
     }
 
+    #[inline]
     fn charge_copy(&mut self, bytes: u32) {
-        self.charge(charge::COMMAND + u64::from(bytes) / charge::BYTES_PER_INSTRUCTION);
+        self.charge(budget::COMMAND + u64::from(bytes) / budget::BYTES_PER_INSTRUCTION);
     }
 
+    #[inline]
     fn take_charge(&mut self) -> u64 {
         std::mem::replace(&mut self.charge, 0)
     }
-}
-
-/// Where the bytes of a put are: an address in NIC memory, or an offset in host memory.
-#[derive(Clone, Copy)]
-enum PutSource<'h> {
-    Nic(u32),
-    Host(&'h HostMemory, u64),
-}
-
-/// Bytes to send are all in one kind of memory: not code, and not the task registers.
-///
-/// # Errors
-/// [`Status::BadNicAddress`].
-pub fn sendable(view: &View<'_>, address: u32, len: u32) -> Result<(), Status> {
-    match view.kind_of(address, len) {
-        Some((RegionKind::Code | RegionKind::Task, _)) | None => Err(Status::BadNicAddress),
-        Some((RegionKind::Stack, _)) if in_task_registers(view, address, len) => Err(Status::BadNicAddress),
-        Some(_) => Ok(()),
-    }
-}
-
-/// Whether some of `len` bytes of the stack are the task registers that lie at its top.
-#[must_use]
-const fn in_task_registers(view: &View<'_>, address: u32, len: u32) -> bool {
-    let registers = view.normalise(DRIVER_BASE + TASK_FIRST);
-    view.normalise(address) + len > registers
-}
-
-/// Whether `len` bytes go through a buffer at once: then they move as a whole or not at all.
-fn is_one_piece(buffer: &[u8], len: u32) -> bool {
-    (1..=buffer.len()).contains(&(len as usize))
-}
-
-/// Moves `len` bytes through a buffer, since either side may change while they are copied: `copy` gets the bytes
-/// done and room for the next ones.
-fn in_pieces(
-    buffer: &mut [u8],
-    len: u32,
-    mut copy: impl FnMut(u32, &mut [u8]) -> Result<(), Status>,
-) -> Result<(), Status> {
-    (0..len).step_by(buffer.len()).try_for_each(|done| {
-        let piece = buffer.len().min((len - done) as usize);
-        copy(done, &mut buffer[..piece])
-    })
-}
-
-/// Stages a frame that a send command made, for the end of the batch, and counts it.
-pub fn stage(outbound: &mut Outbound, counts: &mut Counts, frame: Frame) {
-    counts.add(Counter::CommandsSend, 1);
-    counts.add(Counter::TxPackets, 1);
-    counts.add(Counter::TxBytes, frame.len() as u64);
-    outbound.transmit.push(frame);
 }
