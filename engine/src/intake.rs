@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::pipeline::Engine;
 
 /// What a turn has to take: after a shorter one the next batch will do.
-const LONG: Duration = Duration::from_micros(50);
+pub(crate) const LONG: Duration = Duration::from_micros(50);
 /// Of the time that a long turn took, one part in so many may go by.
 const PART: u32 = 8;
 /// Batches without a packet of a context that has nothing queued, after which there are none behind them, most likely.
@@ -22,6 +22,8 @@ const ALIKE: u32 = 256;
 pub(crate) struct Intake {
     /// The NIC gave as many frames as it was asked for.
     pub(crate) whole: bool,
+    /// The batch had packets for other threads, of several contexts or of one that has nothing queued here.
+    pub(crate) others: bool,
     /// For how long queued tasks may wait,
     left: Duration,
     /// as they did in this turn.
@@ -36,6 +38,11 @@ impl Intake {
     /// Whether packets are worth taking though there is work enough.
     pub(crate) const fn is_wanted(&self) -> bool {
         !self.left.is_zero() && self.expected > 0
+    }
+
+    /// Whether it matters if there are packets of others.
+    pub(crate) const fn looks_for_others(&self) -> bool {
+        !self.left.is_zero()
     }
 
     /// Whether a turn may take long: who asks for no time otherwise does then, to end it.
@@ -59,8 +66,9 @@ impl Engine {
             return false;
         }
         // Who has queued none needs to be found.
-        let others = self.hers_taken() > 0 && self.ranks.slots().iter().any(|slot| self.mpqs.held(slot.0) == 0);
-        let Intake { whole, expected, waited, .. } = &mut self.intake;
+        let here = self.hers_taken() > 0 && self.ranks.slots().iter().any(|slot| self.mpqs.held(slot.0) == 0);
+        let Intake { whole, expected, waited, others, .. } = &mut self.intake;
+        let others = here || std::mem::take(others);
         *expected = if others { EXPECTED } else { expected.saturating_sub(1) };
         *waited = *whole && *expected > 0;
         *waited

@@ -41,6 +41,7 @@
 
 pub mod audit;
 pub mod capabilities;
+mod channel_quota;
 pub mod check;
 pub mod cluster_dma;
 pub mod commands;

@@ -391,7 +391,7 @@ impl Engine {
             self.inbound.seek_chains(&self.messages);
             self.inbound.seek(&self.messages, &self.mpqs);
         }
-        let room = self.mpqs.room().min(self.wanted());
+        let room = self.room_for(self.wanted());
         if room == 0 || self.waiting.is_some() || self.outbound.transmit.len() >= TRANSMIT_BACKLOG {
             self.counts.add(Counter::HerStalls, 1);
             return 0;

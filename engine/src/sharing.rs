@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::context::Slot;
 use crate::inbound::{BATCH, Inbound};
+use crate::intake::LONG;
 use crate::pipeline::{Engine, Moment};
 use crate::schedule::Scheduler;
 use crate::tasks::{Done, runnable};
@@ -120,7 +121,7 @@ impl Engine {
     /// Runs contexts on their packets of the batch as these are, the one that is furthest behind first, unless that would put them too far
     /// ahead of others.
     fn run_ahead(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> Ahead {
-        let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.inbound.len(), expects: false };
+        let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.inbound.len(), expects: false, long: false };
         if self.inbound.is_empty() || self.waits || self.retired > 0 {
             return all;
         }
@@ -136,6 +137,7 @@ impl Engine {
             }
             while self.inbound.is_next_of(slot) && self.mpqs.room() > 0 && self.admit_next(now) {}
         }
+        all.long = pace.shift.last.saturating_sub(pace.shift.start) >= LONG;
         all.slot = self.ranks.slots.iter().copied().min_by_key(|slot| self.scheduler.least([slot.0]));
         all
     }
@@ -323,11 +325,13 @@ struct Ahead {
     of: usize,
     /// See [`Engine::expects_others`].
     expects: bool,
+    /// The tasks took longer than it takes to receive a batch.
+    long: bool,
 }
 
 impl Ahead {
-    /// Whether a good part of the packets were of contexts whose turn it was.
+    /// Whether a good part of the packets were of contexts whose turn it was, or few that took long.
     const fn were_many(&self) -> bool {
-        self.tasks > 0 && self.tasks as usize * GOOD_PART >= self.of
+        self.tasks > 0 && (self.long || self.tasks as usize * GOOD_PART >= self.of)
     }
 }

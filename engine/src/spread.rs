@@ -6,7 +6,7 @@ use spin_nic::Frame;
 
 use crate::inbound::{BATCH, Routes};
 use crate::lanes::Lanes;
-use crate::pipeline::Engine;
+use crate::pipeline::{Engine, context};
 use crate::toll::{PASSED, PASSING};
 
 /// What an engine has that receives for others.
@@ -17,6 +17,8 @@ pub(crate) struct Spread {
     routes: Routes,
     /// The last turn had something to do for others.
     busy: bool,
+    /// Nearly all of the last batch were its own.
+    mostly_own: bool,
     /// Frames that the kernel gets in a turn.
     passed: Vec<Frame>,
 }
@@ -43,6 +45,7 @@ impl Engine {
             lanes,
             routes: Routes::default(),
             busy: false,
+            mostly_own: false,
             passed: Vec::with_capacity(PASSED),
         }));
         self
@@ -60,18 +63,40 @@ impl Engine {
     /// over](Engine::hand_over).
     #[inline]
     pub(crate) fn take_back_frames(&mut self) {
-        let Self { spread: Some(spread), outbound, passing, nic, .. } = self else { return };
+        let Self { spread, outbound, passing, nic, arrivals, contexts, .. } = self;
+        if let Some(arrivals) = arrivals {
+            arrivals.read_drops(|slot, count| {
+                if let Some(Some(context)) = contexts.get_mut(slot.0 as usize) {
+                    context.counts.add(Counter::DropShare, count);
+                }
+            });
+        }
+        let Some(spread) = spread else { return };
         spread.busy = spread.lanes.take_back([&mut outbound.spent, &mut outbound.transmit, passing]) > 0;
         if spread.busy {
             outbound.leave(&mut **nic);
         }
     }
 
-    /// Takes frames from the NIC, so many that about `wanted` of them are its own, of which there is room for as many as there are HERs;
-    /// and hands others' over. Returns how many are its own.
+    /// How many of `wanted` frames there is room for. Where several contexts share the thread, one that receives for others goes on without
+    /// HERs: others have room.
+    #[inline]
+    pub(crate) fn room_for(&self, wanted: usize) -> usize {
+        let goes_on = self.spread.is_some() && self.is_shared() && !self.waits;
+        if goes_on { wanted } else { self.mpqs.room().min(wanted) }
+    }
+
+    /// Takes frames from the NIC, so many that about `wanted` of them are its own, and hands others' over. Its own for which there is no
+    /// HER are dropped. Returns how many are its own.
     pub(crate) fn receive_and_spread(&mut self, wanted: usize) -> usize {
-        let Self { spread: Some(spread), nic, inbound, intake, counts, mpqs, .. } = self else { return 0 };
-        let room = spread.lanes.all_for(wanted).min(mpqs.room()).min(spread.lanes.credit()).min(BATCH);
+        let mut hers = self.mpqs.room();
+        let all = if self.is_shared() && !self.waits { usize::MAX } else { hers };
+        let Self { spread: Some(spread), nic, inbound, intake, counts, mpqs, contexts, outbound, .. } = self else {
+            return 0;
+        };
+        // A flow that is at home here may send all there is: then no more is taken than there is time for.
+        let wanted = if spread.mostly_own { wanted } else { spread.lanes.all_for(wanted) };
+        let room = wanted.min(all).min(spread.lanes.begin_batch()).min(BATCH);
         if room == 0 {
             counts.add(Counter::HerStalls, 1);
             return 0;
@@ -81,14 +106,33 @@ impl Engine {
             return 0;
         }
         intake.whole = taken == room;
+        let (looks, mut first) = (intake.looks_for_others(), None);
         spread.busy = true;
         while let Some((frame, found)) = inbound.take() {
             match spread.lanes.lane_of(&found) {
-                Some(lane) => lane.stage(frame, &found),
-                None => inbound.put_aside(frame),
+                Some(lane) => {
+                    if looks {
+                        let several = *first.get_or_insert(found.owner) != found.owner;
+                        intake.others |= several || mpqs.held(found.owner.0) == 0;
+                    }
+                    if lane.admits(found.owner) {
+                        lane.stage(frame, &found);
+                    } else {
+                        outbound.spent.push(frame);
+                    }
+                }
+                None if hers > 0 || found.slot().is_none() => {
+                    hers = hers.saturating_sub(1);
+                    inbound.put_aside(frame);
+                }
+                None => {
+                    context(contexts, found.owner).counts.add(Counter::DropShare, 1);
+                    outbound.spent.push(frame);
+                }
             }
         }
         inbound.put_back();
+        spread.mostly_own = inbound.len() * 4 > taken * 3;
         inbound.len()
     }
 

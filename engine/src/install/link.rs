@@ -225,6 +225,14 @@ impl Engine {
         for context in self.contexts.iter_mut().flatten() {
             context.share = Share::new(self.hers, context.run.weight, weights, context.run.full);
         }
+        if let Some(arrivals) = &self.arrivals {
+            let weights = (0..).map(Slot).zip(&self.contexts);
+            let weights = weights.filter_map(|(slot, context)| {
+                let context = context.as_ref().filter(|context| !context.retired)?;
+                Some((slot, context.run.weight))
+            });
+            arrivals.set_quotas(self.linked > 1 && !self.waits, weights);
+        }
     }
 
     /// Frames go where `routes` lead from here on: those too that this thread has matched and not queued.
