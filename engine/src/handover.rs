@@ -214,6 +214,14 @@ impl Arrivals {
         self.drops.read(each);
     }
 
+    /// Whether one of the next `most` frames is of a context that `is_wanted`.
+    #[cold]
+    pub(crate) fn has_any(&mut self, most: usize, is_wanted: impl Fn(Slot) -> bool) -> bool {
+        let mut found = false;
+        self.found.ahead(most, |briefs| found |= briefs.iter().any(|brief| is_wanted(brief.owner)));
+        found
+    }
+
     /// Takes all.
     #[must_use]
     pub fn take_all(&mut self) -> Vec<(Frame, Found)> {

@@ -14,6 +14,8 @@ pub(crate) const LONG: Duration = Duration::from_micros(50);
 const PART: u32 = 8;
 /// Batches without a packet of a context that has nothing queued, after which there are none behind them, most likely.
 const EXPECTED: u32 = 16;
+/// Time of a long turn's part for each packet of which it may be looked up whose it is.
+const LOOK: Duration = Duration::from_nanos(20);
 /// Turns after a long one in which others may be as long.
 const ALIKE: u32 = 256;
 
@@ -38,6 +40,16 @@ impl Intake {
     /// Whether packets are worth taking though there is work enough.
     pub(crate) const fn is_wanted(&self) -> bool {
         !self.left.is_zero() && self.expected > 0
+    }
+
+    /// Packets of others wait.
+    pub(crate) const fn expect(&mut self) {
+        self.expected = EXPECTED;
+    }
+
+    /// How many packets are worth a look: it takes a small part of the time that is left.
+    pub(crate) fn worth_a_look(&self) -> usize {
+        (self.left.as_nanos() / LOOK.as_nanos()) as usize
     }
 
     /// Whether it matters if there are packets of others.

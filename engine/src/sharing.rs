@@ -86,7 +86,7 @@ impl Engine {
             self.admit_batch(now);
             return if takes_in_more { 0 } else { self.run_shared(clock) };
         }
-        let ahead = self.run_ahead(now, clock);
+        let ahead = self.run_ahead(now, takes_in_more, clock);
         self.admit_batch(now);
         let backlogged = self.mpqs.backlogged();
         let runs_low = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.runs_low(owner));
@@ -119,8 +119,8 @@ impl Engine {
     }
 
     /// Runs contexts on their packets of the batch as these are, the one that is furthest behind first, unless that would put them too far
-    /// ahead of others.
-    fn run_ahead(&mut self, now: Moment, clock: &impl Fn() -> Duration) -> Ahead {
+    /// ahead of others. Those of which a task took all of a turn are `put_off` while more is taken in.
+    fn run_ahead(&mut self, now: Moment, put_off: bool, clock: &impl Fn() -> Duration) -> Ahead {
         let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.inbound.len(), expects: false, long: false };
         if self.inbound.is_empty() || self.waits || self.retired > 0 {
             return all;
@@ -131,7 +131,9 @@ impl Engine {
         for rank in 0..self.ranks.slots.len() {
             let slot = self.ranks.slots[rank];
             all.expects = self.expects_others(slot, self.ranks.slots.len() > 1);
-            self.run_at_pace(slot, now, clock, &mut pace, &mut all);
+            if !(put_off && self.scheduler.takes_long(slot.0, SHARED_TIME)) {
+                self.run_at_pace(slot, now, clock, &mut pace, &mut all);
+            }
             if all.expects || self.overran || pace.shift.is_over() {
                 break;
             }

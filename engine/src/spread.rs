@@ -63,13 +63,19 @@ impl Engine {
     /// over](Engine::hand_over).
     #[inline]
     pub(crate) fn take_back_frames(&mut self) {
-        let Self { spread, outbound, passing, nic, arrivals, contexts, .. } = self;
+        let Self { spread, outbound, passing, nic, arrivals, contexts, intake, mpqs, .. } = self;
         if let Some(arrivals) = arrivals {
             arrivals.read_drops(|slot, count| {
                 if let Some(Some(context)) = contexts.get_mut(slot.0 as usize) {
                     context.counts.add(Counter::DropShare, count);
                 }
             });
+            if intake.looks_for_others() && !intake.is_wanted() {
+                // They may be behind packets of the context whose tasks took so long.
+                if arrivals.has_any(intake.worth_a_look(), |slot| mpqs.held(slot.0) == 0) {
+                    intake.expect();
+                }
+            }
         }
         let Some(spread) = spread else { return };
         spread.busy = spread.lanes.take_back([&mut outbound.spent, &mut outbound.transmit, passing]) > 0;

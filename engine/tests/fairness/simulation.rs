@@ -44,6 +44,16 @@ pub enum Mode {
     ReceiveOnly,
 }
 
+impl Mode {
+    /// How many threads run handlers.
+    pub const fn workers(self) -> u32 {
+        match self {
+            Self::RunToCompletion => 1,
+            Self::LocalShare | Self::ReceiveOnly => 2,
+        }
+    }
+}
+
 /// What a context does with a packet.
 pub struct Handlers {
     pub image: Arc<[u8]>,
@@ -215,7 +225,7 @@ impl Simulation {
         let (near, far) = pair(FRAMES).expect("a pair");
         let taken = Arc::<AtomicU64>::default();
         let nic = Box::new(Nic { queue: near, taken: taken.clone() });
-        let workers = if mode == Mode::RunToCompletion { 1 } else { 2 };
+        let workers = mode.workers();
         let loader = Arc::new(Loader::new(Machine { clusters: workers, ..Machine::PSPIN }, Kind::Jit));
         let sizes = Sizes { queues: 1 << 12, ..Sizes::default() };
         let engine = |nic: Box<dyn Queue>, cluster: u32| {
@@ -268,11 +278,6 @@ impl Simulation {
         let lost = vec![0; contexts.len()];
         let wire = Wire { far, taken: taken.clone(), sent: 0, streams: Vec::new(), payloads, lost };
         Self { threads, wire: RefCell::new(wire), taken, contexts }
-    }
-
-    /// How many threads run handlers.
-    pub fn workers(&self) -> usize {
-        self.threads.iter().filter(|thread| thread.cluster.is_some()).count()
     }
 
     /// Tasks that a context had on a cluster.
