@@ -175,6 +175,15 @@ impl Contexts {
         }
     }
 
+    /// Slots and weights of the contexts that new messages may begin in.
+    pub(crate) fn weights(&self) -> impl Iterator<Item = (Slot, u32)> + Clone + '_ {
+        let weights = (0..).map(Slot).zip(&self.list);
+        weights.filter_map(|(slot, context)| {
+            let context = context.as_ref().filter(|context| !context.retired)?;
+            Some((slot, context.run.weight))
+        })
+    }
+
     /// Records at which address the application mapped a context's host memory.
     pub(crate) fn map_host(&mut self, id: u32, user: User, address: u64) -> Result<(), InstallError> {
         let slot = self.find(id, user)?;

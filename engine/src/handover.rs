@@ -18,11 +18,12 @@ use spin_nic::frame::TxClosed;
 use spin_nic::prefetch_to_write;
 use spin_nic::steering::AcceptAll;
 use spin_nic::{Bell, FlowSteering, Frame, NicError, Queue, TxQueue};
-use spin_pspin::ids::Slot;
 use spin_sync::{Noted, Notes, notes};
 
+use crate::channel_quota::{DropReader, QuotaTable, TransitCount};
 use crate::found::Found;
 use crate::toll::Toll;
+use spin_pspin::ids::Slot;
 
 /// Blank frames that a task may need: with fewer than that more are waited for before the next one.
 const FEW: usize = 16;
@@ -58,6 +59,7 @@ pub struct Lane {
     back: Noted<Back>,
     /// Those that just came back.
     returned: Vec<Frame>,
+    quota: TransitCount,
 }
 
 /// The arrivals' end on the cluster's thread.
@@ -66,6 +68,8 @@ pub struct Arrivals {
     frames: spin_sync::Arrivals<Frame>,
     found: Noted<Brief>,
     rest: Noted<[u64; 4]>,
+    /// What the receiver dropped, since its context had its share of the lane.
+    drops: DropReader,
     /// What a frame costs that goes back for the kernel.
     pub(crate) toll: Arc<Toll>,
 }
@@ -88,8 +92,10 @@ pub fn lane(
 ) -> (Lane, Arrivals, LaneQueue) {
     let (lane, arrivals, frames) = spin_sync::lane(size, fresh, receiver, cluster);
     let ((found, to_find), (rest, to_join), (back, to_heed)) = (notes(size), notes(size), notes(size));
-    let lane = Lane { frames: lane, found, rest, back: to_heed, returned: Vec::with_capacity(size) };
-    let arrivals = Arrivals { frames: arrivals, found: to_find, rest: to_join, toll: Arc::new(Toll::new(1)) };
+    let quotas = Arc::new(QuotaTable::default());
+    let (quota, drops) = (TransitCount::new(quotas.clone(), size), DropReader::new(quotas));
+    let lane = Lane { frames: lane, found, rest, back: to_heed, returned: Vec::with_capacity(size), quota };
+    let arrivals = Arrivals { frames: arrivals, found: to_find, rest: to_join, drops, toll: Arc::new(Toll::new(1)) };
     (lane, arrivals, LaneQueue::new(frames, back, max_frame))
 }
 
@@ -104,6 +110,21 @@ impl Lane {
     #[must_use]
     pub fn out(&self) -> usize {
         self.frames.out() + self.frames.staged.len()
+    }
+
+    /// Begins a batch. Returns how many frames may be staged. `None`: any number, of which each has to be [admitted](Lane::admits).
+    pub(crate) fn begin_batch(&mut self) -> Option<usize> {
+        let Self { frames, quota, .. } = self;
+        let credit = frames.credit();
+        let staged = frames.staged.len();
+        quota.begin_batch(frames.most().saturating_sub(credit), credit, || frames.in_transit() + staged);
+        (!quota.is_enforced()).then_some(credit)
+    }
+
+    /// Whether a frame of a context may be staged. If not, it is counted as dropped.
+    #[inline]
+    pub(crate) fn admits(&mut self, slot: Slot) -> bool {
+        self.quota.admit(slot)
     }
 
     /// Has a frame handed over with others.
@@ -122,6 +143,7 @@ impl Lane {
     pub fn unstage(&mut self) -> impl Iterator<Item = Frame> + '_ {
         self.found.staged.clear();
         self.rest.staged.clear();
+        self.quota.reset();
         self.frames.staged.drain(..)
     }
 
@@ -179,6 +201,25 @@ impl Arrivals {
             });
             found(Found { owner, end_of_message, key });
         });
+    }
+
+    /// Sets the shares of the lane that contexts have, by weight, and whether the receiver drops what is beyond them.
+    pub(crate) fn set_quotas(&self, enforced: bool, weights: impl Iterator<Item = (Slot, u32)> + Clone) {
+        self.drops.table().set(enforced, weights);
+    }
+
+    /// Calls `each` with contexts of which the receiver dropped frames since the last call, and how many.
+    #[inline]
+    pub(crate) fn read_drops(&mut self, each: impl FnMut(Slot, u64)) {
+        self.drops.read(each);
+    }
+
+    /// Whether one of the next `most` frames is of a context that `is_wanted`.
+    #[cold]
+    pub(crate) fn has_any(&mut self, most: usize, is_wanted: impl Fn(Slot) -> bool) -> bool {
+        let mut found = false;
+        self.found.ahead(most, |briefs| found |= briefs.iter().any(|brief| is_wanted(brief.owner)));
+        found
     }
 
     /// Takes all.
@@ -267,7 +308,7 @@ impl Queue for LaneQueue {
         self.back.write(count);
         self.frames.give_back();
         if count > 0 {
-            // About as many come next. The other thread has just read what was there.
+            // TaskIdentity as many come next. The other thread has just read what was there.
             self.frames.places(count, prefetch_to_write);
             self.back.places(count, prefetch_to_write);
         }
@@ -312,10 +353,10 @@ mod tests {
     use spin_matcher::{Headers, KeySpec, MessageKey};
     use spin_nic::memory::pair;
     use spin_nic::{Bell, Queue, TxQueue};
-    use spin_pspin::ids::Slot;
 
     use super::{Back, lane};
     use crate::found::Found;
+    use spin_pspin::ids::Slot;
 
     /// What a frame could be found to be whose message has a long name or a short one.
     fn any_found() -> Found {

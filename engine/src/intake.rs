@@ -7,11 +7,13 @@
 use std::time::Duration;
 
 /// What a turn has to take: after a shorter one the next batch will do.
-const LONG: Duration = Duration::from_micros(50);
+pub(crate) const LONG: Duration = Duration::from_micros(50);
 /// Of the time that a long turn took, one part in so many may go by.
 const PART: u32 = 8;
 /// Batches without a packet of a context that has nothing queued, after which there are none behind them, most likely.
 const EXPECTED: u32 = 16;
+/// Time of a long turn's part for each packet of which it may be looked up whose it is.
+const LOOK: Duration = Duration::from_nanos(20);
 /// Turns after a long one in which others may be as long.
 const ALIKE: u32 = 256;
 
@@ -20,6 +22,8 @@ const ALIKE: u32 = 256;
 pub(crate) struct Intake {
     /// The NIC gave as many frames as it was asked for.
     pub(crate) whole: bool,
+    /// The batch had packets for other threads, of several contexts or of one that has nothing queued here.
+    pub(crate) others: bool,
     /// For how long queued tasks may wait,
     left: Duration,
     /// as they did in this turn.
@@ -36,18 +40,29 @@ impl Intake {
         !self.left.is_zero() && self.expected > 0
     }
 
+    /// Packets of others wait.
+    pub(crate) const fn expect(&mut self) {
+        self.expected = EXPECTED;
+    }
+
+    /// How many packets are worth a look: it takes a small part of the time that is left.
+    pub(crate) fn worth_a_look(&self) -> usize {
+        (self.left.as_nanos() / LOOK.as_nanos()) as usize
+    }
+
+    /// Whether it matters if there are packets of others.
+    pub(crate) const fn looks_for_others(&self) -> bool {
+        !self.left.is_zero()
+    }
+
     /// Whether a turn may take long: who asks for no time otherwise does then, to end it.
     pub(crate) const fn has_long_turns(&self) -> bool {
         self.long > 0
     }
 
-    /// Whether queued tasks may wait.
-    pub(crate) const fn has_time_left(&self) -> bool {
-        !self.left.is_zero()
-    }
-
-    /// Whether queued tasks wait in this poll, where `others` have packets and nothing queued.
-    pub(crate) const fn wait_for_more(&mut self, others: bool) -> bool {
+    /// Whether queued tasks wait in this poll. Others have packets and nothing queued: `here`, or on other threads.
+    pub(crate) fn wait_for_more(&mut self, here: bool) -> bool {
+        let others = std::mem::take(&mut self.others) || here;
         self.expected = if others { EXPECTED } else { self.expected.saturating_sub(1) };
         self.waited = self.whole && self.expected > 0;
         self.waited

@@ -13,6 +13,9 @@ use crate::toll::Toll;
 /// Frames on each lane at a time, beyond those that its thread has room for and empty ones: batches on their way in both directions. What
 /// contexts there leave waiting takes none of these, so one that is slow keeps nobody else's from arriving.
 const ON_THE_WAY: usize = 2 * BATCH;
+/// And frames that wait on each lane while its thread runs a long handler, if several contexts share it: half as many again as the NIC's ring
+/// has by default, so that one of two contexts of the same weight has room for four fifths of a ring beside a flood of the other's.
+const WAITING: usize = 3072;
 /// Empty ones: for some batches of handlers that send copies.
 const FRESH: usize = 256;
 /// Where none come while the receiving thread runs tasks of its own; and of all lanes together, since that thread needs some too.
@@ -72,7 +75,7 @@ impl Lanes {
         toll: Toll,
     ) -> Result<(Self, Ends), NicError> {
         let (mut lanes, mut ends, toll) = (Vec::new(), Vec::new(), Arc::new(toll));
-        let length = hers as usize + ON_THE_WAY + fresh;
+        let length = Self::length(hers, fresh);
         for _ in 0..threads {
             let (own, mut arrivals, queue) = lane(length, fresh, max_frame, bell.clone(), Bell::new()?);
             arrivals.toll = toll.clone();
@@ -91,7 +94,11 @@ impl Lanes {
     /// The most frames that lanes to so many `threads` may have at a time.
     #[must_use]
     pub const fn most(threads: usize, hers: u32) -> usize {
-        threads * (hers as usize + ON_THE_WAY + FRESH_SPREAD)
+        threads * Self::length(hers, FRESH_SPREAD)
+    }
+
+    const fn length(hers: u32, fresh: usize) -> usize {
+        hers as usize + ON_THE_WAY + WAITING + fresh
     }
 
     /// The lane to the thread of a frame's message; `None`: that is the one that receives, or the frame is nobody's. By other bits of the hash
@@ -115,10 +122,12 @@ impl Lanes {
         SHARE * self.lanes.len() + self.own
     }
 
-    /// How many frames each lane could take.
+    /// Begins a batch. Returns how many frames may be received. A lane that is full stops reception only for a context that is alone, or that
+    /// has others wait: where several share it, what is beyond a context's part of it is [not admitted](Lane::admits).
     #[must_use]
-    pub fn credit(&self) -> usize {
-        self.lanes.iter().map(Lane::credit).min().unwrap_or(usize::MAX)
+    pub fn begin_batch(&mut self) -> usize {
+        let room = self.lanes.iter_mut().filter_map(Lane::begin_batch).map(|credit| credit.saturating_sub(WAITING));
+        room.min().unwrap_or(usize::MAX)
     }
 
     /// Takes what came back: spent frames, outgoing ones, and those that pass. Returns how many.

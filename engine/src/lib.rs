@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod channel_quota;
 mod complete;
 pub mod context;
 mod contexts;

@@ -15,8 +15,9 @@ use spin_pspin::ids::BatchTime;
 use crate::admission::{Admission, charge_waits};
 use crate::core::Core;
 use crate::handover::Arrivals;
-use crate::inbound::BATCH;
+use crate::inbound::{BATCH, Routes};
 use crate::ingress::Ingress;
+use crate::lanes::Lanes;
 use crate::latency::nanoseconds;
 use crate::loader::Loader;
 use crate::packet_rules::home;
@@ -26,6 +27,7 @@ use crate::sharing::{Poll, shared_batch};
 use crate::spread::Spread;
 use crate::statistics::Statistics;
 use crate::tasks::TaskRunner;
+use crate::toll::PASSING;
 use spin_pspin::ids::Slot;
 use spin_pspin::ids::Timestamp;
 
@@ -89,6 +91,24 @@ impl Engine {
         self
     }
 
+    /// Has it receive for the threads that these lanes lead to, too.
+    #[must_use]
+    pub fn spreading(mut self, lanes: Lanes) -> Self {
+        // All that others have may come back in one poll.
+        self.core.egress.reserve(lanes.size() + PASSING);
+        self.core.egress.toll = lanes.toll().clone();
+        self.spread = Some(Box::new(Spread::new(lanes)));
+        self
+    }
+
+    /// Where frames go that are received from here on, if it receives for others too. The NIC is to be told apart: see
+    /// [`spin_nic::Queue::steering`].
+    pub fn lead(&mut self, routes: Routes) {
+        if let Some(spread) = &mut self.spread {
+            spread.routes = routes;
+        }
+    }
+
     /// One poll iteration: the way of a batch of packets, from the NIC to the last of their handlers. Of contexts that share the time
     /// it runs as many tasks as their shares allow at a time. `clock` tells the time since some fixed moment; it is read a few times
     /// a batch, never per packet. Returns how many frames were taken in.
@@ -100,7 +120,9 @@ impl Engine {
         self.runner.take_translations(&mut self.core.contexts);
         self.take_back_frames();
         let mut taken = self.receive();
-        self.hand_over();
+        if let Some(spread) = &mut self.spread {
+            spread.hand_over(&mut *self.core.nic);
+        }
         let returned = self.poll(&clock).take_shared_tasks();
         if taken > 0 || returned > 0 || self.has_tasks() {
             taken = self.run_tasks(returned, &clock);
@@ -112,6 +134,47 @@ impl Engine {
         self.send(&clock)?;
         self.ring_doorbells(taken > 0);
         Ok(taken)
+    }
+
+    /// Takes what other threads returned: frames, and what the thread that receives has dropped.
+    #[inline]
+    fn take_back_frames(&mut self) {
+        let Self { core, ingress: Ingress { catch_up, .. }, arrivals, spread, .. } = self;
+        if let Some(arrivals) = arrivals {
+            arrivals.read_drops(|slot, count| {
+                if let Some(Some(context)) = core.contexts.list.get_mut(slot.0 as usize) {
+                    context.counts.add(Counter::DropShare, count);
+                }
+            });
+            if catch_up.looks_for_others() && !catch_up.is_wanted() {
+                // Other contexts' packets may be behind those of the context whose tasks took so long.
+                let mpqs = &core.table.mpqs;
+                if arrivals.has_any(catch_up.worth_a_look(), |slot| mpqs.held(slot.0) == 0) {
+                    catch_up.expect();
+                }
+            }
+        }
+        if let Some(spread) = spread {
+            spread.take_back(core);
+        }
+    }
+
+    /// How many of `wanted` frames there is room for. Where several contexts share the thread, one that receives for others goes on without
+    /// HERs: others have room.
+    #[inline]
+    fn room_for(&self, wanted: usize) -> usize {
+        let goes_on = self.spread.is_some() && self.core.contexts.is_shared() && !self.core.contexts.stalls;
+        if goes_on { wanted } else { self.core.table.mpqs.room().min(wanted) }
+    }
+
+    /// Frames that others have.
+    pub(crate) fn out_on_lanes(&self) -> usize {
+        self.spread.as_ref().map_or(0, |spread| spread.out())
+    }
+
+    /// Whether there is something to do for others, or was in the last poll.
+    pub(crate) fn is_busy_for_others(&self) -> bool {
+        self.spread.as_ref().is_some_and(|spread| spread.is_busy() || !self.core.egress.passing.is_empty())
     }
 
     /// The parts that a poll iteration runs tasks on.
@@ -179,7 +242,7 @@ impl Engine {
             // Since these packets were kept back, rules may have changed, and other packets joined them.
             self.core.table.prefetch(&mut self.ingress.inbound, true);
         }
-        let room = self.core.table.mpqs.room().min(self.wanted());
+        let room = self.room_for(self.wanted());
         if room == 0 || self.admission.stalled.is_some() || self.core.egress.is_full() {
             self.core.telemetry.counts.add(Counter::HerStalls, 1);
             return 0;
@@ -205,11 +268,14 @@ impl Engine {
 
     /// Receives a batch of at most `room` packets from where they come from. Returns how many.
     fn receive_batch(&mut self, room: usize) -> usize {
-        let Self { core: Core { nic, table, contexts, telemetry, .. }, arrivals, ingress, .. } = self;
+        let Self { core, arrivals, ingress, spread, .. } = self;
+        if let Some(spread) = spread.as_mut().filter(|_| arrivals.is_none() && !ingress.closed) {
+            return spread.receive(core, ingress, room);
+        }
+        let Core { nic, table, contexts, telemetry, .. } = core;
         match arrivals {
             Some(arrivals) => ingress.inbound.take_over(arrivals, room.min(BATCH)),
             None if ingress.closed => 0,
-            None if self.spread.is_some() => self.receive_and_spread(room),
             None => {
                 let bucket = |slot: Slot, key: &MessageKey| table.messages.ask_for_chain(slot, key);
                 ingress.inbound.receive(&mut **nic, &contexts.routes, room, &mut telemetry.counts, bucket)
@@ -254,7 +320,7 @@ impl Engine {
             // The thread that these come from does it, and knows how long it takes.
             (Some(_), _) => _ = nic.pass_to_kernel(&mut egress.passing),
             (None, Some(spread)) => {
-                let dropped = egress.toll.pass_some(&mut **nic, &mut egress.passing, spread.passed(), clock);
+                let dropped = egress.toll.pass_some(&mut **nic, &mut egress.passing, &mut spread.passed, clock);
                 telemetry.counts.add(Counter::DropShare, dropped);
             }
             (None, None) => {

@@ -92,12 +92,12 @@ impl Receiver {
         returned
     }
 
-    /// Receives a batch, if every lane could take all of it.
+    /// Receives a batch.
     fn receive(&mut self) -> usize {
         if self.closed {
             return 0;
         }
-        let room = self.lanes.credit().min(BATCH);
+        let room = self.lanes.begin_batch().min(BATCH);
         let stalls = room == 0 || self.transmit.len() >= TRANSMIT_BACKLOG;
         // This thread has nothing else to do, and asks on and on.
         self.counts.add(Counter::HerStalls, u64::from(stalls && !self.stalled));
@@ -109,7 +109,13 @@ impl Receiver {
         let Self { nic, lanes, inbound, counts, .. } = self;
         while let Some((frame, found)) = inbound.take() {
             match lanes.lane_of(&found) {
-                Some(lane) => lane.stage(frame, &found),
+                Some(lane) => {
+                    if lane.admits(found.owner) {
+                        lane.stage(frame, &found);
+                    } else {
+                        nic.recycle(frame);
+                    }
+                }
                 None => {
                     counts.add(Counter::DropUnmatched, 1);
                     nic.recycle(frame);

@@ -37,8 +37,13 @@ impl<C: Fn() -> Duration> Shift<C> {
         now.saturating_sub(std::mem::replace(&mut self.last, now))
     }
 
+    /// From its start to the last lap.
+    pub(crate) fn took(&self) -> Duration {
+        self.last.saturating_sub(self.start)
+    }
+
     pub(crate) fn is_over(&self) -> bool {
-        self.last.saturating_sub(self.start) + self.later > SHARED_TIME
+        self.took() + self.later > SHARED_TIME
     }
 
     /// What was run takes so long once the shift is over: that is its time, too.

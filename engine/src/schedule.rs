@@ -136,6 +136,12 @@ impl Scheduler {
         Duration::from_nanos(if timed { self.accounts[owner as usize].had } else { 0 })
     }
 
+    /// Whether the last tasks of a context took at least so long each.
+    #[must_use]
+    pub fn takes_long(&self, owner: u32, time: Duration) -> bool {
+        self.accounts[owner as usize].each >= nanoseconds(time)
+    }
+
     /// Sorts contexts, the one that is furthest behind first.
     pub fn sort(&self, contexts: &mut [Slot]) {
         contexts.sort_unstable_by_key(|slot| self.due(slot.0));

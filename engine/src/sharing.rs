@@ -7,8 +7,9 @@ use crate::core::Core;
 use crate::core::runnable;
 use crate::inbound::BATCH;
 use crate::ingress::Ingress;
+use crate::intake::LONG;
 use crate::peers::Peers;
-use crate::sched::{ALONE_TIME, Sched, Shift};
+use crate::sched::{ALONE_TIME, SHARED_TIME, Sched, Shift};
 use crate::straight::run_fast_path;
 use crate::task::Done;
 use crate::tasks::TaskRunner;
@@ -130,7 +131,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
 
     /// Whether queued tasks wait until more is received than the batch that is there.
     fn takes_in_more(&mut self) -> bool {
-        if !self.ingress.catch_up.has_time_left() {
+        if !self.ingress.catch_up.looks_for_others() {
             return false;
         }
         // A context with nothing queued is found by its packets in the batch.
@@ -150,7 +151,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
             self.admit_batch(now);
             return if takes_in_more { 0 } else { self.run_shared() };
         }
-        let ahead = self.run_ahead(now);
+        let ahead = self.run_ahead(now, takes_in_more);
         self.admit_batch(now);
         let backlogged = self.core.table.mpqs.backlogged();
         let runs_low = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.runs_low(owner));
@@ -184,8 +185,11 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
 
     /// Runs contexts on their packets of the batch as these are, the one that is furthest behind first, unless that would put them too far
     /// ahead of others.
-    fn run_ahead(&mut self, now: BatchTime) -> Ahead {
-        let mut all = Ahead { slot: None, tasks: 0, released: 0, of: self.ingress.inbound.len(), expects: false };
+    ///
+    /// Contexts of which one task took all of a poll are put off while `takes_in_more`.
+    fn run_ahead(&mut self, now: BatchTime, takes_in_more: bool) -> Ahead {
+        let mut all =
+            Ahead { slot: None, tasks: 0, released: 0, of: self.ingress.inbound.len(), expects: false, long: false };
         if self.ingress.inbound.is_empty() || self.core.contexts.stalls || self.core.contexts.draining > 0 {
             return all;
         }
@@ -196,12 +200,15 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         for rank in 0..self.core.sched.ranks.slots().len() {
             let slot = self.core.sched.ranks.slots()[rank];
             all.expects = self.expects_others(slot, self.core.sched.ranks.slots().len() > 1);
-            self.run_at_pace(slot, now, &mut pace, &mut all);
+            if !(takes_in_more && self.core.sched.scheduler.takes_long(slot.0, SHARED_TIME)) {
+                self.run_at_pace(slot, now, &mut pace, &mut all);
+            }
             if all.expects || self.core.sched.timed_out || pace.shift.is_over() {
                 break;
             }
             while self.ingress.inbound.is_next_of(slot) && self.core.table.mpqs.room() > 0 && self.admit_next(now) {}
         }
+        all.long = pace.shift.took() >= LONG;
         all.slot =
             self.core.sched.ranks.slots().iter().copied().min_by_key(|slot| self.core.sched.scheduler.least([slot.0]));
         all
@@ -318,11 +325,13 @@ struct Ahead {
     of: usize,
     /// See [`Poll::expects_others`].
     expects: bool,
+    /// The tasks took longer than it takes to receive a batch.
+    long: bool,
 }
 
 impl Ahead {
-    /// Whether a good part of the packets were of contexts whose turn it was.
+    /// Whether a good part of the packets were of contexts whose turn it was, or few that took long.
     const fn were_many(&self) -> bool {
-        self.tasks > 0 && self.tasks as usize * GOOD_PART >= self.of
+        self.tasks > 0 && (self.long || self.tasks as usize * GOOD_PART >= self.of)
     }
 }

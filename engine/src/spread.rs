@@ -1,120 +1,105 @@
-//! Spread mode: an engine that receives for other threads too. It matches all frames, and hands those of messages that are at home
-//! elsewhere over by lanes, as a [`Receiver`](crate::receiver::Receiver) does; its own go on as if it were alone.
+//! Pipeline mode with a local share: what a worker needs that receives for other threads too. It matches all frames, hands those of
+//! messages whose home is another thread over by channels, as a [`Receiver`](crate::receiver::Receiver) does, and keeps its own.
 
 use spin_abi::counters::Counter;
-use spin_nic::Frame;
+use spin_nic::{Frame, Queue};
 
 use crate::core::Core;
 use crate::egress::Egress;
 use crate::inbound::{BATCH, Routes};
 use crate::ingress::Ingress;
 use crate::lanes::Lanes;
-use crate::pipeline::Engine;
-use crate::toll::{PASSED, PASSING};
+use crate::toll::PASSED;
 
-/// What an engine has that receives for others.
+/// The distributing part of a worker.
 #[derive(Debug)]
 pub(crate) struct Spread {
     lanes: Lanes,
     /// Where frames go, of all threads: to contexts that each of them has.
-    routes: Routes,
-    /// The last turn had something to do for others.
+    pub(crate) routes: Routes,
+    /// The last poll had something to do for others.
     busy: bool,
-    /// Frames that the kernel gets in a turn.
-    passed: Vec<Frame>,
+    /// Nearly all of the last batch were its own.
+    mostly_own: bool,
+    /// Frames that the kernel gets in a poll.
+    pub(crate) passed: Vec<Frame>,
 }
 
 impl Spread {
-    /// A list for those that the kernel gets in a turn.
-    pub(crate) const fn passed(&mut self) -> &mut Vec<Frame> {
-        &mut self.passed
-    }
-}
-
-impl Engine {
-    /// Has it receive for the threads that these lanes lead to, too.
-    #[must_use]
-    pub fn spreading(mut self, lanes: Lanes) -> Self {
-        // All that others have may come back in one turn.
-        self.core.egress.reserve(lanes.size());
-        self.core.egress.passing.reserve(self.core.egress.passing.capacity() + PASSING);
-        self.core.egress.toll = lanes.toll().clone();
-        self.spread = Some(Box::new(Spread {
-            lanes,
-            routes: Routes::default(),
-            busy: false,
-            passed: Vec::with_capacity(PASSED),
-        }));
-        self
+    pub(crate) fn new(lanes: Lanes) -> Self {
+        let passed = Vec::with_capacity(PASSED);
+        Self { lanes, routes: Routes::default(), busy: false, mostly_own: false, passed }
     }
 
-    /// Where frames go that are received from here on, if it receives for others too. The NIC is to be told apart: see
-    /// [`spin_nic::Queue::steering`].
-    pub fn lead(&mut self, routes: Routes) {
-        if let Some(spread) = &mut self.spread {
-            spread.routes = routes;
-        }
-    }
-
-    /// Takes frames back that others are done with. They go to the NIC at once: it may have none left to be [handed
-    /// over](Engine::hand_over).
+    /// Takes frames back that others are done with. They go to the NIC at once: it may have none left to hand over.
     #[inline]
-    pub(crate) fn take_back_frames(&mut self) {
-        let Self { spread: Some(spread), core: Core { egress: Egress { outbound, passing, .. }, nic, .. }, .. } = self
-        else {
-            return;
-        };
-        spread.busy = spread.lanes.take_back([&mut outbound.recycle, &mut outbound.transmit, passing]) > 0;
-        if spread.busy {
+    pub(crate) fn take_back(&mut self, core: &mut Core) {
+        let Core { egress: Egress { outbound, passing, .. }, nic, .. } = core;
+        self.busy = self.lanes.take_back([&mut outbound.recycle, &mut outbound.transmit, passing]) > 0;
+        if self.busy {
             outbound.flush(&mut **nic);
         }
     }
 
-    /// Takes frames from the NIC, so many that about `wanted` of them are its own, of which there is room for as many as there are HERs;
-    /// and hands others' over. Returns how many are its own.
-    pub(crate) fn receive_and_spread(&mut self, wanted: usize) -> usize {
-        let Self { spread: Some(spread), core: Core { nic, telemetry, table, .. }, ingress, .. } = self else {
-            return 0;
-        };
-        let (Ingress { inbound, catch_up, .. }, counts) = (ingress, &mut telemetry.counts);
-        let room = spread.lanes.all_for(wanted).min(table.mpqs.room()).min(spread.lanes.credit()).min(BATCH);
+    /// Receives frames, so many that about `wanted` of them are its own, and stages those of others. Drops its own for which there is no
+    /// HER. Returns how many are its own.
+    pub(crate) fn receive(&mut self, core: &mut Core, ingress: &mut Ingress, wanted: usize) -> usize {
+        let mut hers = core.table.mpqs.room();
+        let all = if core.contexts.is_shared() && !core.contexts.stalls { usize::MAX } else { hers };
+        // A flow whose home is here may send all there is: then no more is taken than there is time for.
+        let wanted = if self.mostly_own { wanted } else { self.lanes.all_for(wanted) };
+        let room = wanted.min(all).min(self.lanes.begin_batch()).min(BATCH);
         if room == 0 {
-            counts.add(Counter::HerStalls, 1);
+            core.telemetry.counts.add(Counter::HerStalls, 1);
             return 0;
         }
-        let taken = inbound.receive(&mut **nic, &spread.routes, room, counts, |_, _| 0);
+        let Ingress { inbound, catch_up, .. } = ingress;
+        let counts = &mut core.telemetry.counts;
+        let taken = inbound.receive(&mut *core.nic, &self.routes, room, counts, |_, _| 0);
         if taken == 0 {
             return 0;
         }
         catch_up.whole = taken == room;
-        spread.busy = true;
+        let (looks, mut first) = (catch_up.looks_for_others(), None);
+        self.busy = true;
         while let Some((frame, found)) = inbound.take() {
-            match spread.lanes.lane_of(&found) {
-                Some(lane) => lane.stage(frame, &found),
-                None => inbound.put_aside(frame),
+            match self.lanes.lane_of(&found) {
+                Some(lane) => {
+                    if looks {
+                        let several = *first.get_or_insert(found.owner) != found.owner;
+                        catch_up.others |= several || core.table.mpqs.held(found.owner.0) == 0;
+                    }
+                    if lane.admits(found.owner) {
+                        lane.stage(frame, &found);
+                    } else {
+                        core.egress.recycle(frame);
+                    }
+                }
+                None if hers > 0 || found.slot().is_none() => {
+                    hers = hers.saturating_sub(1);
+                    inbound.put_aside(frame);
+                }
+                None => core.drop_of(found.owner, frame, Counter::DropShare),
             }
         }
         inbound.put_back();
+        self.mostly_own = inbound.len() * 4 > taken * 3;
         inbound.len()
-    }
-
-    /// Frames that others have.
-    pub(crate) fn out_on_lanes(&self) -> usize {
-        self.spread.as_ref().map_or(0, |spread| spread.lanes.out())
-    }
-
-    /// Whether there is something to do for others, or was in the last turn.
-    pub(crate) fn is_busy_for_others(&self) -> bool {
-        self.spread
-            .as_ref()
-            .is_some_and(|spread| spread.busy || spread.lanes.has_news() || !self.core.egress.passing.is_empty())
     }
 
     /// Hands over what others are to have, before anything is run here.
     #[inline]
-    pub(crate) fn hand_over(&mut self) {
-        if let Self { spread: Some(spread), core: Core { nic, .. }, .. } = self {
-            spread.lanes.hand_over(|| nic.allocate());
-        }
+    pub(crate) fn hand_over(&mut self, nic: &mut dyn Queue) {
+        self.lanes.hand_over(|| nic.allocate());
+    }
+
+    /// Frames that others have.
+    pub(crate) fn out(&self) -> usize {
+        self.lanes.out()
+    }
+
+    /// Whether there is something to do for others, or was in the last poll.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy || self.lanes.has_news()
     }
 }

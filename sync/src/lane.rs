@@ -84,6 +84,18 @@ impl<A, F, B> Lane<A, F, B> {
         self.size - self.credit - (self.blanks - self.fresh.slots())
     }
 
+    /// How many are handed over and not taken yet. Reads what the borrower writes.
+    #[must_use]
+    pub fn in_transit(&self) -> usize {
+        self.size - self.out.slots()
+    }
+
+    /// How many may be out at the most, without blanks.
+    #[must_use]
+    pub const fn most(&self) -> usize {
+        self.size - self.blanks
+    }
+
     /// So many things are lent some other way, for which there is [credit](Lane::credit).
     pub const fn lend(&mut self, count: usize) {
         self.credit -= count;

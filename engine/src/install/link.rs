@@ -88,7 +88,7 @@ impl Engine {
             Context { predecessor, ..link(prepared, entry, self.core.clusters.start, &self.core.telemetry.news) };
         self.core.contexts.list[slot.0 as usize] = Some(context);
         self.core.contexts.linked += 1;
-        self.core.contexts.share_buffer(self.core.table.hers);
+        self.share_buffer();
         Ok(id)
     }
 
@@ -168,7 +168,7 @@ impl Engine {
         let slots = slots.clone();
         self.follow(Routes { table: Table::new(&self.core.contexts.entries())?, slots });
         self.reroute();
-        self.core.contexts.share_buffer(self.core.table.hers);
+        self.share_buffer();
         Ok(())
     }
 
@@ -231,6 +231,15 @@ impl Engine {
         }
     }
 
+    /// Shares the packet buffer out between contexts, and the channel from the thread that receives for this one.
+    fn share_buffer(&mut self) {
+        let Core { contexts, table, .. } = &mut self.core;
+        contexts.share_buffer(table.hers);
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.set_quotas(contexts.is_shared() && !contexts.stalls, contexts.weights());
+        }
+    }
+
     /// Where frames of all contexts go.
     #[must_use]
     pub fn routes(&self) -> Routes {
@@ -284,7 +293,7 @@ impl Engine {
         if let Some(context) = &gone {
             self.core.telemetry.counts.merge(&context.counts);
         }
-        self.core.contexts.share_buffer(self.core.table.hers);
+        self.share_buffer();
         gone.map(Box::new)
     }
 

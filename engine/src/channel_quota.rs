@@ -1,0 +1,251 @@
+//! How many packets of each context may be in transit on a packet channel.
+//!
+//! A worker that runs a long handler takes nothing from its channel meanwhile. Without a bound per context, one flow could then fill the
+//! channel and everybody else's packets would be lost with it. So each context may fill its share of the channel, by weight, and the
+//! distributor drops what is beyond that.
+//!
+//! The distributor counts packets per context only while many are out on the channel. It needs no help from the worker for that: the
+//! worker takes packets in the order in which they were staged.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+use spin_pspin::ids::Slot;
+
+/// Slots that contexts may have: see [`Limits::contexts`](crate::config::Limits::contexts).
+const SLOTS: usize = 256;
+/// Denominator of the shares.
+const WHOLE: u64 = 1 << 16;
+/// Packets out on a channel, in transit or held by its worker, up to which nothing is counted.
+const UNCOUNTED: usize = 512;
+
+const fn index(slot: Slot) -> usize {
+    slot.0 as usize % SLOTS
+}
+
+/// Weights and drops of the contexts on one channel. The worker writes the weights, the distributor the drops.
+#[derive(Debug)]
+pub(crate) struct QuotaTable {
+    /// Whether there are several contexts, and none stalls reception when its share is full.
+    enforced: AtomicBool,
+    /// By slot: share of the channel, in parts of [`WHOLE`].
+    shares: Box<[AtomicU32]>,
+    drops: Drops,
+}
+
+/// On a cache line of its own: the worker reads `total` in each poll.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Drops {
+    /// Written after `by_slot`.
+    total: AtomicU64,
+    by_slot: Box<[AtomicU64]>,
+}
+
+impl Default for QuotaTable {
+    fn default() -> Self {
+        let zeros = || (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        Self {
+            enforced: AtomicBool::new(false),
+            shares: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
+            drops: Drops { total: AtomicU64::new(0), by_slot: zeros() },
+        }
+    }
+}
+
+impl QuotaTable {
+    /// Sets the shares of all contexts by their weights, and whether the distributor enforces them.
+    pub(crate) fn set(&self, enforced: bool, weights: impl Iterator<Item = (Slot, u32)> + Clone) {
+        let sum: u64 = weights.clone().map(|(_, weight)| u64::from(weight)).sum();
+        for (slot, weight) in weights {
+            let share = u64::from(weight) * WHOLE / sum.max(1);
+            // At most `WHOLE`.
+            self.shares[index(slot)].store(u32::try_from(share).unwrap_or(u32::MAX), Relaxed);
+        }
+        self.enforced.store(enforced, Relaxed);
+    }
+}
+
+/// The drops of a channel as its worker knows them.
+#[derive(Debug)]
+pub(crate) struct DropReader {
+    table: Arc<QuotaTable>,
+    total: u64,
+    by_slot: Box<[u64]>,
+}
+
+impl DropReader {
+    pub(crate) fn new(table: Arc<QuotaTable>) -> Self {
+        Self { table, total: 0, by_slot: vec![0; SLOTS].into() }
+    }
+
+    /// The table that both ends share.
+    pub(crate) fn table(&self) -> &QuotaTable {
+        &self.table
+    }
+
+    /// Calls `each` with the slots of which packets were dropped since the last call, and how many.
+    #[inline]
+    pub(crate) fn read(&mut self, each: impl FnMut(Slot, u64)) {
+        if self.table.drops.total.load(Acquire) != self.total {
+            self.read_all(each);
+        }
+    }
+
+    #[cold]
+    fn read_all(&mut self, mut each: impl FnMut(Slot, u64)) {
+        self.total = self.table.drops.total.load(Acquire);
+        for ((slot, known), now) in (0..).zip(&mut self.by_slot).zip(&self.table.drops.by_slot) {
+            let now = now.load(Relaxed);
+            let new = now - std::mem::replace(known, now);
+            if new > 0 {
+                each(Slot(slot), new);
+            }
+        }
+    }
+}
+
+/// The distributor's count of the packets in transit.
+#[derive(Debug)]
+pub(crate) struct TransitCount {
+    table: Arc<QuotaTable>,
+    active: bool,
+    /// Packets that may still be staged in this batch.
+    room: usize,
+    /// Packets that the channel could have in transit, all contexts together.
+    capacity: usize,
+    /// Packets in transit whose contexts are unknown: they were staged before counting began.
+    unattributed: usize,
+    /// Contexts of those behind them, in order.
+    owners: VecDeque<Slot>,
+    by_slot: Box<[u32]>,
+}
+
+impl TransitCount {
+    /// Of a channel that has at most `size` packets.
+    pub(crate) fn new(table: Arc<QuotaTable>, size: usize) -> Self {
+        Self {
+            table,
+            active: false,
+            room: 0,
+            capacity: 0,
+            unattributed: 0,
+            owners: VecDeque::with_capacity(size),
+            by_slot: vec![0; SLOTS].into(),
+        }
+    }
+
+    /// Whether the distributor drops what is beyond a context's quota. Where it does not, it stops receiving when the channel is full.
+    #[inline]
+    pub(crate) fn is_enforced(&self) -> bool {
+        self.table.enforced.load(Relaxed)
+    }
+
+    /// Begins a batch: `out` packets are on the channel, and there is room for `room` more. `in_transit` returns how many of those that are
+    /// out the worker has not taken. It reads what the worker writes, so it is called only when many are out.
+    #[inline]
+    pub(crate) fn begin_batch(&mut self, out: usize, room: usize, in_transit: impl FnOnce() -> usize) {
+        if out <= UNCOUNTED || !self.is_enforced() {
+            self.active = false;
+        } else {
+            self.count(room, in_transit());
+        }
+    }
+
+    #[cold]
+    fn count(&mut self, room: usize, in_transit: usize) {
+        if !self.active {
+            self.active = true;
+            self.by_slot.fill(0);
+            self.owners.clear();
+            self.unattributed = in_transit;
+        }
+        let taken = (self.unattributed + self.owners.len()).saturating_sub(in_transit);
+        let unattributed = taken.min(self.unattributed);
+        self.unattributed -= unattributed;
+        for owner in self.owners.drain(..taken - unattributed) {
+            self.by_slot[index(owner)] -= 1;
+        }
+        (self.room, self.capacity) = (room, room + in_transit);
+    }
+
+    /// Forgets what was counted.
+    pub(crate) const fn reset(&mut self) {
+        self.active = false;
+    }
+
+    /// Whether a packet of a context may be staged. Counts it, in transit or as dropped.
+    #[inline]
+    pub(crate) fn admit(&mut self, slot: Slot) -> bool {
+        !self.active || self.admit_counted(slot)
+    }
+
+    #[cold]
+    fn admit_counted(&mut self, slot: Slot) -> bool {
+        let share = u64::from(self.table.shares[index(slot)].load(Relaxed));
+        let quota = (self.capacity.saturating_sub(self.unattributed) as u64 * share / WHOLE).max(1);
+        let count = &mut self.by_slot[index(slot)];
+        let is_admitted = u64::from(*count) < quota && self.room > 0;
+        if is_admitted {
+            *count += 1;
+            self.room -= 1;
+            self.owners.push_back(slot);
+        } else {
+            let Drops { total, by_slot } = &self.table.drops;
+            // Nobody else writes them.
+            let dropped = &by_slot[index(slot)];
+            dropped.store(dropped.load(Relaxed) + 1, Relaxed);
+            total.store(total.load(Relaxed) + 1, Release);
+        }
+        is_admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{DropReader, QuotaTable, TransitCount, UNCOUNTED};
+    use spin_pspin::ids::Slot;
+
+    /// How many of `count` packets are admitted.
+    fn admitted(transit: &mut TransitCount, slot: Slot, count: usize) -> usize {
+        (0..count).filter(|_| transit.admit(slot)).count()
+    }
+
+    #[test]
+    fn a_context_fills_its_share_and_leaves_the_other_s() {
+        const SIZE: usize = 4096;
+        let [flood, other] = [3, 255].map(Slot);
+        for (weights, shares) in [([1, 1], [2048, 2048]), ([1, 1000], [4, 4091]), ([1000, 1], [4091, 4])] {
+            let table = Arc::new(QuotaTable::default());
+            table.set(true, [(flood, weights[0]), (other, weights[1])].into_iter());
+            let (mut transit, mut drops) = (TransitCount::new(table.clone(), SIZE), DropReader::new(table));
+            // All that is out is held by the worker.
+            transit.begin_batch(UNCOUNTED + 1, SIZE, || 0);
+            let flooded = admitted(&mut transit, flood, 5000);
+            assert_eq!([flooded, admitted(&mut transit, other, 5000)], shares);
+            let mut dropped = Vec::new();
+            drops.read(|slot, count| dropped.push((slot, count)));
+            assert_eq!(dropped, [(flood, 5000 - shares[0] as u64), (other, 5000 - shares[1] as u64)]);
+            drops.read(|_, _| unreachable!("all were read"));
+            // The worker takes one, which is the flood's: its place is free again.
+            let all = shares[0] + shares[1];
+            transit.begin_batch(UNCOUNTED + 1, SIZE + 1 - all, || all - 1);
+            assert_eq!([flood, other].map(|slot| admitted(&mut transit, slot, 5)), [1, 0]);
+        }
+    }
+
+    #[test]
+    fn nothing_is_counted_while_few_are_out_or_a_context_is_alone() {
+        for (out, enforced) in [(UNCOUNTED, true), (5000, false)] {
+            let table = Arc::new(QuotaTable::default());
+            table.set(enforced, [(Slot(0), 1), (Slot(1), 1000)].into_iter());
+            let mut transit = TransitCount::new(table, 4096);
+            transit.begin_batch(out, 4096, || unreachable!("there is nothing to count"));
+            assert_eq!(admitted(&mut transit, Slot(0), 128), 128);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a context gets beside one whose handlers are hostile, in each mode.
+//!
+//! Threads, their clocks and the NIC are simulated on one thread, so no result depends on the machine. A handler takes the time that the
+//! test says: each task of these handlers writes one event, and each event moves the clock of its thread by a fixed cost. While a
+//! handler runs on one thread, the others poll until their clocks show the same time.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod simulation;
+
+use common::image;
+use simulation::{Counts, Handlers, Mode, RING, Simulation, Stream};
+
+const MICROSECOND: u64 = 1000;
+const MILLISECOND: u64 = 1000 * MICROSECOND;
+/// How long a handler runs that its watchdog ends.
+const LIMIT: u64 = 10 * MILLISECOND;
+/// An event of `told`, behind the 42 bytes of headers.
+const EVENT: [u8; 6] = [0, 0, 0, 0, 1, 0];
+
+/// The context that is to get its share, and the one that is hostile: their places among those of a simulation.
+const NEIGHBOUR: usize = 0;
+const HOSTILE: usize = 1;
+
+const MODES: [Mode; 3] = [Mode::RunToCompletion, Mode::LocalShare, Mode::ReceiveOnly];
+
+/// A context that copies its packets, `size` bytes of payload each.
+fn told(cost: u64, size: usize) -> Handlers {
+    let payload = [EVENT.to_vec(), vec![0; size - EVENT.len()]].concat();
+    Handlers { image: image("told"), cost, payload, watchdog_us: None }
+}
+
+/// One whose handlers never return.
+fn endless() -> Handlers {
+    Handlers { image: image("endless_loop"), cost: LIMIT, payload: vec![0; 30], watchdog_us: Some(50) }
+}
+
+/// Packets of a context, `interval` apart from `start` on, of some flows.
+fn stream(context: usize, flows: &[u16], start: u64, interval: u64, count: u64) -> Stream {
+    Stream { context, flows: flows.to_vec(), next: start, interval, left: count }
+}
+
+/// Sends bursts of four fifths of the NIC's ring within such a handler's time to the `home` worker, while endless loops arrive at the
+/// `looping` one, `interval` apart, from some time before. Returns what is wrong, if anything was lost.
+fn bursts_beside_loops(mode: Mode, looping: usize, home: usize, interval: u64, before: u64) -> Option<String> {
+    const BURST: u64 = RING as u64 * 4 / 5;
+    const BURSTS: u64 = 4;
+    let simulation = Simulation::new(mode, [1, 1], [told(MICROSECOND, 30), endless()]);
+    let burst_flows = simulation.flows_of(NEIGHBOUR, home, 8);
+    let loop_flows = simulation.flows_of(HOSTILE, looping, 1);
+    let (start, probed) = (simulation.now(), simulation.counts(NEIGHBOUR));
+    let end = start + before + BURSTS * 30 * MILLISECOND;
+    simulation.send(stream(HOSTILE, &loop_flows, start, interval, (end - start) / interval));
+    for burst in 0..BURSTS {
+        // At different times of the handlers that run meanwhile.
+        let at = start + before + burst * (23 * MILLISECOND + 300 * MICROSECOND);
+        simulation.send(stream(NEIGHBOUR, &burst_flows, at, LIMIT * 9 / 10 / BURST, BURST));
+    }
+    simulation.run_until(end);
+    let (counts, sent) = (simulation.counts(NEIGHBOUR) - probed, BURSTS * BURST);
+    let Counts { run: loops, dropped, .. } = simulation.counts(HOSTILE);
+    let is_whole = counts.run == sent && counts.lost == 0 && counts.dropped == 0 && loops > 10;
+    let what = format!("{mode:?}, loops on {looping}, bursts on {home}: {counts:?} of {sent}");
+    println!("{what}; {loops} loops, {dropped} dropped");
+    (!is_whole).then_some(what)
+}
+
+fn check_bursts(cells: impl Iterator<Item = (Mode, usize, usize)>, interval: u64, before: u64) {
+    let failed: Vec<_> =
+        cells.filter_map(|(mode, looping, home)| bursts_beside_loops(mode, looping, home, interval, before)).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// Modes, and all pairs of their workers.
+fn homes() -> impl Iterator<Item = (Mode, usize, usize)> {
+    MODES.into_iter().flat_map(|mode| {
+        let workers = mode.workers() as usize;
+        (0..workers * workers).map(move |pair| (mode, pair / workers, pair % workers))
+    })
+}
+
+#[test]
+fn bursts_beside_endless_loops_are_received_whole() {
+    // Four times as many as there is time for, so that some are always queued.
+    check_bursts(homes(), LIMIT / 4, 300 * MILLISECOND);
+}
+
+/// As many as would fill the channel of their worker while one of them runs. The NIC has no room for both, so this is of workers that do not
+/// receive.
+#[test]
+fn bursts_beside_a_flood_of_endless_loops_are_received_whole() {
+    let receives = |mode, worker| mode != Mode::ReceiveOnly && worker == 0;
+    let cells = homes().filter(|&(mode, looping, _)| !receives(mode, looping));
+    check_bursts(cells, 5 * MICROSECOND, 20 * MILLISECOND);
+}
+
+/// A context that has packets enough gets nine tenths at least of what its weight is, of each thread's time.
+fn shares_beside(name: &str, hostile: impl Fn() -> Handlers, interval: u64, time: u64) {
+    const TASK: u64 = 50 * MICROSECOND;
+    let mut failed = Vec::new();
+    for mode in MODES {
+        for weights in [[1, 1], [1, 1000], [1000, 1]] {
+            let simulation = Simulation::new(mode, weights, [told(TASK, 30), hostile()]);
+            let threads = u64::from(mode.workers());
+            let (start, flows) = (simulation.now(), (1000..1064).collect::<Vec<_>>());
+            let interval_of_one = TASK * 4 / 5 / threads;
+            simulation.send(stream(NEIGHBOUR, &flows, start, interval_of_one, time / interval_of_one));
+            simulation.send(stream(HOSTILE, &flows, start, interval / threads, time * threads / interval));
+            simulation.run_until(start + time);
+            let sum = f64::from(weights[NEIGHBOUR] + weights[HOSTILE]);
+            let fair = f64::from(weights[NEIGHBOUR]) / sum;
+            for thread in 0..mode.workers() as usize {
+                let got = simulation.time(thread, NEIGHBOUR) as f64 / time as f64;
+                let others = simulation.time(thread, HOSTILE) as f64 / time as f64;
+                println!("{name}, {mode:?}, {weights:?}, thread {thread}: {got:.4} of {fair:.4}, {others:.4} hostile");
+                if got < 0.9 * fair {
+                    failed.push(format!("{name}, {mode:?}, {weights:?}, thread {thread}: {got:.4} of {fair:.4}"));
+                }
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn shares_are_kept_beside_loops() {
+    shares_beside("loops", endless, 5 * MILLISECOND, 300 * MILLISECOND);
+}
+
+#[test]
+fn shares_are_kept_beside_faults() {
+    let faulting = || Handlers { image: image("null_load"), ..told(50 * MICROSECOND, 30) };
+    shares_beside("faults", faulting, 30 * MICROSECOND, 60 * MILLISECOND);
+}
+
+#[test]
+fn shares_are_kept_beside_large_copies() {
+    shares_beside("copies", || told(100 * MICROSECOND, 1400), 60 * MICROSECOND, 60 * MILLISECOND);
+}
+
+#[test]
+fn shares_are_kept_beside_prints() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fairness/prints.c");
+    let prints: std::sync::Arc<[u8]> = spin_handlers::build(source.as_ref()).into();
+    let printing = || Handlers { image: prints.clone(), ..told(50 * MICROSECOND, 30) };
+    shares_beside("prints", printing, 30 * MICROSECOND, 60 * MILLISECOND);
+}
+
+#[test]
+fn shares_are_kept_beside_floods() {
+    shares_beside("floods", || told(4 * MICROSECOND, 30), 2 * MICROSECOND, 40 * MILLISECOND);
+}

@@ -1,0 +1,383 @@
+//! Threads of an engine, each with a clock of its own, and a NIC whose ring overflows.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Sub;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use spin_abi::control::{Engine as Kind, Install, Schedule};
+use spin_abi::counters::Counter;
+use spin_abi::events::PAGE;
+use spin_abi::map::Machine;
+use spin_engine::install::Prepared;
+use spin_engine::lanes::Lanes;
+use spin_engine::loader::Loader;
+use spin_engine::pipeline::Engine;
+use spin_engine::receiver::Receiver;
+use spin_engine::settings::{Limits, Sizes};
+use spin_nic::frame::TxClosed;
+use spin_nic::memory::{MemoryQueue, pair};
+use spin_nic::{Bell, FlowSteering, Frame, NicError, Queue, TxQueue};
+use spin_shm::Region;
+
+use crate::common::{ROOT, rule, udp_from};
+
+/// Packets that the NIC has room for, as AF_XDP's ring by default.
+pub const RING: usize = 2048;
+/// Nanoseconds that a poll takes, a reading of the clock, and a packet that is received; and a poll that finds nothing to do.
+const POLL: u64 = 200;
+const READING: u64 = 50;
+const RECEIVING: u64 = 100;
+const IDLE: u64 = 8000;
+/// More frames than can be under way.
+const FRAMES: usize = 1 << 14;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    RunToCompletion,
+    /// Pipeline mode where the distributor runs handlers, too: a local share of 75 %.
+    LocalShare,
+    /// Pipeline mode where it only receives.
+    ReceiveOnly,
+}
+
+impl Mode {
+    /// How many threads run handlers.
+    pub const fn workers(self) -> u32 {
+        match self {
+            Self::RunToCompletion => 1,
+            Self::LocalShare | Self::ReceiveOnly => 2,
+        }
+    }
+}
+
+/// What a context does with a packet.
+pub struct Handlers {
+    pub image: Arc<[u8]>,
+    /// Nanoseconds that each task takes, all of which write one event.
+    pub cost: u64,
+    /// What its packets carry.
+    pub payload: Vec<u8>,
+    /// How long its watchdog really waits.
+    pub watchdog_us: Option<u64>,
+}
+
+/// Packets to come.
+pub struct Stream {
+    pub context: usize,
+    /// Source ports, in turn.
+    pub flows: Vec<u16>,
+    pub next: u64,
+    pub interval: u64,
+    pub left: u64,
+}
+
+/// What became of a context's packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    pub run: u64,
+    /// Lost by the NIC.
+    pub lost: u64,
+    /// Dropped by the engine: counted for the context.
+    pub dropped: u64,
+}
+
+impl Sub for Counts {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self { run: self.run - before.run, lost: self.lost - before.lost, dropped: self.dropped - before.dropped }
+    }
+}
+
+/// A NIC that says how many packets were taken from it.
+struct Nic {
+    queue: MemoryQueue,
+    taken: Arc<AtomicU64>,
+}
+
+impl TxQueue for Nic {
+    fn allocate(&mut self) -> Option<Frame> {
+        self.queue.allocate()
+    }
+
+    fn max_frame(&self) -> usize {
+        self.queue.max_frame()
+    }
+
+    fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.queue.send(batch)
+    }
+
+    fn recycle(&mut self, frame: Frame) {
+        self.queue.recycle(frame);
+    }
+
+    fn flush_tx(&mut self) -> Result<(), TxClosed> {
+        self.queue.flush_tx()
+    }
+}
+
+impl Queue for Nic {
+    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
+        let count = self.queue.receive(out, max);
+        self.taken.fetch_add(count as u64, Relaxed);
+        count
+    }
+
+    fn pending(&self) -> usize {
+        self.queue.pending()
+    }
+
+    fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.queue.pass_to_kernel(batch)
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        self.queue.flush()
+    }
+
+    fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError> {
+        self.queue.wait(wake, timeout)
+    }
+
+    fn exhausted(&self) -> bool {
+        self.queue.exhausted()
+    }
+
+    fn steering(&self) -> Arc<dyn FlowSteering> {
+        self.queue.steering()
+    }
+
+    fn counters(&mut self) -> Vec<(&'static str, u64)> {
+        self.queue.counters()
+    }
+
+    fn describe(&self) -> String {
+        self.queue.describe()
+    }
+}
+
+/// Where packets come from.
+struct Wire {
+    far: MemoryQueue,
+    taken: Arc<AtomicU64>,
+    sent: u64,
+    streams: Vec<Stream>,
+    /// By context.
+    payloads: Vec<Vec<u8>>,
+    lost: Vec<u64>,
+}
+
+impl Wire {
+    /// What has arrived until then is in the NIC, or lost.
+    fn arrive_until(&mut self, time: u64) {
+        loop {
+            let next = self.streams.iter_mut().filter(|stream| stream.left > 0 && stream.next <= time);
+            let Some(stream) = next.min_by_key(|stream| stream.next) else { break };
+            let (context, flow) = (stream.context, stream.flows[stream.left as usize % stream.flows.len()]);
+            stream.next += stream.interval;
+            stream.left -= 1;
+            self.arrive(context, flow);
+        }
+    }
+
+    fn arrive(&mut self, context: usize, flow: u16) {
+        if self.sent - self.taken.load(Relaxed) >= RING as u64 {
+            self.lost[context] += 1;
+            return;
+        }
+        let mut frame = self.far.allocate().expect("fewer are under way");
+        frame.fill(&udp_from(flow, 1 + context as u16, &self.payloads[context])).expect("short");
+        assert_eq!(self.far.send(&mut vec![frame]), 1);
+        self.sent += 1;
+    }
+}
+
+#[allow(clippy::large_enum_variant, reason = "there are few")]
+enum Part {
+    Receiver(Receiver),
+    Worker(Engine),
+}
+
+struct Thread {
+    part: RefCell<Part>,
+    /// Its clusters, and its page of each context's events; none of one that only receives.
+    cluster: Option<u32>,
+    /// Nanoseconds that went by besides those of its tasks.
+    overhead: Cell<u64>,
+}
+
+pub struct Simulation {
+    threads: Vec<Thread>,
+    wire: RefCell<Wire>,
+    taken: Arc<AtomicU64>,
+    /// By context: its id, its events, and what each of them takes.
+    contexts: Vec<(u32, Arc<Region>, u64)>,
+}
+
+impl Simulation {
+    /// Contexts of these weights, the first one for UDP port 1, the second one for port 2.
+    pub fn new(mode: Mode, weights: [u32; 2], handlers: [Handlers; 2]) -> Self {
+        let (near, far) = pair(FRAMES).expect("a pair");
+        let taken = Arc::<AtomicU64>::default();
+        let nic = Box::new(Nic { queue: near, taken: taken.clone() });
+        let workers = mode.workers();
+        let loader = Arc::new(Loader::new(Machine { clusters: workers, ..Machine::PSPIN }, Kind::Jit));
+        let sizes = Sizes { queues: 1 << 12, ..Sizes::default() };
+        let engine = |nic: Box<dyn Queue>, cluster: u32| {
+            let engine = Engine::new(loader.clone(), nic, sizes, Schedule::Wlbvt, cluster..cluster + 1);
+            engine.expect("this thread runs handlers")
+        };
+        let (receiver, mut engines) = match mode {
+            Mode::RunToCompletion => (None, vec![engine(nic, 0)]),
+            Mode::LocalShare => {
+                let bell = Bell::new().expect("an event");
+                let (lanes, mut ends) = Lanes::spreading(nic.max_frame(), &bell, 1, sizes.hers, 75).expect("lanes");
+                let (arrivals, queue) = ends.remove(0);
+                (None, vec![engine(nic, 0).spreading(lanes), engine(Box::new(queue), 1).fed_by(arrivals)])
+            }
+            Mode::ReceiveOnly => {
+                let (receiver, ends) = Receiver::new(nic, 2, sizes.hers).expect("lanes");
+                let fed =
+                    |(cluster, (arrivals, queue)): (u32, (_, _))| engine(Box::new(queue), cluster).fed_by(arrivals);
+                (Some(receiver), (0..).zip(ends).map(fed).collect())
+            }
+        };
+        let payloads = handlers.iter().map(|handlers| handlers.payload.clone()).collect();
+        let mut contexts = Vec::new();
+        let limits = Limits { watchdog_us: 200_000, ..Limits::default() };
+        for ((port, handlers), weight) in (1..).zip(handlers).zip(weights) {
+            let install = Install {
+                weight: Some(weight),
+                watchdog_us: handlers.watchdog_us,
+                host_mem: 4096,
+                ..rule(&format!("udp dport {port}"))
+            };
+            let mut rest = Prepared::new(install, &handlers.image, 0, &loader, &limits).expect("installs");
+            let mut id = 0;
+            for (engine, next) in engines.iter_mut().zip(1..) {
+                let after = rest.split_off(next.min(workers));
+                id = engine.link(std::mem::replace(&mut rest, after), &limits).expect("there is room");
+            }
+            contexts.push((id, engines[0].descriptor(id, ROOT).expect("installed"), handlers.cost));
+        }
+        let routes = engines[0].routes();
+        let mut threads = Vec::new();
+        let thread = |part, cluster| Thread { part: RefCell::new(part), cluster, overhead: Cell::new(0) };
+        if let Some(mut receiver) = receiver {
+            receiver.follow(routes);
+            threads.push(thread(Part::Receiver(receiver), None));
+        } else {
+            engines[0].lead(routes);
+        }
+        threads.extend(engines.into_iter().zip(0..).map(|(engine, at)| thread(Part::Worker(engine), Some(at))));
+        let lost = vec![0; contexts.len()];
+        let wire = Wire { far, taken: taken.clone(), sent: 0, streams: Vec::new(), payloads, lost };
+        Self { threads, wire: RefCell::new(wire), taken, contexts }
+    }
+
+    /// Tasks that a context had on a cluster.
+    fn tasks(&self, cluster: u32, context: usize) -> u64 {
+        let mut count = [0; 8];
+        self.contexts[context].1.read(u64::from(cluster) * PAGE, &mut count).expect("a page for each cluster");
+        u64::from_le_bytes(count)
+    }
+
+    /// Nanoseconds that a context's tasks took on a worker.
+    pub fn time(&self, worker: usize, context: usize) -> u64 {
+        self.tasks(worker as u32, context) * self.contexts[context].2
+    }
+
+    fn now_of(&self, thread: usize) -> u64 {
+        let Thread { cluster, overhead, .. } = &self.threads[thread];
+        let receiving = if thread == 0 { self.taken.load(Relaxed) * RECEIVING } else { 0 };
+        let tasks = |cluster: &u32| (0..self.contexts.len()).map(|at| self.time(*cluster as usize, at)).sum::<u64>();
+        overhead.get() + receiving + cluster.as_ref().map_or(0, tasks)
+    }
+
+    /// The time that all threads have reached.
+    pub fn now(&self) -> u64 {
+        (0..self.threads.len()).map(|thread| self.now_of(thread)).min().unwrap_or(0)
+    }
+
+    fn passes(&self, thread: usize, time: u64) {
+        let overhead = &self.threads[thread].overhead;
+        overhead.set(overhead.get() + time);
+    }
+
+    /// A thread looks at its clock. Others have come as far by then.
+    fn clock(&self, thread: usize) -> Duration {
+        self.passes(thread, READING);
+        let now = self.now_of(thread);
+        for other in (0..self.threads.len()).filter(|&other| other != thread) {
+            while self.now_of(other) < now && self.poll(other) {}
+        }
+        Duration::from_nanos(now)
+    }
+
+    /// A thread polls. Returns whether it could: it may be in a poll.
+    fn poll(&self, thread: usize) -> bool {
+        let Ok(mut part) = self.threads[thread].part.try_borrow_mut() else { return false };
+        if thread == 0 {
+            let now = self.now_of(0);
+            self.wire.borrow_mut().arrive_until(now);
+        }
+        self.passes(thread, POLL);
+        let clock = || self.clock(thread);
+        let is_busy = match &mut *part {
+            Part::Receiver(receiver) => receiver.turn(clock).expect("memory does not fail") > 0,
+            Part::Worker(engine) => engine.turn(clock).expect("memory does not fail") > 0 || engine.has_tasks(),
+        };
+        if !is_busy {
+            self.passes(thread, IDLE);
+        }
+        true
+    }
+
+    pub fn run_until(&self, end: u64) {
+        while self.now() < end {
+            let next = (0..self.threads.len()).min_by_key(|&thread| self.now_of(thread)).expect("there is one");
+            assert!(self.poll(next), "none is in a poll");
+        }
+    }
+
+    pub fn send(&self, stream: Stream) {
+        self.wire.borrow_mut().streams.push(stream);
+    }
+
+    pub fn counts(&self, context: usize) -> Counts {
+        let id = self.contexts[context].0;
+        let mut counts = Counts { run: 0, lost: self.wire.borrow().lost[context], dropped: 0 };
+        for thread in &self.threads {
+            let Part::Worker(engine) = &*thread.part.borrow() else { continue };
+            let info = engine.context_infos().into_iter().find(|info| info.context == id).expect("installed");
+            let count =
+                |of: Counter| info.counters.iter().find(|(name, _)| name == of.name()).map_or(0, |(_, value)| *value);
+            counts.run += count(Counter::PayloadRuns);
+            counts.dropped += count(Counter::DropShare) + count(Counter::DropNoMpq);
+        }
+        counts
+    }
+
+    /// So many flows of a context whose packets are at home on a worker.
+    pub fn flows_of(&self, context: usize, worker: usize, count: usize) -> Vec<u16> {
+        let mut flows = Vec::new();
+        for flow in 2000.. {
+            if flows.len() == count {
+                break;
+            }
+            let before = self.tasks(worker as u32, context);
+            let now = self.threads.iter().enumerate().map(|(at, _)| self.now_of(at)).max().unwrap_or(0);
+            self.send(Stream { context, flows: vec![flow], next: now, interval: 1, left: 1 });
+            self.run_until(now + self.contexts[context].2 + 200_000);
+            if self.tasks(worker as u32, context) > before {
+                flows.push(flow);
+            }
+        }
+        flows
+    }
+}
