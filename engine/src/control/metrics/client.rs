@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_leaves_as_fast_as_it_is_taken() {
+    fn a_long_answer_is_sent_as_fast_as_it_is_read() {
         let (mut client, mut theirs) = asking();
         let answer: Arc<[u8]> = (0..3 << 20).map(|at: u32| at.to_le_bytes()[at as usize % 3]).collect();
         client.answer(answer.clone());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_no_answer_or_goes_on_talking_is_hung_up_on() {
+    fn a_client_that_reads_no_answer_or_keeps_sending_is_closed() {
         let (mut client, theirs) = asking();
         client.answer(vec![0; 8 << 20].into());
         client.progress(PollFlags::OUT);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hangs_up_is_forgotten() {
+    fn a_client_that_hangs_up_is_removed() {
         let (mut client, theirs) = asking();
         drop(theirs);
         client.progress(PollFlags::HUP);
