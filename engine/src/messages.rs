@@ -332,7 +332,11 @@ impl Messages {
     pub fn check(&self, is_free: impl Fn(MpqId) -> bool) {
         let mut held = vec![0; self.held.len()];
         for (mpq, holder) in self.taken() {
-            assert!(!is_free(mpq), "{mpq:?} is leaked: a message of {:?} holds it, and its queue is free", holder.context);
+            assert!(
+                !is_free(mpq),
+                "{mpq:?} is leaked: a message of {:?} holds it, and its queue is free",
+                holder.context
+            );
             assert_eq!(self.queue_of(holder.context, &self.key(mpq)), Some(mpq), "the bucket of a message");
             held[holder.context.0 as usize] += 1;
         }
