@@ -130,34 +130,31 @@ fn a_packet_beyond_its_share_leaves_no_queue() {
 #[test]
 fn payload_handlers_alone_keep_messages_open() {
     use Verdict::{DropPending, ProcessDataPending, Success, SuccessPending};
+    // Which packet's handler says so, of how many.
+    let cases = [(0, 1), (0, 3), (2, 3)].into_iter();
+    let cases = cases.flat_map(|case| [SuccessPending, ProcessDataPending, DropPending].map(|verdict| (case, verdict)));
     for (kind, shared) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
-        for pending in [SuccessPending, ProcessDataPending, DropPending] {
-            for before in [0, 2] {
-                for batch in [1, 8] {
-                    let mut lab = Lab::new(kind);
-                    let id = recorder(&mut lab, [false, false], Install { verdicts: true, ..at_port(1) });
-                    if shared {
-                        lab.install("udp_pingpong", "udp dport 2");
-                    }
-                    let first = (0..=before).map(|at| {
-                        let verdict = if at == before { pending } else { Success };
-                        packet(7, 0, verdict, at == before)
-                    });
-                    let first: Vec<_> = first.collect();
-                    first.chunks(batch).for_each(|batch| drop(lab.exchange(batch)));
-                    let about = format!("{kind:?}, shared {shared}, {pending:?} behind {before} packets");
-                    assert_eq!((runs(&lab, id)[3], lab.engine.queues_held(id)), (0, 1), "{about}");
-                    lab.engine.check_invariants();
-                    // It goes on up to another end.
-                    let rest = [packet(7, 0, Success, false), packet(7, 0, Success, true)];
-                    rest.chunks(batch).for_each(|batch| drop(lab.exchange(batch)));
-                    let counted = (runs(&lab, id), lab.engine.queues_held(id));
-                    assert_eq!(counted, ([0, before + 3, 0, 1], 0), "{about}");
-                    // The next one is another message.
-                    lab.exchange(&[packet(7, 0, Success, true)]);
-                    assert_eq!((runs(&lab, id)[3], lab.engine.queues_held(id)), (2, 0), "{about}");
-                }
+        for (((says, count), pending), batch) in cases.clone().flat_map(|case| [(case, 1), (case, 8)]) {
+            let mut lab = Lab::new(kind);
+            let id = recorder(&mut lab, [false, false], Install { verdicts: true, ..at_port(1) });
+            if shared {
+                lab.install("udp_pingpong", "udp dport 2");
             }
+            let part = |at: u64| packet(7, 0, if at == says { pending } else { Success }, at + 1 == count);
+            (0..count).map(part).collect::<Vec<_>>().chunks(batch).for_each(|batch| drop(lab.exchange(batch)));
+            let about = format!("{kind:?}, shared {shared}, {pending:?} of packet {says} of {count}, {batch} at once");
+            assert_eq!((runs(&lab, id)[3], lab.engine.queues_held(id)), (0, 1), "{about}");
+            lab.engine.check_invariants();
+            // It goes on up to another end.
+            let rest = [packet(7, 0, Success, false), packet(7, 0, Success, true)];
+            rest.chunks(batch).for_each(|batch| drop(lab.exchange(batch)));
+            // Of those behind a drop no handler runs.
+            let dropped = if pending == DropPending { count - says - 1 } else { 0 };
+            let counted = (runs(&lab, id), lab.engine.queues_held(id));
+            assert_eq!(counted, ([0, count + 2 - dropped, 0, 1], 0), "{about}");
+            // The next one is another message.
+            lab.exchange(&[packet(7, 0, Success, true)]);
+            assert_eq!((runs(&lab, id)[3], lab.engine.queues_held(id)), (2, 0), "{about}");
         }
     }
 }
