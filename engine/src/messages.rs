@@ -324,6 +324,34 @@ impl Messages {
         self.taken().filter(move |(_, holder)| holder.context == context).map(|(mpq, _)| mpq)
     }
 
+    /// Checks the table's parts against each other, and against the queues that are free.
+    ///
+    /// # Panics
+    /// When they disagree: a bug.
+    #[doc(hidden)]
+    pub fn check(&self, is_free: impl Fn(MpqId) -> bool) {
+        let mut held = vec![0; self.held.len()];
+        for (mpq, holder) in self.taken() {
+            assert!(
+                !is_free(mpq),
+                "{mpq:?} is leaked: a message of {:?} holds it, and its queue is free",
+                holder.context
+            );
+            assert_eq!(self.queue_of(holder.context, &self.key(mpq)), Some(mpq), "the bucket of a message");
+            held[holder.context.0 as usize] += 1;
+        }
+        assert_eq!(held, self.held, "queues held by context");
+        let mut free = self.free.clone();
+        free.sort_unstable();
+        free.dedup();
+        let taken = held.iter().sum::<u32>() as usize;
+        assert_eq!((free.len(), free.len() + taken), (self.free.len(), self.holders.len()), "free queues");
+        for mpq in free {
+            assert_eq!(self.holders[mpq.0 as usize].context, Slot::NOBODY, "{mpq:?} is free and held");
+            assert!(is_free(mpq), "{mpq:?} has a message, and nobody holds it");
+        }
+    }
+
     fn taken(&self) -> impl Iterator<Item = (MpqId, &Holder)> {
         (0u32..).map(MpqId).zip(&self.holders).filter(|(_, holder)| holder.context != Slot::NOBODY)
     }

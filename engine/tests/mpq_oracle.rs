@@ -295,6 +295,11 @@ impl Run {
             Op::Feedback(which) => self.feed_back(which % self.in_flight.len()),
         }
         self.note_ready();
+        self.mpqs.check();
+        assert_eq!(self.mpqs.tasks_in_flight(), self.in_flight.len());
+        for (queue, naive) in (0..).zip(&self.naive) {
+            assert_eq!(self.mpqs.is_free(MpqId(queue)), naive.idle(), "queue {queue}");
+        }
         assert_eq!(self.mpqs.room(), HERS as usize - self.held);
         for (queue, naive) in (0..).zip(&self.naive).filter(|(_, naive)| !naive.idle()) {
             assert_eq!(self.mpqs.is_message_open(MpqId(queue)), naive.goes_on());

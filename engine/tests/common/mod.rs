@@ -160,11 +160,12 @@ pub fn image(handler: &str) -> Arc<[u8]> {
     spin_handlers::image(handler, &[])
 }
 
-/// All frames were handled alike by interpreter and translation, if they were compared.
+/// Interpreter and translation agree, if they were compared; and so do the engine's accounts.
 impl Drop for Lab {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             assert_eq!(self.total(Counter::CheckDifferences), 0, "interpreter and translation agree");
+            self.engine.check_invariants();
         }
     }
 }

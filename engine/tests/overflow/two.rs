@@ -130,6 +130,7 @@ impl Two {
     pub fn verify_sums(&mut self) {
         let lost: u64 = LOSSES.into_iter().map(|counter| self.sum(counter)).sum();
         assert_eq!(self.sum(Counter::Released) + lost, self.sum(Counter::RxPackets));
+        self.engines.iter().for_each(Engine::check_invariants);
         for far in &mut self.far {
             let all: Vec<_> = std::iter::from_fn(|| far.allocate()).collect();
             assert_eq!(all.len(), FRAMES, "frames are not at home");

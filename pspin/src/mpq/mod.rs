@@ -25,9 +25,10 @@
 //! [`Mpqs::new`] and [`Mpqs::add_owner`].
 //!
 //! * `types`: value types; `pool`: memory for HERs; `state`: state of a queue; `ready`: owners and their ready queues.
-//! * `cancel`: cancelling messages and emptying queues.
+//! * `cancel`: cancelling messages and emptying queues; `check`: consistency, for tests.
 
 mod cancel;
+mod check;
 mod pool;
 mod ready;
 mod state;

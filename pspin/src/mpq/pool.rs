@@ -56,6 +56,14 @@ impl<C: Copy, P> HerPool<C, P> {
         self.slots.get_mut(index as usize)
     }
 
+    /// Checks the free list when `queued` slots are in queues.
+    pub(super) fn check(&self, queued: usize) {
+        let free = std::iter::successors(self.get(self.free), |slot| self.get(slot.next));
+        let count = free.inspect(|slot| assert!(slot.packet.is_none(), "a free slot with a packet")).count();
+        assert_eq!(count, self.free_count, "free HERs");
+        assert_eq!(count + queued, self.slots.len(), "HERs that are free or queued");
+    }
+
     /// Fills a free slot. The parts are stored one by one: a whole HER would be written to memory and read back before
     /// the stores have drained, and store forwarding would fail.
     ///

@@ -89,6 +89,30 @@ impl Owners {
         }
     }
 
+    pub(super) const fn count(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Checks all owners' lists, and how many HERs each has. Returns how many queues are listed.
+    pub(super) fn check<C: Owned>(&self, queues: &[Queue<C>], hers: &[u32]) -> usize {
+        let mut all = 0;
+        for (number, (owner, &hers)) in (0..).zip(self.owners.iter().zip(hers)) {
+            assert_eq!(owner.hers, hers, "HERs of owner {number}");
+            let entries = self.backlogged.iter().filter(|&&other| other == number).count();
+            assert_eq!(entries, usize::from(owner.listed), "owner {number} among the backlogged ones");
+            let (mut at, mut last) = (owner.ready[0], NONE);
+            while let Some(queue) = queues.get(at as usize) {
+                let of = queue.params.as_ref().map(|params| params.context.owner());
+                assert!(queue.listed && of == Some(number), "queue {at} in the list of owner {number}");
+                all += 1;
+                assert!(all <= queues.len(), "a list of ready queues comes round");
+                (last, at) = (at, queue.next_ready);
+            }
+            assert!(last == NONE || owner.listed && last == owner.ready[1], "the end of the list of owner {number}");
+        }
+        all
+    }
+
     /// Removes a queue from its owner's list, if it is there.
     pub(super) fn unlist<C: Owned>(&mut self, queues: &mut [Queue<C>], mpq: MpqId) {
         let Queue { listed: true, params: Some(params), next_ready, .. } = &queues[mpq.0 as usize] else { return };
