@@ -42,7 +42,6 @@ pub mod inbound;
 mod ingress;
 pub mod install;
 pub(crate) mod intake;
-mod invariants;
 pub mod lanes;
 pub mod latency;
 pub mod loader;

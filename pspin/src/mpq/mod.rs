@@ -28,7 +28,6 @@
 //! * `cancel`: cancelling messages and emptying queues; `check`: consistency, for tests.
 
 mod cancel;
-mod check;
 mod pool;
 mod ready;
 mod state;
@@ -396,5 +395,46 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         }
         let Some(owner) = queue.params.map(|params| params.context.owner()) else { return };
         self.owners.push_ready(&mut self.queues, mpq, owner);
+    }
+
+    /// Whether a queue is Free: it has no message, no HER and no task in flight.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_free(&self, mpq: MpqId) -> bool {
+        self.queues[mpq.0 as usize].state == State::Free
+    }
+
+    /// Number of tasks in flight.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn tasks_in_flight(&self) -> usize {
+        self.queues.iter().map(|queue| queue.in_flight as usize).sum()
+    }
+
+    /// Checks queues, the HER pool and the ready lists against each other. Takes time proportional to their sizes.
+    ///
+    /// # Panics
+    /// When they disagree: a bug.
+    #[doc(hidden)]
+    pub fn check(&self) {
+        let mut queued = 0;
+        let mut by_owner = vec![0; self.owners.count()];
+        for (number, queue) in self.queues.iter().enumerate() {
+            queue.check(number);
+            let (mut at, mut last) = (queue.head, NONE);
+            while let Some(slot) = self.pool.get(at) {
+                let is_with_task = at == queue.head && queue.in_flight > 0;
+                assert!(slot.packet.is_some() || is_with_task, "queue {number}: a HER without packet");
+                by_owner[slot.params.context.owner() as usize] += 1;
+                queued += 1;
+                (last, at) = (at, slot.next);
+            }
+            assert_eq!(queue.tail, last, "queue {number}: its last HER");
+        }
+        self.pool.check(queued);
+        let listed = self.owners.check(&self.queues, &by_owner);
+        let ready = self.queues.iter().filter(|queue| queue.is_ready()).count();
+        assert_eq!(listed, ready, "ready queues in their owners' lists");
+        assert!(self.cancelled.is_empty(), "packets of cancelled messages are left");
     }
 }

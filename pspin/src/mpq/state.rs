@@ -89,4 +89,17 @@ impl<C> Queue<C> {
     pub(super) const fn is_cancelled(&self) -> bool {
         matches!(self.state, State::Cancelling | State::Cancelled)
     }
+
+    /// Checks the state of the queue with this number against its other fields.
+    pub(super) fn check(&self, number: usize) {
+        let about = |what: &str| format!("queue {number}, {:?}: {what}", self.state);
+        assert_eq!(self.is_ready(), self.listed, "{}", about("ready and not listed, or the other way round"));
+        if self.state == State::Free {
+            let is_empty = self.head == NONE && self.in_flight == 0 && self.length == 0;
+            assert!(is_empty && self.params.is_none(), "{}", about("it has a message"));
+            assert!(!self.end_seen && !self.kept_open && !self.rejecting, "{}", about("flags of a message"));
+        } else {
+            assert!(self.params.is_some() || self.is_cancelled(), "{}", about("it has no message"));
+        }
+    }
 }
