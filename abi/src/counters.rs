@@ -65,7 +65,7 @@ counters! {
     MessagesEvicted "messages_evicted" "open messages ended early because another message needed their queue"
     MessagesTimedOut "messages_timed_out" "open messages ended because their next packet did not come in time"
     MessagesKilled "messages_killed" "messages given up because their context's share of the packet buffer was full"
-    DropShare "drop_share" "frames of a context whose share of the packet buffer was full, or whose message gave its queue to another context's; or that it would have left to the kernel at others' expense"
+    DropShare "drop_share" "frames of a context whose share of the packet buffer, or of a thread's packet channel, was full, or whose message gave its queue to another context's; or that it would have left to the kernel at others' expense"
     DropKilled "drop_killed" "frames of messages that were given up"
     EcnMarked "ecn_marked" "frames marked as having met congestion, since much of their context's share of the packet buffer was taken"
     Parked "parked" "times a handler was left where it waits, for others to run"

@@ -66,7 +66,7 @@ impl Core {
             DropReason::Passed => {
                 counts.add(Counter::Passed, 1);
                 if self.contexts.is_shared() {
-                    self.sched.scheduler.owe(slot.0, self.egress.toll.charge());
+                    self.sched.scheduler.owe(slot.0, self.egress.pass_cost.estimate());
                 }
                 return self.egress.punt(packet);
             }

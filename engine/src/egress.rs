@@ -6,8 +6,8 @@ use std::time::Duration;
 use spin_nic::{Frame, NicError, Queue};
 
 use crate::inbound::BATCH;
+use crate::pass_cost::PassCost;
 use crate::settings::Sizes;
-use crate::toll::Toll;
 use spin_pspin::hpu::command::Outbound;
 use spin_pspin::hpu::ip_view;
 use spin_pspin::ids::Packet;
@@ -21,14 +21,14 @@ pub(crate) struct Egress {
     /// Frames for the kernel.
     pub(crate) passing: Vec<Frame>,
     /// What the context is charged for each of them.
-    pub(crate) toll: Arc<Toll>,
+    pub(crate) pass_cost: Arc<PassCost>,
 }
 
 impl Egress {
     pub(crate) fn new(sizes: Sizes) -> Self {
         let outbound =
             Outbound::with_capacity(TRANSMIT_BACKLOG + BATCH * 4, sizes.hers as usize + BATCH, sizes.dma_chunk);
-        Self { outbound, passing: Vec::with_capacity(BATCH), toll: Arc::new(Toll::new(1)) }
+        Self { outbound, passing: Vec::with_capacity(BATCH), pass_cost: Arc::new(PassCost::new(1)) }
     }
 
     /// Makes room for `more` frames that other threads may return in one poll.
@@ -61,7 +61,7 @@ impl Egress {
     /// Passes all staged packets to the kernel. Returns how long that took.
     #[cold]
     pub(crate) fn pass_to_kernel(&mut self, nic: &mut dyn Queue, clock: &impl Fn() -> Duration) -> Duration {
-        self.toll.pass(nic, &mut self.passing, clock)
+        self.pass_cost.pass(nic, &mut self.passing, clock)
     }
 
     /// Frames staged here or in the NIC's transmit ring.

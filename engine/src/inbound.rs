@@ -8,8 +8,8 @@ use spin_pspin::ids::Slot;
 use spin_pspin::mpq::{MpqId, Mpqs, Owned};
 
 use crate::found::{Finds, Found, Gist};
-use crate::handover::Arrivals;
 use crate::messages::Messages;
+use crate::packet_channel::PacketRx;
 
 /// Frames taken from the NIC at once, when one context has the thread to itself: as many as what is asked for ahead of them
 /// leaves room for near by.
@@ -167,7 +167,7 @@ impl Inbound {
 
     /// Takes at most `most` frames that another thread has received and matched. Returns how many. There was none left.
     #[inline]
-    pub fn take_over(&mut self, arrivals: &mut Arrivals, most: usize) -> usize {
+    pub fn take_over(&mut self, arrivals: &mut PacketRx, most: usize) -> usize {
         let Self { frames, found, .. } = self;
         let count = arrivals.len().min(most);
         found.reserve(count);

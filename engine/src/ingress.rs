@@ -1,7 +1,7 @@
 //! What a worker received and has not admitted yet.
 
 use crate::inbound::Inbound;
-use crate::intake::Intake;
+use crate::rx_catch_up::RxCatchUp;
 
 /// The receive side of a worker.
 #[derive(Default)]
@@ -11,7 +11,7 @@ pub(crate) struct Ingress {
     /// Nothing is taken from the NIC any more.
     pub(crate) closed: bool,
     /// How much to receive after a long poll.
-    pub(crate) catch_up: Intake,
+    pub(crate) rx_catch_up: RxCatchUp,
     /// Frames that were queued, run or dropped so far.
     pub(crate) processed: u64,
     /// Batches that were sorted by cluster.

@@ -6,9 +6,9 @@
 //! * [`pipeline`]: the engine and its turn, a batch from the NIC to the last handler.
 //! * [`inbound`]: which context and message the frames of a batch belong to.
 //! * [`messages`]: which queue a message is in.
-//! * [`schedule`]: whose tasks are next; `sharing`: in a turn; `intake`: what is taken in before they are run.
+//! * [`schedule`]: whose tasks are next; `sharing`: in a turn; `rx_catch_up`: what is taken in before they are run.
 //! * [`patience`]: contexts that have others wait for room.
-//! * [`toll`]: what contexts are charged for frames that they leave to the kernel.
+//! * [`pass_cost`]: what contexts are charged for frames that they leave to the kernel.
 //! * [`tasks`]: handlers run, left where they wait, gone on with; `straight`: those of packets that need not wait.
 //! * [`ecn`]: marking packets that met congestion.
 //! * [`descriptor`]: what applications are told of errors.
@@ -19,7 +19,7 @@
 //! * [`latency`], [`statistics`]: histograms of times, and PsPIN's statistics block.
 //! * [`settings`]: settings of threads and contexts; `niceness`: priority of threads that load and translate.
 //! * `overflow`: payload tasks on other threads' clusters; [`peers`]: how they get there and back.
-//! * [`receiver`], [`lanes`], [`handover`]: pipeline mode, where one thread receives and others run handlers; `spread`: where it does, too.
+//! * [`receiver`], [`packet_channels`], [`packet_channel`]: pipeline mode, where one thread receives and others run handlers; `spread`: where it does, too.
 //! * [`cores`]: the engine's threads, each with its clusters and its NIC queue.
 //! * [`control`]: everything that does not touch packets: configuration, control socket, metrics, the daemon itself.
 #![forbid(unsafe_code)]
@@ -36,27 +36,28 @@ pub mod descriptor;
 pub mod ecn;
 mod egress;
 pub mod found;
-pub mod handover;
 pub mod image_error;
 pub mod inbound;
 mod ingress;
 pub mod install;
-pub(crate) mod intake;
-pub mod lanes;
 pub mod latency;
 pub mod loader;
 pub mod messages;
 pub mod nic_memory;
 mod niceness;
 mod overflow;
+pub mod packet_channel;
+pub mod packet_channels;
 mod packet_rules;
 mod parked;
+pub mod pass_cost;
 pub mod patience;
 pub mod peers;
 pub mod pipeline;
 pub mod receiver;
 mod resume;
 mod run;
+pub(crate) mod rx_catch_up;
 mod sched;
 pub mod schedule;
 pub mod settings;
@@ -68,6 +69,5 @@ mod table;
 mod task;
 pub mod tasks;
 mod telemetry;
-pub mod toll;
 pub mod translator;
 mod vigil;

@@ -1,7 +1,7 @@
 //! `--full wait`: while a packet of a context waits for room, nobody's packets are taken in. Who has others wait pays for that time, and
 //! has no more of it than its share.
 //!
-//! Whether others have packets cannot be told while none are taken in, so all that are there count. A context is charged for the whole
+//! Whether others have packets cannot be told while none are taken in, so all that are there count. A context is charged for the batch_was_full
 //! time, its own tasks' included. And it runs up a debt, which it works off while others need not wait for it, as much faster as its weight
 //! is more than all others'. With a debt of more than [`MOST`] it has others wait no longer: what has no room is dropped until the debt is
 //! gone. So of any time but the shortest the others have their part, and a context that is alone waits for as long as it likes.

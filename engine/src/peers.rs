@@ -4,17 +4,18 @@
 //! lender --loan--> borrower     a payload task, with its packet
 //!        <-repaid-- borrower    the same, and what became of it
 //! ```
-//! A [`spin_sync::Lane`] for each ordered pair of threads, so nobody ever waits for room.
+//! A [`spin_sync::CreditTx`] for each ordered pair of threads, so nobody ever waits for room.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use spin_sync::{CreditRx, CreditTx, PeerStatus, ReturnTx, Wakeup, credit_channel};
+
 use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::DeferredSend;
 use spin_pspin::ids::{MessageRef, Packet};
 use spin_pspin::mpq::Task;
-use spin_sync::{Arrivals, Bell, Lane, Returns, Standing, lane};
 
 /// Tasks that a thread has of another one at the most: a packet of another context, which comes first when it is its turn, may wait for
 /// some of them, and less than a batch would not keep a thread busy until the next one.
@@ -58,28 +59,28 @@ pub(crate) struct Repaid {
 /// The way to another thread.
 #[derive(Debug)]
 struct Borrower {
-    standing: Arc<Standing>,
-    lane: Lane<Loan, Infallible, Repaid>,
+    status: Arc<PeerStatus>,
+    channel: CreditTx<Loan, Infallible, Repaid>,
 }
 
 impl Borrower {
     fn is_idle(&self) -> bool {
-        self.standing.is_idle() && !self.lane.is_over()
+        self.status.is_idle() && !self.channel.is_closed()
     }
 }
 
 /// The way from another thread.
 #[derive(Debug)]
 struct Lender {
-    standing: Arc<Standing>,
-    loans: Arrivals<Loan>,
-    repaid: Returns<Infallible, Repaid>,
+    status: Arc<PeerStatus>,
+    loans: CreditRx<Loan>,
+    repaid: ReturnTx<Infallible, Repaid>,
 }
 
 /// The other threads, as one of them knows them.
 #[derive(Debug)]
 pub struct Peers {
-    standing: Arc<Standing>,
+    status: Arc<PeerStatus>,
     /// What others know of this one.
     idle: bool,
     borrowers: Vec<Borrower>,
@@ -97,16 +98,16 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// For each of some threads the others. They sleep on these bells.
+    /// For each of some threads the others. They sleep on these wake-ups.
     #[must_use]
-    pub fn of(bells: &[Arc<Bell>]) -> Vec<Self> {
-        let mut all: Vec<Self> = bells.iter().map(|_| Self::alone(bells.len())).collect();
+    pub fn of(wakeups: &[Arc<Wakeup>]) -> Vec<Self> {
+        let mut all: Vec<Self> = wakeups.iter().map(|_| Self::alone(wakeups.len())).collect();
         for from in 0..all.len() {
             for to in (0..all.len()).filter(|&to| to != from) {
-                let (lane, loans, repaid) = lane(LOANS, 0, bells[from].clone(), bells[to].clone());
-                let [lender, borrower] = [from, to].map(|thread| all[thread].standing.clone());
-                all[from].borrowers.push(Borrower { standing: borrower, lane });
-                all[to].lenders.push(Lender { standing: lender, loans, repaid });
+                let (channel, loans, repaid) = credit_channel(LOANS, 0, wakeups[from].clone(), wakeups[to].clone());
+                let [lender, borrower] = [from, to].map(|thread| all[thread].status.clone());
+                all[from].borrowers.push(Borrower { status: borrower, channel });
+                all[to].lenders.push(Lender { status: lender, loans, repaid });
             }
         }
         all
@@ -116,7 +117,7 @@ impl Peers {
     fn alone(threads: usize) -> Self {
         let most = LOANS * (threads - 1);
         Self {
-            standing: Arc::default(),
+            status: Arc::default(),
             idle: false,
             borrowers: Vec::new(),
             lenders: Vec::new(),
@@ -135,33 +136,33 @@ impl Peers {
 
     /// Lets the others know whether this one has nothing of its own to do, and may be lent tasks.
     pub(crate) fn announce(&mut self, idle: bool) {
-        let idle = idle && self.standing.lends();
+        let idle = idle && self.status.lends();
         if idle != self.idle {
             self.idle = idle;
-            self.standing.set_idle(idle);
+            self.status.set_idle(idle);
         }
     }
 
     /// The one that has fewest of this one's tasks, of those that have nothing of their own to do and take more; none once
     /// [no more are lent](Peers::stop_lending).
     pub(crate) fn least_loaded(&self) -> Option<usize> {
-        if !self.standing.lends() {
+        if !self.status.lends() {
             return None;
         }
-        let takes = |at: &usize| self.borrowers[*at].lane.credit() > 0 && self.borrowers[*at].is_idle();
-        (0..self.borrowers.len()).filter(takes).max_by_key(|&at| self.borrowers[at].lane.credit())
+        let takes = |at: &usize| self.borrowers[*at].channel.credit() > 0 && self.borrowers[*at].is_idle();
+        (0..self.borrowers.len()).filter(takes).max_by_key(|&at| self.borrowers[at].channel.credit())
     }
 
     /// Stages a task for another thread.
     pub(crate) fn lend(&mut self, to: usize, loan: Loan) {
-        self.borrowers[to].lane.staged.push(loan);
+        self.borrowers[to].channel.staged.push(loan);
     }
 
     /// Hands over what is staged.
     pub(crate) fn hand_over(&mut self) {
-        for Borrower { lane, .. } in &mut self.borrowers {
-            if !lane.staged.is_empty() {
-                lane.hand_over(|| None);
+        for Borrower { channel, .. } in &mut self.borrowers {
+            if !channel.staged.is_empty() {
+                channel.send(|| None);
             }
         }
     }
@@ -170,11 +171,11 @@ impl Peers {
     /// threads that have ended.
     pub(crate) fn take(&mut self) -> u64 {
         let mut lost = 0;
-        for Borrower { lane, .. } in &mut self.borrowers {
-            if lane.has_news() {
-                lane.take_back(|repaid| self.back.push(repaid));
-            } else if lane.out() > 0 && lane.is_over() {
-                lost += lane.write_off() as u64;
+        for Borrower { channel, .. } in &mut self.borrowers {
+            if channel.has_returns() {
+                channel.reclaim(|repaid| self.back.push(repaid));
+            } else if channel.out() > 0 && channel.is_closed() {
+                lost += channel.write_off() as u64;
             }
         }
         for (at, Lender { loans, .. }) in self.lenders.iter_mut().enumerate() {
@@ -193,12 +194,12 @@ impl Peers {
 
     /// Gives back what is staged.
     pub(crate) fn give_back(&mut self) {
-        self.lenders.iter_mut().for_each(|lender| lender.repaid.give_back());
+        self.lenders.iter_mut().for_each(|lender| lender.repaid.send());
     }
 
     /// Whether other threads have tasks of this one, or this one theirs.
     pub(crate) fn has_loans(&self) -> bool {
-        let lent = |Borrower { lane, .. }: &Borrower| lane.out() > 0;
+        let lent = |Borrower { channel, .. }: &Borrower| channel.out() > 0;
         let here = !self.waiting.is_empty() || !self.back.is_empty();
         here || self.have_come() || self.borrowers.iter().any(lent)
     }
@@ -210,13 +211,13 @@ impl Peers {
 
     /// No more tasks are lent, and others are to lend none.
     pub(crate) fn stop_lending(&mut self) {
-        self.standing.stop_lending();
+        self.status.stop_lending();
         self.announce(false);
     }
 
     /// Whether other threads may still lend some.
     pub(crate) fn may_borrow(&self) -> bool {
-        let may = |Lender { standing, loans, .. }: &Lender| standing.lends() && !loans.is_over();
+        let may = |Lender { status, loans, .. }: &Lender| status.lends() && !loans.is_closed();
         self.lenders.iter().any(may)
     }
 }

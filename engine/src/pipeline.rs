@@ -15,20 +15,20 @@ use spin_pspin::ids::BatchTime;
 use crate::admission::{Admission, charge_waits};
 use crate::context::Context;
 use crate::core::Core;
-use crate::handover::Arrivals;
 use crate::inbound::{BATCH, Routes};
 use crate::ingress::Ingress;
-use crate::lanes::Lanes;
 use crate::latency::nanoseconds;
 use crate::loader::Loader;
+use crate::packet_channel::PacketRx;
+use crate::packet_channels::PacketChannels;
 use crate::packet_rules::home;
+use crate::pass_cost::PASSING;
 use crate::peers::Peers;
 use crate::settings::Sizes;
 use crate::sharing::{Poll, shared_batch};
 use crate::spread::Spread;
 use crate::statistics::Statistics;
 use crate::tasks::TaskRunner;
-use crate::toll::PASSING;
 use spin_pspin::ids::Slot;
 use spin_pspin::ids::Timestamp;
 
@@ -42,7 +42,7 @@ pub struct Engine {
     pub(crate) ingress: Ingress,
     pub(crate) admission: Admission,
     /// Packets come from another thread, which receives and matches them.
-    pub(crate) arrivals: Option<Arrivals>,
+    pub(crate) arrivals: Option<PacketRx>,
     /// It receives for other threads too: see [`crate::spread`].
     pub(crate) spread: Option<Box<Spread>>,
     /// Threads with which it shares tasks: see [`crate::overflow`].
@@ -79,8 +79,8 @@ impl Engine {
 
     /// Has its packets come from another thread: `nic` takes them back, and gives frames to send.
     #[must_use]
-    pub fn fed_by(mut self, arrivals: Arrivals) -> Self {
-        self.core.egress.toll = arrivals.toll.clone();
+    pub fn fed_by(mut self, arrivals: PacketRx) -> Self {
+        self.core.egress.pass_cost = arrivals.pass_cost.clone();
         self.arrivals = Some(arrivals);
         self
     }
@@ -92,13 +92,13 @@ impl Engine {
         self
     }
 
-    /// Has it receive for the threads that these lanes lead to, too.
+    /// Has it receive for the threads that these channels lead to, too.
     #[must_use]
-    pub fn spreading(mut self, lanes: Lanes) -> Self {
+    pub fn spreading(mut self, channels: PacketChannels) -> Self {
         // All that others have may come back in one poll.
-        self.core.egress.reserve(lanes.size() + PASSING);
-        self.core.egress.toll = lanes.toll().clone();
-        self.spread = Some(Box::new(Spread::new(lanes)));
+        self.core.egress.reserve(channels.size() + PASSING);
+        self.core.egress.pass_cost = channels.pass_cost().clone();
+        self.spread = Some(Box::new(Spread::new(channels)));
         self
     }
 
@@ -140,18 +140,18 @@ impl Engine {
     /// Takes what other threads returned: frames, and what the thread that receives has dropped.
     #[inline]
     fn take_back_frames(&mut self) {
-        let Self { core, ingress: Ingress { catch_up, .. }, arrivals, spread, .. } = self;
+        let Self { core, ingress: Ingress { rx_catch_up, .. }, arrivals, spread, .. } = self;
         if let Some(arrivals) = arrivals {
             arrivals.read_drops(|slot, count| {
                 if let Some(Some(context)) = core.contexts.list.get_mut(slot.0 as usize) {
                     context.counts.add(Counter::DropShare, count);
                 }
             });
-            if catch_up.looks_for_others() && !catch_up.is_wanted() {
+            if rx_catch_up.looks_for_others() && !rx_catch_up.is_wanted() {
                 // Other contexts' packets may be behind those of the context whose tasks took so long.
                 let mpqs = &core.table.mpqs;
-                if arrivals.has_any(catch_up.worth_a_look(), |slot| mpqs.held(slot.0) == 0) {
-                    catch_up.expect();
+                if arrivals.has_any(rx_catch_up.worth_a_look(), |slot| mpqs.held(slot.0) == 0) {
+                    rx_catch_up.expect();
                 }
             }
         }
@@ -169,7 +169,7 @@ impl Engine {
     }
 
     /// Frames that others have.
-    pub(crate) fn out_on_lanes(&self) -> usize {
+    pub(crate) fn out_on_channels(&self) -> usize {
         self.spread.as_ref().map_or(0, |spread| spread.out())
     }
 
@@ -202,7 +202,7 @@ impl Engine {
         let [took, since] = [arrival, last_end].map(|start| end.saturating_sub(start));
         poll.note_load(waited, run, took);
         self.ingress.processed += taken as u64;
-        self.ingress.catch_up.note_turn(took, since);
+        self.ingress.rx_catch_up.note_turn(took, since);
         self.core.sched.note_length(released, took);
         if self.core.contexts.stalls {
             charge_waits(&mut self.core, kept, took, since);
@@ -238,7 +238,7 @@ impl Engine {
 
     /// Takes a batch from the NIC, as much as there is room for. Returns how many frames there are to admit.
     fn receive(&mut self) -> usize {
-        self.ingress.catch_up.whole = false;
+        self.ingress.rx_catch_up.batch_was_full = false;
         if !self.ingress.inbound.is_empty() {
             // Since these packets were kept back, rules may have changed, and other packets joined them.
             self.core.table.prefetch(&mut self.ingress.inbound, true);
@@ -253,7 +253,7 @@ impl Engine {
             return self.ingress.inbound.len();
         }
         let taken = self.receive_batch(room);
-        self.ingress.catch_up.whole |= taken >= room.min(BATCH);
+        self.ingress.rx_catch_up.batch_was_full |= taken >= room.min(BATCH);
         let rerouted = self.core.contexts.rolled_back > 0;
         if rerouted {
             self.reroute();
@@ -299,7 +299,7 @@ impl Engine {
     /// the NIC can keep it. But as many as possible while one of several contexts may run out of it.
     fn wanted(&self) -> usize {
         let most = if self.core.contexts.is_shared() { shared_batch(self.core.contexts.linked) } else { BATCH };
-        if self.ingress.low_backlog || self.ingress.catch_up.is_wanted() {
+        if self.ingress.low_backlog || self.ingress.rx_catch_up.is_wanted() {
             return most;
         }
         most.saturating_sub(self.core.table.hers_taken()).max(FEW)
@@ -321,12 +321,12 @@ impl Engine {
             // The thread that these come from does it, and knows how long it takes.
             (Some(_), _) => _ = nic.pass_to_kernel(&mut egress.passing),
             (None, Some(spread)) => {
-                let dropped = egress.toll.pass_some(&mut **nic, &mut egress.passing, &mut spread.passed, clock);
+                let dropped = egress.pass_cost.pass_bounded(&mut **nic, &mut egress.passing, &mut spread.passed, clock);
                 telemetry.counts.add(Counter::DropShare, dropped);
             }
             (None, None) => {
                 let took = egress.pass_to_kernel(&mut **nic, clock);
-                self.ingress.catch_up.note_turn(took, Duration::ZERO);
+                self.ingress.rx_catch_up.note_turn(took, Duration::ZERO);
             }
         }
     }
@@ -334,7 +334,7 @@ impl Engine {
     /// Frames that handlers sent and that have not left: staged here, or in the NIC's transmit ring; and those that other threads have.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.out_on_lanes() + self.core.egress.passing.len() + self.unsent()
+        self.out_on_channels() + self.core.egress.passing.len() + self.unsent()
     }
 
     /// Those that have not left.

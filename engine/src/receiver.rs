@@ -1,26 +1,26 @@
-//! Pipeline mode's first stage: a thread that receives, matches, and hands frames over to the threads of their messages' home
-//! clusters; and takes them back, to the NIC.
+//! A distributor with a local share of 0: it receives and matches packets, sends them to the workers of their home clusters, and takes the
+//! frames back.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use spin_abi::counters::Counter;
-use spin_nic::{Bell, Frame, NicError, Queue};
+use spin_nic::{Frame, NicError, Queue, Wakeup};
 
 use crate::egress::TRANSMIT_BACKLOG;
 use crate::found::Found;
 use crate::inbound::{BATCH, Inbound, Routes};
-use crate::lanes::{Ends, Lanes};
+use crate::packet_channels::{Ends, PacketChannels};
+use crate::pass_cost::{PASSED, PASSING};
 use crate::statistics::Statistics;
-use crate::toll::{PASSED, PASSING};
 use spin_pspin::counts::Counts;
 
 /// The receiving thread's part.
 pub struct Receiver {
     nic: Box<dyn Queue>,
     routes: Routes,
-    lanes: Lanes,
-    bell: Arc<Bell>,
+    channels: PacketChannels,
+    wakeup: Arc<Wakeup>,
     inbound: Inbound,
     spent: Vec<Frame>,
     transmit: Vec<Frame>,
@@ -41,14 +41,14 @@ impl Receiver {
     /// # Errors
     /// When the kernel gives no eventfd.
     pub fn new(nic: Box<dyn Queue>, threads: usize, hers: u32) -> Result<(Self, Ends), NicError> {
-        let bell = Bell::new()?;
-        let (lanes, ends) = Lanes::new(nic.max_frame(), &bell, threads, hers)?;
-        let most = lanes.size();
+        let wakeup = Wakeup::new()?;
+        let (channels, ends) = PacketChannels::new(nic.max_frame(), &wakeup, threads, hers)?;
+        let most = channels.size();
         let receiver = Self {
             nic,
             routes: Routes::default(),
-            lanes,
-            bell,
+            channels,
+            wakeup,
             inbound: Inbound::default(),
             spent: Vec::with_capacity(most),
             transmit: Vec::with_capacity(most),
@@ -61,7 +61,7 @@ impl Receiver {
         Ok((receiver, ends))
     }
 
-    /// One turn: what came back goes to the NIC or the kernel, what arrived to its lane. `clock` is read when there are frames for the kernel.
+    /// One turn: what came back goes to the NIC or the kernel, what arrived to its channel. `clock` is read when there are frames for the kernel.
     /// Returns how many frames there were of all.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Receiver {
     pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
         let returned = self.take_back();
         let arrived = self.receive();
-        self.lanes.hand_over(|| self.nic.allocate());
+        self.channels.hand_over(|| self.nic.allocate());
         let passed = if self.passing.is_empty() { 0 } else { self.pass(clock) };
         self.nic.send(&mut self.transmit);
         self.nic.flush()?;
@@ -79,15 +79,15 @@ impl Receiver {
     /// Hands some frames on to the kernel, and drops those that are too many to wait for it. Returns how many of both.
     #[cold]
     fn pass(&mut self, clock: impl Fn() -> Duration) -> usize {
-        let Self { nic, lanes, passing, passed, counts, .. } = self;
+        let Self { nic, channels, passing, passed, counts, .. } = self;
         let waiting = passing.len();
-        counts.add(Counter::DropShare, lanes.toll().pass_some(&mut **nic, passing, passed, clock));
+        counts.add(Counter::DropShare, channels.pass_cost().pass_bounded(&mut **nic, passing, passed, clock));
         waiting - passing.len()
     }
 
     fn take_back(&mut self) -> usize {
-        let Self { nic, lanes, spent, transmit, passing, .. } = self;
-        let returned = lanes.take_back([spent, transmit, passing]);
+        let Self { nic, channels, spent, transmit, passing, .. } = self;
+        let returned = channels.take_back([spent, transmit, passing]);
         nic.recycle_all(spent);
         returned
     }
@@ -97,7 +97,7 @@ impl Receiver {
         if self.closed {
             return 0;
         }
-        let room = self.lanes.begin_batch().min(BATCH);
+        let room = self.channels.begin_batch().min(BATCH);
         let stalls = room == 0 || self.transmit.len() >= TRANSMIT_BACKLOG;
         // This thread has nothing else to do, and asks on and on.
         self.counts.add(Counter::HerStalls, u64::from(stalls && !self.stalled));
@@ -106,12 +106,12 @@ impl Receiver {
             return 0;
         }
         let arrived = self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts, |_, _| 0);
-        let Self { nic, lanes, inbound, counts, .. } = self;
+        let Self { nic, channels, inbound, counts, .. } = self;
         while let Some((frame, found)) = inbound.take() {
-            match lanes.lane_of(&found) {
-                Some(lane) => {
-                    if lane.admits(found.owner) {
-                        lane.stage(frame, &found);
+            match channels.channel_of(&found) {
+                Some(channel) => {
+                    if channel.admits(found.owner) {
+                        channel.stage(frame, &found);
                     } else {
                         nic.recycle(frame);
                     }
@@ -129,12 +129,12 @@ impl Receiver {
     /// [`Queue::steering`].
     pub fn follow(&mut self, routes: Routes) {
         self.routes = routes;
-        let staged: Vec<_> = self.lanes.unstage().collect();
+        let staged: Vec<_> = self.channels.unstage().collect();
         for frame in staged {
             let found = self.routes.find(&frame, |owner, key, end_of_message| Found { owner, end_of_message, key });
             let found = found.unwrap_or_default();
-            match self.lanes.lane_of(&found) {
-                Some(lane) => lane.stage(frame, &found),
+            match self.channels.channel_of(&found) {
+                Some(channel) => channel.stage(frame, &found),
                 None => {
                     self.counts.add(Counter::DropRemoved, 1);
                     self.nic.recycle(frame);
@@ -148,10 +148,10 @@ impl Receiver {
         self.closed = true;
     }
 
-    /// Frames that are on lanes, or that have not left.
+    /// Frames that are on channels, or that have not left.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.lanes.out() + self.passing.len() + self.unsent()
+        self.channels.out() + self.passing.len() + self.unsent()
     }
 
     /// Frames that have not left.
@@ -167,14 +167,14 @@ impl Receiver {
 
     /// What rings when frames came back.
     #[must_use]
-    pub const fn bell(&self) -> &Arc<Bell> {
-        &self.bell
+    pub const fn wakeup(&self) -> &Arc<Wakeup> {
+        &self.wakeup
     }
 
     /// Whether frames came back.
     #[must_use]
     pub fn has_news(&self) -> bool {
-        self.lanes.has_news()
+        self.channels.has_news()
     }
 
     /// Whether no frame will ever come any more, and none is out.
@@ -205,18 +205,18 @@ mod tests {
     use spin_nic::{Queue, TxQueue};
 
     use super::Receiver;
-    use crate::handover::{Arrivals, LaneQueue};
     use crate::inbound::{BATCH, Routes};
-    use crate::toll::{PASSED, PASSING};
+    use crate::packet_channel::{ChannelQueue, PacketRx};
+    use crate::pass_cost::{PASSED, PASSING};
     use spin_pspin::ids::Slot;
 
     /// Room for HERs: all that arrives may be out.
     const HERS: u32 = 4096;
 
-    /// A receiver of which all that arrives goes to one lane.
-    fn receiver() -> (Receiver, MemoryQueue, Arrivals, LaneQueue) {
+    /// A receiver of which all that arrives goes to one channel.
+    fn receiver() -> (Receiver, MemoryQueue, PacketRx, ChannelQueue) {
         let (near, far) = pair(4096).expect("a pair");
-        let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1, HERS).expect("a lane");
+        let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1, HERS).expect("a channel");
         let entry = TableEntry { rules: "any".parse().expect("a rule"), ..TableEntry::default() };
         receiver.follow(Routes { table: Table::new(&[entry]).expect("fits"), slots: vec![Slot(0)] });
         let (arrivals, queue) = ends.remove(0);
@@ -231,12 +231,12 @@ mod tests {
     }
 
     /// A turn, after which the other thread leaves to the kernel all that it was handed. Returns how many frames there were.
-    fn turn(receiver: &mut Receiver, arrivals: &mut Arrivals, queue: &mut LaneQueue) -> usize {
+    fn turn(receiver: &mut Receiver, arrivals: &mut PacketRx, queue: &mut ChannelQueue) -> usize {
         let count = receiver.turn(|| Duration::ZERO).expect("memory does not fail");
         let mut frames = Vec::new();
         arrivals.take(arrivals.len(), |frame| frames.push(frame), |_| {});
         queue.pass_to_kernel(&mut frames);
-        queue.flush().expect("a lane does not fail");
+        queue.flush().expect("a channel does not fail");
         count
     }
 

@@ -7,8 +7,8 @@ use crate::core::Core;
 use crate::core::runnable;
 use crate::inbound::BATCH;
 use crate::ingress::Ingress;
-use crate::intake::LONG;
 use crate::peers::Peers;
+use crate::rx_catch_up::LONG;
 use crate::sched::{ALONE_TIME, SHARED_TIME, Sched, Shift};
 use crate::straight::run_fast_path;
 use crate::task::Done;
@@ -88,7 +88,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
     /// A timer of tasks. It reads the clock if somebody asks for the time or polls take long.
     pub(crate) fn shift(&self) -> Shift<&'w C> {
         Shift::new(
-            (self.core.sched.scheduler.costs_time() || self.ingress.catch_up.has_long_turns()).then_some(self.clock),
+            (self.core.sched.scheduler.costs_time() || self.ingress.rx_catch_up.has_long_turns()).then_some(self.clock),
         )
     }
 
@@ -130,35 +130,35 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
     }
 
     /// Whether queued tasks wait until more is received than the batch that is there.
-    fn takes_in_more(&mut self) -> bool {
-        if !self.ingress.catch_up.looks_for_others() {
+    fn should_rx_first(&mut self) -> bool {
+        if !self.ingress.rx_catch_up.looks_for_others() {
             return false;
         }
         // A context with nothing queued is found by its packets in the batch.
         let mpqs = &self.core.table.mpqs;
         let others =
             self.core.table.hers_taken() > 0 && self.core.sched.ranks.slots().iter().any(|slot| mpqs.held(slot.0) == 0);
-        self.ingress.catch_up.wait_for_more(others)
+        self.ingress.rx_catch_up.wait_for_more(others)
     }
 
     /// Runs tasks of contexts that share the time, and queues what is left of the batch. Returns how many packet buffers were given
     /// back.
     fn run_together(&mut self, now: BatchTime) -> u64 {
         self.note_ranks();
-        let takes_in_more = self.takes_in_more();
+        let should_rx_first = self.should_rx_first();
         if self.overflows() {
             self.ingress.low_backlog = false;
             self.admit_batch(now);
-            return if takes_in_more { 0 } else { self.run_shared() };
+            return if should_rx_first { 0 } else { self.run_shared() };
         }
-        let ahead = self.run_ahead(now, takes_in_more);
+        let ahead = self.run_ahead(now, should_rx_first);
         self.admit_batch(now);
         let backlogged = self.core.table.mpqs.backlogged();
         let runs_low = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.runs_low(owner));
         // Others' packets are worth its own, unless it is alone.
         let has_room = ahead.expects || ahead.slot.is_some_and(|slot| self.has_room_for_more(slot));
         self.ingress.low_backlog = runs_low || ahead.were_many() && has_room;
-        ahead.released + if takes_in_more || self.has_more(&ahead) { 0 } else { self.run_shared() }
+        ahead.released + if should_rx_first || self.has_more(&ahead) { 0 } else { self.run_shared() }
     }
 
     /// Notes which contexts have packets in the batch.
@@ -186,8 +186,8 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
     /// Runs contexts on their packets of the batch as these are, the one that is furthest behind first, unless that would put them too far
     /// ahead of others.
     ///
-    /// Contexts of which one task took all of a poll are put off while `takes_in_more`.
-    fn run_ahead(&mut self, now: BatchTime, takes_in_more: bool) -> Ahead {
+    /// Contexts of which one task took all of a poll are put off while `should_rx_first`.
+    fn run_ahead(&mut self, now: BatchTime, should_rx_first: bool) -> Ahead {
         let mut all =
             Ahead { slot: None, tasks: 0, released: 0, of: self.ingress.inbound.len(), expects: false, long: false };
         if self.ingress.inbound.is_empty() || self.core.contexts.stalls || self.core.contexts.draining > 0 {
@@ -200,7 +200,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         for rank in 0..self.core.sched.ranks.slots().len() {
             let slot = self.core.sched.ranks.slots()[rank];
             all.expects = self.expects_others(slot, self.core.sched.ranks.slots().len() > 1);
-            if !(takes_in_more && self.core.sched.scheduler.takes_long(slot.0, SHARED_TIME)) {
+            if !(should_rx_first && self.core.sched.scheduler.takes_long(slot.0, SHARED_TIME)) {
                 self.run_at_pace(slot, now, &mut pace, &mut all);
             }
             if all.expects || self.core.sched.timed_out || pace.shift.is_over() {
@@ -271,7 +271,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
     /// Whether it still is the turn of the context that was run ahead, and there may be so many more packets of it that the NIC is to be
     /// asked before others' tasks are run: else those have the time that it leaves.
     fn has_more(&self, ahead: &Ahead) -> bool {
-        let may_be_more = self.ingress.catch_up.whole || self.kept_back() > 0;
+        let may_be_more = self.ingress.rx_catch_up.batch_was_full || self.kept_back() > 0;
         may_be_more && ahead.were_many() && (ahead.expects || ahead.slot.is_some_and(|slot| self.core.is_next(slot)))
     }
 

@@ -8,13 +8,13 @@ use crate::core::Core;
 use crate::egress::Egress;
 use crate::inbound::{BATCH, Routes};
 use crate::ingress::Ingress;
-use crate::lanes::Lanes;
-use crate::toll::PASSED;
+use crate::packet_channels::PacketChannels;
+use crate::pass_cost::PASSED;
 
 /// The distributing part of a worker.
 #[derive(Debug)]
 pub(crate) struct Spread {
-    lanes: Lanes,
+    channels: PacketChannels,
     /// Where frames go, of all threads: to contexts that each of them has.
     pub(crate) routes: Routes,
     /// The last poll had something to do for others.
@@ -26,16 +26,16 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    pub(crate) fn new(lanes: Lanes) -> Self {
+    pub(crate) fn new(channels: PacketChannels) -> Self {
         let passed = Vec::with_capacity(PASSED);
-        Self { lanes, routes: Routes::default(), busy: false, mostly_own: false, passed }
+        Self { channels, routes: Routes::default(), busy: false, mostly_own: false, passed }
     }
 
     /// Takes frames back that others are done with. They go to the NIC at once: it may have none left to hand over.
     #[inline]
     pub(crate) fn take_back(&mut self, core: &mut Core) {
         let Core { egress: Egress { outbound, passing, .. }, nic, .. } = core;
-        self.busy = self.lanes.take_back([&mut outbound.recycle, &mut outbound.transmit, passing]) > 0;
+        self.busy = self.channels.take_back([&mut outbound.recycle, &mut outbound.transmit, passing]) > 0;
         if self.busy {
             outbound.flush(&mut **nic);
         }
@@ -47,30 +47,30 @@ impl Spread {
         let mut hers = core.table.mpqs.room();
         let all = if core.contexts.is_shared() && !core.contexts.stalls { usize::MAX } else { hers };
         // A flow whose home is here may send all there is: then no more is taken than there is time for.
-        let wanted = if self.mostly_own { wanted } else { self.lanes.all_for(wanted) };
-        let room = wanted.min(all).min(self.lanes.begin_batch()).min(BATCH);
+        let wanted = if self.mostly_own { wanted } else { self.channels.all_for(wanted) };
+        let room = wanted.min(all).min(self.channels.begin_batch()).min(BATCH);
         if room == 0 {
             core.telemetry.counts.add(Counter::HerStalls, 1);
             return 0;
         }
-        let Ingress { inbound, catch_up, .. } = ingress;
+        let Ingress { inbound, rx_catch_up, .. } = ingress;
         let counts = &mut core.telemetry.counts;
         let taken = inbound.receive(&mut *core.nic, &self.routes, room, counts, |_, _| 0);
         if taken == 0 {
             return 0;
         }
-        catch_up.whole = taken == room;
-        let (looks, mut first) = (catch_up.looks_for_others(), None);
+        rx_catch_up.batch_was_full = taken == room;
+        let (looks, mut first) = (rx_catch_up.looks_for_others(), None);
         self.busy = true;
         while let Some((frame, found)) = inbound.take() {
-            match self.lanes.lane_of(&found) {
-                Some(lane) => {
+            match self.channels.channel_of(&found) {
+                Some(channel) => {
                     if looks {
                         let several = *first.get_or_insert(found.owner) != found.owner;
-                        catch_up.others |= several || core.table.mpqs.held(found.owner.0) == 0;
+                        rx_catch_up.others |= several || core.table.mpqs.held(found.owner.0) == 0;
                     }
-                    if lane.admits(found.owner) {
-                        lane.stage(frame, &found);
+                    if channel.admits(found.owner) {
+                        channel.stage(frame, &found);
                     } else {
                         core.egress.recycle(frame);
                     }
@@ -90,16 +90,16 @@ impl Spread {
     /// Hands over what others are to have, before anything is run here.
     #[inline]
     pub(crate) fn hand_over(&mut self, nic: &mut dyn Queue) {
-        self.lanes.hand_over(|| nic.allocate());
+        self.channels.hand_over(|| nic.allocate());
     }
 
     /// Frames that others have.
     pub(crate) fn out(&self) -> usize {
-        self.lanes.out()
+        self.channels.out()
     }
 
     /// Whether there is something to do for others, or was in the last poll.
     pub(crate) fn is_busy(&self) -> bool {
-        self.busy || self.lanes.has_news()
+        self.busy || self.channels.has_news()
     }
 }

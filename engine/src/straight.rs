@@ -24,7 +24,7 @@ use spin_pspin::ids::{BatchTime, MessageRef, Packet};
 use spin_pspin::ids::{Handler, Slot};
 use spin_pspin::mpq::{Her, MpqId, Mpqs, Stage, Task};
 
-/// Bytes that a whole batch may copy of each packet and leave near by what was there.
+/// Bytes that a batch_was_full batch may copy of each packet and leave near by what was there.
 const SHORT: usize = 128;
 
 /// Runs a context's payload handler on its packets of the batch, `most` at most, without queueing them. A packet that has to wait for

@@ -18,7 +18,7 @@ use spin_engine::loader::Loader;
 use spin_engine::peers::Peers;
 use spin_engine::pipeline::Engine;
 use spin_engine::settings::{Limits, Sizes};
-use spin_nic::{Bell, SyntheticSource};
+use spin_nic::{SyntheticSource, Wakeup};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -78,9 +78,9 @@ fn packets_that_are_lent_take_no_memory() {
     let (loader, limits) = (Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)), Limits::default());
     let mut rest = Prepared::new(rule("udp dport 9-24"), &image("udp_pingpong"), 0, &loader, &limits).expect("ours");
     let parts = [rest.split_off(2), rest].into_iter().rev();
-    let bells = [(); 2].map(|()| Bell::new().expect("an event"));
+    let wakeups = [(); 2].map(|()| Wakeup::new().expect("an event"));
     let frames: Vec<_> = (0..256).map(|flow| udp_from(9 + flow % 16, 9 + flow / 16, &[7; 22])).collect();
-    let mut engines: Vec<_> = Peers::of(&bells)
+    let mut engines: Vec<_> = Peers::of(&wakeups)
         .into_iter()
         .zip(parts)
         .zip([(&frames[..], 0..2), (&[], 2..4)])

@@ -12,17 +12,17 @@ use spin_abi::control::{Engine as Kind, Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::cores::Poller;
-use spin_engine::handover::{Arrivals, LaneQueue};
 use spin_engine::inbound::Routes;
 use spin_engine::install::Prepared;
-use spin_engine::lanes::{Ends, Lanes};
 use spin_engine::loader::Loader;
+use spin_engine::packet_channel::{ChannelQueue, PacketRx};
+use spin_engine::packet_channels::{Ends, PacketChannels};
 use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
 use spin_engine::settings::{Limits, Sizes};
 use spin_engine::statistics::Statistics;
 use spin_nic::memory::{MemoryQueue, pair};
-use spin_nic::{Bell, Queue, TxQueue};
+use spin_nic::{Queue, TxQueue, Wakeup};
 
 /// Threads that run handlers, of two clusters each.
 const THREADS: u32 = 2;
@@ -41,7 +41,8 @@ impl Lab {
     fn new(frames: usize) -> Self {
         let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
         let (near, far) = pair(frames).expect("a pair");
-        let (receiver, ends) = Receiver::new(Box::new(near), THREADS as usize, Sizes::default().hers).expect("lanes");
+        let (receiver, ends) =
+            Receiver::new(Box::new(near), THREADS as usize, Sizes::default().hers).expect("channels");
         let thread = |(number, (arrivals, queue)): (u32, (_, _))| {
             let (requests, asked) = channel::<Request>();
             let loader = loader.clone();
@@ -52,7 +53,7 @@ impl Lab {
                 let start = Instant::now();
                 while !engine.is_finished() || engine.has_tasks() {
                     asked.try_iter().for_each(|request| request(&mut engine));
-                    engine.turn(|| start.elapsed()).expect("a lane does not fail");
+                    engine.turn(|| start.elapsed()).expect("a channel does not fail");
                 }
                 engine.statistics()
             };
@@ -157,7 +158,7 @@ fn hand_over(far: &mut MemoryQueue, receiver: &mut Receiver, packets: impl Itera
 /// The far end of a receiver for one engine, which takes its turns on this thread, and what loads its images.
 fn one_thread(clusters: u32) -> (MemoryQueue, Receiver, Engine, Arc<Loader>) {
     let (near, far) = pair(1024).expect("a pair");
-    let (receiver, mut ends) = Receiver::new(Box::new(near), 1, Sizes::default().hers).expect("a lane");
+    let (receiver, mut ends) = Receiver::new(Box::new(near), 1, Sizes::default().hers).expect("a channel");
     let (arrivals, queue) = ends.swap_remove(0);
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
     let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..clusters);
@@ -199,11 +200,11 @@ fn packets_on_their_way_to_a_context_that_is_replaced_are_its_own() {
     let counts =
         |engine: &Engine| [Counter::Released, Counter::DropRemoved].map(|of| engine.statistics().counts.get(of));
     while counts(&engine).iter().sum::<u64>() < PACKETS.into() {
-        engine.turn(|| Duration::ZERO).expect("a lane does not fail");
+        engine.turn(|| Duration::ZERO).expect("a channel does not fail");
         receiver.turn(|| Duration::ZERO).expect("memory does not fail");
     }
     assert_eq!(counts(&engine), [PACKETS.into(), 0]);
-    engine.turn(|| Duration::ZERO).expect("a lane does not fail");
+    engine.turn(|| Duration::ZERO).expect("a channel does not fail");
     assert_eq!(engine.context_infos().len(), 1, "the old one is gone");
 }
 
@@ -224,9 +225,9 @@ fn packets_that_are_on_their_way_when_another_context_is_removed_are_of_their_me
     let removed = engine.routes_without(&[ids[0]]).expect("fewer rules");
     receiver.follow(removed);
     drop(engine.unlink(ids[0], ROOT).expect("installed"));
-    engine.turn(|| Duration::ZERO).expect("a lane does not fail");
+    engine.turn(|| Duration::ZERO).expect("a channel does not fail");
     hand_over(&mut far, &mut receiver, (0..10).map(|flow| udp_from(1000 + flow, 2, &[1; 30])));
-    engine.turn(|| Duration::ZERO).expect("a lane does not fail");
+    engine.turn(|| Duration::ZERO).expect("a channel does not fail");
     let counts = engine.statistics().counts;
     let counts = [Counter::DropRemoved, Counter::PayloadRuns, Counter::Messages].map(|counter| counts.get(counter));
     assert_eq!(counts, [u64::from(PACKETS / 2), u64::from(PACKETS / 2) + 10, 10]);
@@ -236,11 +237,16 @@ fn packets_that_are_on_their_way_when_another_context_is_removed_are_of_their_me
 fn spreading(clusters: u32, others: usize) -> (MemoryQueue, Engine, Ends, Arc<Loader>) {
     let (near, far) = pair(1 << 14).expect("a pair");
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
-    let (lanes, ends) =
-        Lanes::spreading(near.max_frame(), &Bell::new().expect("an event"), others, Sizes::default().hers, 75)
-            .expect("lanes");
+    let (channels, ends) = PacketChannels::spreading(
+        near.max_frame(),
+        &Wakeup::new().expect("an event"),
+        others,
+        Sizes::default().hers,
+        75,
+    )
+    .expect("channels");
     let engine = Engine::new(loader.clone(), Box::new(near), Sizes::default(), Schedule::default(), 0..clusters);
-    (far, engine.expect("a timer").spreading(lanes), ends, loader)
+    (far, engine.expect("a timer").spreading(channels), ends, loader)
 }
 
 #[test]
@@ -248,7 +254,7 @@ fn who_receives_and_runs_handlers_has_a_quarter_less_of_the_messages() {
     const PACKETS: u16 = 900;
     let (mut far, first, ends, loader) = spreading(1, 2);
     let limits = Limits::default();
-    let fed = |(cluster, (arrivals, queue)): (u32, (Arrivals, LaneQueue))| {
+    let fed = |(cluster, (arrivals, queue)): (u32, (PacketRx, ChannelQueue))| {
         let (sizes, schedule) = (Sizes::default(), Schedule::default());
         let engine = Engine::new(loader.clone(), Box::new(queue), sizes, schedule, cluster..cluster + 1);
         engine.expect("a timer").fed_by(arrivals)
@@ -289,7 +295,7 @@ fn a_context_that_is_slow_keeps_no_other_s_packets_from_arriving() {
     const FLOOD: u16 = 3000;
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
     let (near, mut far) = pair(1 << 13).expect("a pair");
-    let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1, Sizes::default().hers).expect("a lane");
+    let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1, Sizes::default().hers).expect("a channel");
     let (arrivals, queue) = ends.remove(0);
     let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..1);
     let (mut engine, limits, start) = (engine.expect("a timer").fed_by(arrivals), Limits::default(), Instant::now());
@@ -302,7 +308,7 @@ fn a_context_that_is_slow_keeps_no_other_s_packets_from_arriving() {
     receiver.follow(engine.routes());
     let mut turn = |receiver: &mut Receiver| {
         receiver.turn(|| Duration::ZERO).expect("memory does not fail");
-        engine.turn(|| start.elapsed()).expect("a lane does not fail");
+        engine.turn(|| start.elapsed()).expect("a channel does not fail");
     };
     (0..FLOOD).for_each(|_| arrive(&mut far, &udp_from(1000, 1, &[7; 30])));
     // Each has time for a task or two, and takes a few packets more than that.

@@ -56,10 +56,10 @@ impl Live {
         let (workers, receiving) = match way {
             Way::Alone => (alone(WorkerLinks::from_nic(nic).expect("a descriptor")), Receiving::Each),
             Way::Fed => {
-                let (receiver, mut lanes) = Receiver::new(nic, 1, 1024).expect("a lane");
-                let (arrivals, queue) = lanes.swap_remove(0);
-                let bell = receiver.bell().clone();
-                let worker = PollThread::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
+                let (receiver, mut channels) = Receiver::new(nic, 1, 1024).expect("a channel");
+                let (arrivals, queue) = channels.swap_remove(0);
+                let wakeup = receiver.wakeup().clone();
+                let worker = PollThread::start(common.clone(), "receiver".into(), None, wakeup, || Ok(receiver));
                 (alone(WorkerLinks::from_channel(arrivals, queue)), Receiving::Apart(worker.expect("a thread")))
             }
             Way::Spread => {

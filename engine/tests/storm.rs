@@ -50,9 +50,9 @@ fn start(local_share: Option<u32>, handlers: usize, common: &SharedConfig) -> (W
     let (mut feeds, receiving) = match local_share {
         None => (vec![WorkerLinks::from_nic(nic).expect("a descriptor")], Receiving::Each),
         Some(0) => {
-            let (receiver, ends) = Receiver::new(nic, handlers, 1024).expect("lanes");
-            let bell = receiver.bell().clone();
-            let receiver = PollThread::start(common.clone(), "receiver".into(), None, bell, || Ok(receiver));
+            let (receiver, ends) = Receiver::new(nic, handlers, 1024).expect("channels");
+            let wakeup = receiver.wakeup().clone();
+            let receiver = PollThread::start(common.clone(), "receiver".into(), None, wakeup, || Ok(receiver));
             let feeds = ends.into_iter().map(|(arrivals, queue)| WorkerLinks::from_channel(arrivals, queue)).collect();
             (feeds, Receiving::Apart(receiver.expect("a thread")))
         }

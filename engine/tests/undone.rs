@@ -73,7 +73,7 @@ impl Fed {
     /// Answers to what was handed over.
     fn settle(&mut self) -> usize {
         for _ in 0..5 {
-            self.engine.turn(|| Duration::ZERO).expect("a lane does not fail");
+            self.engine.turn(|| Duration::ZERO).expect("a channel does not fail");
             self.receiver.turn(|| Duration::ZERO).expect("memory does not fail");
         }
         let mut batch = Vec::new();
@@ -86,7 +86,7 @@ impl Fed {
 #[test]
 fn packets_on_a_lane_that_were_found_to_be_of_one_that_gives_way_are_the_old_one_s() {
     let (near, far) = pair(1024).expect("a pair");
-    let (receiver, mut ends) = Receiver::new(Box::new(near), 1, 1024).expect("a lane");
+    let (receiver, mut ends) = Receiver::new(Box::new(near), 1, 1024).expect("a channel");
     let (arrivals, queue) = ends.swap_remove(0);
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
     let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..4);

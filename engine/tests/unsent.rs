@@ -24,8 +24,8 @@ fn who_sent_what_has_not_left_sleeps_for_short() {
     });
     sleeps_for_short(|common, nic| {
         let (receiver, _) = Receiver::new(nic, 0, 1024).expect("an event");
-        let bell = receiver.bell().clone();
-        PollThread::start(common, "receiver".into(), None, bell, || Ok(receiver)).expect("a thread")
+        let wakeup = receiver.wakeup().clone();
+        PollThread::start(common, "receiver".into(), None, wakeup, || Ok(receiver)).expect("a thread")
     });
 }
 

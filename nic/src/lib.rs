@@ -7,7 +7,7 @@
 //! * [`pcap`]: receives the packets of a capture file, writes sent packets to another.
 //! * [`synthetic`]: receives the same frames again and again, for benchmarks.
 //! * [`affinity`]: CPU affinity of threads.
-//! * [`bell`]: wakes a thread that waits for a ring.
+//! * [`wakeup`]: wakes a thread that waits for a ring.
 //! * [`error`]: why a queue could not be opened or used.
 //!
 //! Frames are in [`spin_frame`], which needs no system calls.
@@ -16,7 +16,6 @@
 
 pub mod affinity;
 pub mod afxdp;
-pub mod bell;
 mod counts;
 pub mod error;
 mod map;
@@ -26,14 +25,15 @@ pub mod queue;
 pub mod steering;
 pub mod synthetic;
 mod wait;
+pub mod wakeup;
 
 pub use spin_frame::{self as frame, Frame, TxQueue, prefetch, prefetch_all, prefetch_in, prefetch_to_write};
 
 pub use afxdp::{AfXdp, AfXdpConfig, Filter};
-pub use bell::Bell;
 pub use error::NicError;
 pub use memory::MemoryQueue;
 pub use pcap::PcapQueue;
 pub use queue::Queue;
 pub use steering::FlowSteering;
 pub use synthetic::SyntheticSource;
+pub use wakeup::Wakeup;

@@ -11,28 +11,28 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use spin_frame::{Frame, MemoryPort, TxClosed, TxQueue, memory_pair};
 
-use crate::bell::Bell;
 use crate::counts::named;
 use crate::error::NicError;
 use crate::queue::Queue;
 use crate::steering::{AcceptAll, FlowSteering};
 use crate::wait::{poll, timespec};
+use crate::wakeup::Wakeup;
 
 /// One queue of a pair; see [`pair`].
 pub struct MemoryQueue {
     port: MemoryPort,
     passed: u64,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     /// Dropped last: the peer must wake when the rings are already abandoned.
-    peer_bell: PeerBell,
+    peer_wakeup: PeerWakeup,
 }
 
-/// The bell of the peer. Rings a last time when dropped.
-struct PeerBell(Arc<Bell>);
+/// The wake-up of the peer, which is notified a last time on drop.
+struct PeerWakeup(Arc<Wakeup>);
 
-impl Drop for PeerBell {
+impl Drop for PeerWakeup {
     fn drop(&mut self) {
-        self.0.ring();
+        self.0.notify();
     }
 }
 
@@ -46,9 +46,10 @@ pub fn pair(capacity: usize) -> Result<(MemoryQueue, MemoryQueue), NicError> {
         NicError::Config { what: "the capacity of a memory queue", value: "0".to_owned(), must }
     };
     let (port_a, port_b) = memory_pair(NonZeroUsize::new(capacity).ok_or_else(refused)?);
-    let (bell_a, bell_b) = (Bell::new()?, Bell::new()?);
-    let queue = |port, bell, peer_bell| MemoryQueue { port, passed: 0, bell, peer_bell: PeerBell(peer_bell) };
-    Ok((queue(port_a, Arc::clone(&bell_a), Arc::clone(&bell_b)), queue(port_b, bell_b, bell_a)))
+    let (wakeup_a, wakeup_b) = (Wakeup::new()?, Wakeup::new()?);
+    let queue =
+        |port, wakeup, peer_wakeup| MemoryQueue { port, passed: 0, wakeup, peer_wakeup: PeerWakeup(peer_wakeup) };
+    Ok((queue(port_a, Arc::clone(&wakeup_a), Arc::clone(&wakeup_b)), queue(port_b, wakeup_b, wakeup_a)))
 }
 
 impl TxQueue for MemoryQueue {
@@ -62,7 +63,7 @@ impl TxQueue for MemoryQueue {
 
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
         let count = self.port.send(batch);
-        self.peer_bell.0.ring();
+        self.peer_wakeup.0.notify();
         count
     }
 
@@ -103,11 +104,11 @@ impl Queue for MemoryQueue {
     }
 
     fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError> {
-        self.bell.sleep(|bell| {
+        self.wakeup.sleep(|wakeup| {
             if !self.port.is_empty() || self.port.peer_is_gone() {
                 return Ok(());
             }
-            let fds = [Some(bell), wake].into_iter().flatten();
+            let fds = [Some(wakeup), wake].into_iter().flatten();
             let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
             poll(&mut fds, &timespec(timeout))
         })

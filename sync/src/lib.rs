@@ -1,29 +1,29 @@
-//! How threads of the engine hand things over and wake each other.
+//! How threads of the engine exchange items and wake each other.
 //!
-//! * [`Bell`]: wakes a thread that sleeps because there is nothing for it.
-//! * [`Mailbox`]: what a thread is asked to do between two turns.
-//! * [`Lane`]: frames on loan to another thread, with credit.
-//! * [`Notes`]: what is to be known of them.
-//! * [`Standing`]: who may be lent something, and until when.
+//! * [`Wakeup`]: wakes a thread that sleeps because it has no work.
+//! * [`RequestTx`], [`RequestRx`]: requests that a thread carries out between two polls.
+//! * [`CreditTx`], [`CreditRx`], [`ReturnTx`]: a channel bounded by credit, whose items come back.
+//! * [`SidebandTx`], [`SidebandRx`]: metadata of those items.
+//! * [`PeerStatus`]: whether a thread takes tasks of others, and still sends some.
 //!
-//! Each is small enough to be tried in all its interleavings, or in all that have few preemptions where these are too many: with `--cfg loom` the same code is compiled on loom's atomics, locks
-//! and threads, and on rings and events made of these (`make loom`).
+//! Each is small enough for loom to try all interleavings, or all with few preemptions. With `--cfg loom` the same code is compiled on loom's
+//! atomics, locks and threads, and on rings and events made of these (`make loom`).
 #![forbid(unsafe_code)]
 
-mod bell;
+mod credit;
 mod event;
-mod lane;
-mod mailbox;
-mod notes;
+mod peer_status;
+mod request;
 mod ring;
-mod standing;
+mod sideband;
+mod wakeup;
 
-pub use bell::Bell;
+pub use credit::{CreditRx, CreditTx, Ends, ReturnTx, credit_channel};
 pub use event::{NoEvent, Waiter};
-pub use lane::{Arrivals, Ends, Lane, Returns, lane};
-pub use mailbox::{Inbox, Mailbox, mailbox};
-pub use notes::{Noted, Notes, notes};
-pub use standing::Standing;
+pub use peer_status::PeerStatus;
+pub use request::{RequestRx, RequestTx, request_queue};
+pub use sideband::{SidebandRx, SidebandTx, sideband};
+pub use wakeup::Wakeup;
 
 #[cfg(all(test, loom))]
 mod models;

@@ -1,15 +1,15 @@
-//! Interleavings of two threads: all of them, or all in which no thread is preempted more often than [`bounded`] says. A thread that sleeps for
-//! ever is a deadlock, which loom reports.
+//! Models of two threads in all interleavings, or in those with at most as many preemptions as [`bounded`] allows. loom reports a thread that
+//! sleeps for ever as a deadlock.
 
 use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use crate::{Bell, Standing, lane, mailbox, notes};
+use crate::{PeerStatus, Wakeup, credit_channel, request_queue, sideband};
 
-/// As loom's authors advise for what would take long: bugs need few preemptions. All interleavings of these models take hours, those with
-/// one preemption more five times as long.
+/// For models of which all interleavings take hours. loom's authors advise a bound, since bugs need few preemptions. One preemption more takes
+/// five times as long.
 fn bounded() -> loom::model::Builder {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(5);
@@ -17,23 +17,23 @@ fn bounded() -> loom::model::Builder {
 }
 
 #[test]
-fn nothing_is_slept_through() {
+fn no_item_is_slept_through() {
     loom::model(|| {
-        let bell = Bell::new().unwrap();
+        let wakeup = Wakeup::new().unwrap();
         let ring = Arc::new(AtomicUsize::new(0));
         let writer = {
-            let (bell, ring) = (bell.clone(), ring.clone());
+            let (wakeup, ring) = (wakeup.clone(), ring.clone());
             thread::spawn(move || {
                 for count in 1..=2 {
                     ring.store(count, Ordering::Release);
-                    bell.ring();
+                    wakeup.notify();
                 }
             })
         };
         // Each time it wakes it takes all there is.
         while ring.load(Ordering::Acquire) < 2 {
             let seen = ring.load(Ordering::Acquire);
-            bell.sleep(|waiter| {
+            wakeup.sleep(|waiter| {
                 if ring.load(Ordering::Acquire) == seen && seen < 2 {
                     waiter.wait();
                 }
@@ -46,21 +46,21 @@ fn nothing_is_slept_through() {
 #[test]
 fn a_request_ends_the_sleep_that_it_falls_into() {
     loom::model(|| {
-        let (mail, inbox) = mailbox(Bell::new().unwrap());
+        let (requests, received) = request_queue(Wakeup::new().unwrap());
         let asker = thread::spawn(move || {
-            mail.put(1);
-            mail.put(2);
-            mail
+            requests.send(1);
+            requests.send(2);
+            requests
         });
         let mut got = 0;
         while got < 2 {
-            match inbox.next() {
+            match received.next() {
                 Some(request) => {
                     got += 1;
                     assert_eq!(request, got);
                 }
                 // Without another look: what came since the last one has signalled.
-                None => inbox.sleep(|waiter| waiter.wait()),
+                None => received.sleep(|waiter| waiter.wait()),
             }
         }
         drop(asker.join().unwrap());
@@ -68,28 +68,29 @@ fn a_request_ends_the_sleep_that_it_falls_into() {
 }
 
 #[test]
-fn all_that_is_lent_comes_back_and_no_ring_is_ever_full() {
+fn all_items_come_back_and_no_ring_is_ever_full() {
     const ALL: u32 = 3;
     bounded().check(|| {
-        let own = Bell::new().unwrap();
-        let (mut lane, mut arrivals, mut returns) = lane::<u32, u32, u32>(3, 1, own.clone(), Bell::new().unwrap());
-        let borrower = thread::spawn(move || {
+        let own = Wakeup::new().unwrap();
+        let (mut tx, mut items, mut returns) =
+            credit_channel::<u32, u32, u32>(3, 1, own.clone(), Wakeup::new().unwrap());
+        let receiver = thread::spawn(move || {
             let mut done = 0;
             while done < ALL {
-                let count = arrivals.len();
-                arrivals.take(count, |arrival| {
+                let count = items.len();
+                items.take(count, |item| {
                     done += 1;
-                    assert_eq!(arrival, done, "in order");
+                    assert_eq!(item, done, "in order");
                     // Some of them are answered.
-                    let blank = returns.blank();
-                    returns.staged.extend(blank);
-                    returns.staged.push(arrival);
+                    let refill = returns.refill();
+                    returns.staged.extend(refill);
+                    returns.staged.push(item);
                 });
-                returns.give_back();
-                if done < ALL && arrivals.is_empty() {
-                    let bell = arrivals.bell().clone();
-                    bell.sleep(|waiter| {
-                        if arrivals.is_empty() {
+                returns.send();
+                if done < ALL && items.is_empty() {
+                    let wakeup = items.wakeup().clone();
+                    wakeup.sleep(|waiter| {
+                        if items.is_empty() {
                             waiter.wait();
                         }
                     });
@@ -97,147 +98,147 @@ fn all_that_is_lent_comes_back_and_no_ring_is_ever_full() {
             }
             returns
         });
-        let (mut staged, mut home, mut blanks) = (0, 0, 0);
+        let (mut staged, mut home, mut refills) = (0, 0, 0);
         while home < ALL {
-            while staged < ALL && lane.credit() > 0 {
+            while staged < ALL && tx.credit() > 0 {
                 staged += 1;
-                lane.staged.push(staged);
+                tx.staged.push(staged);
             }
             // One, so that it leaves room.
-            lane.hand_over(|| {
-                (blanks == 0).then(|| {
-                    blanks += 1;
+            tx.send(|| {
+                (refills == 0).then(|| {
+                    refills += 1;
                     100
                 })
             });
             let mut came = 0;
-            lane.take_back(|back| {
+            tx.reclaim(|back| {
                 came += 1;
                 home += u32::from(back < 100);
             });
-            if came == 0 && home < ALL && (staged == ALL || lane.credit() == 0) {
+            if came == 0 && home < ALL && (staged == ALL || tx.credit() == 0) {
                 own.sleep(|waiter| {
-                    if !lane.has_news() {
+                    if !tx.has_returns() {
                         waiter.wait();
                     }
                 });
             }
         }
-        let mut returns = borrower.join().unwrap();
-        let blank = returns.blank();
-        returns.staged.extend(blank);
-        returns.give_back();
-        lane.take_back(|_| ());
-        // Of three, one is for the blank that is missing.
-        assert_eq!((lane.out(), lane.credit()), (0, 2), "all credit is there again");
+        let mut returns = receiver.join().unwrap();
+        let refill = returns.refill();
+        returns.staged.extend(refill);
+        returns.send();
+        tx.reclaim(|_| ());
+        // Of three, one is for the refill that is missing.
+        assert_eq!((tx.out(), tx.credit()), (0, 2), "all credit is there again");
     });
 }
 
 #[test]
-fn what_a_borrower_has_when_it_ends_is_written_off() {
+fn items_of_a_receiver_that_has_ended_are_written_off() {
     loom::model(|| {
-        let (mut lane, mut arrivals, mut returns) =
-            lane::<u32, u32, u32>(2, 0, Bell::new().unwrap(), Bell::new().unwrap());
-        let borrower = thread::spawn(move || {
+        let (mut tx, mut items, mut returns) =
+            credit_channel::<u32, u32, u32>(2, 0, Wakeup::new().unwrap(), Wakeup::new().unwrap());
+        let receiver = thread::spawn(move || {
             let mut given = 0;
             // It gives one back, and ends with the other one, or before it came.
-            arrivals.take(arrivals.len().min(1), |arrival| {
+            items.take(items.len().min(1), |item| {
                 given += 1;
-                returns.staged.push(arrival);
+                returns.staged.push(item);
             });
-            returns.give_back();
-            arrivals.take(arrivals.len(), drop);
+            returns.send();
+            items.take(items.len(), drop);
             given
         });
         let (mut lent, mut home) = (0, 0);
-        while !lane.is_over() {
+        while !tx.is_closed() {
             if lent < 2 {
-                lane.staged.push(lent);
+                tx.staged.push(lent);
                 lent += 1;
-                lane.hand_over(|| None);
+                tx.send(|| None);
             }
-            lane.take_back(|back| {
+            tx.reclaim(|back| {
                 assert_eq!(back, home, "in order");
                 home += 1;
             });
             thread::yield_now();
         }
-        assert_eq!(home, borrower.join().unwrap(), "what came back before is there");
-        assert_eq!(lane.write_off(), (lent - home) as usize);
-        assert_eq!((lane.out(), lane.credit()), (0, 2), "all credit is there again");
+        assert_eq!(home, receiver.join().unwrap(), "what came back before is there");
+        assert_eq!(tx.write_off(), (lent - home) as usize);
+        assert_eq!((tx.out(), tx.credit()), (0, 2), "all credit is there again");
     });
 }
 
 #[test]
-fn what_was_handed_over_has_its_note() {
+fn items_that_were_sent_have_their_metadata() {
     bounded().check(|| {
-        let (mut lane, mut arrivals, mut returns) =
-            lane::<u32, u32, u32>(2, 0, Bell::new().unwrap(), Bell::new().unwrap());
-        let ((mut out, mut noted), (mut back, mut heeded)) = (notes::<u32>(2), notes::<u32>(2));
-        let borrower = thread::spawn(move || {
+        let (mut tx, mut items, mut returns) =
+            credit_channel::<u32, u32, u32>(2, 0, Wakeup::new().unwrap(), Wakeup::new().unwrap());
+        let ((mut out, mut metadata), (mut back, mut returned_metadata)) = (sideband::<u32>(2), sideband::<u32>(2));
+        let receiver = thread::spawn(move || {
             let mut taken = 0;
             while taken < 3 {
                 let first = taken;
-                taken += arrivals.take(arrivals.len(), |arrival| returns.staged.push(arrival));
+                taken += items.take(items.len(), |item| returns.staged.push(item));
                 let mut next = first;
-                noted.read(taken - first, |&note| {
-                    assert_eq!(note, 10 + next as u32, "in order");
+                metadata.read(taken - first, |&value| {
+                    assert_eq!(value, 10 + next as u32, "in order");
                     next += 1;
-                    back.staged.push(note + 10);
+                    back.staged.push(value + 10);
                 });
                 back.write(taken - first);
-                returns.give_back();
+                returns.send();
                 thread::yield_now();
             }
         });
         let (mut staged, mut home) = (0, 0);
         while home < 3 {
-            while staged < 3 && lane.credit() > 0 {
-                lane.staged.push(staged);
+            while staged < 3 && tx.credit() > 0 {
+                tx.staged.push(staged);
                 out.staged.push(10 + staged);
                 staged += 1;
             }
-            out.write(lane.ready());
-            lane.hand_over(|| None);
+            out.write(tx.ready());
+            tx.send(|| None);
             let mut came = Vec::new();
-            let count = lane.take_back(|back| came.push(back + 20));
+            let count = tx.reclaim(|back| came.push(back + 20));
             let mut came = came.into_iter();
-            heeded.read(count, |&note| assert_eq!(Some(note), came.next()));
+            returned_metadata.read(count, |&value| assert_eq!(Some(value), came.next()));
             home += count;
             thread::yield_now();
         }
-        borrower.join().unwrap();
+        receiver.join().unwrap();
     });
 }
 
 #[test]
-fn who_waits_for_others_to_lend_no_more_has_seen_the_last_of_it() {
+fn a_thread_that_waits_for_peers_to_stop_has_seen_their_last_task() {
     loom::model(|| {
-        let (mut lane, mut arrivals, _returns) =
-            lane::<u32, u32, u32>(2, 0, Bell::new().unwrap(), Bell::new().unwrap());
-        let standing = Arc::new(Standing::default());
-        let lender = {
-            let standing = standing.clone();
+        let (mut tx, mut items, _returns) =
+            credit_channel::<u32, u32, u32>(2, 0, Wakeup::new().unwrap(), Wakeup::new().unwrap());
+        let status = Arc::new(PeerStatus::default());
+        let sender = {
+            let status = status.clone();
             thread::spawn(move || {
                 for lent in 0..2 {
-                    lane.staged.push(lent);
-                    lane.hand_over(|| None);
+                    tx.staged.push(lent);
+                    tx.send(|| None);
                 }
-                standing.stop_lending();
-                lane
+                status.stop_lending();
+                tx
             })
         };
         let mut taken = 0;
         loop {
-            let needed = standing.lends();
-            let count = arrivals.len();
-            taken += arrivals.take(count, drop);
+            let needed = status.lends();
+            let count = items.len();
+            taken += items.take(count, drop);
             if !needed && count == 0 {
                 break;
             }
             thread::yield_now();
         }
         assert_eq!(taken, 2);
-        drop(lender.join().unwrap());
+        drop(sender.join().unwrap());
     });
 }

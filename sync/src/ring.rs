@@ -1,31 +1,31 @@
-//! Rings with one writer and one reader: rtrb's, which is checked by its authors, or for loom a queue behind a lock.
+//! Rings with one writer and one reader: those of rtrb, or a queue behind a lock for loom.
 
 #[cfg(not(loom))]
-pub use on_rtrb::{ahead, copy, give, places, read, take, write};
+pub use on_rtrb::{next_slots, peek, read, send_all, take, write};
 #[cfg(not(loom))]
 pub use rtrb::{Consumer, Producer, RingBuffer};
 
 #[cfg(loom)]
-pub use modelled::{Consumer, Producer, RingBuffer, ahead, copy, give, places, read, take, write};
+pub use modelled::{Consumer, Producer, RingBuffer, next_slots, peek, read, send_all, take, write};
 
 #[cfg(not(loom))]
 mod on_rtrb {
-    //! Who takes nothing out writes nothing: what says how far the reader is is looked at by the writer, too.
+    //! Taking no item writes nothing: the writer reads the reader's position, too.
 
     use std::mem::MaybeUninit;
 
     use rtrb::chunks::ChunkError;
     use rtrb::{Consumer, Producer};
 
-    /// Puts all `items` in, which are seen together; or none and returns how many there is room for.
-    pub fn give<T>(ring: &mut Producer<T>, items: impl ExactSizeIterator<Item = T>) -> Result<usize, usize> {
+    /// Writes all `items`, which the reader sees together. With too few free slots it writes none, and fails with their number.
+    pub fn send_all<T>(ring: &mut Producer<T>, items: impl ExactSizeIterator<Item = T>) -> Result<usize, usize> {
         match ring.write_chunk_uninit(items.len()) {
             Ok(chunk) => Ok(chunk.fill_from_iter(items)),
             Err(ChunkError::TooFewSlots(room)) => Err(room),
         }
     }
 
-    /// Takes the first `count` out together, or none if there are fewer. Returns how many.
+    /// Takes the first `count` items together, or none if there are fewer. Returns how many.
     pub fn take<T>(ring: &mut Consumer<T>, count: usize, each: impl FnMut(T)) -> usize {
         if count == 0 {
             return 0;
@@ -35,20 +35,20 @@ mod on_rtrb {
         count
     }
 
-    /// Shows what is there, or the first `most`, and leaves it there.
-    pub fn ahead<T>(ring: &mut Consumer<T>, most: usize, mut look: impl FnMut(&[T])) {
-        let count = ring.slots().min(most);
+    /// Shows the items that are there, at max `max`, and leaves them there.
+    pub fn peek<T>(ring: &mut Consumer<T>, max: usize, mut look: impl FnMut(&[T])) {
+        let count = ring.slots().min(max);
         let Ok(chunk) = ring.read_chunk(count) else { return };
         let (first, rest) = chunk.as_slices();
         look(first);
         look(rest);
     }
 
-    /// Shows the places of what is put in next, `most` at the most.
-    pub fn places<T>(ring: &mut Producer<T>, most: usize, mut look: impl FnMut(&[MaybeUninit<T>])) {
-        // Not by how many slots there are: the reader writes that, so it is far away most times, and what is known of it is enough.
-        let count = match ring.write_chunk_uninit(most) {
-            Ok(_) => most,
+    /// Shows the slots that are written next, at max `max`.
+    pub fn next_slots<T>(ring: &mut Producer<T>, max: usize, mut look: impl FnMut(&[MaybeUninit<T>])) {
+        // Not by `slots`: that reads the reader's position, which is mostly in the other core's cache. The known one is enough.
+        let count = match ring.write_chunk_uninit(max) {
+            Ok(_) => max,
             Err(ChunkError::TooFewSlots(room)) => room,
         };
         let Ok(mut chunk) = ring.write_chunk_uninit(count) else { return };
@@ -57,25 +57,12 @@ mod on_rtrb {
         look(rest);
     }
 
-    /// Copies all `items` in; or none, and says so, if there is no room.
+    /// Copies all `items` into the ring. Returns `false`, and copies none, when there is no room.
     pub fn write<T: Copy>(ring: &mut Producer<T>, items: &[T]) -> bool {
         ring.push_entire_slice(items).is_ok()
     }
 
-    /// Takes the first `count` out, to the end of a list; or none, and says so, if there are fewer.
-    pub fn copy<T: Copy>(ring: &mut Consumer<T>, count: usize, to: &mut Vec<T>) -> bool {
-        if count == 0 {
-            return true;
-        }
-        let Ok(chunk) = ring.read_chunk(count) else { return false };
-        let (first, rest) = chunk.as_slices();
-        to.extend_from_slice(first);
-        to.extend_from_slice(rest);
-        chunk.commit_all();
-        true
-    }
-
-    /// Shows the first `count` and takes them out; or none, and says so, if there are fewer.
+    /// Shows the first `count` items and takes them. Returns `false`, and takes none, when there are fewer.
     pub fn read<T: Copy>(ring: &mut Consumer<T>, count: usize, each: impl FnMut(&T)) -> bool {
         if count == 0 {
             return true;
@@ -88,7 +75,7 @@ mod on_rtrb {
     }
 }
 
-/// As much of rtrb as lanes use.
+/// As much of rtrb as the channels use.
 #[cfg(loom)]
 mod modelled {
     use std::collections::VecDeque;
@@ -148,7 +135,7 @@ mod modelled {
         }
     }
 
-    pub fn give<T>(ring: &mut Producer<T>, items: impl ExactSizeIterator<Item = T>) -> Result<usize, usize> {
+    pub fn send_all<T>(ring: &mut Producer<T>, items: impl ExactSizeIterator<Item = T>) -> Result<usize, usize> {
         let mut queue = ring.0.lock().unwrap();
         let (count, room) = (items.len(), ring.1 - queue.len());
         if count > room {
@@ -171,16 +158,12 @@ mod modelled {
     }
 
     pub fn write<T: Copy>(ring: &mut Producer<T>, items: &[T]) -> bool {
-        give(ring, items.iter().copied()).is_ok()
+        send_all(ring, items.iter().copied()).is_ok()
     }
 
-    pub fn ahead<T>(_: &mut Consumer<T>, _: usize, _: impl FnMut(&[T])) {}
+    pub fn peek<T>(_: &mut Consumer<T>, _: usize, _: impl FnMut(&[T])) {}
 
-    pub fn places<T>(_: &mut Producer<T>, _: usize, _: impl FnMut(&[std::mem::MaybeUninit<T>])) {}
-
-    pub fn copy<T: Copy>(ring: &mut Consumer<T>, count: usize, to: &mut Vec<T>) -> bool {
-        take(ring, count, |item| to.push(item)) == count
-    }
+    pub fn next_slots<T>(_: &mut Producer<T>, _: usize, _: impl FnMut(&[std::mem::MaybeUninit<T>])) {}
 
     pub fn read<T: Copy>(ring: &mut Consumer<T>, count: usize, mut each: impl FnMut(&T)) -> bool {
         take(ring, count, |item| each(&item)) == count

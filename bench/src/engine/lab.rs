@@ -14,15 +14,15 @@ use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::cores::Poller;
-use spin_engine::handover::{Arrivals, LaneQueue};
 use spin_engine::inbound::Routes;
 use spin_engine::install::Prepared;
-use spin_engine::lanes::Lanes;
 use spin_engine::loader::Loader;
+use spin_engine::packet_channel::{ChannelQueue, PacketRx};
+use spin_engine::packet_channels::PacketChannels;
 use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
 use spin_engine::settings::{Limits, Sizes};
-use spin_nic::{Bell, NicError, Queue, SyntheticSource, TxQueue};
+use spin_nic::{NicError, Queue, SyntheticSource, TxQueue, Wakeup};
 use spin_pspin::counts::Counts;
 
 use super::case::Case;
@@ -162,11 +162,11 @@ impl Setting {
     /// As [`Setting::round`].
     pub fn pipeline(&self, packets: u64) -> Result<f64, Failure> {
         let nic = Box::new(self.rotation()?.in_order());
-        let (lanes, mut ends) =
-            Lanes::spreading(nic.max_frame(), &Bell::new().map_err(NicError::from)?, 1, SIZES.hers, 75)?;
+        let (channels, mut ends) =
+            PacketChannels::spreading(nic.max_frame(), &Wakeup::new().map_err(NicError::from)?, 1, SIZES.hers, 75)?;
         let mut parts = self.prepare(2)?;
         let engine = Engine::new(self.loader.clone(), nic, SIZES, Schedule::default(), 0..1)?;
-        let mut lab = Lab::of(self.case, engine.spreading(lanes));
+        let mut lab = Lab::of(self.case, engine.spreading(channels));
         lab.engine.link(parts.remove(0), &Limits::default())?;
         // The other thread ends with it.
         self.feeding(ends.remove(0), parts.remove(0), 1, move |routes| {
@@ -184,10 +184,10 @@ impl Setting {
         })
     }
 
-    /// What `feed` returns while a thread runs the handlers of a cluster whose packets come by a lane. It is told where to lead them.
+    /// What `feed` returns while a thread runs the handlers of a cluster whose packets come by a channel. It is told where to lead them.
     fn feeding(
         &self,
-        (arrivals, queue): (Arrivals, LaneQueue),
+        (arrivals, queue): (PacketRx, ChannelQueue),
         part: Prepared,
         cluster: u32,
         feed: impl FnOnce(Routes) -> Result<f64, Failure>,

@@ -14,7 +14,7 @@ use spin_engine::loader::Loader;
 use spin_engine::peers::Peers;
 use spin_engine::pipeline::Engine;
 use spin_engine::settings::Limits;
-use spin_nic::{Bell, NicError, Queue, SyntheticSource};
+use spin_nic::{NicError, Queue, SyntheticSource, Wakeup};
 
 use super::cores;
 use super::lab::{Failure, SIZES, read, runs};
@@ -53,7 +53,7 @@ impl OneSided {
         let install = Install { rules: vec![format!("udp dport {PORT}")], placement, ..Install::default() };
         let mut first = Prepared::new(install, &self.image, 0, &self.loader, &Limits::default())?;
         let second = first.split_off(1);
-        let [to_first, to_second] = two(Peers::of(&[bell()?, bell()?]))?;
+        let [to_first, to_second] = two(Peers::of(&[wakeup()?, wakeup()?]))?;
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let other = cores::start(scope, 1, || {
@@ -114,8 +114,8 @@ fn send(mut engine: Engine, packets: u64) -> Result<Sent, Failure> {
     Ok(Sent { nanoseconds, taken: warm + taken, run: runs(&engine) })
 }
 
-fn bell() -> Result<Arc<Bell>, NicError> {
-    Ok(Bell::new()?)
+fn wakeup() -> Result<Arc<Wakeup>, NicError> {
+    Ok(Wakeup::new()?)
 }
 
 fn two<T>(all: Vec<T>) -> Result<[T; 2], Failure> {

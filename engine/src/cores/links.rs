@@ -3,24 +3,24 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use spin_nic::{Bell, NicError, Queue};
+use spin_nic::{NicError, Queue, Wakeup};
 
 use super::error::ThreadError;
 use super::thread::{PollThread, SharedConfig};
-use crate::handover::{Arrivals, LaneQueue};
-use crate::lanes::{Ends, Lanes};
+use crate::packet_channel::{ChannelQueue, PacketRx};
+use crate::packet_channels::{Ends, PacketChannels};
 use crate::peers::Peers;
 use crate::pipeline::Engine;
 
 /// Links of a cluster thread to its NIC queue and to other threads.
 pub struct WorkerLinks {
     /// What the thread sleeps on.
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     nic: Box<dyn Queue>,
     /// Packets of another thread. They come from there and not from the NIC.
-    arrivals: Option<Arrivals>,
+    arrivals: Option<PacketRx>,
     /// Channels to other threads, for which this thread receives.
-    lanes: Option<Lanes>,
+    channels: Option<PacketChannels>,
     /// Threads that take tasks of this one.
     peers: Option<Peers>,
 }
@@ -31,18 +31,18 @@ impl WorkerLinks {
     /// # Errors
     /// When the kernel gives no eventfd.
     pub fn from_nic(nic: Box<dyn Queue>) -> Result<Self, NicError> {
-        Ok(Self::with(Bell::new()?, nic))
+        Ok(Self::with(Wakeup::new()?, nic))
     }
 
     /// Links of a thread that another one receives for.
     #[must_use]
-    pub fn from_channel(arrivals: Arrivals, queue: LaneQueue) -> Self {
-        let arrivals_bell = arrivals.bell().clone();
+    pub fn from_channel(arrivals: PacketRx, queue: ChannelQueue) -> Self {
+        let arrivals_bell = arrivals.wakeup().clone();
         Self { arrivals: Some(arrivals), ..Self::with(arrivals_bell, Box::new(queue)) }
     }
 
-    const fn with(bell: Arc<Bell>, nic: Box<dyn Queue>) -> Self {
-        Self { bell, nic, arrivals: None, lanes: None, peers: None }
+    const fn with(wakeup: Arc<Wakeup>, nic: Box<dyn Queue>) -> Self {
+        Self { wakeup, nic, arrivals: None, channels: None, peers: None }
     }
 
     /// Links of a thread that has the NIC queue and receives for `others` too. Each of these has room for `hers` HERs. The thread
@@ -57,28 +57,28 @@ impl WorkerLinks {
         local_share: u32,
     ) -> Result<(Self, Ends), NicError> {
         let own = Self::from_nic(nic)?;
-        let (lanes, ends) = Lanes::spreading(own.nic.max_frame(), &own.bell, others, hers, local_share)?;
-        Ok((Self { lanes: Some(lanes), ..own }, ends))
+        let (channels, ends) = PacketChannels::spreading(own.nic.max_frame(), &own.wakeup, others, hers, local_share)?;
+        Ok((Self { channels: Some(channels), ..own }, ends))
     }
 
     /// Connects threads so that each takes tasks of the others.
     pub fn connect(links: &mut [Self]) {
-        let bells: Vec<_> = links.iter().map(|link| link.bell.clone()).collect();
-        if bells.len() > 1 {
-            links.iter_mut().zip(Peers::of(&bells)).for_each(|(link, peers)| link.peers = Some(peers));
+        let wakeups: Vec<_> = links.iter().map(|link| link.wakeup.clone()).collect();
+        if wakeups.len() > 1 {
+            links.iter_mut().zip(Peers::of(&wakeups)).for_each(|(link, peers)| link.peers = Some(peers));
         }
     }
 
     /// The engine of `clusters` with these links.
     fn engine(self, shared: SharedConfig, clusters: Range<u32>) -> Result<Engine, String> {
-        let Self { nic, arrivals, lanes, peers, .. } = self;
+        let Self { nic, arrivals, channels, peers, .. } = self;
         let engine = Engine::new(shared.loader, nic, shared.sizes, shared.schedule, clusters);
         let mut engine = engine.map_err(|error| error.to_string())?;
         if let Some(arrivals) = arrivals {
             engine = engine.fed_by(arrivals);
         }
-        if let Some(lanes) = lanes {
-            engine = engine.spreading(lanes);
+        if let Some(channels) = channels {
+            engine = engine.spreading(channels);
         }
         if let Some(peers) = peers {
             engine = engine.with_peers(peers);
@@ -99,7 +99,7 @@ impl PollThread<Engine> {
         core: Option<usize>,
     ) -> Result<Self, ThreadError> {
         let name = format!("cluster-{}", clusters.start);
-        let (bell, with) = (links.bell.clone(), shared.clone());
-        Self::start(shared, name, core, bell, move || links.engine(with, clusters))
+        let (wakeup, with) = (links.wakeup.clone(), shared.clone());
+        Self::start(shared, name, core, wakeup, move || links.engine(with, clusters))
     }
 }

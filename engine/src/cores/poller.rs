@@ -88,7 +88,7 @@ impl Poller for Engine {
     fn is_finished(&self) -> bool {
         match &self.arrivals {
             Some(arrivals) => arrivals.is_over(),
-            None => self.out_on_lanes() == 0 && self.core.nic.exhausted(),
+            None => self.out_on_channels() == 0 && self.core.nic.exhausted(),
         }
     }
 

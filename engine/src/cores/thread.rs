@@ -11,8 +11,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use spin_abi::control::Schedule;
-use spin_nic::{Bell, NicError};
-use spin_sync::{Inbox, Mailbox, mailbox};
+use spin_nic::{NicError, Wakeup};
+use spin_sync::{RequestRx, RequestTx, request_queue};
 
 use super::error::ThreadError;
 use super::idle::IdleBackoff;
@@ -59,12 +59,12 @@ type Ended = (Statistics, Result<(), NicError>);
 
 /// A running thread that polls a `P`.
 pub struct PollThread<P> {
-    requests: Mailbox<Request<P>>,
+    requests: RequestTx<Request<P>>,
     thread: JoinHandle<Ended>,
 }
 
 impl<P: Poller + 'static> PollThread<P> {
-    /// Starts a thread on `core`, or on any core. `make` is called there and returns what the thread polls. The thread sleeps on `bell`.
+    /// Starts a thread on `core`, or on any core. `make` is called there and returns what the thread polls. The thread sleeps on `wakeup`.
     ///
     /// # Errors
     /// When the system starts no thread, refuses the core, or `make` fails.
@@ -72,11 +72,11 @@ impl<P: Poller + 'static> PollThread<P> {
         shared: SharedConfig,
         name: String,
         core: Option<usize>,
-        bell: Arc<Bell>,
+        wakeup: Arc<Wakeup>,
         make: impl FnOnce() -> Result<P, String> + Send + 'static,
     ) -> Result<Self, ThreadError> {
         let fail = |error: &dyn std::fmt::Display| ThreadError::Failed(error.to_string());
-        let (requests, inbox) = mailbox(bell);
+        let (requests, inbox) = request_queue(wakeup);
         let (ready, started) = sync_channel(1);
         let main = move || thread_main(&shared, core, &inbox, &ready, make);
         let thread = thread::Builder::new().name(name).spawn(main).map_err(|error| fail(&error))?;
@@ -101,7 +101,7 @@ impl<P: Poller + 'static> PollThread<P> {
             let _ = sender.send(what(poller));
         };
         // A thread that has ended drops the request, and with it the sender.
-        self.requests.put(Box::new(request));
+        self.requests.send(Box::new(request));
         PendingReply(reply)
     }
 
@@ -147,7 +147,7 @@ impl<R> PendingReply<R> {
 fn thread_main<P: Poller>(
     shared: &SharedConfig,
     core: Option<usize>,
-    requests: &Inbox<Request<P>>,
+    requests: &RequestRx<Request<P>>,
     ready: &SyncSender<Result<(), String>>,
     make: impl FnOnce() -> Result<P, String>,
 ) -> Ended {
@@ -178,7 +178,7 @@ impl Drop for ExitNotifier<'_> {
 }
 
 /// Carries out requests until packets are to be taken.
-fn prepare<P: Poller>(poller: &mut P, shared: &SharedConfig, requests: &Inbox<Request<P>>) {
+fn prepare<P: Poller>(poller: &mut P, shared: &SharedConfig, requests: &RequestRx<Request<P>>) {
     while !shared.go.load(Relaxed) && !shared.stop.load(Relaxed) {
         if let Some(request) = requests.wait(START_DELAY) {
             request(poller);
@@ -187,7 +187,7 @@ fn prepare<P: Poller>(poller: &mut P, shared: &SharedConfig, requests: &Inbox<Re
 }
 
 /// Polls, with requests and sleep in between, until the thread is told to stop or nothing will arrive any more.
-fn run<P: Poller>(poller: &mut P, shared: &SharedConfig, requests: &Inbox<Request<P>>) -> Result<(), NicError> {
+fn run<P: Poller>(poller: &mut P, shared: &SharedConfig, requests: &RequestRx<Request<P>>) -> Result<(), NicError> {
     let clock = || shared.start.elapsed();
     let mut backoff = IdleBackoff::new(shared.idle);
     while !shared.stop.load(Relaxed) {
@@ -208,7 +208,7 @@ fn run<P: Poller>(poller: &mut P, shared: &SharedConfig, requests: &Inbox<Reques
             poller.idle();
             let longest = if poller.is_sending() { SLEEP_WHILE_SENDING } else { LONGEST_SLEEP };
             requests
-                .sleep(|bell| if poller.has_pending() { Ok(()) } else { poller.nic().wait(Some(bell), longest) })?;
+                .sleep(|wakeup| if poller.has_pending() { Ok(()) } else { poller.nic().wait(Some(wakeup), longest) })?;
             backoff.reset();
         }
     }

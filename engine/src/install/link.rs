@@ -17,8 +17,8 @@ use super::{HOST_ADDRESS, InstallError, MatchSpec, Prepared, User, warn_of_rules
 use crate::context::{Context, LINES_PRINTED, Share, Texts};
 use crate::core::Core;
 use crate::descriptor::{Descriptor, News};
-use crate::handover::Arrivals;
 use crate::inbound::Routes;
+use crate::packet_channel::PacketRx;
 use crate::patience::Patience;
 use crate::pipeline::Engine;
 use crate::settings::Limits;
@@ -299,7 +299,7 @@ impl Engine {
 
     /// Drops arrivals that were matched and not queued.
     fn drop_arrivals(&mut self, slot: Slot) {
-        let handed = self.arrivals.as_mut().map(Arrivals::take_all).unwrap_or_default();
+        let handed = self.arrivals.as_mut().map(PacketRx::take_all).unwrap_or_default();
         let gone = self.ingress.inbound.weed(handed, |of| of == slot);
         let waiting = self.admission.stalled.take_if(|arrival| arrival.slot == slot);
         for frame in waiting.map(|arrival| arrival.frame).into_iter().chain(gone) {

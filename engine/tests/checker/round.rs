@@ -141,7 +141,7 @@ impl Half {
             engine.expect("handlers can be run")
         };
         let (receiver, mut engine) = if FED.0.contains(&(round.seed % FED.1)) {
-            let (receiver, mut ends) = Receiver::new(Box::new(nic.clone()), 1, SIZES.hers).expect("a lane");
+            let (receiver, mut ends) = Receiver::new(Box::new(nic.clone()), 1, SIZES.hers).expect("a channel");
             let (arrivals, queue) = ends.remove(0);
             (Some(receiver), engine(Box::new(queue) as Box<dyn Queue>).fed_by(arrivals))
         } else {

@@ -15,14 +15,14 @@ use spin_abi::events::{Event, RECORD, What};
 use spin_abi::map::Machine;
 use spin_abi::rules::Test;
 use spin_engine::install::{InstallError, Prepared, User};
-use spin_engine::lanes::Lanes;
 use spin_engine::loader::Loader;
+use spin_engine::packet_channels::PacketChannels;
 use spin_engine::pipeline::Engine;
 use spin_engine::settings::{Limits, Sizes};
 use spin_nic::frame::TxClosed;
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::steering::AcceptAll;
-use spin_nic::{Bell, FlowSteering, Frame, NicError, Queue, TxQueue};
+use spin_nic::{FlowSteering, Frame, NicError, Queue, TxQueue, Wakeup};
 use spin_shm::Region;
 
 pub const ROOT: User = User(0);
@@ -190,9 +190,9 @@ impl Lab {
         let mut engine =
             Engine::new(loader.clone(), Box::new(nic), sizes, schedule, 0..machine.clusters).expect("a timer");
         if pipeline {
-            let bell = Bell::new().expect("an event");
-            let (lanes, _) = Lanes::spreading(max_frame, &bell, 0, sizes.hers, 75).expect("no lane");
-            engine = engine.spreading(lanes);
+            let wakeup = Wakeup::new().expect("an event");
+            let (channels, _) = PacketChannels::spreading(max_frame, &wakeup, 0, sizes.hers, 75).expect("no channel");
+            engine = engine.spreading(channels);
         }
         Self { engine, pipeline, far, limits, loader, now: Duration::ZERO, steering, longest, passed }
     }

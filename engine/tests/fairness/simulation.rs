@@ -13,14 +13,14 @@ use spin_abi::counters::Counter;
 use spin_abi::events::PAGE;
 use spin_abi::map::Machine;
 use spin_engine::install::Prepared;
-use spin_engine::lanes::Lanes;
 use spin_engine::loader::Loader;
+use spin_engine::packet_channels::PacketChannels;
 use spin_engine::pipeline::Engine;
 use spin_engine::receiver::Receiver;
 use spin_engine::settings::{Limits, Sizes};
 use spin_nic::frame::TxClosed;
 use spin_nic::memory::{MemoryQueue, pair};
-use spin_nic::{Bell, FlowSteering, Frame, NicError, Queue, TxQueue};
+use spin_nic::{FlowSteering, Frame, NicError, Queue, TxQueue, Wakeup};
 use spin_shm::Region;
 
 use crate::common::{ROOT, rule, udp_from};
@@ -235,13 +235,14 @@ impl Simulation {
         let (receiver, mut engines) = match mode {
             Mode::RunToCompletion => (None, vec![engine(nic, 0)]),
             Mode::LocalShare => {
-                let bell = Bell::new().expect("an event");
-                let (lanes, mut ends) = Lanes::spreading(nic.max_frame(), &bell, 1, sizes.hers, 75).expect("lanes");
+                let wakeup = Wakeup::new().expect("an event");
+                let (channels, mut ends) =
+                    PacketChannels::spreading(nic.max_frame(), &wakeup, 1, sizes.hers, 75).expect("channels");
                 let (arrivals, queue) = ends.remove(0);
-                (None, vec![engine(nic, 0).spreading(lanes), engine(Box::new(queue), 1).fed_by(arrivals)])
+                (None, vec![engine(nic, 0).spreading(channels), engine(Box::new(queue), 1).fed_by(arrivals)])
             }
             Mode::ReceiveOnly => {
-                let (receiver, ends) = Receiver::new(nic, 2, sizes.hers).expect("lanes");
+                let (receiver, ends) = Receiver::new(nic, 2, sizes.hers).expect("channels");
                 let fed =
                     |(cluster, (arrivals, queue)): (u32, (_, _))| engine(Box::new(queue), cluster).fed_by(arrivals);
                 (Some(receiver), (0..).zip(ends).map(fed).collect())

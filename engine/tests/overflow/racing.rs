@@ -17,7 +17,7 @@ use spin_engine::peers::Peers;
 use spin_engine::pipeline::Engine;
 use spin_engine::settings::{Limits, Sizes};
 use spin_nic::memory::{MemoryQueue, pair};
-use spin_nic::{Bell, Queue, TxQueue};
+use spin_nic::{Queue, TxQueue, Wakeup};
 use spin_pspin::counts::Counts;
 
 use crate::common::Kind;
@@ -101,11 +101,11 @@ fn race(seed: u64) -> (u64, Counts) {
         });
         mixed(orders.collect(), &mut Rng::with_seed(seed))
     });
-    let bells = [(); 2].map(|()| Bell::new().expect("an event"));
+    let wakeups = [(); 2].map(|()| Wakeup::new().expect("an event"));
     let (sent, counts) = (Mutex::new(Vec::new()), Mutex::new(Counts::default()));
     let (begin, through) = (Barrier::new(2), AtomicU32::new(0));
     thread::scope(|scope| {
-        for (((index, peers), parts), orders) in (0..).zip(Peers::of(&bells)).zip(parts).zip(&orders) {
+        for (((index, peers), parts), orders) in (0..).zip(Peers::of(&wakeups)).zip(parts).zip(&orders) {
             let (loader, sent, counts, begin, through) = (loader.clone(), &sent, &counts, &begin, &through);
             scope.spawn(move || {
                 let (near, far) = pair(FRAMES).expect("a pair");

@@ -13,7 +13,7 @@ use spin_engine::peers::Peers;
 use spin_engine::pipeline::Engine;
 use spin_engine::settings::{Limits, Sizes};
 use spin_nic::memory::{MemoryQueue, pair};
-use spin_nic::{Bell, Queue, TxQueue};
+use spin_nic::{Queue, TxQueue, Wakeup};
 
 use crate::common::{Kind, image};
 
@@ -35,9 +35,9 @@ pub struct Two {
 impl Two {
     pub fn new(kind: Kind, schedule: Schedule) -> Self {
         let loader = Arc::new(Loader::new(Machine::PSPIN, kind));
-        let bells = [(); 2].map(|()| Bell::new().expect("an event"));
+        let wakeups = [(); 2].map(|()| Wakeup::new().expect("an event"));
         let (mut engines, mut ends) = (Vec::new(), Vec::new());
-        for (index, peers) in (0..).zip(Peers::of(&bells)) {
+        for (index, peers) in (0..).zip(Peers::of(&wakeups)) {
             let (near, far) = pair(FRAMES).expect("a pair");
             let clusters = index * 2..index * 2 + 2;
             let engine = Engine::new(loader.clone(), Box::new(near), Sizes::default(), schedule, clusters);

@@ -7,7 +7,7 @@ use spin_nic::pcap::PcapQueue;
 use spin_nic::{NicError, Queue};
 
 use crate::control::config::{Config, Nic, XdpMode};
-use crate::lanes::Lanes;
+use crate::packet_channels::PacketChannels;
 use crate::settings::Mode;
 use spin_pspin::hpu::memory::saturate;
 
@@ -56,7 +56,7 @@ fn frames_per_queue(config: &Config, settings: &AfXdpConfig) -> u32 {
         Mode::RunToCompletion => hers,
         Mode::Pipeline => {
             let own = if config.local_share == 0 { 0 } else { hers };
-            own + Lanes::most(others, config.sizes.hers)
+            own + PacketChannels::most(others, config.sizes.hers)
         }
     };
     let all = settings.rx_ring as usize + held + TX_FRAMES;

@@ -5,7 +5,7 @@ use spin_nic::Queue;
 use super::error::DaemonError;
 use crate::control::config::Config;
 use crate::cores::{ClusterThread, PollThread, Receiving, SharedConfig, ThreadError, WorkerLinks};
-use crate::lanes::Ends;
+use crate::packet_channels::Ends;
 use crate::receiver::Receiver;
 use crate::settings::Mode;
 use spin_pspin::hpu::memory::saturate;
@@ -34,8 +34,8 @@ pub fn start(
     }
     let (receiver, ends) = Receiver::new(nic, others.len(), config.sizes.hers)?;
     let clusters = start_clusters(config, shared, others, links_of(ends).collect())?;
-    let bell = receiver.bell().clone();
-    let receiver = PollThread::start(shared.clone(), "receiver".to_owned(), own, bell, move || Ok(receiver))?;
+    let wakeup = receiver.wakeup().clone();
+    let receiver = PollThread::start(shared.clone(), "receiver".to_owned(), own, wakeup, move || Ok(receiver))?;
     Ok((clusters, Receiving::Apart(receiver)))
 }
 

@@ -1,4 +1,4 @@
-//! What a thread is asked to do between two turns.
+//! Requests that a thread carries out between two polls.
 
 use std::sync::Arc;
 
@@ -7,57 +7,57 @@ use modelled::{Receiver, Sender, channel};
 #[cfg(not(loom))]
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::bell::Bell;
 use crate::event::Waiter;
+use crate::wakeup::Wakeup;
 
-/// Where requests are put.
+/// Sends requests.
 #[derive(Debug)]
-pub struct Mailbox<R> {
+pub struct RequestTx<R> {
     requests: Sender<R>,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
 }
 
-/// The end of the thread that does them, and sleeps on the bell.
+/// Receives requests: the end of the thread that sleeps on the wake-up.
 #[derive(Debug)]
-pub struct Inbox<R> {
+pub struct RequestRx<R> {
     requests: Receiver<R>,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
 }
 
-/// A mailbox of a thread that sleeps on `bell`.
+/// A request queue of a thread that sleeps on `wakeup`.
 #[must_use]
-pub fn mailbox<R>(bell: Arc<Bell>) -> (Mailbox<R>, Inbox<R>) {
+pub fn request_queue<R>(wakeup: Arc<Wakeup>) -> (RequestTx<R>, RequestRx<R>) {
     let (sender, receiver) = channel();
-    (Mailbox { requests: sender, bell: bell.clone() }, Inbox { requests: receiver, bell })
+    (RequestTx { requests: sender, wakeup: wakeup.clone() }, RequestRx { requests: receiver, wakeup })
 }
 
-impl<R> Mailbox<R> {
-    /// Puts a request in, and wakes the thread, also when it only begins to sleep: it looks here before each turn, not between its
-    /// last look and its sleep. A thread that has ended drops the request.
-    pub fn put(&self, request: R) {
+impl<R> RequestTx<R> {
+    /// Sends a request, and wakes the thread also when it only begins to sleep: it checks the queue before each poll, not between its last
+    /// check and its sleep. A thread that has ended drops the request.
+    pub fn send(&self, request: R) {
         let _ = self.requests.send(request);
-        self.bell.wake();
+        self.wakeup.wake();
     }
 }
 
-impl<R> Inbox<R> {
-    /// The next request, if one waits.
+impl<R> RequestRx<R> {
+    /// The next request, if there is one.
     pub fn next(&self) -> Option<R> {
         self.requests.try_recv().ok()
     }
 
-    /// As [`Bell::sleep`]. A request ends the sleep, or is there already: look at [`Inbox::next`] afterwards.
+    /// As [`Wakeup::sleep`]. A request ends the sleep, or is there already: call [`RequestRx::next`] afterwards.
     pub fn sleep<T>(&self, sleep: impl FnOnce(Waiter<'_>) -> T) -> T {
-        self.bell.sleep(sleep)
+        self.wakeup.sleep(sleep)
     }
 
-    /// The next request, waiting for it for at most so long.
+    /// The next request. Waits for it, at most `longest`.
     #[cfg(not(loom))]
     pub fn wait(&self, longest: std::time::Duration) -> Option<R> {
         use std::sync::mpsc::RecvTimeoutError;
         self.requests
             .recv_timeout(longest)
-            // Nobody is left to ask: the time passes all the same.
+            // No sender is left. The time passes all the same.
             .inspect_err(|error| {
                 if *error == RecvTimeoutError::Disconnected {
                     std::thread::park_timeout(longest);
@@ -67,7 +67,7 @@ impl<R> Inbox<R> {
     }
 }
 
-/// The standard library's channel as far as mailboxes use it: loom's own is not preempted where that matters.
+/// The standard library's channel as far as request queues use it: loom's own is not preempted where that matters.
 #[cfg(loom)]
 mod modelled {
     use std::collections::VecDeque;

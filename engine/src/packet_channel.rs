@@ -1,11 +1,11 @@
-//! Pipeline mode: what the thread that receives and a thread that runs handlers hand to each other.
+//! The channel between the distributor, which receives and matches packets, and one worker, which runs their handlers.
 //!
 //! ```text
-//! receiver --arrivals--> cluster thread     frames, and what they were found to be
-//!          --fresh-----> (its Queue)        empty frames, for copies
-//!          <--back------ (its Queue)        each of them again, and what is to be done with it
+//! distributor --packets--> worker            frames, and what they matched
+//!             --refills--> its ChannelQueue  empty frames, for copies
+//!             <--returns-- its ChannelQueue  each frame again, and what to do with it
 //! ```
-//! Frames go by a [`spin_sync::Lane`], with as much credit as there is room for; what is known of them is in [`spin_sync::Notes`].
+//! Frames go through a [`spin_sync::CreditTx`], their metadata through a [`spin_sync::SidebandTx`].
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,129 +17,129 @@ use spin_matcher::MessageKey;
 use spin_nic::frame::TxClosed;
 use spin_nic::prefetch_to_write;
 use spin_nic::steering::AcceptAll;
-use spin_nic::{Bell, FlowSteering, Frame, NicError, Queue, TxQueue};
-use spin_sync::{Noted, Notes, notes};
+use spin_nic::{FlowSteering, Frame, NicError, Queue, TxQueue, Wakeup};
+use spin_sync::{SidebandRx, SidebandTx, sideband};
 
 use crate::channel_quota::{DropReader, QuotaTable, TransitCount};
 use crate::found::Found;
-use crate::toll::Toll;
+use crate::pass_cost::PassCost;
 use spin_pspin::ids::Slot;
 
-/// Blank frames that a task may need: with fewer than that more are waited for before the next one.
+/// Refills that one task may need. With fewer, the next task waits for more.
 const FEW: usize = 16;
 
-/// What is to be done with a frame that comes back.
+/// What the distributor does with a returned frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Back {
-    /// It is to be filled anew.
-    Spent,
-    /// It is to be sent.
-    Outgoing,
-    /// It is for the kernel's stack.
-    Passing,
+pub enum ReturnAction {
+    /// Receive into it again.
+    Recycle,
+    /// Send it.
+    Transmit,
+    /// Pass it to the kernel's stack.
+    PassToKernel,
 }
 
-/// What a frame was found to be, but for what is behind the first 16 bytes of its key, which few have: what one core writes and another reads
-/// costs by the number of its cache lines.
+/// Match of a packet, with the first 16 bytes of its key. Few keys are longer; their tails go through a sideband of their own, since cross-core
+/// traffic costs per cache line.
 #[derive(Clone, Copy, Debug)]
-struct Brief {
+struct PacketMeta {
     owner: Slot,
     end_of_message: bool,
     length: u8,
     key: [u64; 2],
 }
 
-/// The receiver's end.
+/// The distributor's end.
 #[derive(Debug)]
-pub struct Lane {
-    frames: spin_sync::Lane<Frame, Frame, Frame>,
-    found: Notes<Brief>,
-    /// Of those that have some, what is behind the first bytes of their keys.
-    rest: Notes<[u64; 4]>,
-    back: Noted<Back>,
-    /// Those that just came back.
+pub struct PacketTx {
+    frames: spin_sync::CreditTx<Frame, Frame, Frame>,
+    found: SidebandTx<PacketMeta>,
+    /// Tails of the keys that are longer than 16 bytes.
+    rest: SidebandTx<[u64; 4]>,
+    back: SidebandRx<ReturnAction>,
+    /// Frames that were just reclaimed.
     returned: Vec<Frame>,
     quota: TransitCount,
 }
 
-/// The arrivals' end on the cluster's thread.
+/// The worker's end for packets.
 #[derive(Debug)]
-pub struct Arrivals {
-    frames: spin_sync::Arrivals<Frame>,
-    found: Noted<Brief>,
-    rest: Noted<[u64; 4]>,
-    /// What the receiver dropped, since its context had its share of the lane.
+pub struct PacketRx {
+    frames: spin_sync::CreditRx<Frame>,
+    found: SidebandRx<PacketMeta>,
+    rest: SidebandRx<[u64; 4]>,
+    /// Packets that the distributor dropped, since their context was over its quota.
     drops: DropReader,
-    /// What a frame costs that goes back for the kernel.
-    pub(crate) toll: Arc<Toll>,
+    /// Cost of a frame that is returned for the kernel.
+    pub(crate) pass_cost: Arc<PassCost>,
 }
 
-/// The NIC as a cluster's thread sees it: frames to send, and where all go in the end.
-pub struct LaneQueue {
-    frames: spin_sync::Returns<Frame, Frame>,
-    back: Notes<Back>,
+/// The NIC as the worker sees it: it gives refills, and takes all frames back.
+pub struct ChannelQueue {
+    frames: spin_sync::ReturnTx<Frame, Frame>,
+    back: SidebandTx<ReturnAction>,
     max_frame: usize,
 }
 
-/// A lane for `size` frames, `fresh` of them empty: the receiver's end, and both of the cluster thread's, with the bells of these threads.
+/// A channel for `size` frames, `max_refills` of them empty at most, and the wake-ups that the two threads sleep on.
 #[must_use]
-pub fn lane(
+pub fn packet_channel(
     size: usize,
-    fresh: usize,
+    max_refills: usize,
     max_frame: usize,
-    receiver: Arc<Bell>,
-    cluster: Arc<Bell>,
-) -> (Lane, Arrivals, LaneQueue) {
-    let (lane, arrivals, frames) = spin_sync::lane(size, fresh, receiver, cluster);
-    let ((found, to_find), (rest, to_join), (back, to_heed)) = (notes(size), notes(size), notes(size));
+    distributor: Arc<Wakeup>,
+    worker: Arc<Wakeup>,
+) -> (PacketTx, PacketRx, ChannelQueue) {
+    let (items, packets, frames) = spin_sync::credit_channel(size, max_refills, distributor, worker);
+    let ((found, found_rx), (rest, rest_rx), (back, back_rx)) = (sideband(size), sideband(size), sideband(size));
     let quotas = Arc::new(QuotaTable::default());
     let (quota, drops) = (TransitCount::new(quotas.clone(), size), DropReader::new(quotas));
-    let lane = Lane { frames: lane, found, rest, back: to_heed, returned: Vec::with_capacity(size), quota };
-    let arrivals = Arrivals { frames: arrivals, found: to_find, rest: to_join, drops, toll: Arc::new(Toll::new(1)) };
-    (lane, arrivals, LaneQueue::new(frames, back, max_frame))
+    let tx = PacketTx { frames: items, found, rest, back: back_rx, returned: Vec::with_capacity(size), quota };
+    let rx = PacketRx { frames: packets, found: found_rx, rest: rest_rx, drops, pass_cost: Arc::new(PassCost::new(1)) };
+    (tx, rx, ChannelQueue::new(frames, back, max_frame))
 }
 
-impl Lane {
+impl PacketTx {
     /// How many more frames may be staged.
     #[must_use]
     pub fn credit(&self) -> usize {
         self.frames.credit()
     }
 
-    /// How many frames are staged, or on the cluster's thread without being blank.
+    /// How many frames are staged, in transit, or held by the worker. Unused refills do not count.
     #[must_use]
     pub fn out(&self) -> usize {
         self.frames.out() + self.frames.staged.len()
     }
 
-    /// Begins a batch. Returns how many frames may be staged. `None`: any number, of which each has to be [admitted](Lane::admits).
+    /// Begins a batch. Returns how many packets may be staged. `None`: any number, after [`PacketTx::admits`] for each.
     pub(crate) fn begin_batch(&mut self) -> Option<usize> {
         let Self { frames, quota, .. } = self;
         let credit = frames.credit();
         let staged = frames.staged.len();
-        quota.begin_batch(frames.most().saturating_sub(credit), credit, || frames.in_transit() + staged);
+        quota.begin_batch(frames.capacity().saturating_sub(credit), credit, || frames.in_transit() + staged);
         (!quota.is_enforced()).then_some(credit)
     }
 
-    /// Whether a frame of a context may be staged. If not, it is counted as dropped.
+    /// Whether a packet of a context may be staged. If not, it is counted as dropped.
     #[inline]
     pub(crate) fn admits(&mut self, slot: Slot) -> bool {
         self.quota.admit(slot)
     }
 
-    /// Has a frame handed over with others.
+    /// Stages a packet for [`PacketTx::hand_over`].
     #[inline]
     pub fn stage(&mut self, frame: Frame, found: &Found) {
         let ((key, length), rest) = found.key.split();
         let &Found { owner, end_of_message, .. } = found;
         self.frames.staged.push(frame);
-        self.found.staged.push(Brief { owner, end_of_message, length, key });
+        self.found.staged.push(PacketMeta { owner, end_of_message, length, key });
         if let Some(rest) = rest {
             self.rest.staged.push(rest);
         }
     }
 
-    /// Takes those back that are staged.
+    /// Takes the staged frames back.
     pub fn unstage(&mut self) -> impl Iterator<Item = Frame> + '_ {
         self.found.staged.clear();
         self.rest.staged.clear();
@@ -147,53 +147,53 @@ impl Lane {
         self.frames.staged.drain(..)
     }
 
-    /// Hands over what is staged, as far as there is credit, and blank frames.
-    pub fn hand_over(&mut self, blank: impl FnMut() -> Option<Frame>) {
+    /// Sends staged packets, as far as there is credit, and refills.
+    pub fn hand_over(&mut self, refill: impl FnMut() -> Option<Frame>) {
         let ready = self.frames.ready();
         if !self.rest.staged.is_empty() {
-            let long = self.found.staged[..ready].iter().filter(|brief| MessageKey::goes_on(brief.length)).count();
+            let long = self.found.staged[..ready].iter().filter(|meta| MessageKey::goes_on(meta.length)).count();
             self.rest.write(long);
         }
         self.found.write(ready);
-        self.frames.hand_over(blank);
+        self.frames.send(refill);
     }
 
-    /// Takes what came back. Returns how many frames.
-    pub fn take_back(&mut self, mut each: impl FnMut(Frame, Back)) -> usize {
+    /// Takes returned frames. Returns how many.
+    pub fn take_back(&mut self, mut each: impl FnMut(Frame, ReturnAction)) -> usize {
         let Self { frames, back, returned, .. } = self;
-        let count = frames.take_back(|frame| returned.push(frame));
+        let count = frames.reclaim(|frame| returned.push(frame));
         let mut returned = returned.drain(..);
         back.read(count, |&back| returned.next().into_iter().for_each(|frame| each(frame, back)));
         count
     }
 
-    /// Whether anything came back.
+    /// Whether there are returned frames.
     #[must_use]
     pub fn has_news(&self) -> bool {
-        self.frames.has_news()
+        self.frames.has_returns()
     }
 }
 
-impl Arrivals {
-    /// How many there are.
+impl PacketRx {
+    /// How many packets are there.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Whether there is none.
+    /// Whether no packet is there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Takes the next `count`, which there are: their frames, then what they were found to be.
+    /// Takes the next `count` packets, which are there: their frames, then their matches.
     #[inline]
     pub fn take(&mut self, count: usize, frame: impl FnMut(Frame), mut found: impl FnMut(Found)) {
         let count = self.frames.take(count, frame);
         let rest = &mut self.rest;
-        self.found.read(count, |brief| {
-            let &Brief { owner, end_of_message, length, key } = brief;
+        self.found.read(count, |meta| {
+            let &PacketMeta { owner, end_of_message, length, key } = meta;
             let key = MessageKey::join((key, length), || {
                 let mut behind = [0; 4];
                 rest.read(1, |&rest| behind = rest);
@@ -203,26 +203,26 @@ impl Arrivals {
         });
     }
 
-    /// Sets the shares of the lane that contexts have, by weight, and whether the receiver drops what is beyond them.
+    /// Sets the contexts' shares of the channel, by weight, and whether the distributor enforces them.
     pub(crate) fn set_quotas(&self, enforced: bool, weights: impl Iterator<Item = (Slot, u32)> + Clone) {
         self.drops.table().set(enforced, weights);
     }
 
-    /// Calls `each` with contexts of which the receiver dropped frames since the last call, and how many.
+    /// Calls `each` with the contexts of which the distributor dropped packets since the last call, and how many.
     #[inline]
     pub(crate) fn read_drops(&mut self, each: impl FnMut(Slot, u64)) {
         self.drops.read(each);
     }
 
-    /// Whether one of the next `most` frames is of a context that `is_wanted`.
+    /// Whether one of the next `max` packets is of a context that `is_wanted`.
     #[cold]
-    pub(crate) fn has_any(&mut self, most: usize, is_wanted: impl Fn(Slot) -> bool) -> bool {
+    pub(crate) fn has_any(&mut self, max: usize, is_wanted: impl Fn(Slot) -> bool) -> bool {
         let mut found = false;
-        self.found.ahead(most, |briefs| found |= briefs.iter().any(|brief| is_wanted(brief.owner)));
+        self.found.peek(max, |metas| found |= metas.iter().any(|meta| is_wanted(meta.owner)));
         found
     }
 
-    /// Takes all.
+    /// Takes all packets.
     #[must_use]
     pub fn take_all(&mut self) -> Vec<(Frame, Found)> {
         let (mut frames, mut all) = (Vec::new(), Vec::new());
@@ -230,27 +230,31 @@ impl Arrivals {
         frames.into_iter().zip(all).collect()
     }
 
-    /// Whether none will come any more.
+    /// Whether no packet will come any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.frames.is_over()
+        self.frames.is_closed()
     }
 
-    /// What rings when there are more.
+    /// The wake-up that the distributor notifies.
     #[must_use]
-    pub const fn bell(&self) -> &Arc<Bell> {
-        self.frames.bell()
+    pub const fn wakeup(&self) -> &Arc<Wakeup> {
+        self.frames.wakeup()
     }
 }
 
-impl LaneQueue {
-    /// For what is handed over some other way.
-    pub(crate) const fn new(frames: spin_sync::Returns<Frame, Frame>, back: Notes<Back>, max_frame: usize) -> Self {
+impl ChannelQueue {
+    /// The worker's end for refills and returns alone.
+    pub(crate) const fn new(
+        frames: spin_sync::ReturnTx<Frame, Frame>,
+        back: SidebandTx<ReturnAction>,
+        max_frame: usize,
+    ) -> Self {
         Self { frames, back, max_frame }
     }
 
-    /// Has frames go back, for what.
-    fn stage(&mut self, batch: &mut Vec<Frame>, back: Back) -> usize {
+    /// Stages frames to return, and what to do with them.
+    fn stage(&mut self, batch: &mut Vec<Frame>, back: ReturnAction) -> usize {
         let count = batch.len();
         self.back.staged.extend(std::iter::repeat_n(back, count));
         self.frames.staged.append(batch);
@@ -258,18 +262,18 @@ impl LaneQueue {
     }
 }
 
-/// Frames come through [`Arrivals`]. Rules and counters are the receiver's.
-impl TxQueue for LaneQueue {
+/// Packets come through [`PacketRx`]. Rules and counters are those of the distributor.
+impl TxQueue for ChannelQueue {
     fn allocate(&mut self) -> Option<Frame> {
-        self.frames.blank()
+        self.frames.refill()
     }
 
     fn low_on_buffers(&self) -> bool {
-        self.frames.blanks() < FEW
+        self.frames.refills() < FEW
     }
 
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
-        self.stage(batch, Back::Outgoing)
+        self.stage(batch, ReturnAction::Transmit)
     }
 
     fn max_frame(&self) -> usize {
@@ -277,12 +281,12 @@ impl TxQueue for LaneQueue {
     }
 
     fn recycle(&mut self, frame: Frame) {
-        self.back.staged.push(Back::Spent);
+        self.back.staged.push(ReturnAction::Recycle);
         self.frames.staged.push(frame);
     }
 
     fn recycle_all(&mut self, batch: &mut Vec<Frame>) {
-        self.stage(batch, Back::Spent);
+        self.stage(batch, ReturnAction::Recycle);
     }
 
     fn flush_tx(&mut self) -> Result<(), TxClosed> {
@@ -290,7 +294,7 @@ impl TxQueue for LaneQueue {
     }
 }
 
-impl Queue for LaneQueue {
+impl Queue for ChannelQueue {
     fn receive(&mut self, _: &mut Vec<Frame>, _: usize) -> usize {
         0
     }
@@ -300,29 +304,29 @@ impl Queue for LaneQueue {
     }
 
     fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
-        self.stage(batch, Back::Passing)
+        self.stage(batch, ReturnAction::PassToKernel)
     }
 
     fn flush(&mut self) -> Result<(), NicError> {
         let count = self.frames.staged.len();
         self.back.write(count);
-        self.frames.give_back();
+        self.frames.send();
         if count > 0 {
-            // TaskIdentity as many come next. The other thread has just read what was there.
-            self.frames.places(count, prefetch_to_write);
-            self.back.places(count, prefetch_to_write);
+            // TaskIdentity as many are returned next. Their slots are in the other core's cache, which has just read them.
+            self.frames.next_slots(count, prefetch_to_write);
+            self.back.next_slots(count, prefetch_to_write);
         }
         if self.low_on_buffers() {
-            self.frames.ring();
+            self.frames.notify();
         }
-        if self.frames.blanks() == 0 {
-            // Whoever asks again at once wants the receiver to have had its turn.
+        if self.frames.refills() == 0 {
+            // A caller that retries at once needs a poll of the distributor in between.
             std::thread::yield_now();
         }
         Ok(())
     }
 
-    /// For `wake` alone, which is the bell of the [`Arrivals`].
+    /// Waits for `wake` alone, which is the wake-up of the [`PacketRx`].
     fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError> {
         let mut fds: Vec<_> = wake.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut fds, Timespec::try_from(timeout).ok().as_ref()) {
@@ -332,7 +336,7 @@ impl Queue for LaneQueue {
     }
 
     fn exhausted(&self) -> bool {
-        self.frames.is_over()
+        self.frames.is_closed()
     }
 
     fn steering(&self) -> Arc<dyn FlowSteering> {
@@ -344,7 +348,7 @@ impl Queue for LaneQueue {
     }
 
     fn describe(&self) -> String {
-        format!("a lane of {} frames", self.frames.size())
+        format!("a packet channel of {} frames", self.frames.size())
     }
 }
 
@@ -352,9 +356,9 @@ impl Queue for LaneQueue {
 mod tests {
     use spin_matcher::{Headers, KeySpec, MessageKey};
     use spin_nic::memory::pair;
-    use spin_nic::{Bell, Queue, TxQueue};
+    use spin_nic::{Queue, TxQueue, Wakeup};
 
-    use super::{Back, lane};
+    use super::{ReturnAction, packet_channel};
     use crate::found::Found;
     use spin_pspin::ids::Slot;
 
@@ -372,26 +376,26 @@ mod tests {
         const FRESH: usize = 256;
         const SIZE: usize = FRESH + 16;
         let parts = |found: &Found| -> (Slot, bool, MessageKey) { (found.owner, found.end_of_message, found.key) };
-        let bell = || Bell::new().expect("an event");
+        let wakeup = || Wakeup::new().expect("an event");
         let (mut nic, _far) = pair(SIZE).expect("frames");
-        let (mut lane, mut arrivals, mut queue) = lane(SIZE, FRESH, 2048, bell(), bell());
+        let (mut channel, mut arrivals, mut queue) = packet_channel(SIZE, FRESH, 2048, wakeup(), wakeup());
         let (mut sent, mut returned, mut all) = (Vec::new(), 0, 0);
         while all < 5000 {
             // With what is left of the one before, if there was no credit for it.
-            for _ in 0..fastrand::usize(..=lane.credit()) {
+            for _ in 0..fastrand::usize(..=channel.credit()) {
                 let (mut frame, found) = (nic.allocate().expect("there is credit"), any_found());
                 frame.fill(&[fastrand::u8(..); 14]).expect("short");
                 sent.push((frame[0], parts(&found)));
-                lane.stage(frame, &found);
+                channel.stage(frame, &found);
             }
-            lane.hand_over(|| None);
+            channel.hand_over(|| None);
             let count = fastrand::usize(..=arrivals.len());
             let (mut frames, mut found) = (Vec::new(), Vec::new());
             arrivals.take(count, |frame| frames.push(frame), |what| found.push(parts(&what)));
             let arrived: Vec<_> = frames.iter().map(|frame| frame[0]).zip(found).collect();
             assert_eq!(arrived, sent.drain(..count).collect::<Vec<_>>());
             all += count;
-            // Back by any of the ways, which the frame itself tells here.
+            // ReturnAction by any of the ways, which the frame itself tells here.
             let mut ways = [const { Vec::new() }; 3];
             frames.into_iter().for_each(|frame| ways[usize::from(frame[0]) % 3].push(frame));
             let [spent, outgoing, passing] = &mut ways;
@@ -401,9 +405,13 @@ mod tests {
             queue.recycle_all(spent);
             queue.send(outgoing);
             queue.pass_to_kernel(passing);
-            queue.flush().expect("a lane does not fail");
-            returned += lane.take_back(|frame, back| {
-                assert_eq!(back, [Back::Spent, Back::Outgoing, Back::Passing][usize::from(frame[0]) % 3]);
+            queue.flush().expect("a channel does not fail");
+            returned += channel.take_back(|frame, back| {
+                assert_eq!(
+                    back,
+                    [ReturnAction::Recycle, ReturnAction::Transmit, ReturnAction::PassToKernel]
+                        [usize::from(frame[0]) % 3]
+                );
                 nic.recycle(frame);
             });
             assert_eq!(returned, all);

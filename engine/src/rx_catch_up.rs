@@ -1,7 +1,7 @@
 //! What is taken in after a turn that took long. Others' packets may be in the NIC by then, behind those of the context whose tasks it was:
 //! with one batch between two such tasks most of them would be lost there.
 //!
-//! So no queued tasks are run until the NIC has no whole batch left, for a part of the time that the turn took; what runs as it arrives
+//! So no queued tasks are run until the NIC has no batch_was_full batch left, for a part of the time that the turn took; what runs as it arrives
 //! does. Only while others' packets are seen: a burst of a context that is alone is better off in the NIC than beyond its share here.
 
 use std::time::Duration;
@@ -19,9 +19,9 @@ const ALIKE: u32 = 256;
 
 /// How much there may be to take in.
 #[derive(Debug, Default)]
-pub(crate) struct Intake {
+pub(crate) struct RxCatchUp {
     /// The NIC gave as many frames as it was asked for.
-    pub(crate) whole: bool,
+    pub(crate) batch_was_full: bool,
     /// The batch had packets for other threads, of several contexts or of one that has nothing queued here.
     pub(crate) others: bool,
     /// For how long queued tasks may wait,
@@ -34,7 +34,7 @@ pub(crate) struct Intake {
     expected: u32,
 }
 
-impl Intake {
+impl RxCatchUp {
     /// Whether packets are worth taking though there is work enough.
     pub(crate) const fn is_wanted(&self) -> bool {
         !self.left.is_zero() && self.expected > 0
@@ -64,7 +64,7 @@ impl Intake {
     pub(crate) fn wait_for_more(&mut self, here: bool) -> bool {
         let others = std::mem::take(&mut self.others) || here;
         self.expected = if others { EXPECTED } else { self.expected.saturating_sub(1) };
-        self.waited = self.whole && self.expected > 0;
+        self.waited = self.batch_was_full && self.expected > 0;
         self.waited
     }
 
@@ -81,24 +81,24 @@ impl Intake {
 mod tests {
     use std::time::Duration;
 
-    use super::{Intake, LONG, PART};
+    use super::{LONG, PART, RxCatchUp};
 
     #[test]
     fn queued_tasks_wait_for_a_part_of_what_they_took_and_no_longer() {
-        let (mut intake, turn) = (Intake { expected: 1, ..Intake::default() }, LONG * PART);
-        assert!(!intake.is_wanted());
+        let (mut rx_catch_up, turn) = (RxCatchUp { expected: 1, ..RxCatchUp::default() }, LONG * PART);
+        assert!(!rx_catch_up.is_wanted());
         for _ in 0..3 {
-            intake.note_turn(turn, turn);
+            rx_catch_up.note_turn(turn, turn);
             let mut waited = Duration::ZERO;
             // Whatever else there is to do in these turns.
-            while intake.is_wanted() {
-                intake.waited = true;
-                intake.note_turn(LONG, LONG);
+            while rx_catch_up.is_wanted() {
+                rx_catch_up.waited = true;
+                rx_catch_up.note_turn(LONG, LONG);
                 waited += LONG;
                 assert!(waited <= turn, "on and on");
             }
             assert_eq!(waited, turn / PART);
         }
-        assert!(intake.has_long_turns());
+        assert!(rx_catch_up.has_long_turns());
     }
 }

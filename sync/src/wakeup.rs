@@ -9,18 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use crate::event::{Event, NoEvent, Waiter};
 
-/// What the reader of a ring sleeps on, and its writer rings.
+/// An eventfd that the reader of a ring sleeps on. The writer signals it only while the reader sleeps.
 ///
-/// The reader stores `sleeping`, then looks at the ring; the writer writes to the ring, then looks at `sleeping`, each with a
-/// sequentially consistent fence between. So at least one of both sees the other's write, and nothing is slept through.
+/// The reader stores `sleeping`, then looks at the ring. The writer writes to the ring, then looks at `sleeping`. Each has a sequentially
+/// consistent fence between the two. So at least one of them sees the other's write, and no item is slept through.
 #[derive(Debug)]
-pub struct Bell {
+pub struct Wakeup {
     sleeping: AtomicBool,
     event: Event,
 }
 
-impl Bell {
-    /// A bell that nobody listens to.
+impl Wakeup {
+    /// A wake-up on which nobody sleeps.
     ///
     /// # Errors
     /// When the kernel gives no eventfd.
@@ -28,21 +28,21 @@ impl Bell {
         Ok(Arc::new(Self { sleeping: AtomicBool::new(false), event: Event::new()? }))
     }
 
-    /// Wakes the reader if it sleeps. To be called after something was written to the ring.
-    pub fn ring(&self) {
+    /// Wakes the reader if it sleeps. The writer calls this after it has written to the ring.
+    pub fn notify(&self) {
         fence(Ordering::SeqCst);
         if self.sleeping.load(Ordering::Relaxed) {
             self.wake();
         }
     }
 
-    /// Wakes the reader, also when it only begins to sleep afterwards.
+    /// Wakes the reader, also when it begins to sleep only afterwards.
     pub fn wake(&self) {
         self.event.signal();
     }
 
-    /// Has `sleep` look at the ring once more and, if there is nothing, wait for what it is given, which is ready when the bell
-    /// has rung.
+    /// Calls `sleep`, which looks at the ring once more and waits on its argument if the ring is empty. The argument is ready after
+    /// [`Wakeup::notify`].
     pub fn sleep<R>(&self, sleep: impl FnOnce(Waiter<'_>) -> R) -> R {
         self.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -1,47 +1,47 @@
-//! What it takes to hand a frame on to the kernel, which the context pays that leaves it there: each enters the kernel on its own, at the
-//! end of a turn, when none of the context's tasks runs any more.
+//! Cost of passing a frame to the kernel. The context that leaves the frame to the kernel is charged for it. Each frame is a system call at the
+//! end of a poll, after the context's tasks, so the cost is charged by a running average.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use spin_nic::{Frame, Queue};
 
-/// What it takes, as long as it was never measured: a few microseconds on fast machines, some 25 on slow ones.
+/// Cost before the first measurement. It is a few microseconds on fast machines, and about 25 on slow ones.
 const AT_FIRST: Duration = Duration::from_micros(10);
-/// The most that counts of what one took: a thread that is off its core meanwhile is no measure.
+/// Longest time that counts for one frame: longer ones come of preemption.
 const MOST: Duration = Duration::from_millis(1);
-/// A batch of them counts for so much of the running average.
+/// Weight of one batch in the running average is one part in so many.
 const PART: u64 = 8;
 
-/// Frames that a thread which receives for others hands on in a turn at the most: with what arrives meanwhile the NIC is not full.
+/// Frames that a distributor passes in one poll at most: few enough that the NIC's ring does not overflow meanwhile.
 pub(crate) const PASSED: usize = 8;
-/// Those that wait for that at the most: others' packets need buffers, too.
+/// Frames that wait to be passed at most. Other packets need buffers, too.
 pub(crate) const PASSING: usize = 1024;
 
-/// What a frame costs, as the thread that hands them over has measured it.
+/// Cost of a frame, as measured by the thread that passes them.
 #[derive(Debug)]
-pub struct Toll {
-    /// Nanoseconds, a running average. Written by that thread alone.
+pub struct PassCost {
+    /// Running average in nanoseconds. One thread writes it.
     each: AtomicU64,
-    /// Threads whose frames it hands over: none of them knows what the others' contexts leave to it.
+    /// Threads whose frames are passed by this one. None of them knows how many the others have passed.
     threads: u32,
 }
 
-impl Toll {
-    /// Of a thread that hands so many threads' frames over.
+impl PassCost {
+    /// Cost on a thread that passes the frames of `threads` threads.
     #[must_use]
     pub const fn new(threads: u32) -> Self {
         Self { each: AtomicU64::new(AT_FIRST.as_nanos() as u64), threads }
     }
 
-    /// What a context is charged for a frame: where several threads share the one that hands them over, each has its part of that one's
-    /// time to share out.
+    /// Time that a context is charged for a frame. Where several threads share the one that passes frames, each shares out only its part of
+    /// that one's time.
     #[must_use]
-    pub fn charge(&self) -> Duration {
+    pub fn estimate(&self) -> Duration {
         Duration::from_nanos(self.each.load(Relaxed)) * self.threads
     }
 
-    /// Hands frames on to the kernel, and notes how long that took. Returns it.
+    /// Passes frames to the kernel. Returns how long it took.
     pub fn pass(&self, nic: &mut dyn Queue, frames: &mut Vec<Frame>, clock: impl Fn() -> Duration) -> Duration {
         let (count, start) = (frames.len() as u32, clock());
         nic.pass_to_kernel(frames);
@@ -52,9 +52,9 @@ impl Toll {
         took
     }
 
-    /// Hands the first of those that wait on, which have a list of their own then, and drops those that are too many. Returns how many it
+    /// Passes the first [`PASSED`] of the waiting frames by way of the list `first`, and drops what is beyond [`PASSING`]. Returns how many it
     /// dropped.
-    pub(crate) fn pass_some(
+    pub(crate) fn pass_bounded(
         &self,
         nic: &mut dyn Queue,
         waiting: &mut Vec<Frame>,
@@ -79,20 +79,20 @@ impl Toll {
 mod tests {
     use std::time::Duration;
 
-    use super::{AT_FIRST, MOST, Toll};
+    use super::{AT_FIRST, MOST, PassCost};
 
     #[test]
     fn the_average_follows_what_is_measured() {
-        let toll = Toll::new(3);
-        assert_eq!(toll.charge(), AT_FIRST * 3);
+        let pass_cost = PassCost::new(3);
+        assert_eq!(pass_cost.estimate(), AT_FIRST * 3);
         for took in [25_000, 2000].map(Duration::from_nanos) {
-            (0..100).for_each(|_| toll.note(took));
-            let charged = toll.charge() / 3;
+            (0..100).for_each(|_| pass_cost.note(took));
+            let charged = pass_cost.estimate() / 3;
             assert!(charged.abs_diff(took) < took / 100, "{charged:?} for {took:?}");
         }
         // Once off its core, whoever measures.
-        let before = toll.charge();
-        toll.note(Duration::from_secs(1));
-        assert!(toll.charge() <= before + MOST * 3 / 8);
+        let before = pass_cost.estimate();
+        pass_cost.note(Duration::from_secs(1));
+        assert!(pass_cost.estimate() <= before + MOST * 3 / 8);
     }
 }

@@ -1,6 +1,6 @@
 //! Wakes a thread that sleeps because its ring is empty.
 
-pub use spin_sync::Bell;
+pub use spin_sync::Wakeup;
 
 use crate::error::NicError;
 

@@ -1,0 +1,47 @@
+//! What a thread publishes about itself, so that others share tasks with it and none ends before the last task was shared.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One thread writes it and all others read it, so it has a cache line of its own.
+///
+/// A thread sends its last task before it calls [`PeerStatus::stop_lending`]. A reader that checks [`PeerStatus::lends`] first and the
+/// channel afterwards has therefore seen every task.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct PeerStatus {
+    idle: AtomicBool,
+    lends: AtomicBool,
+}
+
+impl Default for PeerStatus {
+    fn default() -> Self {
+        Self { idle: AtomicBool::new(false), lends: AtomicBool::new(true) }
+    }
+}
+
+impl PeerStatus {
+    /// Whether the thread has no work of its own. This is a hint: a task that is sent to a busy thread is run, too.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.idle.load(Ordering::Relaxed)
+    }
+
+    /// Publishes whether the thread has no work of its own.
+    pub fn set_idle(&self, idle: bool) {
+        self.idle.store(idle, Ordering::Relaxed);
+    }
+
+    /// Whether the thread may still send tasks to others.
+    #[must_use]
+    pub fn lends(&self) -> bool {
+        self.lends.load(Ordering::Acquire)
+    }
+
+    /// Publishes that the thread sends no more tasks.
+    pub fn stop_lending(&self) {
+        self.lends.store(false, Ordering::Release);
+    }
+}
