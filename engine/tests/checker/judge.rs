@@ -6,8 +6,12 @@ use std::collections::{HashMap, VecDeque};
 use spin_abi::control::Full;
 use spin_abi::counters::Counter;
 
+use crate::expected::Expected;
 use crate::policy::{Ending, Policy};
-use crate::traffic::{Action, BAD_VERDICT, DROP, HEADERS, ORDER, Order, PROCEED, filler};
+use crate::traffic::{
+    Action, BAD_VERDICT, DROP, DROP_PENDING, HEADERS, ORDER, Order, PROCEED, PROCESS_DATA_PENDING, SUCCESS_PENDING,
+    filler,
+};
 
 /// Bytes of a record.
 const RECORD: usize = 36;
@@ -55,6 +59,18 @@ enum Phase {
     Ended(Order),
     /// A verdict gave it up.
     Dead,
+    /// Behind an end where it may stay open.
+    Unclear,
+}
+
+/// Whether a handler said that the message stays open behind its next end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum KeptOpen {
+    #[default]
+    No,
+    Yes,
+    /// One did, and that end may have been processed without a record.
+    Unclear,
 }
 
 #[derive(Default)]
@@ -62,6 +78,7 @@ struct Flow {
     /// Packets behind the last one whose payload handler ran.
     queue: VecDeque<Order>,
     phase: Phase,
+    kept_open: KeptOpen,
     /// Those whose payload handlers wait.
     waiting: Vec<Order>,
 }
@@ -69,6 +86,37 @@ struct Flow {
 impl Flow {
     fn find(&self, instance: u32) -> Option<usize> {
         self.queue.iter().position(|order| order.instance == instance)
+    }
+
+    /// Whether a message that was given up, and that stays open, is behind its end once packets were `skipped`.
+    fn is_resumed(&self, skipped: &[Order]) -> bool {
+        matches!(self.phase, Phase::Dead) && self.kept_open == KeptOpen::Yes && skipped.iter().any(|order| order.end)
+    }
+
+    /// The phase behind the end of a message.
+    fn ended(&mut self) -> Phase {
+        match std::mem::take(&mut self.kept_open) {
+            KeptOpen::No => Phase::Between,
+            KeptOpen::Yes => Phase::Open,
+            KeptOpen::Unclear => Phase::Unclear,
+        }
+    }
+
+    /// Packets were `skipped`: some may have been processed without a record.
+    fn skip(&mut self, skipped: &[Order]) {
+        let unseen_end = |order: &Order| order.end && order.actions[PAYLOAD] == Action::FaultUnseen;
+        match self.phase {
+            Phase::Begun(_) | Phase::Open if self.kept_open == KeptOpen::Yes && skipped.iter().any(unseen_end) => {
+                self.kept_open = KeptOpen::Unclear;
+            }
+            Phase::Ended(order)
+                if order.actions[COMPLETION] == Action::FaultUnseen && self.kept_open != KeptOpen::No =>
+            {
+                self.kept_open = KeptOpen::No;
+                self.phase = Phase::Unclear;
+            }
+            _ => {}
+        }
     }
 }
 
@@ -88,8 +136,12 @@ struct Tally {
     passed: u64,
     dropped: u64,
     bad_verdicts: u64,
-    /// Messages that a handler gave up.
+    /// Messages that a handler gave up, but for those that stay open.
     given_up: u64,
+    /// Ends behind which their messages stay open, with a completion handler.
+    kept_open: u64,
+    /// Ends of which this is not known.
+    unclear: u64,
     /// Messages that ended before their end, for a reason that only the engine knows.
     cut: u64,
     /// What a handler explains that the clock ended before its record: what others did then, and numbers that no record has. Each
@@ -106,6 +158,7 @@ pub struct Judge {
     policies: Vec<Policy>,
     flows: HashMap<(u8, u16), Flow>,
     tallies: Vec<Tally>,
+    expected: Vec<Expected>,
     /// Frames that handlers said they send, by packet.
     replies: HashMap<u32, (Order, u32)>,
     /// Records in all.
@@ -115,11 +168,14 @@ pub struct Judge {
 impl Judge {
     pub fn new(policies: Vec<Policy>, cluster: u32) -> Self {
         let tallies = policies.iter().map(|_| Tally::default()).collect();
-        Self { cluster, policies, flows: HashMap::new(), tallies, replies: HashMap::new(), records: 0 }
+        let expected = policies.iter().map(|_| Expected::new()).collect();
+        Self { cluster, policies, flows: HashMap::new(), tallies, expected, replies: HashMap::new(), records: 0 }
     }
 
     /// A packet was handed to the engine.
     pub fn received(&mut self, order: Order) {
+        let context = usize::from(order.context);
+        self.expected[context].received(&self.policies[context], &order);
         self.flows.entry((order.context, order.flow)).or_default().queue.push_back(order);
     }
 
@@ -211,8 +267,10 @@ impl Judge {
         self.conclude(context, flow, &skipped);
         let order = flow.queue[0];
         self.ran(context, &order, record, HEADER);
-        let given_up = matches!(self.verdict(context, &order, HEADER), Some(DROP | PROCEED));
-        self.tallies[context].given_up += u64::from(given_up);
+        let verdict = self.verdict(context, &order, HEADER);
+        let given_up = matches!(verdict, Some(DROP | DROP_PENDING | PROCEED));
+        flow.kept_open = if stays_open(verdict) { KeptOpen::Yes } else { KeptOpen::No };
+        self.tallies[context].given_up += u64::from(given_up && !stays_open(verdict));
         flow.phase = if given_up { Phase::Dead } else { Phase::Begun(order) };
     }
 
@@ -222,10 +280,12 @@ impl Judge {
         self.tallies[context].vain += std::mem::take(&mut flow.waiting).len() as u64;
         let unseen_end = |order: &Order| order.end && order.actions[PAYLOAD] == Action::FaultUnseen;
         let over = match std::mem::take(&mut flow.phase) {
-            Phase::Between => true,
+            Phase::Between | Phase::Unclear => true,
             Phase::Begun(_) | Phase::Open => !self.policies[context].completion && skipped.iter().any(unseen_end),
             Phase::Ended(order) if order.actions[COMPLETION] == Action::FaultUnseen => true,
             Phase::Ended(order) => return self.incomplete(context, &order),
+            // One that stays open may have gone on, and ended.
+            Phase::Dead if std::mem::take(&mut flow.kept_open) != KeptOpen::No => true,
             Phase::Dead => self.policies[context].frees_dead_queues() || skipped.iter().any(|order| order.end),
         };
         self.tallies[context].cut += u64::from(!over);
@@ -254,9 +314,10 @@ impl Judge {
         let tally = &mut self.tallies[context];
         match verdict {
             Some(PROCEED) => tally.passed += 1,
-            Some(DROP) => {
+            Some(DROP | DROP_PENDING) => {
                 tally.dropped += 1;
-                tally.given_up += u64::from(!matches!(flow.phase, Phase::Dead));
+                tally.given_up += u64::from(verdict == Some(DROP) && !matches!(flow.phase, Phase::Dead));
+                flow.kept_open = KeptOpen::No;
             }
             _ => tally.released += 1,
         }
@@ -265,11 +326,14 @@ impl Judge {
             Action::Set => tally.told = tally.told.max(order.word),
             _ => {}
         }
+        if stays_open(verdict) {
+            flow.kept_open = KeptOpen::Yes;
+        }
         flow.phase = match verdict {
-            Some(DROP) if !order.end => Phase::Dead,
-            Some(DROP) => Phase::Between,
+            Some(DROP | DROP_PENDING) if !order.end => Phase::Dead,
+            Some(DROP | DROP_PENDING) => flow.ended(),
             _ if order.end && completion => Phase::Ended(order),
-            _ if order.end => Phase::Between,
+            _ if order.end => flow.ended(),
             _ => Phase::Open,
         };
     }
@@ -277,6 +341,11 @@ impl Judge {
     /// Whether a payload handler may run now.
     fn admissible(&mut self, context: usize, flow: &mut Flow, skipped: &[Order], order: &Order) {
         let unseen = |order: &Order, stage: usize| order.actions[stage] == Action::FaultUnseen;
+        flow.skip(skipped);
+        if flow.is_resumed(skipped) {
+            (flow.phase, flow.kept_open) = (Phase::Open, KeptOpen::No);
+            return;
+        }
         if !self.policies[context].header {
             if matches!(flow.phase, Phase::Ended(_) | Phase::Dead) {
                 self.conclude(context, flow, skipped);
@@ -284,7 +353,7 @@ impl Judge {
             return;
         }
         let goes_on = match flow.phase {
-            Phase::Open => true,
+            Phase::Open | Phase::Unclear => true,
             Phase::Begun(first) => first.instance == order.instance || unseen(&first, PAYLOAD),
             Phase::Between | Phase::Ended(_) | Phase::Dead => false,
         };
@@ -314,12 +383,14 @@ impl Judge {
             phase => {
                 let Some(at) = flow.find(record.instance) else { panic!("in phase {phase:?}: {record:?}") };
                 let order = flow.queue[at];
-                let dead = matches!(phase, Phase::Dead) && self.policies[context].header;
+                let before: Vec<Order> = flow.queue.range(..at).copied().collect();
+                let dead = matches!(phase, Phase::Dead) && self.policies[context].header && !flow.is_resumed(&before);
                 if !order.end || order.actions[PAYLOAD] != Action::FaultUnseen || dead {
                     self.doubt(context, || format!("in phase {phase:?}, without a payload handler: {record:?}"));
                 }
                 let skipped: Vec<Order> = flow.queue.drain(..=at).collect();
-                if matches!(phase, Phase::Dead | Phase::Ended(_)) {
+                flow.skip(&before);
+                if matches!(flow.phase, Phase::Dead | Phase::Ended(_)) {
                     self.conclude(context, flow, &skipped);
                 }
                 order
@@ -327,7 +398,9 @@ impl Judge {
         };
         self.tallies[context].vain += std::mem::take(&mut flow.waiting).len() as u64;
         self.ran(context, &order, record, COMPLETION);
-        flow.phase = Phase::Between;
+        self.tallies[context].kept_open += u64::from(flow.kept_open == KeptOpen::Yes);
+        self.tallies[context].unclear += u64::from(flow.kept_open == KeptOpen::Unclear);
+        flow.phase = flow.ended();
     }
 
     /// A handler that waited has gone on.
@@ -337,6 +410,11 @@ impl Judge {
         let order = flow.waiting.swap_remove(at);
         assert!(order.word <= self.tallies[context].told, "nobody told it to: {record:?}");
     }
+}
+
+/// Whether a verdict keeps its message open.
+const fn stays_open(verdict: Option<u8>) -> bool {
+    matches!(verdict, Some(PROCESS_DATA_PENDING | DROP_PENDING | SUCCESS_PENDING))
 }
 
 /// Counters of a context, or of an engine.
@@ -355,7 +433,8 @@ impl Judge {
     }
 
     /// Compares what was seen of a context with its counters.
-    pub fn verify(&self, context: usize, counters: Counters<'_>) {
+    /// Its messages hold so many `queues`. Returns whether nothing was lost, so that all of it could be compared.
+    pub fn verify(&self, context: usize, counters: Counters<'_>, queues: u32) -> bool {
         let (policy, tally) = (&self.policies[context], &self.tallies[context]);
         let runs = [Counter::HeaderRuns, Counter::PayloadRuns, Counter::CompletionRuns].map(counters);
         let missing = |stage: usize| runs[stage].checked_sub(tally.seen[stage]);
@@ -388,12 +467,17 @@ impl Judge {
         assert!(passed >= tally.passed, "{passed} passed: {}", about());
         assert!(counters(Counter::DropVerdict) >= tally.dropped, "{}", about());
         if policy.completion {
-            assert_eq!(counters(Counter::Messages), runs[COMPLETION], "{}", about());
+            let incomplete = runs[COMPLETION].checked_sub(counters(Counter::Messages));
+            // Of a message that began without a record, its predecessor's handlers may have been heard.
+            let unsure = if policy.verdicts { unseen + tally.unclear + early.iter().sum::<u64>() } else { 0 };
+            let close = incomplete.is_some_and(|incomplete| incomplete.abs_diff(tally.kept_open) <= unsure);
+            assert!(close, "{incomplete:?} incomplete messages, {} stay open: {}", tally.kept_open, about());
         }
         // Each of these is the end of a message that had begun, and it has one.
         let ends = counters(Counter::Messages) + counters(Counter::MessagesTimedOut) + tally.given_up;
         assert!(!policy.header || ends <= runs[HEADER], "{ends} messages ended: {}", about());
         Self::verify_policy(policy, counters);
+        self.expected[context].verify(policy, counters, queues)
     }
 
     /// What a context's policy does not do was not done.
@@ -416,7 +500,7 @@ impl Judge {
 
 #[test]
 fn a_context_that_is_removed_owes_no_completion_handler() {
-    let policy = Policy::all(false, &mut fastrand::Rng::with_seed(1)).into_iter().find(|policy| {
+    let policy = Policy::all(false, false, &mut fastrand::Rng::with_seed(1)).into_iter().find(|policy| {
         policy.completion && !policy.header && policy.ending == Ending::Instructions && policy.full != Full::Kill
     });
     let policy = Policy { index: 0, ..policy.expect("each kind of image meets each policy in some order") };

@@ -13,8 +13,6 @@ use spin_nic::{FlowSteering, Frame, NicError, Queue, SyntheticSource, TxQueue};
 use crate::judge::Judge;
 use crate::traffic::{Arrival, Traffic};
 
-/// Frames there are.
-const FRAMES: usize = 2048;
 /// Frames that leave between two flushes.
 const RING: usize = 48;
 
@@ -59,15 +57,15 @@ pub struct Inside {
 }
 
 impl Inside {
-    fn new(traffic: Traffic, judge: Judge, seed: u64) -> Self {
-        let mut pool = SyntheticSource::new(&[], 0, FRAMES).expect("memory");
-        let frames: Vec<Frame> = std::iter::from_fn(|| pool.allocate()).collect();
-        let base = frames.iter().map(|frame| frame.as_ptr().addr() / CHUNK).min().expect("some frames");
-        frames.into_iter().for_each(|frame| pool.recycle(frame));
+    fn new(traffic: Traffic, judge: Judge, seed: u64, frames: usize) -> Self {
+        let mut pool = SyntheticSource::new(&[], 0, frames).expect("memory");
+        let all: Vec<Frame> = std::iter::from_fn(|| pool.allocate()).collect();
+        let base = all.iter().map(|frame| frame.as_ptr().addr() / CHUNK).min().expect("some frames");
+        all.into_iter().for_each(|frame| pool.recycle(frame));
         Self {
             pool,
             base,
-            places: vec![Place::Home; FRAMES],
+            places: vec![Place::Home; frames],
             traffic,
             judge,
             totals: Totals::default(),
@@ -155,8 +153,9 @@ impl Inside {
 pub struct Nic(Arc<Mutex<Inside>>);
 
 impl Nic {
-    pub fn new(traffic: Traffic, judge: Judge, seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(Inside::new(traffic, judge, seed))))
+    /// With so many frames.
+    pub fn new(traffic: Traffic, judge: Judge, seed: u64, frames: usize) -> Self {
+        Self(Arc::new(Mutex::new(Inside::new(traffic, judge, seed, frames))))
     }
 
     pub fn inside(&self) -> MutexGuard<'_, Inside> {

@@ -32,28 +32,40 @@ pub struct Policy {
     pub waits: bool,
     /// It has the engines to itself.
     pub alone: bool,
+    /// There is room for all its packets and messages.
+    pub ample: bool,
     pub install: Install,
 }
 
 impl Policy {
-    /// The contexts of a round, or one of them that has the engines to itself.
-    pub fn all(alone: bool, rng: &mut Rng) -> Vec<Self> {
+    /// The contexts of a round, or one of them that has the engines to itself. With `ample` room, none of them loses packets:
+    /// no message times out, and no handler waits for another packet.
+    pub fn all(alone: bool, ample: bool, rng: &mut Rng) -> Vec<Self> {
         let shift = rng.usize(..4);
+        let new = |place, index, rng: &mut Rng| {
+            let mut policy = Self::new(place, index, shift, ample, rng);
+            if ample {
+                (policy.waits, policy.install.message_timeout_us) = (false, None);
+            }
+            policy
+        };
         if alone {
-            return vec![Self { alone, ..Self::new(0, rng.usize(..CONTEXTS), shift, rng) }];
+            let index = rng.usize(..CONTEXTS);
+            return vec![Self { alone, ..new(0, index, rng) }];
         }
-        (0..CONTEXTS).map(|index| Self::new(index, index, shift, rng)).collect()
+        (0..CONTEXTS).map(|index| new(index, index, rng)).collect()
     }
 
     /// The context at a place, with the policy of the given index.
-    fn new(place: usize, index: usize, shift: usize, rng: &mut Rng) -> Self {
+    fn new(place: usize, index: usize, shift: usize, ample: bool, rng: &mut Rng) -> Self {
         let full = [Full::Drop, Full::Wait, Full::Mark, Full::Kill][index % 4];
-        let ending = if index < CONTEXTS / 2 { Ending::Instructions } else { Ending::Clock };
-        // All four kinds of images meet each policy in the course of some rounds.
+        // All four kinds of images meet each policy in the course of some rounds; and either ending in each ample one.
         let kind = (index / 2 + shift + index) % 4;
+        let by_instructions = if ample { [0, 1, 2, 4].contains(&index) } else { index < CONTEXTS / 2 };
+        let ending = if by_instructions { Ending::Instructions } else { Ending::Clock };
         let hpus = if ending == Ending::Clock { rng.u32(2..=8) } else { rng.u32(1..=2) };
         // Verdicts are heeded of handlers that return: which these are has to be known.
-        let verdicts = ending == Ending::Instructions && rng.u8(..4) > 0;
+        let verdicts = ending == Ending::Instructions && (ample || rng.u8(..4) > 0);
         let install = Install {
             name: format!("recorder {index}"),
             rules: vec![format!("udp dport {}", port(place))],
@@ -76,7 +88,7 @@ impl Policy {
         let index = u8::try_from(place).expect("few contexts");
         let (header, completion) = (kind & 1 == 0, kind & 2 == 0);
         let waits = hpus > 1 && ending == Ending::Clock;
-        Self { index, header, completion, verdicts, full, ending, waits, alone: false, install }
+        Self { index, header, completion, verdicts, full, ending, waits, alone: false, ample, install }
     }
 
     /// Whether the queue of a message that was given up may be freed before its end, of which nobody is told: by the clock, or for others.

@@ -24,13 +24,17 @@ use spin_pspin::counts::Counts;
 
 use crate::judge::Judge;
 use crate::nic::{Nic, Totals};
-use crate::policy::{Policy, UNHURRIED_US};
-use crate::traffic::Traffic;
+use crate::policy::{CONTEXTS, Policy, UNHURRIED_US};
+use crate::traffic::{FLOWS, Traffic};
 
 /// Engines of a round.
 pub const CLUSTERS: u32 = 2;
 /// So small that everything is full at times: fewer queues than flows, fewer HERs than a batch and a share or two.
-const SIZES: Sizes = Sizes { queues: 64, hers: 96, dma_chunk: 100 };
+const SMALL: Sizes = Sizes { queues: 64, hers: 96, dma_chunk: 100 };
+/// So ample that nothing is lost: a queue for each flow, and most HERs always free.
+const AMPLE: Sizes = Sizes { queues: (CONTEXTS * FLOWS) as u32, hers: 4096, dma_chunk: 100 };
+/// Frames: more than an engine has room for.
+const FRAMES: [usize; 2] = [2048, 8192];
 const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
 /// Where a frame that arrived can end, but for what a handler had it for.
 const LOSSES: [Counter; 7] = [
@@ -58,6 +62,8 @@ pub struct Round {
 pub struct Outcome {
     pub counts: Counts,
     pub records: u64,
+    /// Contexts that lost nothing, by kind: with header, with completion handler, with neither, with verdicts.
+    pub exact: [u64; 4],
 }
 
 impl Round {
@@ -69,9 +75,9 @@ impl Round {
         let mut rng = Rng::with_seed(self.seed);
         // Without others packets need not wait for their turn: that is another way through the engine.
         let alone = self.seed.is_multiple_of(4);
-        let policies = Policy::all(alone, &mut rng);
+        let policies = Policy::all(alone, self.is_ample(), &mut rng);
         // One context goes in the middle of its packets, in every other round.
-        let removed = rng.bool().then(|| rng.usize(..policies.len()));
+        let removed = ((self.seed ^ self.seed >> 3) & 1 == 1).then(|| rng.usize(..policies.len()));
         let loader = Arc::new(Loader::new(MACHINE, self.kind));
         let limits = Limits { watchdog_us: UNHURRIED_US, ..Limits::default() };
         let mut parts: Vec<Vec<Prepared>> = (0..CLUSTERS).map(|_| Vec::new()).collect();
@@ -102,14 +108,24 @@ impl Round {
                 let outcome = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 sum.counts.merge(&outcome.counts);
                 sum.records += outcome.records;
+                sum.exact = [0, 1, 2, 3].map(|kind| sum.exact[kind] + outcome.exact[kind]);
             }
             sum
         })
+    }
+
+    /// Whether there is room for all packets and messages.
+    fn is_ample(&self) -> bool {
+        AMPLE_SEEDS.0.contains(&(self.seed % AMPLE_SEEDS.1))
     }
 }
 
 /// Seeds of which, modulo so many, another part receives: of one context alone, and under each schedule.
 const FED: ([u64; 4], u64) = ([0, 3, 5, 7], 8);
+/// Seeds with ample room, modulo so many: of one context alone, and of several that receive themselves, or are fed.
+const AMPLE_SEEDS: ([u64; 3], u64) = ([2, 4, 7], 8);
+/// Polls between two checks of an engine's accounts.
+const CHECK_PERIOD: u64 = 256;
 
 /// One of the engines.
 struct Half {
@@ -122,6 +138,7 @@ struct Half {
     ids: Vec<u32>,
     /// The clock, in microseconds.
     now: Arc<AtomicU64>,
+    polls: u64,
     rng: Rng,
 }
 
@@ -135,13 +152,15 @@ impl Half {
     ) -> Self {
         let seed = round.seed.wrapping_mul(31).wrapping_add(clusters.start.into());
         let judge = Judge::new(policies.clone(), clusters.start);
-        let nic = Nic::new(Traffic::new(policies.clone(), seed), judge, seed ^ 1);
+        let frames = FRAMES[usize::from(round.is_ample())];
+        let nic = Nic::new(Traffic::new(policies.clone(), seed), judge, seed ^ 1, frames);
+        let sizes = if round.is_ample() { AMPLE } else { SMALL };
         let engine = |nic| {
-            let engine = Engine::new(loader.clone(), nic, SIZES, round.schedule, clusters.clone());
+            let engine = Engine::new(loader.clone(), nic, sizes, round.schedule, clusters.clone());
             engine.expect("handlers can be run")
         };
         let (receiver, mut engine) = if FED.0.contains(&(round.seed % FED.1)) {
-            let (receiver, mut ends) = Receiver::new(Box::new(nic.clone()), 1, SIZES.hers).expect("a channel");
+            let (receiver, mut ends) = Receiver::new(Box::new(nic.clone()), 1, sizes.hers).expect("a channel");
             let (arrivals, queue) = ends.remove(0);
             (Some(receiver), engine(Box::new(queue) as Box<dyn Queue>).fed_by(arrivals))
         } else {
@@ -149,7 +168,7 @@ impl Half {
         };
         let ids = parts.into_iter().map(|part| engine.link(part, &Limits::default()).expect("room")).collect();
         let now = Arc::new(AtomicU64::new(0));
-        let mut half = Self { engine, receiver, nic, policies, ids, now, rng: Rng::with_seed(seed ^ 2) };
+        let mut half = Self { engine, receiver, nic, policies, ids, now, polls: 0, rng: Rng::with_seed(seed ^ 2) };
         half.lead(half.engine.routes());
         half
     }
@@ -179,6 +198,10 @@ impl Half {
             receiver.turn(|| tick(&self.now)).expect("memory does not fail");
         }
         self.engine.turn(|| tick(&self.now)).expect("memory does not fail");
+        self.polls += 1;
+        if self.polls.is_multiple_of(CHECK_PERIOD) {
+            self.engine.check_invariants();
+        }
     }
 
     fn run(&mut self, packets: u64, removed: Option<usize>) {
@@ -199,6 +222,7 @@ impl Half {
         while self.is_busy() {
             self.turn();
         }
+        self.engine.check_invariants();
         self.nic.inside().judge.close(removed);
     }
 
@@ -229,14 +253,20 @@ impl Half {
         let blank = if self.receiver.is_some() { blank(&mut self.engine) } else { 0 };
         assert_eq!(inside.out(), blank, "frames are not at home");
         let infos = self.engine.context_infos();
+        let mut exact = [0; 4];
         for (context, id) in self.ids.iter().enumerate().filter(|(context, _)| Some(*context) != removed) {
             let info = infos.iter().find(|info| info.context == *id).expect("installed");
-            inside.judge.verify(context, &|counter| {
+            let count = |counter: Counter| {
                 info.counters.iter().find(|(name, _)| name == counter.name()).map_or(0, |(_, value)| *value)
-            });
+            };
+            if inside.judge.verify(context, &count, self.engine.queues_held(*id)) {
+                let Policy { header, completion, verdicts, .. } = self.policies[context];
+                let kinds = [header, completion, !header && !completion, verdicts];
+                exact = [0, 1, 2, 3].map(|kind| exact[kind] + u64::from(kinds[kind]));
+            }
         }
         assert_eq!(infos.len(), self.policies.len() - usize::from(removed.is_some()));
-        Outcome { counts, records: inside.judge.records }
+        Outcome { counts, records: inside.judge.records, exact }
     }
 }
 

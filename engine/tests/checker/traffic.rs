@@ -6,8 +6,8 @@ use spin_abi::control::Full;
 
 use crate::policy::{Ending, Policy, port};
 
-/// Flows of a context: more in all than there are queues.
-const FLOWS: usize = 12;
+/// Flows of a context: more in all than there are queues, unless these are ample.
+pub const FLOWS: usize = 12;
 /// Bytes before the order: Ethernet, IPv4, UDP.
 pub const HEADERS: usize = 14 + 20 + 8;
 /// Bytes of an order.
@@ -15,6 +15,10 @@ pub const ORDER: usize = 28;
 /// Verdicts as handlers return them.
 pub const PROCEED: u8 = 1;
 pub const DROP: u8 = 4;
+/// Those after which the message stays open.
+pub const PROCESS_DATA_PENDING: u8 = 3;
+pub const DROP_PENDING: u8 = 5;
+pub const SUCCESS_PENDING: u8 = 6;
 /// None.
 pub const BAD_VERDICT: u8 = 99;
 
@@ -205,6 +209,10 @@ impl Traffic {
             order.actions[rng.usize(..3)] = Action::FaultUnseen;
         }
         order.verdicts = [(); 2].map(|()| verdict(rng));
+        // Packets of a message that goes to the kernel are dropped while others need the time: that would be a loss.
+        if policy.ample && !policy.alone && order.verdicts[0] == PROCEED {
+            order.verdicts[0] = 0;
+        }
         let (word, asked) = &mut self.words[usize::from(order.context)];
         if *asked && rng.bool() {
             (order.actions[1], *asked, order.word) = (Action::Set, false, *word);
@@ -232,7 +240,10 @@ fn verdict(rng: &mut Rng) -> u8 {
         0..4 => PROCEED,
         4..8 => DROP,
         8 => BAD_VERDICT,
-        9..20 => 2,
+        9..18 => 2,
+        18 => PROCESS_DATA_PENDING,
+        19 => DROP_PENDING,
+        20 => SUCCESS_PENDING,
         _ => 0,
     }
 }
