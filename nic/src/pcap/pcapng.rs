@@ -4,7 +4,7 @@
 use std::io::Read;
 
 use super::source::{ByteOrder, Source};
-use super::{ETHERNET, MAX_BLOCK, MAX_PACKET, Packet, PcapError};
+use super::types::{ETHERNET, MAX_BLOCK, MAX_PACKET, Packet, PcapError};
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;

@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags};
 use spin_frame::{CHUNK, Frame, HeapPool, MIN_SEND, TxClosed, TxQueue};
 
 use super::reader::Reader;
+use super::types::{Packet, PcapError};
 use super::writer::Writer;
-use super::{Packet, PcapError};
 use crate::error::NicError;
 use crate::queue::Queue;
 use crate::steering::{AcceptAll, FlowSteering};

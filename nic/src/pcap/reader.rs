@@ -4,7 +4,7 @@ use std::io::Read;
 
 use super::pcapng::Pcapng;
 use super::source::{ByteOrder, Source};
-use super::{ETHERNET, MAX_PACKET, Packet, PcapError};
+use super::types::{ETHERNET, MAX_PACKET, Packet, PcapError};
 
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 
-use super::PcapError;
+use super::types::PcapError;
 
 /// The byte order of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

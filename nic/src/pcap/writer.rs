@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{ETHERNET, MAX_PACKET, Packet};
+use super::types::{ETHERNET, MAX_PACKET, Packet};
 
 /// Writes a capture packet by packet.
 pub struct Writer<W: Write> {
