@@ -109,10 +109,10 @@ impl Flow {
             Phase::Begun(_) | Phase::Open if self.kept_open == KeptOpen::Yes && skipped.iter().any(unseen_end) => {
                 self.kept_open = KeptOpen::Unclear;
             }
-            Phase::Ended(order) if order.actions[COMPLETION] == Action::FaultUnseen => {
-                if std::mem::take(&mut self.kept_open) != KeptOpen::No {
-                    self.phase = Phase::Unclear;
-                }
+            Phase::Ended(order)
+                if order.actions[COMPLETION] == Action::FaultUnseen && self.kept_open != KeptOpen::No =>
+            {
+                (self.phase, self.kept_open) = (Phase::Unclear, KeptOpen::No);
             }
             _ => {}
         }
