@@ -112,8 +112,7 @@ impl Flow {
             Phase::Ended(order)
                 if order.actions[COMPLETION] == Action::FaultUnseen && self.kept_open != KeptOpen::No =>
             {
-                self.kept_open = KeptOpen::No;
-                self.phase = Phase::Unclear;
+                (self.phase, self.kept_open) = (Phase::Unclear, KeptOpen::No);
             }
             _ => {}
         }
@@ -500,7 +499,7 @@ impl Judge {
 
 #[test]
 fn a_context_that_is_removed_owes_no_completion_handler() {
-    let policy = Policy::all(false, false, &mut fastrand::Rng::with_seed(1)).into_iter().find(|policy| {
+    let policy = Policy::all(false, false, true, &mut fastrand::Rng::with_seed(1)).into_iter().find(|policy| {
         policy.completion && !policy.header && policy.ending == Ending::Instructions && policy.full != Full::Kill
     });
     let policy = Policy { index: 0, ..policy.expect("each kind of image meets each policy in some order") };

@@ -40,10 +40,14 @@ pub struct Policy {
 impl Policy {
     /// The contexts of a round, or one of them that has the engines to itself. With `ample` room, none of them loses packets:
     /// no message times out, and no handler waits for another packet.
-    pub fn all(alone: bool, ample: bool, rng: &mut Rng) -> Vec<Self> {
+    /// Unless one of several `stalls` others, their packets may take the fast path.
+    pub fn all(alone: bool, ample: bool, stalls: bool, rng: &mut Rng) -> Vec<Self> {
         let shift = rng.usize(..4);
         let new = |place, index, rng: &mut Rng| {
             let mut policy = Self::new(place, index, shift, ample, rng);
+            if !alone && !stalls && policy.full == Full::Wait {
+                (policy.full, policy.install.full) = (Full::Drop, Full::Drop);
+            }
             if ample {
                 (policy.waits, policy.install.message_timeout_us) = (false, None);
             }
