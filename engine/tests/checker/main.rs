@@ -3,7 +3,7 @@
 //!
 //! * [`policy`]: the contexts.
 //! * [`traffic`]: packets, and what they ask handlers to do.
-//! * [`nic`]: where they come from, and where every frame has to go.
+//! * [`nic`]: where they come from, and where every frame has to go; [`fed`]: the queue of an engine that is fed.
 //! * [`judge`]: what handlers' records say; [`expected`]: all counters of contexts that lose nothing.
 //! * [`round`]: two engines, and the sums.
 //!
@@ -13,6 +13,7 @@
 #[path = "../common/environment.rs"]
 mod environment;
 mod expected;
+mod fed;
 mod judge;
 mod nic;
 mod policy;

@@ -1,0 +1,111 @@
+//! The queue of an engine that is fed by a receiver on the same thread.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use spin_engine::packet_channel::ChannelQueue;
+use spin_engine::receiver::Receiver;
+use spin_nic::frame::TxClosed;
+use spin_nic::{FlowSteering, Frame, NicError, Queue, TxQueue};
+
+use crate::round::tick;
+
+/// The receiver, which the test and the queue share.
+#[derive(Clone)]
+pub struct SharedReceiver {
+    receiver: Arc<Mutex<Receiver>>,
+    now: Arc<AtomicU64>,
+}
+
+impl SharedReceiver {
+    pub fn new(receiver: Receiver, now: Arc<AtomicU64>) -> Self {
+        Self { receiver: Arc::new(Mutex::new(receiver)), now }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Receiver> {
+        // Whoever panicked has failed the test already.
+        self.receiver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn turn(&self) {
+        self.lock().turn(|| tick(&self.now)).expect("memory does not fail");
+    }
+}
+
+/// A lane's queue. A handler that waits for a frame to send has the receiver hand some over, which would do so on a thread of its own.
+pub struct FedQueue {
+    pub queue: ChannelQueue,
+    pub receiver: SharedReceiver,
+}
+
+impl TxQueue for FedQueue {
+    fn allocate(&mut self) -> Option<Frame> {
+        self.queue.allocate()
+    }
+
+    fn low_on_buffers(&self) -> bool {
+        self.queue.low_on_buffers()
+    }
+
+    fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.queue.send(batch)
+    }
+
+    fn max_frame(&self) -> usize {
+        self.queue.max_frame()
+    }
+
+    fn recycle(&mut self, frame: Frame) {
+        self.queue.recycle(frame);
+    }
+
+    fn recycle_all(&mut self, batch: &mut Vec<Frame>) {
+        self.queue.recycle_all(batch);
+    }
+
+    fn flush_tx(&mut self) -> Result<(), TxClosed> {
+        self.queue.flush_tx()?;
+        self.receiver.turn();
+        Ok(())
+    }
+}
+
+impl Queue for FedQueue {
+    fn receive(&mut self, out: &mut Vec<Frame>, max: usize) -> usize {
+        self.queue.receive(out, max)
+    }
+
+    fn pending(&self) -> usize {
+        self.queue.pending()
+    }
+
+    fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.queue.pass_to_kernel(batch)
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        self.queue.flush()
+    }
+
+    fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError> {
+        self.queue.wait(wake, timeout)
+    }
+
+    fn exhausted(&self) -> bool {
+        self.queue.exhausted()
+    }
+
+    fn steering(&self) -> Arc<dyn FlowSteering> {
+        self.queue.steering()
+    }
+
+    fn counters(&mut self) -> Vec<(&'static str, u64)> {
+        self.queue.counters()
+    }
+
+    fn describe(&self) -> String {
+        self.queue.describe()
+    }
+}
