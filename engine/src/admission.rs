@@ -16,8 +16,7 @@ use crate::inbound::{Arrival, Inbound};
 use crate::packet_rules::PacketRules;
 use crate::sched::Sched;
 use spin_pspin::hpu::ip_view;
-use spin_pspin::ids::Slot;
-use spin_pspin::ids::{BatchTime, DropReason, Packet};
+use spin_pspin::ids::{BatchTime, DropReason, Packet, Slot};
 use spin_pspin::mpq::{Her, MpqId};
 
 /// A matched packet for which its context has no room, before which nothing else is taken.
@@ -30,6 +29,12 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
+    /// Frames that were received and not admitted: those of the batch, and the stalled one.
+    #[inline]
+    pub(crate) fn kept_back(&self, inbound: &Inbound) -> usize {
+        inbound.len() + usize::from(self.stalled.is_some())
+    }
+
     /// Whom others wait for in this poll.
     pub(crate) fn kept_waiting(&self, core: &Core) -> Option<Kept> {
         let slot = self.stalled_on.filter(|_| self.stalled.is_some() && core.contexts.is_shared())?;

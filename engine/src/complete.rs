@@ -9,8 +9,7 @@ use spin_nic::Frame;
 use crate::core::Core;
 use crate::latency::nanoseconds;
 use spin_pspin::hpu::command::{CommandBudget, Commands, DeferredSend};
-use spin_pspin::ids::Slot;
-use spin_pspin::ids::{DropReason, MessageRef, Packet};
+use spin_pspin::ids::{DropReason, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{MpqId, Rejected, Stage, Task};
 
 impl Core {

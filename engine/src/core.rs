@@ -15,8 +15,7 @@ use crate::settings::Sizes;
 use crate::table::MessageTable;
 use crate::telemetry::Telemetry;
 use spin_pspin::hpu::memory::HpuId;
-use spin_pspin::ids::Slot;
-use spin_pspin::ids::{MessageRef, Packet};
+use spin_pspin::ids::{MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Mpqs, Stage, Task};
 
 /// The state of a worker that running a task may change.

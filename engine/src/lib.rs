@@ -3,25 +3,24 @@
 //! Start with [`pipeline`]: its `turn` is the packet's way, top to bottom. Message queues, HPUs and the command unit are in
 //! [`spin_pspin`].
 //!
-//! * [`pipeline`]: the engine and its turn, a batch from the NIC to the last handler.
-//! * [`inbound`]: which context and message the frames of a batch belong to.
-//! * [`messages`]: which queue a message is in.
-//! * [`schedule`]: whose tasks are next; `sharing`: in a turn; `rx_catch_up`: what is taken in before they are run.
-//! * [`patience`]: contexts that have others wait for room.
-//! * [`pass_cost`]: what contexts are charged for frames that they leave to the kernel.
-//! * [`tasks`]: handlers run, left where they wait, gone on with; `straight`: those of packets that need not wait.
-//! * [`ecn`]: marking packets that met congestion.
-//! * [`descriptor`]: what applications are told of errors.
-//! * [`context`]: an installed execution context.
-//! * [`nic_memory`]: that memory for the context's application.
-//! * [`loader`], [`translator`]: images and translations, shared between contexts.
-//! * [`install`]: contexts that are ready to be installed; installing and removing them.
-//! * [`latency`], [`statistics`]: histograms of times, and PsPIN's statistics block.
-//! * [`settings`]: settings of threads and contexts; `niceness`: priority of threads that load and translate.
-//! * `overflow`: payload tasks on other threads' clusters; [`peers`]: how they get there and back.
-//! * [`receiver`], [`packet_channels`], [`packet_channel`]: pipeline mode, where one thread receives and others run handlers; `spread`: where it does, too.
-//! * [`cores`]: the engine's threads, each with its clusters and its NIC queue.
-//! * [`control`]: everything that does not touch packets: configuration, control socket, metrics, the daemon itself.
+//! A worker and its parts:
+//! * [`pipeline`]: the worker and its poll iteration; `core`: the state that running a task may change.
+//! * `ingress`, [`inbound`], [`found`], `rx_catch_up`: received batches, their matches, what to receive after a long poll.
+//! * `admission`, [`ecn`]: whether a packet is queued, dropped, marked, or stalls reception; [`patience`]: the stall credit.
+//! * `table`, [`messages`]: open messages and their queues; `packet_rules`: what holds for all packets of a context.
+//! * `sharing`, `sched`, [`schedule`]: which context runs next and for how long.
+//! * `run`: the loop that runs tasks; `straight`: the fast path; [`tasks`], `task`: running a handler; `parked`, `resume`: tasks that wait.
+//! * `complete`: what becomes of packets and messages; `egress`, [`pass_cost`]: frames to send, to recycle, and for the kernel.
+//! * `overflow`, [`peers`]: tasks shared with other threads.
+//! * `contexts`, [`context`], [`descriptor`], [`nic_memory`], [`loader`], [`translator`], [`image_error`], [`install`]: contexts, their
+//!   images, and how they come and go.
+//! * `telemetry`, [`latency`], [`statistics`]: counters and histograms; `vigil`: when to poll other threads' watchdogs.
+//!
+//! Around workers:
+//! * [`receiver`], `spread`, [`packet_channels`], [`packet_channel`], `channel_quota`: pipeline mode, with and without a local share.
+//! * [`cores`]: the threads, each with its clusters and its NIC queue; `niceness`: priority of threads that load and translate.
+//! * [`settings`]: settings of threads and contexts.
+//! * [`control`]: configuration, control socket, metrics, the daemon itself. It touches no packets.
 #![forbid(unsafe_code)]
 
 mod admission;

@@ -22,8 +22,7 @@ use crate::task::{Done, Parts, parts};
 use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
-use spin_pspin::ids::{DropReason, MessageRef, Packet};
-use spin_pspin::ids::{Handler, Slot};
+use spin_pspin::ids::{DropReason, Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Stage, Task};
 
 /// Tasks that wait, from which on others may be lent: those that remain keep this thread busy meanwhile.
@@ -321,7 +320,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
     }
 
     /// Whether there are tasks of its own to begin.
-    fn has_own_tasks(&self) -> bool {
+    pub(crate) fn has_own_tasks(&self) -> bool {
         self.kept_back() > 0 || !self.core.table.mpqs.backlogged().is_empty()
     }
 }

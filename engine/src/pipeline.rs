@@ -10,7 +10,7 @@ use spin_abi::control::Schedule;
 use spin_abi::counters::Counter;
 use spin_matcher::MessageKey;
 use spin_nic::{NicError, Queue};
-use spin_pspin::ids::BatchTime;
+use spin_pspin::ids::{BatchTime, Slot, Timestamp};
 
 use crate::admission::{Admission, charge_waits};
 use crate::context::Context;
@@ -29,8 +29,6 @@ use crate::sharing::{Poll, shared_batch};
 use crate::spread::Spread;
 use crate::statistics::Statistics;
 use crate::tasks::TaskRunner;
-use spin_pspin::ids::Slot;
-use spin_pspin::ids::Timestamp;
 
 /// Frames received at least, while there is room: some may be for contexts that have nothing to do.
 const FEW: usize = 8;
@@ -226,7 +224,7 @@ impl Engine {
 
     /// Frames that were received and not admitted.
     pub(crate) fn kept_back(&self) -> usize {
-        self.ingress.inbound.len() + usize::from(self.admission.stalled.is_some())
+        self.admission.kept_back(&self.ingress.inbound)
     }
 
     /// Whether there is something to do without that anything arrives.

@@ -13,8 +13,7 @@ use crate::sched::Shift;
 use crate::tasks::TaskRunner;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
-use spin_pspin::ids::Slot;
-use spin_pspin::ids::{MessageRef, Packet};
+use spin_pspin::ids::{MessageRef, Packet, Slot};
 use spin_pspin::mpq::Task;
 
 /// Tasks that wait which are looked at in a turn while others have packets: it takes as long as some of these do.

@@ -8,9 +8,7 @@ use crate::messages::Messages;
 use crate::task::{about, processes, started};
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::{HpuRun, TaskIdentity};
-use spin_pspin::ids::Slot;
-use spin_pspin::ids::Timestamp;
-use spin_pspin::ids::{MessageRef, Packet};
+use spin_pspin::ids::{MessageRef, Packet, Slot, Timestamp};
 use spin_pspin::mpq::{Mpqs, Stage, Task};
 
 /// An HPU that is bound for a batch of tasks of one handler.

@@ -13,8 +13,7 @@ use crate::sched::{ALONE_TIME, SHARED_TIME, Sched, Shift};
 use crate::straight::run_fast_path;
 use crate::task::Done;
 use crate::tasks::TaskRunner;
-use spin_pspin::ids::BatchTime;
-use spin_pspin::ids::Slot;
+use spin_pspin::ids::{BatchTime, Slot};
 
 /// Frames taken from the NIC at once when few contexts have some: fewer than of [one alone](crate::inbound::BATCH), which they would
 /// wait for.
@@ -94,7 +93,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
 
     /// Frames that were received and not admitted.
     pub(crate) fn kept_back(&self) -> usize {
-        self.ingress.inbound.len() + usize::from(self.admission.stalled.is_some())
+        self.admission.kept_back(&self.ingress.inbound)
     }
 
     /// Admits the next packet. Returns whether another one may be admitted.
@@ -112,7 +111,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         if self.core.parked.is_empty() {
             return 0;
         }
-        let others = self.kept_back() > 0 || !self.core.table.mpqs.backlogged().is_empty();
+        let others = self.has_own_tasks();
         let shift = self.shift();
         self.runner.resume_parked(self.core, self.peers.as_deref_mut(), others, || shift)
     }

@@ -20,8 +20,7 @@ use spin_pspin::counts::Counts;
 use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
-use spin_pspin::ids::{BatchTime, MessageRef, Packet};
-use spin_pspin::ids::{Handler, Slot};
+use spin_pspin::ids::{BatchTime, Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Her, MpqId, Mpqs, Stage, Task};
 
 /// Bytes that a batch_was_full batch may copy of each packet and leave near by what was there.

@@ -7,8 +7,7 @@ use spin_matcher::MessageKey;
 use crate::latency::nanoseconds;
 use crate::messages::Messages;
 use crate::settings::Sizes;
-use spin_pspin::ids::Slot;
-use spin_pspin::ids::{DropReason, MessageRef, Packet};
+use spin_pspin::ids::{DropReason, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{MessageParams, MpqId, Mpqs, Stage};
 
 /// Queues examined for expired messages in one poll: at least, and at most (some tens of microseconds).

@@ -30,8 +30,7 @@ use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::ip_view::Link;
 use spin_pspin::hpu::memory::{HpuId, cluster_of};
 use spin_pspin::hpu::shadow::Difference;
-use spin_pspin::ids::Slot;
-use spin_pspin::ids::{DropReason, MessageRef, Packet};
+use spin_pspin::ids::{DropReason, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Stage, Task};
 
 /// What runs a worker's tasks, and the tasks that wait on their HPUs.
