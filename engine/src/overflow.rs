@@ -236,8 +236,8 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
             loan.task.releases_packet,
             CommandBudget::FULL,
         );
-        let task = Some((lender, loan));
-        let mut shared = SharedTasks { peers, slot, home, context: id, at, left: most, task, unusual: None };
+        let first = Some((lender, loan));
+        let mut shared = SharedTasks { peers, slot, home, context: id, at, left: most, first, unusual: None };
         let hpu_slot = hpus.get(hpu);
         hpu_slot.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| run_batch(run, &mut shared));
         let (run, unusual) = (most - shared.left, shared.unusual);
@@ -336,8 +336,8 @@ struct SharedTasks<'s> {
     at: usize,
     /// Tasks that may still be taken.
     left: u32,
-    /// The task that runs, or is the first, and the thread that it comes from.
-    task: Option<(usize, Loan)>,
+    /// The first task, until it is taken, and the thread that it comes from.
+    first: Option<(usize, Loan)>,
     /// A task that needs more than to be returned.
     unusual: Option<(usize, Loan, Exit, CommandBudget)>,
 }
@@ -350,28 +350,27 @@ impl SharedTasks<'_> {
 }
 
 impl TaskSource for SharedTasks<'_> {
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<TaskIdentity> {
-        if self.task.is_none() {
+    type Taken = (usize, Loan);
+
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<(TaskIdentity, Self::Taken)> {
+        let taken = self.first.take().or_else(|| {
             let follows = self.left > 0 && self.peers.waiting.get(self.at).is_some_and(|(_, next)| self.is_alike(next));
-            self.task = if follows { self.peers.waiting.remove(self.at) } else { None };
-            let (_, loan) = self.task.as_ref()?;
-            run.commands().begin(loan.task.releases_packet);
-        }
+            let taken = if follows { self.peers.waiting.remove(self.at) } else { None };
+            taken.inspect(|(_, loan)| run.commands().begin(loan.task.releases_packet))
+        })?;
         if let Some((_, next)) = self.peers.waiting.get(self.at) {
             next.task.packet.frame.prefetch_first(run.looked_at());
         }
         self.left -= 1;
-        self.task.as_ref().map(|(_, loan)| loan.identity())
+        Some((taken.1.identity(), taken))
     }
 
-    fn frame(&mut self) -> &mut Frame {
-        let Some((_, loan)) = &mut self.task else { unreachable!("a task was taken") };
+    fn frame<'t>(&'t mut self, (_, loan): &'t mut Self::Taken) -> &'t mut Frame {
         &mut loan.task.packet.frame
     }
 
-    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> bool {
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, (lender, loan): Self::Taken, returned: bool) -> bool {
         run.finish(returned);
-        let Some((lender, loan)) = self.task.take() else { unreachable!("a task was taken") };
         let issued = run.commands().budget;
         if !returned && run.exit() != Exit::Finished {
             self.unusual = Some((lender, loan, run.exit(), issued));

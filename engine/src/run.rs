@@ -18,24 +18,27 @@ pub(crate) type TaskRun<'r, 'b, 'd, 'c> = HpuRun<'r, 'b, 'd, Commands<'c>>;
 ///
 /// A source keeps the reason why it ended the batch: as a result it would be returned in memory for each task.
 pub(crate) trait TaskSource {
+    /// A task that was taken.
+    type Taken;
+
     /// Takes the next task. `None`: the batch ends.
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<TaskIdentity>;
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<(TaskIdentity, Self::Taken)>;
 
     /// The packet of the task that was taken.
-    fn frame(&mut self) -> &mut Frame;
+    fn frame<'t>(&'t mut self, taken: &'t mut Self::Taken) -> &'t mut Frame;
 
     /// The task ended, or waits. `returned`: its handler returned, and did nothing else that is to be looked at but what `run` tells.
     ///
     /// Returns whether the batch goes on.
-    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> bool;
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, taken: Self::Taken, returned: bool) -> bool;
 }
 
 /// Runs tasks of a source until it ends the batch.
 #[inline(always)]
 pub(crate) fn run_batch(run: &mut TaskRun<'_, '_, '_, '_>, source: &mut impl TaskSource) {
-    while let Some(identity) = source.next(run) {
-        let returned = run.run_task(identity, source.frame());
-        if !source.ended(run, returned) {
+    while let Some((identity, mut taken)) = source.next(run) {
+        let returned = run.run_task(identity, source.frame(&mut taken));
+        if !source.ended(run, taken, returned) {
             return;
         }
     }
@@ -56,8 +59,8 @@ pub(crate) struct Queued<'q> {
     pub(crate) home: u32,
     pub(crate) stage: Stage,
     pub(crate) verdicts: bool,
-    /// The task that runs, or is the first.
-    pub(crate) task: Option<Task<MessageRef, Packet>>,
+    /// The first task, until it is taken.
+    pub(crate) first: Option<Task<MessageRef, Packet>>,
     /// Tasks that may still be taken.
     pub(crate) left: u32,
     /// Packet buffers that were released.
@@ -76,37 +79,39 @@ pub(crate) enum QueuedEnd {
 }
 
 impl TaskSource for Queued<'_> {
+    type Taken = Task<MessageRef, Packet>;
+
     #[inline(always)]
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<TaskIdentity> {
-        if self.task.is_none() {
-            let next = if self.left > 0 { self.mpqs.next_task(self.slot.0) } else { None };
-            let next = next?;
-            if next.stage != self.stage || next.context.home != self.home {
-                self.end = QueuedEnd::Other(next);
-                return None;
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<(TaskIdentity, Self::Taken)> {
+        let task = match self.first.take() {
+            Some(first) => first,
+            None if self.left == 0 => return None,
+            None => {
+                let next = self.mpqs.next_task(self.slot.0)?;
+                if next.stage != self.stage || next.context.home != self.home {
+                    self.end = QueuedEnd::Other(next);
+                    return None;
+                }
+                run.commands().begin(next.releases_packet);
+                next
             }
-            run.commands().begin(next.releases_packet);
-            self.task = Some(next);
-        }
-        let Some(task) = &self.task else { unreachable!("it was just taken") };
+        };
         run.commands().counts.add(started(self.stage), 1);
         // A packet that has waited long is not in the cache: it is prefetched while this task runs.
         if let Some(packet) = self.mpqs.next_packet(self.slot.0) {
             packet.frame.prefetch_first(run.looked_at());
         }
-        Some(about(task))
+        Some((about(&task), task))
     }
 
     #[inline(always)]
-    fn frame(&mut self) -> &mut Frame {
-        let Some(task) = &mut self.task else { unreachable!("a task was taken") };
+    fn frame<'t>(&'t mut self, task: &'t mut Self::Taken) -> &'t mut Frame {
         &mut task.packet.frame
     }
 
     #[inline(always)]
-    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> bool {
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, task: Self::Taken, returned: bool) -> bool {
         run.finish(returned);
-        let Some(task) = self.task.take() else { unreachable!("a task was taken") };
         self.left -= 1;
         let usual = (returned || run.exit() == Exit::Finished) && task.packet.drop_reason.is_none();
         if !usual || self.verdicts && !processes(run.result()) {

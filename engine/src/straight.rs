@@ -93,8 +93,7 @@ fn run_on_cluster(
     let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, CommandBudget::FULL);
     // The NIC may need frames before the batch ends.
     let watched = verdicts || commands.nic.low_on_buffers();
-    let packet = Passing { mpq: MpqId::NONE, home: cluster, message: 0, place: Place::Open };
-    let mut source = FastPath { inlet, cluster, verdicts, watched, messages_done: 0, packet, rest: Rest::None };
+    let mut source = FastPath { inlet, cluster, verdicts, watched, messages_done: 0, rest: Rest::None };
     let hpu = hpus.get(HpuId { cluster, hpu: 0 });
     hpu.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| {
         source.inlet.row.looked_at = run.looked_at();
@@ -126,52 +125,45 @@ struct FastPath<'e> {
     watched: bool,
     /// Messages that are complete.
     messages_done: u64,
-    /// What runs.
-    packet: Passing,
     /// What there is to do once the batch has ended.
     rest: Rest,
 }
 
 impl TaskSource for FastPath<'_> {
+    type Taken = Passing;
+
     #[inline(always)]
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<TaskIdentity> {
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<(TaskIdentity, Passing)> {
         loop {
-            match self.inlet.look() {
-                Look::Passing(packet) => {
-                    if packet.home != self.cluster {
-                        self.rest = Rest::Elsewhere(packet.home);
+            let packet = match self.inlet.look()? {
+                Some(packet) => packet,
+                None => match self.inlet.look_closer() {
+                    Look::Passing(packet) => packet,
+                    Look::Nothing => return None,
+                    Look::Other(other) => {
+                        if self.take(other, run) {
+                            continue;
+                        }
                         return None;
                     }
-                    let identity = TaskIdentity { flow: packet.mpq.0, message: packet.message };
-                    self.packet = packet;
-                    return Some(identity);
-                }
-                Look::Nothing => return None,
-                Look::Other(other) => {
-                    let spent = &mut run.commands().outbound.recycle;
-                    self.inlet.spend(spent);
-                    match self.inlet.take(other) {
-                        Taken::Kept => {}
-                        Taken::Foreign(frame) => spent.push(frame),
-                        Taken::Behind => return None,
-                        Taken::Questionable(arrival) => {
-                            self.rest = Rest::Arrival(arrival);
-                            return None;
-                        }
-                    }
-                }
+                },
+            };
+            if packet.home != self.cluster {
+                self.rest = Rest::Elsewhere(packet.home);
+                return None;
             }
+            return Some((TaskIdentity { flow: packet.mpq.0, message: packet.message }, packet));
         }
     }
 
     #[inline(always)]
-    fn frame(&mut self) -> &mut Frame {
+    fn frame<'t>(&'t mut self, _: &'t mut Passing) -> &'t mut Frame {
         self.inlet.frame()
     }
 
     #[inline(always)]
-    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, returned: bool) -> bool {
-        let Self { inlet, packet: Passing { mpq, place, .. }, .. } = self;
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, packet: Passing, returned: bool) -> bool {
+        let (inlet, Passing { mpq, place, .. }) = (&mut self.inlet, packet);
         if returned && !self.watched && run.had_no_effects() {
             inlet.pass();
         } else {
@@ -180,15 +172,34 @@ impl TaskSource for FastPath<'_> {
             inlet.spend(&mut run.commands().outbound.recycle);
             let frame = inlet.take_passing();
             if !usual || self.verdicts && !processes(run.result()) {
-                let (binding, packet) = (inlet.hold(*mpq, *place), Packet::new(frame, inlet.now.timestamp));
-                let task = Task { mpq: *mpq, stage: Stage::Payload, context: binding, packet, releases_packet: true };
+                let (binding, packet) = (inlet.hold(mpq, place), Packet::new(frame, inlet.now.timestamp));
+                let task = Task { mpq, stage: Stage::Payload, context: binding, packet, releases_packet: true };
                 self.rest = Rest::Unusual(task, exit_of(run, returned), run.commands().budget);
                 return false;
             }
             run.commands().release_frame(frame);
         }
-        if *place != Place::Open {
-            self.messages_done += u64::from(*place == Place::Only || inlet.end(*mpq));
+        if place != Place::Open {
+            self.messages_done += u64::from(place == Place::Only || inlet.end(mpq));
+        }
+        true
+    }
+}
+
+impl FastPath<'_> {
+    /// Takes a packet that does not pass. Returns whether the batch goes on.
+    #[inline(never)]
+    fn take(&mut self, other: Other, run: &mut TaskRun<'_, '_, '_, '_>) -> bool {
+        let spent = &mut run.commands().outbound.recycle;
+        self.inlet.spend(spent);
+        match self.inlet.take(other) {
+            Taken::Kept => {}
+            Taken::Foreign(frame) => spent.push(frame),
+            Taken::Behind => return false,
+            Taken::Questionable(arrival) => {
+                self.rest = Rest::Arrival(arrival);
+                return false;
+            }
         }
         true
     }
@@ -306,33 +317,26 @@ impl Inlet<'_> {
         }
     }
 
-    /// Looks at the next packet of the batch.
+    /// Looks at the next packet of the batch. `None`: there is none. `Some(None)`: it is to be [looked at closer](Self::look_closer).
     #[inline(always)]
-    fn look(&mut self) -> Look {
+    fn look(&mut self) -> Option<Option<Passing>> {
         if self.row.looked_at > 0 {
             self.ask_ahead();
         }
         if self.row.at == self.row.stop {
-            return Look::Nothing;
+            return None;
         }
         let place = self.row.at - 1;
         let gist @ &Gist { owner, end_of_message, first, .. } = self.inbound.found().gist(place);
         let (head, rest) = (gist.head(), || self.inbound.found().rest(place));
-        if owner != self.rules.slot {
-            return self.look_closer();
+        if owner == self.rules.slot && self.messages.holds(first, owner, head, rest, self.now.time) {
+            let next = self.mpqs.try_inline_next(first, end_of_message);
+            return Some(next.map(|MessageRef { home, message, .. }| {
+                Passing { mpq: first, home, message, place: Place::of(end_of_message) }
+            }));
         }
-        if self.messages.holds(first, owner, head, rest, self.now.time) {
-            if let Some(MessageRef { home, message, .. }) = self.mpqs.try_inline_next(first, end_of_message) {
-                return Look::Passing(Passing { mpq: first, home, message, place: Place::of(end_of_message) });
-            }
-        } else if first == MpqId::NONE
-            && end_of_message
-            && self.messages.begun() == self.inbound.begun()
-            && let Some(passing) = self.only()
-        {
-            return Look::Passing(passing);
-        }
-        self.look_closer()
+        let begins = owner == self.rules.slot && first == MpqId::NONE && end_of_message;
+        if begins && self.messages.begun() == self.inbound.begun() { Some(self.only()) } else { Some(None) }
     }
 
     /// The packet that was looked at, which is all of its message, if no other handler has to run on it than that for payload.
@@ -345,7 +349,7 @@ impl Inlet<'_> {
         Some(Passing { mpq, home, message, place: Place::Only })
     }
 
-    /// The same as [`Self::look`] of any packet. Most go on with messages that nothing is in the way of.
+    /// What any packet is that was looked at.
     #[inline(never)]
     fn look_closer(&mut self) -> Look {
         let place = self.row.at - 1;

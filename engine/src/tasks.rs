@@ -168,9 +168,9 @@ impl TaskRunner {
         let releases_packet = first.releases_packet;
         let mut commands =
             Commands::new(&mut **nic, outbound, host, counts, Some(events), releases_packet, CommandBudget::FULL);
-        let (task, end) = (Some(first), QueuedEnd::Done);
+        let (first, end) = (Some(first), QueuedEnd::Done);
         let mut queued =
-            Queued { mpqs, messages, released_last, slot, home, stage, verdicts, task, left: most, released: 0, end };
+            Queued { mpqs, messages, released_last, slot, home, stage, verdicts, first, left: most, released: 0, end };
         hpus.get(hpu).with_run(&self.executor, &spec, &mut commands, &mut print, |run| run_batch(run, &mut queued));
         let Queued { left, released, end, .. } = queued;
         commands.recycle_frames();
