@@ -102,8 +102,9 @@ impl Inbound {
         arrived
     }
 
-    /// The same, and [finds out](Inbound::find) what they are.
-    #[inline]
+    /// [Fetches](Inbound::fetch) frames, and [finds out](Inbound::find) what they are.
+    // Inlined into a larger function, its loop keeps less in registers: 7 instructions per packet.
+    #[inline(never)]
     pub fn receive(
         &mut self,
         nic: &mut dyn Queue,

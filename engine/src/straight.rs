@@ -141,7 +141,7 @@ impl TaskSource for FastPath<'_> {
                     Look::Passing(packet) => packet,
                     Look::Nothing => return None,
                     Look::Other(other) => {
-                        if self.take(other, run) {
+                        if self.take(other, &mut run.commands().outbound.recycle) {
                             continue;
                         }
                         return None;
@@ -189,8 +189,7 @@ impl TaskSource for FastPath<'_> {
 impl FastPath<'_> {
     /// Takes a packet that does not pass. Returns whether the batch goes on.
     #[inline(never)]
-    fn take(&mut self, other: Other, run: &mut TaskRun<'_, '_, '_, '_>) -> bool {
-        let spent = &mut run.commands().outbound.recycle;
+    fn take(&mut self, other: Other, spent: &mut Vec<Frame>) -> bool {
         self.inlet.spend(spent);
         match self.inlet.take(other) {
             Taken::Kept => {}
