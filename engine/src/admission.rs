@@ -8,7 +8,7 @@ use spin_abi::events::What;
 use spin_matcher::MessageKey;
 use spin_nic::Frame;
 
-use crate::context::Context;
+use crate::context::{Context, Replacement};
 use crate::core::Core;
 use crate::ecn;
 use crate::found::Found;
@@ -73,7 +73,7 @@ impl Admission {
         end_of_message: bool,
         now: BatchTime,
     ) {
-        let Context { share, predecessor, run, .. } = core.contexts.get(slot);
+        let Context { share, replacement: Replacement { predecessor, .. }, run, .. } = core.contexts.get(slot);
         let (fits, own) = (core.table.mpqs.held(slot.0) < share.unquestioned, predecessor.is_none());
         if fits && own {
             enqueue(core, frame, slot, key, end_of_message, now);

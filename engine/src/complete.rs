@@ -42,7 +42,7 @@ impl Core {
 
     /// What a context knows the queue of its message by: the message's number where messages are named as FPsPIN does it.
     pub(crate) fn flow(&mut self, slot: Slot, mpq: MpqId) -> u32 {
-        self.table.flow(mpq, self.contexts.get(slot).entry.key.is_fpspin())
+        self.table.flow(mpq, self.contexts.get(slot).matching.entry.key.is_fpspin())
     }
 
     /// What becomes of the packets of a message that was given up, but for those of which a handler has decided.

@@ -87,6 +87,70 @@ impl Share {
     }
 }
 
+/// Which packets a context takes.
+#[derive(Debug)]
+pub struct Matching {
+    /// Rules, end of message, key.
+    pub entry: TableEntry,
+    /// The same, as users read it.
+    pub texts: Texts,
+}
+
+impl Matching {
+    /// That of an entry of the table.
+    #[must_use]
+    pub fn of(entry: TableEntry) -> Self {
+        Self { texts: Texts::of(&entry), entry }
+    }
+}
+
+/// What runs a context's tasks.
+#[derive(Debug)]
+pub struct Program {
+    /// The image.
+    pub image: Arc<LoadedImage>,
+    /// Its translation; `None`: it is interpreted.
+    pub translation: Option<Arc<Translation>>,
+    /// Options of the translation, also of the next one.
+    pub options: Options,
+    /// Header, payload and completion handler.
+    pub handlers: [Option<Handler>; 3],
+    /// Bytes of a packet to copy to L1.
+    pub l1_bytes: usize,
+    /// How long a handler may run.
+    pub limits: jit::Limits,
+}
+
+/// How a context takes another one's place, or gives way to one.
+#[derive(Debug, Default)]
+pub struct Replacement {
+    /// The context that it replaces, as long as that has open messages.
+    pub predecessor: Option<Slot>,
+    /// The context that it could not replace and gave way to. Frames that were matched to it belong to that one.
+    pub heir: Option<Slot>,
+    /// It was replaced, and ends with its last message.
+    pub retired: bool,
+    /// If retired: number of frames that the engine has taken in once none of those to come can be its own.
+    pub matched_until: u64,
+    /// If retired: when its open messages are ended.
+    pub ends_by: Duration,
+}
+
+/// What a context's application reads of its handlers' errors and output.
+#[derive(Debug)]
+pub struct ContextLog {
+    /// Latest faults, oldest first.
+    pub faults: VecDeque<FaultInfo>,
+    /// Lines that handlers may still print.
+    pub lines_left: u32,
+}
+
+impl Default for ContextLog {
+    fn default() -> Self {
+        Self { faults: VecDeque::new(), lines_left: LINES_PRINTED }
+    }
+}
+
 /// An installed context.
 #[derive(Debug)]
 pub struct Context {
@@ -96,59 +160,37 @@ pub struct Context {
     pub name: String,
     /// User it belongs to.
     pub uid: u32,
-    /// Rules, end of message, key.
-    pub entry: TableEntry,
-    /// The same, as users read it.
-    pub texts: Texts,
-    /// What its handlers are.
-    pub image: Arc<LoadedImage>,
-    /// The same as machine code; `None`: they are interpreted.
-    pub translation: Option<Arc<Translation>>,
-    /// How that was, or would be, translated.
-    pub options: Options,
-    /// Header, payload and completion handler.
-    pub handlers: [Option<Handler>; 3],
-    /// Its HPUs on the thread's clusters, with the memory its tasks see.
+    /// Which packets it takes.
+    pub matching: Matching,
+    /// Its handlers.
+    pub program: Program,
+    /// Its HPUs on the worker's clusters, with the memory its tasks see.
     pub hpus: Hpus,
     /// Host memory, if it asked for some.
     pub host: Option<HostMemory>,
-    /// Bytes of a packet to copy to L1.
-    pub l1_bytes: usize,
-    /// How long a handler may run.
-    pub limits: jit::Limits,
     /// How long an open message may wait for its next packet.
     pub message_timeout: Option<Duration>,
-    /// Its part of the packet buffer,
+    /// Its part of the packet buffer.
     pub share: Share,
-    /// and whether it may have others wait when that is full.
+    /// Whether others may have to wait when that is full.
     pub patience: Patience,
-    /// How its handlers are run, as it was asked for.
+    /// How its handlers run, as asked for.
     pub run: RunInfo,
     /// Its counters.
     pub counts: Counts,
-    /// The context that it replaces, as long as that has open messages.
-    pub predecessor: Option<Slot>,
-    /// The context that it gave way to, which it could not replace: frames that were found to be its own are that one's.
-    pub heir: Option<Slot>,
-    /// It was replaced, and goes with its last message.
-    pub retired: bool,
-    /// Once it is: how many frames its engine has taken in when none of those to come is its own any more.
-    pub matched_until: u64,
-    /// Once it is: when its open messages are ended.
-    pub ends_by: Duration,
+    /// What it replaces, or what replaces it.
+    pub replacement: Replacement,
     /// Where its application is told of errors.
     pub descriptor: Descriptor,
-    /// Latest faults, oldest first.
-    pub faults: VecDeque<FaultInfo>,
-    /// Lines its handlers may still print.
-    pub lines_left: u32,
+    /// Its faults and output.
+    pub log: ContextLog,
 }
 
 impl Context {
     /// The handler for a stage, if the image has it.
     #[must_use]
     pub const fn handler(&self, stage: Stage) -> Option<Handler> {
-        self.handlers[stage as usize]
+        self.program.handlers[stage as usize]
     }
 
     /// Whether tasks on an HPU run in a row. Views of packets differ from one to the next, and so do comparisons and names of
@@ -161,7 +203,7 @@ impl Context {
     /// Whether its handlers see packets as they are, and messages by the queues that these are in.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.run.abi != Abi::Pspin && !self.entry.key.is_fpspin()
+        self.run.abi != Abi::Pspin && !self.matching.entry.key.is_fpspin()
     }
 
     /// Whether its payload tasks may run on other threads. Packets that go on to the kernel stay in order. Tasks that the shadow
@@ -187,21 +229,21 @@ impl Context {
             context: self.id,
             name: self.name.clone(),
             uid: self.uid,
-            rules: self.texts.rules.clone(),
-            eom: self.texts.eom.clone(),
-            key: self.texts.key.clone(),
-            handlers: self.handlers.map(|handler| handler.is_some()),
+            rules: self.matching.texts.rules.clone(),
+            eom: self.matching.texts.eom.clone(),
+            key: self.matching.texts.key.clone(),
+            handlers: self.program.handlers.map(|handler| handler.is_some()),
             host_mem: self.host.as_ref().map_or(0, |host| host.region.len()),
             run: self.run_info(),
             counters: self.counts.named().filter(|(_, value)| *value > 0).collect(),
-            faults: self.faults.iter().cloned().collect(),
+            faults: self.log.faults.iter().cloned().collect(),
         }
     }
 
     /// How its handlers are run now.
     #[must_use]
     pub fn run_info(&self) -> RunInfo {
-        let engine = if self.translation.is_some() { self.run.engine } else { Engine::Interp };
+        let engine = if self.program.translation.is_some() { self.run.engine } else { Engine::Interp };
         RunInfo { engine, ..self.run }
     }
 
@@ -215,9 +257,9 @@ impl Context {
     /// Notes a fault, which is counted already. A pc outside the code is in no function: then the handler that went
     /// astray is named.
     pub fn record_fault(&mut self, stage: Stage, fault: Fault, note: Option<String>) {
-        let image = &self.image.image;
-        if self.faults.len() == FAULTS_KEPT {
-            self.faults.pop_front();
+        let image = &self.program.image.image;
+        if self.log.faults.len() == FAULTS_KEPT {
+            self.log.faults.pop_front();
         }
         let symbol = self.place(stage, Some(fault.pc));
         let line = image.line(fault.pc).map(|at| SourceLine { file: at.file.to_owned(), line: at.line });
@@ -226,7 +268,7 @@ impl Context {
         if is_logged(faults) {
             tracing::warn!("context {} ({}): fault {faults} in {info}", self.id, self.name);
         }
-        self.faults.push_back(info);
+        self.log.faults.push_back(info);
     }
 
     /// Notes a packet that is lost since no queue is left for its message. Returns how many were, if that is to be logged.
@@ -237,7 +279,7 @@ impl Context {
 
     /// The function that `pc` lies in, as "name+0x10"; that of the stage's handler when it is not known.
     pub fn place(&self, stage: Stage, pc: Option<u32>) -> String {
-        let known = pc.and_then(|pc| self.image.image.symbolize(pc));
+        let known = pc.and_then(|pc| self.program.image.image.symbolize(pc));
         known.map_or_else(|| stage.kind().symbol().to_owned(), |(name, offset)| format!("{name}+{offset:#x}"))
     }
 }

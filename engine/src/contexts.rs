@@ -78,7 +78,7 @@ impl Contexts {
 
     /// Their entries of the routing table.
     pub(crate) fn entries(&self) -> Vec<TableEntry> {
-        self.installed().map(|context| context.entry.clone()).collect()
+        self.installed().map(|context| context.matching.entry.clone()).collect()
     }
 
     /// The slot of an installed context that a user may change.
@@ -109,19 +109,20 @@ impl Contexts {
 
     /// The contexts that one replaces, and those that these replace, the latest first.
     pub(crate) fn replaced_by(&self, slot: Slot) -> impl Iterator<Item = Slot> + '_ {
-        let predecessor = |slot: Slot| self.list[slot.0 as usize].as_ref().and_then(|context| context.predecessor);
+        let predecessor =
+            |slot: Slot| self.list[slot.0 as usize].as_ref().and_then(|context| context.replacement.predecessor);
         std::iter::successors(predecessor(slot), move |&slot| predecessor(slot))
     }
 
     /// The latest of the contexts that one replaces which still takes packets.
     pub(crate) fn to_be_replaced(&self, new: Slot) -> Option<Slot> {
-        let stays = |context: &Context| !context.retired && context.heir.is_none();
+        let stays = |context: &Context| !context.replacement.retired && context.replacement.heir.is_none();
         self.replaced_by(new).find(|slot| self.list[slot.0 as usize].as_ref().is_some_and(stays))
     }
 
     /// The context that a rolled-back context's packets belong to now; a context's own slot if it was not rolled back.
     pub(crate) fn owner_of(&self, slot: Slot) -> Slot {
-        let heir = |slot: Slot| self.list.get(slot.0 as usize)?.as_ref()?.heir;
+        let heir = |slot: Slot| self.list.get(slot.0 as usize)?.as_ref()?.replacement.heir;
         std::iter::successors(Some(slot), |&slot| heir(slot)).last().unwrap_or(slot)
     }
 
@@ -148,13 +149,13 @@ impl Contexts {
         let context = self.list[slot.0 as usize].take()?;
         self.linked -= 1;
         self.timeouts -= u32::from(context.message_timeout.is_some());
-        self.rolled_back -= u32::from(context.heir.is_some());
+        self.rolled_back -= u32::from(context.replacement.heir.is_some());
         for other in self.list.iter_mut().flatten() {
-            if other.predecessor == Some(slot) {
-                other.predecessor = context.predecessor;
+            if other.replacement.predecessor == Some(slot) {
+                other.replacement.predecessor = context.replacement.predecessor;
             }
-            if other.heir == Some(slot) {
-                other.heir = Some(Slot::NOBODY);
+            if other.replacement.heir == Some(slot) {
+                other.replacement.heir = Some(Slot::NOBODY);
             }
         }
         Some(context)
@@ -179,7 +180,7 @@ impl Contexts {
     pub(crate) fn weights(&self) -> impl Iterator<Item = (Slot, u32)> + Clone + '_ {
         let weights = (0..).map(Slot).zip(&self.list);
         weights.filter_map(|(slot, context)| {
-            let context = context.as_ref().filter(|context| !context.retired)?;
+            let context = context.as_ref().filter(|context| !context.replacement.retired)?;
             Some((slot, context.run.weight))
         })
     }

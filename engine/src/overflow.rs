@@ -308,7 +308,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
     /// context's id.
     fn may_lend(&self, owner: u32, enough: bool) -> Option<u32> {
         let context = self.core.contexts.list.get(owner as usize)?.as_ref()?;
-        let overflows = context.overflows() && !context.retired;
+        let overflows = context.overflows() && !context.replacement.retired;
         let came_back = self.peers.as_deref()?.back.iter().any(|repaid| repaid.loan.context == context.id);
         let (binding, stage) = self.core.table.mpqs.peek(owner)?;
         let is_payload = stage == Stage::Payload && context.handler(stage).is_some();

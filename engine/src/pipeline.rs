@@ -396,8 +396,8 @@ impl Engine {
         let counted = [
             count(|_| true),
             count(|context| context.message_timeout.is_some()),
-            count(|context| context.retired),
-            count(|context| context.heir.is_some()),
+            count(|context| context.replacement.retired),
+            count(|context| context.replacement.heir.is_some()),
         ];
         let noted = [contexts.linked, contexts.timeouts, contexts.draining, contexts.rolled_back];
         assert_eq!(counted, noted.map(|number| number as usize), "contexts: all, with timeout, draining, rolled back");

@@ -32,7 +32,7 @@ impl TaskRunner {
         let issued = self.send_off(core, &task, hpu, issued);
         let context = core.contexts.get(task.context.slot);
         context.counts.add(Counter::Parked, 1);
-        core.parked.push(Parked { task, hpu, issued, translation: context.translation.clone(), borrowed });
+        core.parked.push(Parked { task, hpu, issued, translation: context.program.translation.clone(), borrowed });
     }
 
     /// What a task waits for may come of the frame that it sent: that leaves now, as a copy, if it was put off.

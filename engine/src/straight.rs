@@ -63,7 +63,7 @@ fn fast_handler(core: &mut Core, inbound: &Inbound, slot: Slot) -> Option<Handle
         return None;
     }
     let context = core.contexts.get(slot);
-    let in_a_row = context.runs_in_a_row(hpu) && context.predecessor.is_none();
+    let in_a_row = context.runs_in_a_row(hpu) && context.replacement.predecessor.is_none();
     context.handler(Stage::Payload).filter(|_| in_a_row)
 }
 
@@ -330,8 +330,11 @@ impl Inlet<'_> {
         let (head, rest) = (gist.head(), || self.inbound.found().rest(place));
         if owner == self.rules.slot && self.messages.holds(first, owner, head, rest, self.now.time) {
             let next = self.mpqs.try_inline_next(first, end_of_message);
-            return Some(next.map(|MessageRef { home, message, .. }| {
-                Passing { mpq: first, home, message, place: Place::of(end_of_message) }
+            return Some(next.map(|MessageRef { home, message, .. }| Passing {
+                mpq: first,
+                home,
+                message,
+                place: Place::of(end_of_message),
             }));
         }
         let begins = owner == self.rules.slot && first == MpqId::NONE && end_of_message;

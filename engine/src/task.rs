@@ -8,7 +8,7 @@ use spin_pspin::hpu::{Hpus, TaskIdentity, TaskSpec};
 use spin_pspin::ids::{Handler, MessageRef, Packet};
 use spin_pspin::mpq::{Stage, Task};
 
-use crate::context::{Context, LINES_PRINTED};
+use crate::context::{Context, ContextLog, LINES_PRINTED, Program};
 use crate::descriptor::Descriptor;
 
 /// What a context's task runs with, each part on its own.
@@ -23,7 +23,8 @@ pub(crate) struct Parts<'c> {
 
 #[inline]
 pub(crate) fn parts(context: &mut Context, handler: Handler, about: TaskIdentity) -> Parts<'_> {
-    let Context { hpus, host, counts, image, translation, run, l1_bytes, limits, id, name, lines_left, .. } = context;
+    let Context { hpus, host, counts, run, id, name, log: ContextLog { lines_left, .. }, program, .. } = context;
+    let Program { image, translation, l1_bytes, limits, .. } = program;
     let events = &mut context.descriptor;
     let spec = TaskSpec {
         handler,

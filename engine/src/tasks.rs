@@ -80,7 +80,7 @@ impl TaskRunner {
         while let Some(made) = self.translator.made() {
             let mut contexts = contexts.list.iter_mut().flatten();
             if let Some(context) = contexts.find(|context| context.id == made.context) {
-                context.translation = made.translation;
+                context.program.translation = made.translation;
             }
         }
     }
@@ -289,7 +289,7 @@ impl TaskRunner {
             return context.counts.add(Counter::BadVerdicts, 1);
         };
         // Another has taken the context's place: its messages are to end.
-        let stays_open = verdict.stays_open() && !context.retired;
+        let stays_open = verdict.stays_open() && !context.replacement.retired;
         match (task.stage, verdict.fate()) {
             (_, Fate::Process) | (Stage::Completion, _) => {}
             (Stage::Payload, Fate::Pass) => task.packet.drop_reason = Some(DropReason::Passed),
@@ -319,13 +319,13 @@ impl TaskRunner {
     fn see_to_devices(&mut self, core: &mut Core, slot: Slot, hpu: HpuId) {
         let context = core.contexts.get(slot);
         let touched = context.hpus.get(hpu).device_touched();
-        if !touched || context.options.any_device {
+        if !touched || context.program.options.any_device {
             return;
         }
-        context.image.any_device.store(true, Relaxed);
-        context.options.any_device = true;
-        context.translation = None;
-        self.translator.request(context.id, context.image.clone(), context.options);
+        context.program.image.any_device.store(true, Relaxed);
+        context.program.options.any_device = true;
+        context.program.translation = None;
+        self.translator.request(context.id, context.program.image.clone(), context.program.options);
     }
 }
 

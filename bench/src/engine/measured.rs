@@ -121,7 +121,10 @@ impl Measured for Throughput {
     fn round(&mut self) -> Result<(), Failure> {
         for (setting, times) in &mut self.cases {
             for ((way, clusters), times) in WAYS.into_iter().zip(times) {
-                if std::env::var_os("ONE_WAY").is_some() && (way, clusters) != ("run-to-completion", 1) { times.push(0.0); continue; }
+                if std::env::var_os("ONE_WAY").is_some() && (way, clusters) != ("run-to-completion", 1) {
+                    times.push(0.0);
+                    continue;
+                }
                 let round = on_first(|| match way {
                     RECEIVE_ONLY => {
                         self.distances.push(round_trip()?);

@@ -1,6 +1,5 @@
 //! Contexts come, change and go.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use spin_nic::affinity::drop_in_background;
 use spin_shm::Region;
 
 use super::{HOST_ADDRESS, InstallError, MatchSpec, Prepared, User, warn_of_rules};
-use crate::context::{Context, LINES_PRINTED, Share, Texts};
+use crate::context::{Context, ContextLog, Matching, Program, Replacement, Share};
 use crate::core::Core;
 use crate::descriptor::{Descriptor, News};
 use crate::inbound::Routes;
@@ -84,8 +83,8 @@ impl Engine {
         self.core.table.mpqs.add_owner(slot.0);
         self.core.sched.scheduler.add(slot.0, prepared.run.weight);
         self.core.contexts.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
-        let context =
-            Context { predecessor, ..link(prepared, entry, self.core.clusters.start, &self.core.telemetry.news) };
+        let (cluster, news) = (self.core.clusters.start, &self.core.telemetry.news);
+        let context = link(prepared, entry, predecessor, cluster, news);
         self.core.contexts.list[slot.0 as usize] = Some(context);
         self.core.contexts.linked += 1;
         self.share_buffer();
@@ -135,10 +134,10 @@ impl Engine {
         let drain_mark = self.ingress.processed + to_come as u64;
         let now = self.core.telemetry.last_end;
         let context = self.core.contexts.get(slot);
-        context.retired = true;
-        context.matched_until = drain_mark;
+        context.replacement.retired = true;
+        context.replacement.matched_until = drain_mark;
         // Packets that came since then would have moved it.
-        context.ends_by = now + REPLACED_IN_ALL;
+        context.replacement.ends_by = now + REPLACED_IN_ALL;
         let had_none = context.message_timeout.is_none();
         context.message_timeout = Some(context.message_timeout.map_or(REPLACED, |timeout| timeout.min(REPLACED)));
         self.core.contexts.timeouts += u32::from(had_none);
@@ -156,9 +155,9 @@ impl Engine {
         if let Some(old) = replaced {
             // Now that one replaces it, and those that it was to replace too and that go already.
             let last = self.core.contexts.replaced_by(slot).take_while(|&gone| gone != old).last().unwrap_or(slot);
-            let older = self.core.contexts.get(old).predecessor.replace(slot);
-            self.core.contexts.get(last).predecessor = older;
-            self.core.contexts.get(slot).heir = Some(old);
+            let older = self.core.contexts.get(old).replacement.predecessor.replace(slot);
+            self.core.contexts.get(last).replacement.predecessor = older;
+            self.core.contexts.get(slot).replacement.heir = Some(old);
             self.core.contexts.rolled_back += 1;
         }
         let slots = &mut self.core.contexts.routes.slots;
@@ -188,7 +187,7 @@ impl Engine {
         // It may have done so before.
         let _ = self.give_way(id);
         let slot = self.core.contexts.slot_with(id).ok_or(InstallError::NoSuchContext(id))?;
-        if self.core.contexts.get(slot).heir.is_some() {
+        if self.core.contexts.get(slot).replacement.heir.is_some() {
             self.retire(slot);
         } else {
             drop_in_background(self.clear(slot));
@@ -208,11 +207,13 @@ impl Engine {
     fn end_drained_now(&mut self) {
         for index in 0..self.core.contexts.list.len() {
             let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
-            let matches_none = |context: &Context| context.retired && self.ingress.processed >= context.matched_until;
+            let matches_none = |context: &Context| {
+                context.replacement.retired && self.ingress.processed >= context.replacement.matched_until
+            };
             let Some(context) = self.core.contexts.list[index].as_ref().filter(|context| matches_none(context)) else {
                 continue;
             };
-            let is_over = self.core.telemetry.last_end > context.ends_by;
+            let is_over = self.core.telemetry.last_end > context.replacement.ends_by;
             if is_over || self.core.table.messages.held(slot) == 0 && !self.core.has_parked(slot.0) {
                 for mpq in self.core.table.messages.of_context(slot).collect::<Vec<_>>() {
                     self.core.tell_of_end(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
@@ -315,7 +316,7 @@ impl Engine {
     /// As [`Engine::set_rules`].
     pub fn widen_rules(&mut self, id: u32, user: User, matching: MatchSpec) -> Result<MatchSpec, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
-        let before = &self.core.contexts.get(slot).entry.rules.rules;
+        let before = &self.core.contexts.get(slot).matching.entry.rules.rules;
         let rules = Rules { rules: [&matching.rules.rules[..], before].concat() };
         match self.set_rules(id, user, MatchSpec { rules, eom: matching.eom.clone() }) {
             Err(InstallError::Table(_)) => self.set_rules(id, user, matching),
@@ -339,8 +340,7 @@ impl Engine {
         let entry = entry.clone();
         self.follow(Routes { table: Table::new(&entries)?, slots: self.core.contexts.routes.slots.clone() });
         let context = self.core.contexts.get(slot);
-        context.texts = Texts::of(&entry);
-        context.entry = entry;
+        context.matching = Matching::of(entry);
         Ok(MatchSpec { rules: before.rules, eom: before.eom })
     }
 
@@ -405,38 +405,34 @@ impl Engine {
     }
 }
 
-fn link(prepared: Prepared, entry: TableEntry, cluster: u32, news: &News) -> Context {
-    let handlers = prepared.image.entries.handlers;
+fn link(prepared: Prepared, entry: TableEntry, predecessor: Option<Slot>, cluster: u32, news: &News) -> Context {
     let Install { name, l1_bytes, .. } = prepared.install;
     let patience = Duration::from_micros(prepared.run.doorbell_us.unwrap_or(0));
+    let program = Program {
+        handlers: prepared.image.entries.handlers,
+        image: prepared.image,
+        translation: prepared.translation,
+        options: prepared.options,
+        l1_bytes: l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
+        limits: prepared.limits,
+    };
     let mut context = Context {
         id: entry.context,
         name,
         uid: prepared.uid,
-        texts: Texts::of(&entry),
-        entry,
-        image: prepared.image,
-        translation: prepared.translation,
-        options: prepared.options,
-        handlers,
+        matching: Matching::of(entry),
+        program,
         hpus: prepared.hpus,
         host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),
-        l1_bytes: l1_bytes.unwrap_or(PACKET_WINDOW) as usize,
-        limits: prepared.limits,
         message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
         // Set when it is one of several.
         share: Share { hers: 0, unquestioned: 0 },
         patience: Patience::default(),
         run: prepared.run,
         counts: Counts::default(),
-        predecessor: None,
-        heir: None,
-        retired: false,
-        matched_until: 0,
-        ends_by: Duration::ZERO,
+        replacement: Replacement { predecessor, ..Replacement::default() },
         descriptor: Descriptor::new(prepared.descriptor, cluster, patience, news),
-        faults: VecDeque::new(),
-        lines_left: LINES_PRINTED,
+        log: ContextLog::default(),
     };
     context.describe_host();
     context
