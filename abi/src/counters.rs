@@ -37,6 +37,8 @@ counters! {
     RxPackets "rx_packets" "frames received from the NIC queue"
     RxBytes "rx_bytes" "bytes of those frames"
     Matched "matched" "frames that matched a context's rules and were queued"
+    RxTime "rx_time_ns" "nanoseconds in which frames of this context were received, matched, queued or dropped, charged to it; only counted while several contexts share a thread by time"
+    UnmatchedTime "unmatched_time_ns" "nanoseconds of the same for frames that match no context: the daemon's"
     Released "released" "matched frames whose packet buffer was given back after processing"
     HeaderRuns "header_runs" "header handlers started"
     PayloadRuns "payload_runs" "payload handlers started"

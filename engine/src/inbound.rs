@@ -316,8 +316,12 @@ impl Inbound {
 
     /// The contexts of the frames, in order.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        let owners = self.found.first(self.frames.len()).iter().rev().map(|gist| gist.owner);
-        owners.filter(|&owner| owner != Slot::NOBODY)
+        self.owners().filter(|&owner| owner != Slot::NOBODY)
+    }
+
+    /// Who owns each frame, in order; [`Slot::NOBODY`]: it matches no context.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.found.first(self.frames.len()).iter().rev().map(|gist| gist.owner)
     }
 
     /// What the frame is that was taken last.

@@ -2,6 +2,7 @@
 
 use crate::inbound::Inbound;
 use crate::rx_catch_up::RxCatchUp;
+use crate::rx_charges::RxCharges;
 
 /// The receive side of a worker.
 #[derive(Default)]
@@ -12,6 +13,8 @@ pub(crate) struct Ingress {
     pub(crate) closed: bool,
     /// How much to receive after a long poll.
     pub(crate) rx_catch_up: RxCatchUp,
+    /// Who is charged for reception.
+    pub(crate) charges: RxCharges,
     /// Frames that were queued, run or dropped so far.
     pub(crate) processed: u64,
     /// Batches that were sorted by cluster.

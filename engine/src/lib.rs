@@ -57,6 +57,7 @@ pub mod receiver;
 mod resume;
 mod run;
 pub(crate) mod rx_catch_up;
+mod rx_charges;
 mod sched;
 pub mod schedule;
 pub mod settings;

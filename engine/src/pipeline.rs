@@ -118,10 +118,7 @@ impl Engine {
         self.runner.watch(self.core.telemetry.last_end, &clock);
         self.runner.take_translations(&mut self.core.contexts);
         self.take_back_frames();
-        let mut taken = self.receive();
-        if let Some(spread) = &mut self.spread {
-            spread.hand_over(&mut *self.core.nic);
-        }
+        let mut taken = self.receive(&clock);
         let returned = self.poll(&clock).take_shared_tasks();
         if taken > 0 || returned > 0 || self.has_tasks() {
             taken = self.run_tasks(returned, &clock);
@@ -234,8 +231,20 @@ impl Engine {
         queued || !self.core.parked.is_empty() || self.has_loans()
     }
 
-    /// Takes a batch from the NIC, as much as there is room for. Returns how many frames there are to admit.
-    fn receive(&mut self) -> usize {
+    /// Takes a batch from the NIC, as much as there is room for, and hands over what belongs to other threads. Returns how many frames
+    /// there are to admit.
+    fn receive(&mut self, clock: &impl Fn() -> Duration) -> usize {
+        self.ingress.charges.begin(&self.core, clock);
+        let taken = self.receive_matched();
+        if let Some(spread) = &mut self.spread {
+            spread.hand_over(&mut *self.core.nic);
+        }
+        self.ingress.charges.charge(&mut self.core, clock);
+        taken
+    }
+
+    /// Receives, matches and prefetches a batch.
+    fn receive_matched(&mut self) -> usize {
         self.ingress.rx_catch_up.batch_was_full = false;
         if !self.ingress.inbound.is_empty() {
             // Since these packets were kept back, rules may have changed, and other packets joined them.
@@ -272,14 +281,16 @@ impl Engine {
             return spread.receive(core, ingress, room);
         }
         let Core { nic, table, contexts, telemetry, .. } = core;
-        match arrivals {
+        let taken = match arrivals {
             Some(arrivals) => ingress.inbound.take_over(arrivals, room.min(BATCH)),
             None if ingress.closed => 0,
             None => {
                 let bucket = |slot: Slot, key: &MessageKey| table.messages.ask_for_chain(slot, key);
                 ingress.inbound.receive(&mut **nic, &contexts.routes, room, &mut telemetry.counts, bucket)
             }
-        }
+        };
+        ingress.charges.count(&ingress.inbound);
+        taken
     }
 
     /// Has the batch's tasks run in a row on each cluster. Another cluster's are the first each time: room may not last for all.
@@ -408,5 +419,12 @@ impl Engine {
     #[must_use]
     pub fn queues_held(&self, id: u32) -> u32 {
         self.core.contexts.slot_with(id).map_or(0, |slot| self.core.table.messages.held(slot))
+    }
+
+    /// HERs that an installed context holds.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn hers_held(&self, id: u32) -> u32 {
+        self.core.contexts.slot_with(id).map_or(0, |slot| self.core.table.mpqs.held(slot.0))
     }
 }

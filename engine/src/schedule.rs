@@ -95,7 +95,9 @@ impl Scheduler {
     /// A context of `weight` (at least 1, at most [`MOST_WEIGHT`]) takes the slot `owner`.
     pub fn add(&mut self, owner: u32, weight: u32) {
         let weight = if self.policy == Schedule::RoundRobin { 1 } else { weight.clamp(1, MOST_WEIGHT) };
-        let account = Account { weight, virtual_time: self.now, had: 0, picked: 0, each: 0, owed: 0 };
+        // How long its tasks take is not known: the first one is run alone.
+        let each = if self.costs_time() { SLICE } else { 0 };
+        let account = Account { weight, virtual_time: self.now, had: 0, picked: 0, each, owed: 0 };
         let slots = self.accounts.len().max(owner as usize + 1);
         self.accounts.resize(slots, account);
         self.accounts[owner as usize] = account;
@@ -190,6 +192,16 @@ impl Scheduler {
         account.owed += if timed { cost } else { 0 };
     }
 
+    /// Reception of a context's packets took so many nanoseconds. Where tasks are counted it costs nothing.
+    pub fn charge_reception(&mut self, owner: u32, time: u64) {
+        if self.costs_time() {
+            let due = self.due(owner);
+            let account = &mut self.accounts[owner as usize];
+            account.virtual_time = due.0;
+            account.add(time);
+        }
+    }
+
     /// What so many tasks cost that took so long.
     fn cost(&self, tasks: u32, time: Duration) -> u64 {
         match self.policy {
@@ -278,7 +290,7 @@ mod tests {
             scheduler.charge(0, tasks, Duration::from_nanos(each * u64::from(tasks)));
             tasks
         };
-        assert_eq!([100, 100, 5000, 5000, 1_000_000, 50, 50].map(&mut row), [16, 16, 16, 4, 4, 1, 16]);
+        assert_eq!([100, 100, 5000, 5000, 1_000_000, 50, 50].map(&mut row), [1, 16, 16, 4, 4, 1, 16]);
     }
 
     /// What two contexts with tasks of 1 us had run, when those of the first one owe as much as this each.

@@ -7,6 +7,7 @@ use crate::core::Core;
 use crate::core::runnable;
 use crate::inbound::BATCH;
 use crate::ingress::Ingress;
+use crate::latency::nanoseconds;
 use crate::peers::Peers;
 use crate::rx_catch_up::LONG;
 use crate::sched::{ALONE_TIME, SHARED_TIME, Sched, Shift};
@@ -102,8 +103,15 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         self.admission.admit_next(self.core, &mut self.ingress.inbound, now)
     }
 
+    /// Queues or drops what is left of the batch, and charges that to its contexts.
     fn admit_batch(&mut self, now: BatchTime) {
-        self.admission.admit_batch(self.core, &mut self.ingress.inbound, now);
+        let Self { core, ingress: Ingress { inbound, charges, .. }, admission, clock, .. } = self;
+        if !inbound.is_empty() {
+            charges.begin(core, *clock);
+            charges.count(inbound);
+        }
+        admission.admit_batch(core, inbound, now);
+        charges.charge(core, *clock);
     }
 
     /// Goes on with parked tasks. Returns how many packet buffers were released.
@@ -206,6 +214,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
                 break;
             }
             while self.ingress.inbound.is_next_of(slot) && self.core.table.mpqs.room() > 0 && self.admit_next(now) {}
+            self.core.sched.scheduler.charge_reception(slot.0, nanoseconds(pace.shift.lap()));
         }
         all.long = pace.shift.took() >= LONG;
         all.slot =

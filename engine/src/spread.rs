@@ -53,12 +53,13 @@ impl Spread {
             core.telemetry.counts.add(Counter::HerStalls, 1);
             return 0;
         }
-        let Ingress { inbound, rx_catch_up, .. } = ingress;
+        let Ingress { inbound, rx_catch_up, charges, .. } = ingress;
         let counts = &mut core.telemetry.counts;
         let taken = inbound.receive(&mut *core.nic, &self.routes, room, counts, |_, _| 0);
         if taken == 0 {
             return 0;
         }
+        charges.count(inbound);
         rx_catch_up.batch_was_full = taken == room;
         let (looks, mut first) = (rx_catch_up.looks_for_others(), None);
         self.busy = true;

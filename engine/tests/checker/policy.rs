@@ -34,6 +34,9 @@ pub struct Policy {
     pub alone: bool,
     /// There is room for all its packets and messages.
     pub ample: bool,
+    /// Its packets come through a packet channel, of which it has a share: what is beyond that is dropped before anyone knows of its
+    /// message.
+    pub channel_share: bool,
     pub install: Install,
 }
 
@@ -92,7 +95,19 @@ impl Policy {
         let index = u8::try_from(place).expect("few contexts");
         let (header, completion) = (kind & 1 == 0, kind & 2 == 0);
         let waits = hpus > 1 && ending == Ending::Clock;
-        Self { index, header, completion, verdicts, full, ending, waits, alone: false, ample, install }
+        Self {
+            index,
+            header,
+            completion,
+            verdicts,
+            full,
+            ending,
+            waits,
+            alone: false,
+            ample,
+            channel_share: false,
+            install,
+        }
     }
 
     /// Whether the queue of a message that was given up may be freed before its end, of which nobody is told: by the clock, or for others.
@@ -109,7 +124,8 @@ impl Policy {
     /// Whether a packet of a message that goes on is never lost: what has no room waits for as long as it takes, or takes its message with
     /// it.
     pub fn keeps_messages_whole(&self) -> bool {
-        self.full == Full::Kill || self.full == Full::Wait && self.alone
+        let kills = self.full == Full::Kill && !self.channel_share;
+        kills || self.full == Full::Wait && self.alone
     }
 }
 

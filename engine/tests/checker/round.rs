@@ -76,7 +76,9 @@ impl Round {
         let mut rng = Rng::with_seed(self.seed);
         // Without others packets need not wait for their turn: that is another way through the engine.
         let alone = self.seed.is_multiple_of(4);
-        let policies = Policy::all(alone, self.is_ample(), self.stalls(), &mut rng);
+        let mut policies = Policy::all(alone, self.is_ample(), self.stalls(), &mut rng);
+        let channel_share = self.is_fed() && !alone && !self.stalls();
+        policies.iter_mut().for_each(|policy| policy.channel_share = channel_share);
         // One context goes in the middle of its packets, in every other round.
         let removed = ((self.seed ^ self.seed >> 3) & 1 == 1).then(|| rng.usize(..policies.len()));
         let loader = Arc::new(Loader::new(MACHINE, self.kind));
@@ -118,6 +120,11 @@ impl Round {
     /// Whether contexts may have others wait.
     const fn stalls(self) -> bool {
         !self.is_ample() && self.seed % 8 != 1
+    }
+
+    /// Whether another part receives.
+    fn is_fed(self) -> bool {
+        FED.0.contains(&(self.seed % FED.1))
     }
 
     /// Whether there is room for all packets and messages: for one context alone, and for several that receive themselves, or are fed.
@@ -164,7 +171,7 @@ impl Half {
             engine.expect("handlers can be run")
         };
         let now = Arc::new(AtomicU64::new(0));
-        let (receiver, mut engine) = if FED.0.contains(&(round.seed % FED.1)) {
+        let (receiver, mut engine) = if round.is_fed() {
             let (receiver, mut ends) = Receiver::new(Box::new(nic.clone()), 1, sizes.hers).expect("a channel");
             let receiver = SharedReceiver::new(receiver, now.clone());
             let (arrivals, queue) = ends.remove(0);
@@ -216,7 +223,7 @@ impl Half {
         }
         if let Some(context) = removed {
             // When it has packets waiting, if that ever happens: what becomes of them is to be seen.
-            while !self.holds(self.ids[context]) && self.nic.inside().totals.arrived < packets / 4 * 3 {
+            while self.engine.hers_held(self.ids[context]) == 0 && self.nic.inside().totals.arrived < packets / 4 * 3 {
                 self.turn();
             }
             self.remove(self.ids[context]);
@@ -230,18 +237,6 @@ impl Half {
         }
         self.engine.check_invariants();
         self.nic.inside().judge.close(removed);
-    }
-
-    /// Whether a context has packets whose handlers are not through.
-    fn holds(&self, id: u32) -> bool {
-        let infos = self.engine.context_infos();
-        let info = infos.iter().find(|info| info.context == id).expect("installed");
-        let count = |counter: Counter| {
-            let mut counters = info.counters.iter().filter(|(name, _)| name == counter.name());
-            counters.next().map_or(0, |(_, count)| *count)
-        };
-        let through = [Counter::Released, Counter::Passed, Counter::DropKilled, Counter::DropVerdict].map(count);
-        count(Counter::Matched) > through.iter().sum()
     }
 
     /// Whether packets are under way.

@@ -110,8 +110,8 @@ fn shares_beside(name: &str, hostile: impl Fn() -> Handlers, interval: u64, time
             let sum = f64::from(weights[NEIGHBOUR] + weights[HOSTILE]);
             let fair = f64::from(weights[NEIGHBOUR]) / sum;
             for thread in 0..mode.workers() as usize {
-                let got = simulation.time(thread, NEIGHBOUR) as f64 / time as f64;
-                let others = simulation.time(thread, HOSTILE) as f64 / time as f64;
+                let got = simulation.charged(thread, NEIGHBOUR) as f64 / time as f64;
+                let others = simulation.charged(thread, HOSTILE) as f64 / time as f64;
                 println!("{name}, {mode:?}, {weights:?}, thread {thread}: {got:.4} of {fair:.4}, {others:.4} hostile");
                 if got < 0.9 * fair {
                     failed.push(format!("{name}, {mode:?}, {weights:?}, thread {thread}: {got:.4} of {fair:.4}"));
@@ -149,4 +149,28 @@ fn shares_are_kept_beside_prints() {
 #[test]
 fn shares_are_kept_beside_floods() {
     shares_beside("floods", || told(4 * MICROSECOND, 30), 2 * MICROSECOND, 40 * MILLISECOND);
+}
+
+/// A context whose packets cost more to receive than to run pays for that, too.
+#[test]
+fn reception_is_charged_to_the_context_of_the_packets() {
+    const TIME: u64 = 40 * MILLISECOND;
+    let simulation = Simulation::new(Mode::RunToCompletion, [1, 1], [told(5 * MICROSECOND, 30), told(50, 30)]);
+    let (start, flows) = (simulation.now(), (1000..1064).collect::<Vec<_>>());
+    simulation.send(stream(NEIGHBOUR, &flows, start, 4 * MICROSECOND, TIME / (4 * MICROSECOND)));
+    simulation.send(stream(HOSTILE, &flows, start, 200, TIME / 200));
+    // Frames that match no context are the daemon's.
+    simulation.send(stream(simulation::STRANGER, &flows, start, MICROSECOND, TIME / MICROSECOND));
+    simulation.run_until(start + TIME);
+    let [neighbour, hostile] = [NEIGHBOUR, HOSTILE].map(|context| {
+        let (tasks, rx) = (simulation.time(0, context), simulation.rx_time(context));
+        println!("context {context}: tasks {tasks} ns, reception {rx} ns");
+        tasks + rx
+    });
+    assert!(simulation.rx_time(HOSTILE) > simulation.time(0, HOSTILE), "its packets are cheap to run");
+    assert!(neighbour * 10 >= hostile * 9, "{neighbour} ns of {hostile}");
+    let received = simulation.received();
+    let charged = simulation.rx_time(NEIGHBOUR) + simulation.rx_time(HOSTILE) + simulation.unmatched_time();
+    assert!(charged >= received * simulation::RECEIVING, "{charged} ns for {received} frames");
+    assert!(simulation.unmatched_time() > 0);
 }

@@ -30,8 +30,10 @@ pub const RING: usize = 2048;
 /// Nanoseconds that a poll takes, a reading of the clock, and a packet that is received; and a poll that finds nothing to do.
 const POLL: u64 = 200;
 const READING: u64 = 50;
-const RECEIVING: u64 = 100;
+pub const RECEIVING: u64 = 100;
 const IDLE: u64 = 8000;
+/// What sends frames that match no context.
+pub const STRANGER: usize = 2;
 /// More frames than can be under way.
 const FRAMES: usize = 1 << 14;
 
@@ -276,7 +278,8 @@ impl Simulation {
             engines[0].lead(routes);
         }
         threads.extend(engines.into_iter().zip(0..).map(|(engine, at)| thread(Part::Worker(engine), Some(at))));
-        let lost = vec![0; contexts.len()];
+        let payloads = [payloads, vec![vec![0; 30]]].concat();
+        let lost = vec![0; payloads.len()];
         let wire = Wire { far, taken: taken.clone(), sent: 0, streams: Vec::new(), payloads, lost };
         Self { threads, wire: RefCell::new(wire), taken, contexts }
     }
@@ -351,17 +354,47 @@ impl Simulation {
     }
 
     pub fn counts(&self, context: usize) -> Counts {
+        let count = |of| self.count(context, of);
+        let dropped = count(Counter::DropShare) + count(Counter::DropNoMpq);
+        Counts { run: count(Counter::PayloadRuns), lost: self.wire.borrow().lost[context], dropped }
+    }
+
+    /// A context's counter, of all workers.
+    fn count(&self, context: usize, of: Counter) -> u64 {
+        self.threads.iter().map(|thread| self.count_of(thread, context, of)).sum()
+    }
+
+    /// That of one thread.
+    fn count_of(&self, thread: &Thread, context: usize, of: Counter) -> u64 {
+        let Part::Worker(engine) = &*thread.part.borrow() else { return 0 };
         let id = self.contexts[context].0;
-        let mut counts = Counts { run: 0, lost: self.wire.borrow().lost[context], dropped: 0 };
-        for thread in &self.threads {
-            let Part::Worker(engine) = &*thread.part.borrow() else { continue };
-            let info = engine.context_infos().into_iter().find(|info| info.context == id).expect("installed");
-            let count =
-                |of: Counter| info.counters.iter().find(|(name, _)| name == of.name()).map_or(0, |(_, value)| *value);
-            counts.run += count(Counter::PayloadRuns);
-            counts.dropped += count(Counter::DropShare) + count(Counter::DropNoMpq);
-        }
-        counts
+        let info = engine.context_infos().into_iter().find(|info| info.context == id).expect("installed");
+        info.counters.iter().find(|(name, _)| name == of.name()).map_or(0, |(_, value)| *value)
+    }
+
+    /// Nanoseconds for which a context is charged since its packets were received.
+    pub fn rx_time(&self, context: usize) -> u64 {
+        self.count(context, Counter::RxTime)
+    }
+
+    /// Nanoseconds for which a context is charged on a worker.
+    pub fn charged(&self, worker: usize, context: usize) -> u64 {
+        let thread = self.threads.iter().find(|thread| thread.cluster == Some(worker as u32)).expect("a worker");
+        self.time(worker, context) + self.count_of(thread, context, Counter::RxTime)
+    }
+
+    /// Nanoseconds in which packets of no context were received.
+    pub fn unmatched_time(&self) -> u64 {
+        let times = self.threads.iter().map(|thread| match &*thread.part.borrow() {
+            Part::Worker(engine) => engine.statistics().counts.get(Counter::UnmatchedTime),
+            Part::Receiver(_) => 0,
+        });
+        times.sum()
+    }
+
+    /// Packets taken from the NIC.
+    pub fn received(&self) -> u64 {
+        self.taken.load(Relaxed)
     }
 
     /// So many flows of a context whose packets are at home on a worker.
