@@ -236,10 +236,11 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
             loan.task.releases_packet,
             CommandBudget::FULL,
         );
-        let first = Some((lender, loan));
-        let mut shared = SharedTasks { peers, slot, home, context: id, at, left: most, first, unusual: None };
+        let mut shared = SharedTasks { peers, slot, home, context: id, at, left: most, unusual: None };
         let hpu_slot = hpus.get(hpu);
-        hpu_slot.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| run_batch(run, &mut shared));
+        hpu_slot.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| {
+            run_batch(run, &mut shared, Some((lender, loan)))
+        });
         let (run, unusual) = (most - shared.left, shared.unusual);
         commands.counts.add(Counter::PayloadRuns, run.into());
         commands.counts.add(Counter::Overflowed, u64::from(run) - 1);
@@ -336,8 +337,6 @@ struct SharedTasks<'s> {
     at: usize,
     /// Tasks that may still be taken.
     left: u32,
-    /// The first task, until it is taken, and the thread that it comes from.
-    first: Option<(usize, Loan)>,
     /// A task that needs more than to be returned.
     unusual: Option<(usize, Loan, Exit, CommandBudget)>,
 }
@@ -352,17 +351,18 @@ impl SharedTasks<'_> {
 impl TaskSource for SharedTasks<'_> {
     type Taken = (usize, Loan);
 
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<(TaskIdentity, Self::Taken)> {
-        let taken = self.first.take().or_else(|| {
-            let follows = self.left > 0 && self.peers.waiting.get(self.at).is_some_and(|(_, next)| self.is_alike(next));
-            let taken = if follows { self.peers.waiting.remove(self.at) } else { None };
-            taken.inspect(|(_, loan)| run.commands().begin(loan.task.releases_packet))
-        })?;
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<Self::Taken> {
+        let follows = self.left > 0 && self.peers.waiting.get(self.at).is_some_and(|(_, next)| self.is_alike(next));
+        let taken = if follows { self.peers.waiting.remove(self.at) } else { None };
+        taken.inspect(|(_, loan)| run.commands().begin(loan.task.releases_packet))
+    }
+
+    fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, (_, loan): &Self::Taken) -> TaskIdentity {
         if let Some((_, next)) = self.peers.waiting.get(self.at) {
             next.task.packet.frame.prefetch_first(run.looked_at());
         }
         self.left -= 1;
-        Some((taken.1.identity(), taken))
+        loan.identity()
     }
 
     fn frame<'t>(&'t mut self, (_, loan): &'t mut Self::Taken) -> &'t mut Frame {

@@ -22,7 +22,10 @@ pub(crate) trait TaskSource {
     type Taken;
 
     /// Takes the next task. `None`: the batch ends.
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<(TaskIdentity, Self::Taken)>;
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<Self::Taken>;
+
+    /// The task is about to run. Returns what its handler is told.
+    fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, taken: &Self::Taken) -> TaskIdentity;
 
     /// The packet of the task that was taken.
     fn frame<'t>(&'t mut self, taken: &'t mut Self::Taken) -> &'t mut Frame;
@@ -33,10 +36,12 @@ pub(crate) trait TaskSource {
     fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, taken: Self::Taken, returned: bool) -> bool;
 }
 
-/// Runs tasks of a source until it ends the batch.
+/// Runs tasks of a source until it ends the batch; before them the `first` one, if it was taken already.
 #[inline(always)]
-pub(crate) fn run_batch(run: &mut TaskRun<'_, '_, '_, '_>, source: &mut impl TaskSource) {
-    while let Some((identity, mut taken)) = source.next(run) {
+pub(crate) fn run_batch<S: TaskSource>(run: &mut TaskRun<'_, '_, '_, '_>, source: &mut S, first: Option<S::Taken>) {
+    let mut first = first;
+    while let Some(mut taken) = first.take().or_else(|| source.next(run)) {
+        let identity = source.begin(run, &taken);
         let returned = run.run_task(identity, source.frame(&mut taken));
         if !source.ended(run, taken, returned) {
             return;
@@ -59,10 +64,10 @@ pub(crate) struct Queued<'q> {
     pub(crate) home: u32,
     pub(crate) stage: Stage,
     pub(crate) verdicts: bool,
-    /// The first task, until it is taken.
-    pub(crate) first: Option<Task<MessageRef, Packet>>,
     /// Tasks that may still be taken.
     pub(crate) left: u32,
+    /// Bytes that a task looks at of its packet.
+    pub(crate) looked_at: usize,
     /// Packet buffers that were released.
     pub(crate) released: u64,
     pub(crate) end: QueuedEnd,
@@ -82,26 +87,27 @@ impl TaskSource for Queued<'_> {
     type Taken = Task<MessageRef, Packet>;
 
     #[inline(always)]
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<(TaskIdentity, Self::Taken)> {
-        let task = match self.first.take() {
-            Some(first) => first,
-            None if self.left == 0 => return None,
-            None => {
-                let next = self.mpqs.next_task(self.slot.0)?;
-                if next.stage != self.stage || next.context.home != self.home {
-                    self.end = QueuedEnd::Other(next);
-                    return None;
-                }
-                run.commands().begin(next.releases_packet);
-                next
-            }
-        };
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<Self::Taken> {
+        if self.left == 0 {
+            return None;
+        }
+        let next = self.mpqs.next_task(self.slot.0)?;
+        if next.stage != self.stage || next.context.home != self.home {
+            self.end = QueuedEnd::Other(next);
+            return None;
+        }
+        run.commands().begin(next.releases_packet);
+        Some(next)
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, task: &Self::Taken) -> TaskIdentity {
         run.commands().counts.add(started(self.stage), 1);
         // A packet that has waited long is not in the cache: it is prefetched while this task runs.
         if let Some(packet) = self.mpqs.next_packet(self.slot.0) {
-            packet.frame.prefetch_first(run.looked_at());
+            packet.frame.prefetch_first(self.looked_at);
         }
-        Some((about(&task), task))
+        about(task)
     }
 
     #[inline(always)]

@@ -97,7 +97,7 @@ fn run_on_cluster(
     let hpu = hpus.get(HpuId { cluster, hpu: 0 });
     hpu.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| {
         source.inlet.row.looked_at = run.looked_at();
-        run_batch(run, &mut source)
+        run_batch(run, &mut source, None)
     });
     let FastPath { mut inlet, messages_done, rest, .. } = source;
     inlet.spend(&mut commands.outbound.recycle);
@@ -133,7 +133,7 @@ impl TaskSource for FastPath<'_> {
     type Taken = Passing;
 
     #[inline(always)]
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<(TaskIdentity, Passing)> {
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<Passing> {
         loop {
             let packet = match self.inlet.look()? {
                 Some(packet) => packet,
@@ -152,8 +152,13 @@ impl TaskSource for FastPath<'_> {
                 self.rest = Rest::Elsewhere(packet.home);
                 return None;
             }
-            return Some((TaskIdentity { flow: packet.mpq.0, message: packet.message }, packet));
+            return Some(packet);
         }
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, _: &mut TaskRun<'_, '_, '_, '_>, packet: &Passing) -> TaskIdentity {
+        TaskIdentity { flow: packet.mpq.0, message: packet.message }
     }
 
     #[inline(always)]

@@ -168,10 +168,14 @@ impl TaskRunner {
         let releases_packet = first.releases_packet;
         let mut commands =
             Commands::new(&mut **nic, outbound, host, counts, Some(events), releases_packet, CommandBudget::FULL);
-        let (first, end) = (Some(first), QueuedEnd::Done);
+        let end = QueuedEnd::Done;
+        let (left, released, looked_at) = (most, 0, 0);
         let mut queued =
-            Queued { mpqs, messages, released_last, slot, home, stage, verdicts, first, left: most, released: 0, end };
-        hpus.get(hpu).with_run(&self.executor, &spec, &mut commands, &mut print, |run| run_batch(run, &mut queued));
+            Queued { mpqs, messages, released_last, slot, home, stage, verdicts, left, looked_at, released, end };
+        hpus.get(hpu).with_run(&self.executor, &spec, &mut commands, &mut print, |run| {
+            queued.looked_at = run.looked_at();
+            run_batch(run, &mut queued, Some(first));
+        });
         let Queued { left, released, end, .. } = queued;
         commands.recycle_frames();
         done.tasks += most - left;
