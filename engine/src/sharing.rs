@@ -213,8 +213,11 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
             if all.expects || self.core.sched.timed_out || pace.shift.is_over() {
                 break;
             }
-            while self.ingress.inbound.is_next_of(slot) && self.core.table.mpqs.room() > 0 && self.admit_next(now) {}
-            self.core.sched.scheduler.charge_reception(slot.0, nanoseconds(pace.shift.lap()));
+            if self.ingress.inbound.is_next_of(slot) {
+                while self.ingress.inbound.is_next_of(slot) && self.core.table.mpqs.room() > 0 && self.admit_next(now) {
+                }
+                self.core.sched.scheduler.charge_reception(slot.0, nanoseconds(pace.shift.lap()));
+            }
         }
         all.long = pace.shift.took() >= LONG;
         all.slot =
