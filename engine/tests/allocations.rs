@@ -11,13 +11,13 @@ use common::{Kind, image, rule, udp_from};
 use spin_abi::control::Schedule;
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
-use spin_engine::inbound::BATCH;
+use spin_engine::context::loader::Loader;
+use spin_engine::cores::helpers::Peers;
+use spin_engine::ingress::rx_batch::BATCH;
 use spin_engine::install::Prepared;
-use spin_engine::latency::Latencies;
-use spin_engine::loader::Loader;
-use spin_engine::peers::Peers;
-use spin_engine::pipeline::Engine;
 use spin_engine::settings::{Limits, Sizes};
+use spin_engine::telemetry::latency::Latencies;
+use spin_engine::worker::Engine;
 use spin_nic::{SyntheticSource, Wakeup};
 
 thread_local! {

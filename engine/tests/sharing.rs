@@ -13,10 +13,10 @@ use spin_abi::counters::Counter;
 use spin_abi::events::What;
 use spin_abi::map::Machine;
 use spin_abi::verdict::Verdict;
+use spin_engine::context::loader::Loader;
 use spin_engine::install::Prepared;
-use spin_engine::loader::Loader;
-use spin_engine::pipeline::Engine;
 use spin_engine::settings::{Limits, Sizes};
+use spin_engine::worker::Engine;
 use spin_nic::{Queue, SyntheticSource, TxQueue};
 use spin_shm::Region;
 

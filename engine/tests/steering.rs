@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use common::{Moody, image, moody_nic, rule, udp_from};
 use spin_abi::control::Install;
+use spin_engine::cores::receiver::Receiver;
 use spin_engine::cores::{
     ChangeResult, ClusterThread, PollThread, Receiving, SharedConfig, Transaction, WorkerGroup, WorkerLinks,
 };
 use spin_engine::install::{InstallError, MatchSpec, Prepared, User};
-use spin_engine::receiver::Receiver;
 use spin_engine::settings::{Idle, Limits};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::{Queue, TxQueue};

@@ -16,11 +16,11 @@ use common::{Moody, image, moody_nic, payload, rule, udp_from};
 use fastrand::Rng;
 use spin_abi::control::Install;
 use spin_abi::counters::Counter;
+use spin_engine::cores::receiver::Receiver;
 use spin_engine::cores::{
     ChangeResult, ClusterThread, PollThread, Receiving, SharedConfig, Transaction, WorkerGroup, WorkerLinks,
 };
 use spin_engine::install::{MatchSpec, Prepared, User};
-use spin_engine::receiver::Receiver;
 use spin_engine::settings::{Idle, Limits, Sizes};
 use spin_nic::memory::MemoryQueue;
 use spin_nic::{Queue, TxQueue};

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::moody_nic;
+use spin_engine::cores::receiver::Receiver;
 use spin_engine::cores::{PollThread, Poller, SharedConfig, WorkerLinks};
-use spin_engine::receiver::Receiver;
 use spin_engine::settings::Idle;
 use threads::all_threads;
 

@@ -20,11 +20,11 @@ use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_bench::engine::case::{CASES, Case};
 use spin_bench::report::write;
+use spin_engine::context::loader::Loader;
 use spin_engine::cores::{
     ChangeResult, ClusterThread, PollThread, Receiving, SharedConfig, Transaction, WorkerGroup, WorkerLinks,
 };
 use spin_engine::install::{InstallError, Prepared, User};
-use spin_engine::loader::Loader;
 use spin_engine::settings::{Idle, Limits, Sizes};
 use spin_nic::SyntheticSource;
 use spin_nic::steering::AcceptAll;

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::map::Machine;
+use spin_engine::context::loader::Loader;
 use spin_engine::install::Prepared;
-use spin_engine::loader::Loader;
-use spin_engine::pipeline::Engine;
 use spin_engine::settings::Limits;
+use spin_engine::worker::Engine;
 use spin_nic::SyntheticSource;
 
 use super::lab::{Failure, SIZES, read, runs};

@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::map::Machine;
+use spin_engine::context::loader::Loader;
 use spin_engine::cores::Poller;
+use spin_engine::cores::helpers::Peers;
 use spin_engine::install::Prepared;
-use spin_engine::loader::Loader;
-use spin_engine::peers::Peers;
-use spin_engine::pipeline::Engine;
 use spin_engine::settings::Limits;
+use spin_engine::worker::Engine;
 use spin_nic::{NicError, Queue, SyntheticSource, Wakeup};
 
 use super::cores;

@@ -14,11 +14,11 @@ use rustix::time::{ClockId, clock_gettime};
 use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
+use spin_engine::context::loader::Loader;
 use spin_engine::install::Prepared;
-use spin_engine::loader::Loader;
-use spin_engine::pipeline::Engine;
-use spin_engine::schedule::jain;
+use spin_engine::sched::scheduler::jain;
 use spin_engine::settings::Limits;
+use spin_engine::worker::Engine;
 use spin_nic::SyntheticSource;
 
 use super::cores::on_first;

@@ -10,7 +10,7 @@ use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_nic::{NicError, Queue, TxQueue};
 
-use crate::pipeline::Engine;
+use crate::worker::Engine;
 
 /// Frames taken from the far end at once.
 const BATCH: usize = 1024;

@@ -10,7 +10,7 @@ use spin_abi::control::{ContextInfo, Reply, Stats, ThreadInfo};
 use crate::control::server::{Answer, Responder};
 use crate::cores::{Poller, WorkerGroup};
 use crate::install::InstallError;
-use crate::statistics::Statistics;
+use crate::telemetry::statistics::Statistics;
 
 /// Shortest time between two reads.
 const READ_INTERVAL: Duration = Duration::from_millis(10);

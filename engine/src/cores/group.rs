@@ -13,12 +13,12 @@ use super::error::ThreadError;
 use super::slot_allocator::SlotAllocator;
 use super::thread::{PendingReply, PollThread};
 use super::transaction::{ChangeResult, Transaction};
-use crate::inbound::Routes;
+use crate::cores::receiver::Receiver;
+use crate::ingress::rx_batch::Routes;
 use crate::install::{InstallError, MatchSpec, Prepared, User, warn_of_rules};
-use crate::pipeline::Engine;
-use crate::receiver::Receiver;
 use crate::settings::Limits;
-use crate::statistics::Statistics;
+use crate::telemetry::statistics::Statistics;
+use crate::worker::Engine;
 
 /// A thread that runs handlers.
 pub struct ClusterThread {

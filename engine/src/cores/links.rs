@@ -7,10 +7,10 @@ use spin_nic::{NicError, Queue, Wakeup};
 
 use super::error::ThreadError;
 use super::thread::{PollThread, SharedConfig};
-use crate::packet_channel::{ChannelQueue, PacketRx};
-use crate::packet_channels::{Ends, PacketChannels};
-use crate::peers::Peers;
-use crate::pipeline::Engine;
+use crate::cores::helpers::Peers;
+use crate::cores::packet_channel::{ChannelQueue, PacketRx};
+use crate::cores::packet_channels::{Ends, PacketChannels};
+use crate::worker::Engine;
 
 /// Links of a cluster thread to its NIC queue and to other threads.
 pub struct WorkerLinks {

@@ -7,12 +7,18 @@
 //! * `group`: all threads together; contexts are changed on all of them.
 //! * `transaction`: changes of contexts that are carried out together; `slot_allocator`: ids and slots of contexts.
 
+mod channel_quota;
 mod error;
 mod group;
+pub mod helpers;
 pub mod idle;
 mod links;
+pub mod packet_channel;
+pub mod packet_channels;
 mod poller;
+pub mod receiver;
 mod slot_allocator;
+pub(crate) mod spread;
 mod thread;
 mod transaction;
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use spin_nic::{NicError, Queue};
 
-use crate::pipeline::Engine;
-use crate::receiver::Receiver;
-use crate::statistics::Statistics;
+use crate::cores::receiver::Receiver;
+use crate::telemetry::statistics::Statistics;
+use crate::worker::Engine;
 
 /// What a thread polls: an engine, or a receiver that feeds engines.
 pub trait Poller {

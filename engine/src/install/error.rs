@@ -8,7 +8,7 @@ use spin_matcher::{ListError, ParseError, TableError};
 use spin_nic::NicError;
 use spin_shm::RegionError;
 
-use crate::image_error::ImageError;
+use crate::context::image_error::ImageError;
 
 /// Longest name of a context, in bytes.
 pub(crate) const MAX_NAME: usize = 64;

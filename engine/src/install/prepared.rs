@@ -9,7 +9,7 @@ use spin_shm::Region;
 
 use super::handle::{ContextHandle, User};
 use super::match_spec::MatchSpec;
-use crate::nic_memory::NicMemory;
+use crate::context::nic_memory::NicMemory;
 use spin_pspin::hpu::Hpus;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ContextMemory;

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use spin_engine::packet_channel::ChannelQueue;
-use spin_engine::receiver::Receiver;
+use spin_engine::cores::packet_channel::ChannelQueue;
+use spin_engine::cores::receiver::Receiver;
 use spin_nic::frame::TxClosed;
 use spin_nic::{FlowSteering, Frame, NicError, Queue, TxQueue};
 

@@ -12,13 +12,13 @@ use fastrand::Rng;
 use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
+use spin_engine::context::loader::Loader;
 use spin_engine::cores::Poller;
-use spin_engine::inbound::Routes;
+use spin_engine::cores::receiver::Receiver;
+use spin_engine::ingress::rx_batch::Routes;
 use spin_engine::install::{Prepared, User};
-use spin_engine::loader::Loader;
-use spin_engine::pipeline::Engine;
-use spin_engine::receiver::Receiver;
 use spin_engine::settings::{Limits, Sizes};
+use spin_engine::worker::Engine;
 use spin_nic::Queue;
 use spin_pspin::counts::Counts;
 

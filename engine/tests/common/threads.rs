@@ -7,8 +7,8 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use spin_abi::control::{Engine as Kind, Schedule};
 use spin_abi::map::Machine;
+use spin_engine::context::loader::Loader;
 use spin_engine::cores::SharedConfig;
-use spin_engine::loader::Loader;
 use spin_engine::settings::{Idle, Sizes};
 
 /// What they have in common. They take packets from the start.

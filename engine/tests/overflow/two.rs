@@ -7,11 +7,11 @@ use std::time::Duration;
 use spin_abi::control::{Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
+use spin_engine::context::loader::Loader;
+use spin_engine::cores::helpers::Peers;
 use spin_engine::install::Prepared;
-use spin_engine::loader::Loader;
-use spin_engine::peers::Peers;
-use spin_engine::pipeline::Engine;
 use spin_engine::settings::{Limits, Sizes};
+use spin_engine::worker::Engine;
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Queue, TxQueue, Wakeup};
 

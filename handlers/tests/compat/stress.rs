@@ -1,10 +1,10 @@
 //! Locks, lists and counters that all clusters' handlers share, on two threads at a time.
 
 use spin_abi::control::Install;
+use spin_engine::context::loader::Loader;
 use spin_engine::install::Prepared;
-use spin_engine::loader::Loader;
-use spin_engine::pipeline::Engine;
 use spin_engine::settings::{Limits, Sizes};
+use spin_engine::worker::Engine;
 use spin_nic::memory::pair;
 use spin_nic::{Queue, TxQueue};
 use std::sync::{Arc, Barrier};

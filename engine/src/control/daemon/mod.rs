@@ -18,6 +18,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spin_abi::control::{Reply, Request};
 use spin_nic::memory::MemoryQueue;
 
+use crate::context::loader::Loader;
 use crate::control::audit::AuditLines;
 use crate::control::capabilities;
 use crate::control::config::{Config, Nic, StaticContext};
@@ -28,9 +29,8 @@ use crate::control::server::{Answer, Responder, Server, ServerError, Ticket, Wor
 use crate::control::stats_cache::{StatsCache, StatsQuery};
 use crate::cores::{ChangeResult, SharedConfig, Transaction, WorkerGroup};
 use crate::install::{InstallError, Prepared, User};
-use crate::loader::Loader;
-use crate::pipeline::Engine;
-use crate::statistics::Statistics;
+use crate::telemetry::statistics::Statistics;
+use crate::worker::Engine;
 
 pub use error::DaemonError;
 

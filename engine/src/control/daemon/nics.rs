@@ -7,7 +7,7 @@ use spin_nic::pcap::PcapQueue;
 use spin_nic::{NicError, Queue};
 
 use crate::control::config::{Config, Nic, XdpMode};
-use crate::packet_channels::PacketChannels;
+use crate::cores::packet_channels::PacketChannels;
 use crate::settings::Mode;
 use spin_pspin::hpu::memory::saturate;
 

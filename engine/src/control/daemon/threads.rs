@@ -4,9 +4,9 @@ use spin_nic::Queue;
 
 use super::error::DaemonError;
 use crate::control::config::Config;
+use crate::cores::packet_channels::Ends;
+use crate::cores::receiver::Receiver;
 use crate::cores::{ClusterThread, PollThread, Receiving, SharedConfig, ThreadError, WorkerLinks};
-use crate::packet_channels::Ends;
-use crate::receiver::Receiver;
 use crate::settings::Mode;
 use spin_pspin::hpu::memory::saturate;
 

@@ -11,12 +11,12 @@ use spin_matcher::KeySpec;
 use spin_shm::Region;
 
 use super::abi_check;
-use crate::descriptor::Descriptor;
+use crate::context::event_ring::Descriptor;
+use crate::context::loader::Loader;
 use crate::install::error::MAX_NAME;
 use crate::install::match_spec::check_length;
 use crate::install::{InstallError, MatchSpec, Prepared};
-use crate::loader::Loader;
-use crate::schedule::MOST_WEIGHT;
+use crate::sched::scheduler::MOST_WEIGHT;
 use crate::settings::Limits;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::{ContextMemory, ContextSizes, saturate};

@@ -17,9 +17,9 @@ use super::connection_limit::ConnectionSlot;
 use super::payload_limit;
 use super::requests::{Answer, Work};
 use super::shared::Shared;
+use crate::context::nic_memory::NicMemory;
+use crate::context::niceness::lower_priority;
 use crate::install::{HOST_ADDRESS, MatchSpec, Prepared, User};
-use crate::nic_memory::NicMemory;
-use crate::niceness::lower_priority;
 
 /// Longest pause of a peer while a reply is sent to it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);

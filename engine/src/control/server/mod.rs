@@ -28,12 +28,12 @@ use rustix::net::sockopt::socket_peercred;
 use spin_abi::control::{Capabilities, Reply};
 use spin_shm::channel as wire;
 
+use crate::context::loader::Loader;
 use crate::control::endpoint::{Endpoint, EndpointError, Listener};
 use crate::control::metrics;
 use crate::control::shared_memory_quota::SharedMemoryQuota;
 use crate::control::socket_file::{SocketError, SocketFile};
 use crate::install::User;
-use crate::loader::Loader;
 use crate::settings::Limits;
 use connection::Connection;
 use connection_limit::ConnectionLimit;

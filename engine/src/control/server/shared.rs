@@ -8,8 +8,8 @@ use super::connection_limit::ConnectionLimit;
 use super::payload_limit::PayloadLimit;
 use super::prepare_slots::PrepareSlots;
 use super::requests::ControlHandle;
+use crate::context::loader::Loader;
 use crate::control::shared_memory_quota::SharedMemoryQuota;
-use crate::loader::Loader;
 use crate::settings::Limits;
 
 /// What connection threads share.

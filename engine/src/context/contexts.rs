@@ -1,0 +1,219 @@
+//! The contexts of a worker, by slot, and the routes that lead to them.
+
+use std::sync::Arc;
+
+use spin_abi::control::{ContextInfo, Full};
+use spin_matcher::{Table, TableEntry};
+use spin_shm::Region;
+
+use crate::context::{Context, Share};
+use crate::ingress::rx_batch::{Inbound, Routes};
+use crate::install::{ContextHandle, InstallError, MatchSpec, User};
+use spin_pspin::ids::Slot;
+
+/// All contexts of a worker. Those in `routes` are installed: frames are led to them. Others drain or were rolled back.
+pub(crate) struct Contexts {
+    /// By slot.
+    pub(crate) list: Vec<Option<Context>>,
+    /// To the installed contexts, in order of priority, which is the order of installation.
+    pub(crate) routes: Routes,
+    /// Id of the context installed last.
+    pub(crate) next_id: u32,
+    /// Contexts that are here, installed or not.
+    pub(crate) linked: u32,
+    /// Those of them that go with their last message.
+    pub(crate) draining: u32,
+    /// Those of them whose installation was rolled back: see [`Context::heir`].
+    pub(crate) rolled_back: u32,
+    /// Contexts whose messages may time out.
+    pub(crate) timeouts: u32,
+    /// Packets of a batch may be taken in another order than they arrived in.
+    pub(crate) reorders: bool,
+    /// Some context's tasks may run on other threads.
+    pub(crate) may_overflow: bool,
+    /// Some context stalls reception when it has no room (`--full wait`).
+    pub(crate) stalls: bool,
+}
+
+impl Default for Contexts {
+    fn default() -> Self {
+        Self {
+            list: Vec::new(),
+            routes: Routes::default(),
+            next_id: 0,
+            linked: 0,
+            draining: 0,
+            rolled_back: 0,
+            timeouts: 0,
+            reorders: true,
+            may_overflow: false,
+            stalls: false,
+        }
+    }
+}
+
+impl Contexts {
+    /// A context that matched or has messages is here: removal empties both first.
+    #[inline]
+    pub(crate) fn get(&mut self, slot: Slot) -> &mut Context {
+        let Some(context) = &mut self.list[slot.0 as usize] else { unreachable!("{slot:?} is installed") };
+        context
+    }
+
+    /// Whether a slot has the context with this id: slots are taken again.
+    pub(crate) fn is_current(&self, slot: Slot, id: u32) -> bool {
+        self.list.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(|context| context.id == id)
+    }
+
+    /// Whether several contexts share the thread's time.
+    #[inline]
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.linked > 1
+    }
+
+    /// The installed contexts, in order of priority.
+    pub(crate) fn installed(&self) -> impl Iterator<Item = &Context> {
+        self.routes.slots.iter().filter_map(|slot| self.list[slot.0 as usize].as_ref())
+    }
+
+    /// Their entries of the routing table.
+    pub(crate) fn entries(&self) -> Vec<TableEntry> {
+        self.installed().map(|context| context.matching.entry.clone()).collect()
+    }
+
+    /// The slot of an installed context that a user may change.
+    pub(crate) fn find(&self, id: u32, user: User) -> Result<Slot, InstallError> {
+        let found = self.routes.slots.iter().zip(self.installed()).find(|(_, context)| context.id == id);
+        let (&slot, context) = found.ok_or(InstallError::NoSuchContext(id))?;
+        if user.may_change(context.uid) { Ok(slot) } else { Err(InstallError::NotYours { id, owner: context.uid }) }
+    }
+
+    /// The slot of a context, installed or not.
+    pub(crate) fn slot_with(&self, id: u32) -> Option<Slot> {
+        (0..).map(Slot).take(self.list.len()).find(|&slot| self.is_current(slot, id))
+    }
+
+    /// The slot for a context that is to have this place, or the first free one.
+    pub(crate) fn slot_of(&mut self, place: Option<ContextHandle>) -> Slot {
+        let free = || self.list.iter().position(Option::is_none).unwrap_or(self.list.len());
+        let index = place.map_or_else(free, |place| place.slot.0 as usize);
+        self.list.resize_with(self.list.len().max(index + 1), || None);
+        #[allow(clippy::cast_possible_truncation, reason = "bounded by limits.contexts and the table's tests")]
+        Slot(index as u32)
+    }
+
+    /// By slot: whether a context has it.
+    pub(crate) fn slots_taken(&self) -> Vec<bool> {
+        self.list.iter().map(Option::is_some).collect()
+    }
+
+    /// The contexts that one replaces, and those that these replace, the latest first.
+    pub(crate) fn replaced_by(&self, slot: Slot) -> impl Iterator<Item = Slot> + '_ {
+        let predecessor =
+            |slot: Slot| self.list[slot.0 as usize].as_ref().and_then(|context| context.replacement.predecessor);
+        std::iter::successors(predecessor(slot), move |&slot| predecessor(slot))
+    }
+
+    /// The latest of the contexts that one replaces which still takes packets.
+    pub(crate) fn to_be_replaced(&self, new: Slot) -> Option<Slot> {
+        let stays = |context: &Context| !context.replacement.retired && context.replacement.heir.is_none();
+        self.replaced_by(new).find(|slot| self.list[slot.0 as usize].as_ref().is_some_and(stays))
+    }
+
+    /// The context that a rolled-back context's packets belong to now; a context's own slot if it was not rolled back.
+    pub(crate) fn owner_of(&self, slot: Slot) -> Slot {
+        let heir = |slot: Slot| self.list.get(slot.0 as usize)?.as_ref()?.replacement.heir;
+        std::iter::successors(Some(slot), |&slot| heir(slot)).last().unwrap_or(slot)
+    }
+
+    /// Reroutes matched packets of rolled-back contexts.
+    pub(crate) fn reroute(&self, inbound: &mut Inbound) {
+        inbound.readdress(|slot| self.owner_of(slot));
+    }
+
+    /// Routes once some contexts are gone and some take what `rules` say.
+    pub(crate) fn routes_after(&self, leaving: &[u32], rules: &[(u32, MatchSpec)]) -> Result<Routes, InstallError> {
+        let stays = |(entry, _): &(TableEntry, Slot)| !leaving.contains(&entry.context);
+        let (mut entries, slots): (Vec<_>, _) =
+            self.entries().into_iter().zip(self.routes.slots.iter().copied()).filter(stays).unzip();
+        for (id, MatchSpec { rules, eom }) in rules {
+            for entry in entries.iter_mut().filter(|entry| entry.context == *id) {
+                (entry.rules, entry.eom) = (rules.clone(), eom.clone());
+            }
+        }
+        Ok(Routes { table: Table::new(&entries)?, slots })
+    }
+
+    /// Frees a slot. Returns the context that had it.
+    pub(crate) fn take(&mut self, slot: Slot) -> Option<Context> {
+        let context = self.list[slot.0 as usize].take()?;
+        self.linked -= 1;
+        self.timeouts -= u32::from(context.message_timeout.is_some());
+        self.rolled_back -= u32::from(context.replacement.heir.is_some());
+        for other in self.list.iter_mut().flatten() {
+            if other.replacement.predecessor == Some(slot) {
+                other.replacement.predecessor = context.replacement.predecessor;
+            }
+            if other.replacement.heir == Some(slot) {
+                other.replacement.heir = Some(Slot::NOBODY);
+            }
+        }
+        Some(context)
+    }
+
+    /// Shares the packet buffer of `hers` HERs out by weight, and derives what depends on all contexts' options.
+    ///
+    /// Batches keep their order where that may matter. After a stall the rest of a batch may belong to other contexts. Packets that
+    /// handlers leave to the kernel keep the order of their connection, whatever the key.
+    pub(crate) fn share_buffer(&mut self, hers: u32) {
+        let contexts = || self.list.iter().flatten();
+        self.stalls = contexts().any(|context| context.run.full == Full::Wait);
+        self.reorders = !self.stalls && !contexts().any(|context| context.run.verdicts);
+        self.may_overflow = contexts().any(|context| context.overflows());
+        let weights = self.installed().map(|context| u64::from(context.run.weight)).sum();
+        for context in self.list.iter_mut().flatten() {
+            context.share = Share::new(hers, context.run.weight, weights, context.run.full);
+        }
+    }
+
+    /// Slots and weights of the contexts that new messages may begin in.
+    pub(crate) fn weights(&self) -> impl Iterator<Item = (Slot, u32)> + Clone + '_ {
+        let weights = (0..).map(Slot).zip(&self.list);
+        weights.filter_map(|(slot, context)| {
+            let context = context.as_ref().filter(|context| !context.replacement.retired)?;
+            Some((slot, context.run.weight))
+        })
+    }
+
+    /// Records at which address the application mapped a context's host memory.
+    pub(crate) fn map_host(&mut self, id: u32, user: User, address: u64) -> Result<(), InstallError> {
+        let slot = self.find(id, user)?;
+        let context = self.list[slot.0 as usize].as_mut().filter(|context| context.host.is_some());
+        let context = context.ok_or(InstallError::NoHostMemory(id))?;
+        if let Some(host) = &mut context.host {
+            host.address = address;
+        }
+        context.describe_host();
+        Ok(())
+    }
+
+    /// A context's descriptor.
+    pub(crate) fn descriptor(&self, id: u32, user: User) -> Result<Arc<Region>, InstallError> {
+        let slot = self.find(id, user)?;
+        let context = self.list[slot.0 as usize].as_ref().ok_or(InstallError::NoSuchContext(id))?;
+        Ok(context.descriptor.region().clone())
+    }
+
+    /// A context's host memory and the address by which handlers know it.
+    pub(crate) fn host_memory(&self, id: u32, user: User) -> Result<(Arc<Region>, u64), InstallError> {
+        let slot = self.find(id, user)?;
+        let host = self.list[slot.0 as usize].as_ref().and_then(|context| context.host.as_ref());
+        let host = host.ok_or(InstallError::NoHostMemory(id))?;
+        Ok((host.region.clone(), host.address))
+    }
+
+    /// The installed contexts' descriptions, in order of priority.
+    pub(crate) fn infos(&self) -> Vec<ContextInfo> {
+        self.installed().map(Context::info).collect()
+    }
+}

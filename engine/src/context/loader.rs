@@ -1,0 +1,69 @@
+//! What contexts have in common: images, once for each user, and translations, once for all. Any thread may load.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use hpu_vm::Image;
+use hpu_vm::jit::{Options, Source, TranslateError, Translation, Translations};
+use hpu_vm::known::Known;
+use spin_abi::control::{Compat, Engine};
+use spin_abi::map::Machine;
+
+use crate::context::FileId;
+use crate::context::image_error::ImageError;
+use spin_pspin::hpu::entries::Entries;
+use spin_pspin::hpu::image::LoadedImage;
+use spin_pspin::hpu::memory::ImageMemory;
+
+/// Loads images for one machine.
+#[derive(Debug)]
+pub struct Loader {
+    /// The machine handlers see.
+    pub machine: Machine,
+    /// What runs them.
+    pub engine: Engine,
+    /// Whose rules of messages contexts have that say nothing of it.
+    pub compat: Compat,
+    /// By user and file; they live as long as a context has them.
+    images: Known<(u32, FileId), LoadedImage>,
+    translations: Translations,
+}
+
+impl Loader {
+    /// A loader that has loaded nothing.
+    #[must_use]
+    pub fn new(machine: Machine, engine: Engine) -> Self {
+        let compat = Compat::default();
+        Self { machine, engine, compat, images: Known::default(), translations: Translations::default() }
+    }
+
+    /// The same with these rules of messages.
+    #[must_use]
+    pub fn with_compat(self, compat: Compat) -> Self {
+        Self { compat, ..self }
+    }
+
+    /// The image in `file` for user `uid`, with the memory it has if it is in use.
+    ///
+    /// # Errors
+    /// [`ImageError::Load`], [`ImageError::Memory`], and those of [`Entries::of`].
+    pub fn load(&self, file: &[u8], uid: u32) -> Result<Arc<LoadedImage>, ImageError> {
+        let image = Image::load(file, &self.machine)?;
+        self.images.get((uid, FileId::of(file)), || {
+            let memory = ImageMemory::new(&image)?;
+            let entries = Entries::of(&image, &memory, &self.machine)?;
+            Ok(LoadedImage { image, memory, entries, any_device: AtomicBool::new(false) })
+        })
+    }
+
+    /// The image as machine code.
+    ///
+    /// # Errors
+    /// See [`TranslateError`].
+    pub fn translate(&self, loaded: &LoadedImage, options: Options) -> Result<Arc<Translation>, TranslateError> {
+        let LoadedImage { image, entries, .. } = loaded;
+        let entries: Vec<u32> = entries.handlers.iter().flatten().map(|handler| handler.address).collect();
+        let taken = image.addresses_taken();
+        self.translations.get(Source { code: image.code(), entries: &entries, taken: &taken }, options)
+    }
+}

@@ -1,0 +1,82 @@
+//! Translations that turn out to be needed while packets run: a thread of their own makes them.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use hpu_vm::jit::{Options, Translation};
+use spin_pspin::hpu::image::LoadedImage;
+
+use crate::context::loader::Loader;
+use crate::context::niceness::lower_priority;
+
+/// A context's image is to be translated.
+struct Request {
+    context: u32,
+    image: Arc<LoadedImage>,
+    options: Options,
+}
+
+/// What became of a request.
+pub struct Made {
+    /// For which context.
+    pub context: u32,
+    /// `None`: it cannot be translated.
+    pub translation: Option<Arc<Translation>>,
+}
+
+/// The engine's side of the thread, which is started by the first request.
+pub struct Translator {
+    loader: Arc<Loader>,
+    thread: Option<(Sender<Request>, Receiver<Made>)>,
+    /// Requests that are not answered.
+    waiting: usize,
+}
+
+impl Translator {
+    /// No thread yet.
+    #[must_use]
+    pub const fn new(loader: Arc<Loader>) -> Self {
+        Self { loader, thread: None, waiting: 0 }
+    }
+
+    /// Asks for a translation.
+    pub fn request(&mut self, context: u32, image: Arc<LoadedImage>, options: Options) {
+        let (requests, _) = self.thread.get_or_insert_with(|| start(self.loader.clone()));
+        if requests.send(Request { context, image, options }).is_ok() {
+            self.waiting += 1;
+        }
+    }
+
+    /// The next answer, if there is one.
+    pub fn made(&mut self) -> Option<Made> {
+        let (_, made) = self.thread.as_ref().filter(|_| self.waiting > 0)?;
+        let made = made.try_recv().ok()?;
+        self.waiting -= 1;
+        Some(made)
+    }
+}
+
+fn start(loader: Arc<Loader>) -> (Sender<Request>, Receiver<Made>) {
+    let (requests, asked) = channel();
+    let (answer, made) = channel();
+    let spawned = thread::Builder::new().name("translator".into()).spawn(move || serve(&loader, &asked, &answer));
+    if let Err(error) = spawned {
+        // Requests find nobody then.
+        tracing::warn!("no thread for translations, so some handlers stay interpreted: {error}");
+    }
+    (requests, made)
+}
+
+fn serve(loader: &Loader, asked: &Receiver<Request>, answer: &Sender<Made>) {
+    lower_priority();
+    for Request { context, image, options } in asked {
+        let translation = loader.translate(&image, options);
+        if let Err(error) = &translation {
+            tracing::warn!("context {context} is interpreted: {error}");
+        }
+        if answer.send(Made { context, translation: translation.ok() }).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! The channel between the distributor, which receives and matches packets, and one worker, which runs their handlers.
+//!
+//! ```text
+//! distributor --packets--> worker            frames, and what they matched
+//!             --refills--> its ChannelQueue  empty frames, for copies
+//!             <--returns-- its ChannelQueue  each frame again, and what to do with it
+//! ```
+//! Frames go through a [`spin_sync::CreditTx`], their metadata through a [`spin_sync::SidebandTx`].
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use spin_matcher::MessageKey;
+use spin_nic::frame::TxClosed;
+use spin_nic::prefetch_to_write;
+use spin_nic::steering::AcceptAll;
+use spin_nic::{FlowSteering, Frame, NicError, Queue, TxQueue, Wakeup};
+use spin_sync::{SidebandRx, SidebandTx, sideband};
+
+use crate::cores::channel_quota::{DropReader, QuotaTable, TransitCount};
+use crate::egress::pass_cost::PassCost;
+use crate::ingress::matched::Found;
+use spin_pspin::ids::Slot;
+
+/// Refills that one task may need. With fewer, the next task waits for more.
+const FEW: usize = 16;
+
+/// What the distributor does with a returned frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReturnAction {
+    /// Receive into it again.
+    Recycle,
+    /// Send it.
+    Transmit,
+    /// Pass it to the kernel's stack.
+    PassToKernel,
+}
+
+/// Match of a packet, with the first 16 bytes of its key. Few keys are longer; their tails go through a sideband of their own, since cross-core
+/// traffic costs per cache line.
+#[derive(Clone, Copy, Debug)]
+struct PacketMeta {
+    owner: Slot,
+    end_of_message: bool,
+    length: u8,
+    key: [u64; 2],
+}
+
+/// The distributor's end.
+#[derive(Debug)]
+pub struct PacketTx {
+    frames: spin_sync::CreditTx<Frame, Frame, Frame>,
+    found: SidebandTx<PacketMeta>,
+    /// Tails of the keys that are longer than 16 bytes.
+    rest: SidebandTx<[u64; 4]>,
+    back: SidebandRx<ReturnAction>,
+    /// Frames that were just reclaimed.
+    returned: Vec<Frame>,
+    quota: TransitCount,
+}
+
+/// The worker's end for packets.
+#[derive(Debug)]
+pub struct PacketRx {
+    frames: spin_sync::CreditRx<Frame>,
+    found: SidebandRx<PacketMeta>,
+    rest: SidebandRx<[u64; 4]>,
+    /// Packets that the distributor dropped, since their context was over its quota.
+    drops: DropReader,
+    /// Cost of a frame that is returned for the kernel.
+    pub(crate) pass_cost: Arc<PassCost>,
+}
+
+/// The NIC as the worker sees it: it gives refills, and takes all frames back.
+pub struct ChannelQueue {
+    frames: spin_sync::ReturnTx<Frame, Frame>,
+    back: SidebandTx<ReturnAction>,
+    max_frame: usize,
+}
+
+/// A channel for `size` frames, `max_refills` of them empty at most, and the wake-ups that the two threads sleep on.
+#[must_use]
+pub fn packet_channel(
+    size: usize,
+    max_refills: usize,
+    max_frame: usize,
+    distributor: Arc<Wakeup>,
+    worker: Arc<Wakeup>,
+) -> (PacketTx, PacketRx, ChannelQueue) {
+    let (items, packets, frames) = spin_sync::credit_channel(size, max_refills, distributor, worker);
+    let ((found, found_rx), (rest, rest_rx), (back, back_rx)) = (sideband(size), sideband(size), sideband(size));
+    let quotas = Arc::new(QuotaTable::default());
+    let (quota, drops) = (TransitCount::new(quotas.clone(), size), DropReader::new(quotas));
+    let tx = PacketTx { frames: items, found, rest, back: back_rx, returned: Vec::with_capacity(size), quota };
+    let rx = PacketRx { frames: packets, found: found_rx, rest: rest_rx, drops, pass_cost: Arc::new(PassCost::new(1)) };
+    (tx, rx, ChannelQueue::new(frames, back, max_frame))
+}
+
+impl PacketTx {
+    /// How many more frames may be staged.
+    #[must_use]
+    pub fn credit(&self) -> usize {
+        self.frames.credit()
+    }
+
+    /// How many frames are staged, in transit, or held by the worker. Unused refills do not count.
+    #[must_use]
+    pub fn out(&self) -> usize {
+        self.frames.out() + self.frames.staged.len()
+    }
+
+    /// Begins a batch. Returns how many packets may be staged. `None`: any number, after [`PacketTx::admits`] for each.
+    pub(crate) fn begin_batch(&mut self) -> Option<usize> {
+        let Self { frames, quota, .. } = self;
+        let credit = frames.credit();
+        let staged = frames.staged.len();
+        quota.begin_batch(frames.capacity().saturating_sub(credit), credit, || frames.in_transit() + staged);
+        (!quota.is_enforced()).then_some(credit)
+    }
+
+    /// Whether a packet of a context may be staged. If not, it is counted as dropped.
+    #[inline]
+    pub(crate) fn admits(&mut self, slot: Slot) -> bool {
+        self.quota.admit(slot)
+    }
+
+    /// Stages a packet for [`PacketTx::hand_over`].
+    #[inline]
+    pub fn stage(&mut self, frame: Frame, found: &Found) {
+        let ((key, length), rest) = found.key.split();
+        let &Found { owner, end_of_message, .. } = found;
+        self.frames.staged.push(frame);
+        self.found.staged.push(PacketMeta { owner, end_of_message, length, key });
+        if let Some(rest) = rest {
+            self.rest.staged.push(rest);
+        }
+    }
+
+    /// Takes the staged frames back.
+    pub fn unstage(&mut self) -> impl Iterator<Item = Frame> + '_ {
+        self.found.staged.clear();
+        self.rest.staged.clear();
+        self.quota.reset();
+        self.frames.staged.drain(..)
+    }
+
+    /// Sends staged packets, as far as there is credit, and refills.
+    pub fn hand_over(&mut self, refill: impl FnMut() -> Option<Frame>) {
+        let ready = self.frames.ready();
+        if !self.rest.staged.is_empty() {
+            let long = self.found.staged[..ready].iter().filter(|meta| MessageKey::goes_on(meta.length)).count();
+            self.rest.write(long);
+        }
+        self.found.write(ready);
+        self.frames.send(refill);
+    }
+
+    /// Takes returned frames. Returns how many.
+    pub fn take_back(&mut self, mut each: impl FnMut(Frame, ReturnAction)) -> usize {
+        let Self { frames, back, returned, .. } = self;
+        let count = frames.reclaim(|frame| returned.push(frame));
+        let mut returned = returned.drain(..);
+        back.read(count, |&back| returned.next().into_iter().for_each(|frame| each(frame, back)));
+        count
+    }
+
+    /// Whether there are returned frames.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.frames.has_returns()
+    }
+}
+
+impl PacketRx {
+    /// How many packets are there.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether no packet is there.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Takes the next `count` packets, which are there: their frames, then their matches.
+    #[inline]
+    pub fn take(&mut self, count: usize, frame: impl FnMut(Frame), mut found: impl FnMut(Found)) {
+        let count = self.frames.take(count, frame);
+        let rest = &mut self.rest;
+        self.found.read(count, |meta| {
+            let &PacketMeta { owner, end_of_message, length, key } = meta;
+            let key = MessageKey::join((key, length), || {
+                let mut behind = [0; 4];
+                rest.read(1, |&rest| behind = rest);
+                behind
+            });
+            found(Found { owner, end_of_message, key });
+        });
+    }
+
+    /// Sets the contexts' shares of the channel, by weight, and whether the distributor enforces them.
+    pub(crate) fn set_quotas(&self, enforced: bool, weights: impl Iterator<Item = (Slot, u32)> + Clone) {
+        self.drops.table().set(enforced, weights);
+    }
+
+    /// Calls `each` with the contexts of which the distributor dropped packets since the last call, and how many.
+    #[inline]
+    pub(crate) fn read_drops(&mut self, each: impl FnMut(Slot, u64)) {
+        self.drops.read(each);
+    }
+
+    /// Whether one of the next `max` packets is of a context that `is_wanted`.
+    #[cold]
+    pub(crate) fn has_any(&mut self, max: usize, is_wanted: impl Fn(Slot) -> bool) -> bool {
+        let mut found = false;
+        self.found.peek(max, |metas| found |= metas.iter().any(|meta| is_wanted(meta.owner)));
+        found
+    }
+
+    /// Takes all packets.
+    #[must_use]
+    pub fn take_all(&mut self) -> Vec<(Frame, Found)> {
+        let (mut frames, mut all) = (Vec::new(), Vec::new());
+        self.take(self.len(), |frame| frames.push(frame), |found| all.push(found));
+        frames.into_iter().zip(all).collect()
+    }
+
+    /// Whether no packet will come any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.frames.is_closed()
+    }
+
+    /// The wake-up that the distributor notifies.
+    #[must_use]
+    pub const fn wakeup(&self) -> &Arc<Wakeup> {
+        self.frames.wakeup()
+    }
+}
+
+impl ChannelQueue {
+    /// The worker's end for refills and returns alone.
+    pub(crate) const fn new(
+        frames: spin_sync::ReturnTx<Frame, Frame>,
+        back: SidebandTx<ReturnAction>,
+        max_frame: usize,
+    ) -> Self {
+        Self { frames, back, max_frame }
+    }
+
+    /// Stages frames to return, and what to do with them.
+    fn stage(&mut self, batch: &mut Vec<Frame>, back: ReturnAction) -> usize {
+        let count = batch.len();
+        self.back.staged.extend(std::iter::repeat_n(back, count));
+        self.frames.staged.append(batch);
+        count
+    }
+}
+
+/// Packets come through [`PacketRx`]. Rules and counters are those of the distributor.
+impl TxQueue for ChannelQueue {
+    fn allocate(&mut self) -> Option<Frame> {
+        self.frames.refill()
+    }
+
+    fn low_on_buffers(&self) -> bool {
+        self.frames.refills() < FEW
+    }
+
+    fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.stage(batch, ReturnAction::Transmit)
+    }
+
+    fn max_frame(&self) -> usize {
+        self.max_frame
+    }
+
+    fn recycle(&mut self, frame: Frame) {
+        self.back.staged.push(ReturnAction::Recycle);
+        self.frames.staged.push(frame);
+    }
+
+    fn recycle_all(&mut self, batch: &mut Vec<Frame>) {
+        self.stage(batch, ReturnAction::Recycle);
+    }
+
+    fn flush_tx(&mut self) -> Result<(), TxClosed> {
+        self.flush().map_err(|_| TxClosed)
+    }
+}
+
+impl Queue for ChannelQueue {
+    fn receive(&mut self, _: &mut Vec<Frame>, _: usize) -> usize {
+        0
+    }
+
+    fn pending(&self) -> usize {
+        0
+    }
+
+    fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
+        self.stage(batch, ReturnAction::PassToKernel)
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        let count = self.frames.staged.len();
+        self.back.write(count);
+        self.frames.send();
+        if count > 0 {
+            // TaskIdentity as many are returned next. Their slots are in the other core's cache, which has just read them.
+            self.frames.next_slots(count, prefetch_to_write);
+            self.back.next_slots(count, prefetch_to_write);
+        }
+        if self.low_on_buffers() {
+            self.frames.notify();
+        }
+        if self.frames.refills() == 0 {
+            // A caller that retries at once needs a poll of the distributor in between.
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Waits for `wake` alone, which is the wake-up of the [`PacketRx`].
+    fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError> {
+        let mut fds: Vec<_> = wake.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        match poll(&mut fds, Timespec::try_from(timeout).ok().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(NicError::system("wait for packets", errno)),
+        }
+    }
+
+    fn exhausted(&self) -> bool {
+        self.frames.is_closed()
+    }
+
+    fn steering(&self) -> Arc<dyn FlowSteering> {
+        Arc::new(AcceptAll)
+    }
+
+    fn counters(&mut self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    fn describe(&self) -> String {
+        format!("a packet channel of {} frames", self.frames.size())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spin_matcher::{Headers, KeySpec, MessageKey};
+    use spin_nic::memory::pair;
+    use spin_nic::{Queue, TxQueue, Wakeup};
+
+    use super::{ReturnAction, packet_channel};
+    use crate::ingress::matched::Found;
+    use spin_pspin::ids::Slot;
+
+    /// What a frame could be found to be whose message has a long name or a short one.
+    fn any_found() -> Found {
+        let length = if fastrand::bool() { fastrand::u8(1..=16) } else { fastrand::u8(17..=44) };
+        let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(length.into()).collect();
+        let spec = format!("frame[0:{length}]").parse::<KeySpec>().expect("a key");
+        let (owner, end_of_message) = (Slot(fastrand::u32(..256)), fastrand::bool());
+        Found { owner, end_of_message, key: spec.extract(&bytes, &Headers::parse(&bytes)) }
+    }
+
+    #[test]
+    fn frames_arrive_as_what_they_were_found_to_be_and_come_back_for_what_they_are() {
+        const FRESH: usize = 256;
+        const SIZE: usize = FRESH + 16;
+        let parts = |found: &Found| -> (Slot, bool, MessageKey) { (found.owner, found.end_of_message, found.key) };
+        let wakeup = || Wakeup::new().expect("an event");
+        let (mut nic, _far) = pair(SIZE).expect("frames");
+        let (mut channel, mut arrivals, mut queue) = packet_channel(SIZE, FRESH, 2048, wakeup(), wakeup());
+        let (mut sent, mut returned, mut all) = (Vec::new(), 0, 0);
+        while all < 5000 {
+            // With what is left of the one before, if there was no credit for it.
+            for _ in 0..fastrand::usize(..=channel.credit()) {
+                let (mut frame, found) = (nic.allocate().expect("there is credit"), any_found());
+                frame.fill(&[fastrand::u8(..); 14]).expect("short");
+                sent.push((frame[0], parts(&found)));
+                channel.stage(frame, &found);
+            }
+            channel.hand_over(|| None);
+            let count = fastrand::usize(..=arrivals.len());
+            let (mut frames, mut found) = (Vec::new(), Vec::new());
+            arrivals.take(count, |frame| frames.push(frame), |what| found.push(parts(&what)));
+            let arrived: Vec<_> = frames.iter().map(|frame| frame[0]).zip(found).collect();
+            assert_eq!(arrived, sent.drain(..count).collect::<Vec<_>>());
+            all += count;
+            // ReturnAction by any of the ways, which the frame itself tells here.
+            let mut ways = [const { Vec::new() }; 3];
+            frames.into_iter().for_each(|frame| ways[usize::from(frame[0]) % 3].push(frame));
+            let [spent, outgoing, passing] = &mut ways;
+            if let Some(frame) = spent.pop() {
+                queue.recycle(frame);
+            }
+            queue.recycle_all(spent);
+            queue.send(outgoing);
+            queue.pass_to_kernel(passing);
+            queue.flush().expect("a channel does not fail");
+            returned += channel.take_back(|frame, back| {
+                assert_eq!(
+                    back,
+                    [ReturnAction::Recycle, ReturnAction::Transmit, ReturnAction::PassToKernel]
+                        [usize::from(frame[0]) % 3]
+                );
+                nic.recycle(frame);
+            });
+            assert_eq!(returned, all);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! A distributor with a local share of 0: it receives and matches packets, sends them to the workers of their home clusters, and takes the
+//! frames back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spin_abi::counters::Counter;
+use spin_nic::{Frame, NicError, Queue, Wakeup};
+
+use crate::cores::packet_channels::{Ends, PacketChannels};
+use crate::egress::TRANSMIT_BACKLOG;
+use crate::egress::pass_cost::{PASSED, PASSING};
+use crate::ingress::matched::Found;
+use crate::ingress::rx_batch::{BATCH, Inbound, Routes};
+use crate::telemetry::statistics::Statistics;
+use spin_pspin::counts::Counts;
+
+/// The receiving thread's part.
+pub struct Receiver {
+    nic: Box<dyn Queue>,
+    routes: Routes,
+    channels: PacketChannels,
+    wakeup: Arc<Wakeup>,
+    inbound: Inbound,
+    spent: Vec<Frame>,
+    transmit: Vec<Frame>,
+    /// Those for the kernel that wait, in order,
+    passing: Vec<Frame>,
+    /// and those that it gets in this turn.
+    passed: Vec<Frame>,
+    counts: Counts,
+    /// Nothing is taken from the NIC any more.
+    closed: bool,
+    /// Nothing could be taken when that was asked last.
+    stalled: bool,
+}
+
+impl Receiver {
+    /// Feeds `threads` threads, which have room for so many HERs each. Returns also what each of them needs.
+    ///
+    /// # Errors
+    /// When the kernel gives no eventfd.
+    pub fn new(nic: Box<dyn Queue>, threads: usize, hers: u32) -> Result<(Self, Ends), NicError> {
+        let wakeup = Wakeup::new()?;
+        let (channels, ends) = PacketChannels::new(nic.max_frame(), &wakeup, threads, hers)?;
+        let most = channels.size();
+        let receiver = Self {
+            nic,
+            routes: Routes::default(),
+            channels,
+            wakeup,
+            inbound: Inbound::default(),
+            spent: Vec::with_capacity(most),
+            transmit: Vec::with_capacity(most),
+            passing: Vec::with_capacity(PASSING + most),
+            passed: Vec::with_capacity(PASSED),
+            counts: Counts::default(),
+            closed: false,
+            stalled: false,
+        };
+        Ok((receiver, ends))
+    }
+
+    /// One turn: what came back goes to the NIC or the kernel, what arrived to its channel. `clock` is read when there are frames for the kernel.
+    /// Returns how many frames there were of all.
+    ///
+    /// # Errors
+    /// When the NIC is of no use any more.
+    pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
+        let returned = self.take_back();
+        let arrived = self.receive();
+        self.channels.hand_over(|| self.nic.allocate());
+        let passed = if self.passing.is_empty() { 0 } else { self.pass(clock) };
+        self.nic.send(&mut self.transmit);
+        self.nic.flush()?;
+        Ok(arrived + returned + passed)
+    }
+
+    /// Hands some frames on to the kernel, and drops those that are too many to wait for it. Returns how many of both.
+    #[cold]
+    fn pass(&mut self, clock: impl Fn() -> Duration) -> usize {
+        let Self { nic, channels, passing, passed, counts, .. } = self;
+        let waiting = passing.len();
+        counts.add(Counter::DropShare, channels.pass_cost().pass_bounded(&mut **nic, passing, passed, clock));
+        waiting - passing.len()
+    }
+
+    fn take_back(&mut self) -> usize {
+        let Self { nic, channels, spent, transmit, passing, .. } = self;
+        let returned = channels.take_back([spent, transmit, passing]);
+        nic.recycle_all(spent);
+        returned
+    }
+
+    /// Receives a batch.
+    fn receive(&mut self) -> usize {
+        if self.closed {
+            return 0;
+        }
+        let room = self.channels.begin_batch().min(BATCH);
+        let stalls = room == 0 || self.transmit.len() >= TRANSMIT_BACKLOG;
+        // This thread has nothing else to do, and asks on and on.
+        self.counts.add(Counter::HerStalls, u64::from(stalls && !self.stalled));
+        self.stalled = stalls;
+        if stalls {
+            return 0;
+        }
+        let arrived = self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts, |_, _| 0);
+        let Self { nic, channels, inbound, counts, .. } = self;
+        while let Some((frame, found)) = inbound.take() {
+            match channels.channel_of(&found) {
+                Some(channel) => {
+                    if channel.admits(found.owner) {
+                        channel.stage(frame, &found);
+                    } else {
+                        nic.recycle(frame);
+                    }
+                }
+                None => {
+                    counts.add(Counter::DropUnmatched, 1);
+                    nic.recycle(frame);
+                }
+            }
+        }
+        arrived
+    }
+
+    /// Where frames go from here on, those too that were not handed over yet. The NIC is to be told apart: see
+    /// [`Queue::steering`].
+    pub fn follow(&mut self, routes: Routes) {
+        self.routes = routes;
+        let staged: Vec<_> = self.channels.unstage().collect();
+        for frame in staged {
+            let found = self.routes.find(&frame, |owner, key, end_of_message| Found { owner, end_of_message, key });
+            let found = found.unwrap_or_default();
+            match self.channels.channel_of(&found) {
+                Some(channel) => channel.stage(frame, &found),
+                None => {
+                    self.counts.add(Counter::DropRemoved, 1);
+                    self.nic.recycle(frame);
+                }
+            }
+        }
+    }
+
+    /// Takes nothing from the NIC any more.
+    pub const fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Frames that are on channels, or that have not left.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.channels.out() + self.passing.len() + self.unsent()
+    }
+
+    /// Frames that have not left.
+    pub(crate) fn unsent(&self) -> usize {
+        self.transmit.len() + self.nic.pending()
+    }
+
+    /// Frames received so far.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.counts.get(Counter::RxPackets)
+    }
+
+    /// What rings when frames came back.
+    #[must_use]
+    pub const fn wakeup(&self) -> &Arc<Wakeup> {
+        &self.wakeup
+    }
+
+    /// Whether frames came back.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.channels.has_news()
+    }
+
+    /// Whether no frame will ever come any more, and none is out.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.nic.exhausted() && self.backlog() == 0
+    }
+
+    /// The NIC.
+    pub fn nic(&mut self) -> &mut dyn Queue {
+        &mut *self.nic
+    }
+
+    /// The statistics block so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        Statistics { counts: self.counts.clone(), ..Statistics::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use spin_abi::counters::Counter;
+    use spin_matcher::{Table, TableEntry};
+    use spin_nic::memory::{MemoryQueue, pair};
+    use spin_nic::{Queue, TxQueue};
+
+    use super::Receiver;
+    use crate::cores::packet_channel::{ChannelQueue, PacketRx};
+    use crate::egress::pass_cost::{PASSED, PASSING};
+    use crate::ingress::rx_batch::{BATCH, Routes};
+    use spin_pspin::ids::Slot;
+
+    /// Room for HERs: all that arrives may be out.
+    const HERS: u32 = 4096;
+
+    /// A receiver of which all that arrives goes to one channel.
+    fn receiver() -> (Receiver, MemoryQueue, PacketRx, ChannelQueue) {
+        let (near, far) = pair(4096).expect("a pair");
+        let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1, HERS).expect("a channel");
+        let entry = TableEntry { rules: "any".parse().expect("a rule"), ..TableEntry::default() };
+        receiver.follow(Routes { table: Table::new(&[entry]).expect("fits"), slots: vec![Slot(0)] });
+        let (arrivals, queue) = ends.remove(0);
+        (receiver, far, arrivals, queue)
+    }
+
+    fn arrive(far: &mut MemoryQueue, count: usize) {
+        let mut batch: Vec<_> = (0..count).map(|_| far.allocate().expect("there are as many")).collect();
+        batch.iter_mut().for_each(|frame| frame.fill(&[7; 60]).expect("short"));
+        assert_eq!(far.send(&mut batch), count);
+        far.flush().expect("memory does not fail");
+    }
+
+    /// A turn, after which the other thread leaves to the kernel all that it was handed. Returns how many frames there were.
+    fn turn(receiver: &mut Receiver, arrivals: &mut PacketRx, queue: &mut ChannelQueue) -> usize {
+        let count = receiver.turn(|| Duration::ZERO).expect("memory does not fail");
+        let mut frames = Vec::new();
+        arrivals.take(arrivals.len(), |frame| frames.push(frame), |_| {});
+        queue.pass_to_kernel(&mut frames);
+        queue.flush().expect("a channel does not fail");
+        count
+    }
+
+    #[test]
+    fn packets_are_received_while_others_wait_for_the_kernel() {
+        let (mut receiver, mut far, mut arrivals, mut queue) = receiver();
+        arrive(&mut far, 1000);
+        let turns = 1000_usize.div_ceil(BATCH) + 1;
+        (0..turns).for_each(|_| _ = turn(&mut receiver, &mut arrivals, &mut queue));
+        assert_eq!(receiver.received(), 1000);
+        assert!(receiver.passing.len() >= 1000 - turns * PASSED, "{}", receiver.passing.len());
+        // Those get there too, though nothing else comes.
+        while receiver.backlog() > 0 {
+            assert!(turn(&mut receiver, &mut arrivals, &mut queue) > 0, "it does not sleep before");
+        }
+        assert_eq!(receiver.counts.get(Counter::DropShare), 0);
+    }
+
+    #[test]
+    fn what_waits_for_the_kernel_leaves_the_nic_buffers() {
+        let (mut receiver, mut far, mut arrivals, mut queue) = receiver();
+        arrive(&mut far, 3000);
+        while receiver.received() < 3000 {
+            turn(&mut receiver, &mut arrivals, &mut queue);
+            assert!(receiver.passing.len() <= PASSING);
+        }
+        while receiver.backlog() > 0 {
+            turn(&mut receiver, &mut arrivals, &mut queue);
+        }
+        let dropped = receiver.counts.get(Counter::DropShare);
+        assert!((1000..2000).contains(&dropped), "{dropped}");
+    }
+}

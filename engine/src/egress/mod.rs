@@ -1,0 +1,78 @@
+//! What leaves a worker: frames to send, frames to recycle, and frames for the kernel.
+
+pub mod pass_cost;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spin_nic::{Frame, NicError, Queue};
+
+use crate::egress::pass_cost::PassCost;
+use crate::ingress::rx_batch::BATCH;
+use crate::settings::Sizes;
+use spin_pspin::hpu::command::Outbound;
+use spin_pspin::hpu::ip_view;
+use spin_pspin::ids::Packet;
+
+/// With more frames staged for sending, a worker receives nothing: the NIC has to catch up first.
+pub(crate) const TRANSMIT_BACKLOG: usize = 256;
+
+/// Frames on their way out of a worker.
+pub(crate) struct Egress {
+    pub(crate) outbound: Outbound,
+    /// Frames for the kernel.
+    pub(crate) passing: Vec<Frame>,
+    /// What the context is charged for each of them.
+    pub(crate) pass_cost: Arc<PassCost>,
+}
+
+impl Egress {
+    pub(crate) fn new(sizes: Sizes) -> Self {
+        let outbound =
+            Outbound::with_capacity(TRANSMIT_BACKLOG + BATCH * 4, sizes.hers as usize + BATCH, sizes.dma_chunk);
+        Self { outbound, passing: Vec::with_capacity(BATCH), pass_cost: Arc::new(PassCost::new(1)) }
+    }
+
+    /// Makes room for `more` frames that other threads may return in one poll.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        for list in [&mut self.outbound.transmit, &mut self.outbound.recycle, &mut self.passing] {
+            list.reserve(list.capacity() + more);
+        }
+    }
+
+    /// Stages a packet for the kernel, with its headers as they came.
+    pub(crate) fn punt(&mut self, mut packet: Packet) {
+        if packet.in_pspin_view {
+            ip_view::to_wire(&mut packet.frame);
+        }
+        self.passing.push(packet.frame);
+    }
+
+    /// Gives a frame back to the NIC with the others of the poll.
+    #[inline]
+    pub(crate) fn recycle(&mut self, frame: Frame) {
+        self.outbound.recycle.push(frame);
+    }
+
+    /// Hands over what the NIC has room for. The rest stays staged.
+    pub(crate) fn flush(&mut self, nic: &mut dyn Queue) -> Result<(), NicError> {
+        self.outbound.flush(nic);
+        nic.flush()
+    }
+
+    /// Passes all staged packets to the kernel. Returns how long that took.
+    #[cold]
+    pub(crate) fn pass_to_kernel(&mut self, nic: &mut dyn Queue, clock: &impl Fn() -> Duration) -> Duration {
+        self.pass_cost.pass(nic, &mut self.passing, clock)
+    }
+
+    /// Frames staged here or in the NIC's transmit ring.
+    pub(crate) fn unsent(&self, nic: &dyn Queue) -> usize {
+        self.outbound.transmit.len() + nic.pending()
+    }
+
+    /// Whether so many frames wait for the NIC that nothing more is received.
+    pub(crate) fn is_full(&self) -> bool {
+        self.outbound.transmit.len() >= TRANSMIT_BACKLOG
+    }
+}

@@ -1,0 +1,481 @@
+//! The NIC inbound engine's first half: receiving, and which context and message a frame belongs to.
+
+use spin_abi::counters::Counter;
+use spin_matcher::{MessageKey, Table};
+use spin_nic::{Frame, Queue};
+use spin_pspin::counts::Counts;
+use spin_pspin::ids::Slot;
+use spin_pspin::mpq::{MpqId, Mpqs, Owned};
+
+use crate::cores::packet_channel::PacketRx;
+use crate::ingress::matched::{Finds, Found, Gist};
+use crate::message::messages::Messages;
+
+/// Frames taken from the NIC at once, when one context has the thread to itself: as many as what is asked for ahead of them
+/// leaves room for near by.
+pub const BATCH: usize = 128;
+/// How many frames ahead the next one's headers are asked for: far enough for memory to answer, near enough to be there
+/// still.
+const AHEAD: usize = 8;
+/// And how many ahead what tasks will look at of it: there is little room near by for frames that are as far apart as chunks are, and what
+/// is long takes long.
+pub(crate) const SOON: usize = 1;
+
+/// A frame on its way to its message's queue.
+#[derive(Debug)]
+pub struct Arrival {
+    /// The frame.
+    pub frame: Frame,
+    /// Its context.
+    pub slot: Slot,
+    /// Its message, among the context's.
+    pub key: MessageKey,
+    /// It is its message's last.
+    pub end_of_message: bool,
+}
+
+/// Where frames go: compiled rules, and the contexts they lead to.
+#[derive(Clone, Debug, Default)]
+pub struct Routes {
+    /// What the NIC is told, and what decides here.
+    pub table: Table,
+    /// By place in the table, which is the order of priority.
+    pub slots: Vec<Slot>,
+}
+
+impl Routes {
+    /// What `found` makes of a frame's context, its message's key, and whether it is that one's last. A frame may be nobody's.
+    #[inline(always)]
+    pub fn find<R>(&self, frame: &[u8], found: impl FnOnce(Slot, MessageKey, bool) -> R) -> Option<R> {
+        self.table.find(frame, |index, key, end_of_message| found(self.slots[index], key, end_of_message))
+    }
+}
+
+/// Frames that were received and matched, and are yet to be queued: a batch at a time.
+#[derive(Debug)]
+pub struct Inbound {
+    /// Last ones first.
+    frames: Vec<Frame>,
+    /// What each of them is, at the same place, and what some others were.
+    found: Finds,
+    /// Messages that had [begun](Messages::begun) when these were [sought](Inbound::seek).
+    begun: u64,
+    /// Some that were taken and are to come back, and their places.
+    aside: Vec<(Frame, usize)>,
+    /// By place, while they are [grouped](Inbound::group): the group, and where that is from which the frame comes.
+    groups: Vec<u32>,
+    order: Vec<usize>,
+    /// By group: the place of its next one.
+    places: Vec<usize>,
+}
+
+impl Default for Inbound {
+    fn default() -> Self {
+        let (frames, found, aside) = (Vec::with_capacity(BATCH), Finds::new(BATCH), Vec::with_capacity(BATCH));
+        let groups = Vec::with_capacity(BATCH);
+        let [order, places] = [(); 2].map(|()| Vec::with_capacity(BATCH));
+        Self { frames, found, begun: 0, aside, groups, order, places }
+    }
+}
+
+impl Inbound {
+    /// How many there are.
+    #[must_use]
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Takes a batch of at most `most` frames from the NIC. Returns how many there are. There was none left.
+    #[inline]
+    pub fn fetch(&mut self, nic: &mut dyn Queue, most: usize) -> usize {
+        let arrived = nic.receive(&mut self.frames, most);
+        self.frames.iter().take(AHEAD).for_each(Frame::prefetch);
+        self.frames.reverse();
+        arrived
+    }
+
+    /// [Fetches](Inbound::fetch) frames, and [finds out](Inbound::find) what they are.
+    // Inlined into a larger function, its loop keeps less in registers: 7 instructions per packet.
+    #[inline(never)]
+    pub fn receive(
+        &mut self,
+        nic: &mut dyn Queue,
+        routes: &Routes,
+        most: usize,
+        counts: &mut Counts,
+        chain: impl Fn(Slot, &MessageKey) -> u32,
+    ) -> usize {
+        let arrived = self.fetch(nic, most);
+        if arrived == 0 {
+            return 0;
+        }
+        let bytes = self.find(routes, chain);
+        counts.add(Counter::RxPackets, arrived as u64);
+        counts.add(Counter::RxBytes, bytes);
+        arrived
+    }
+
+    /// Finds out what all frames are, and what `chain` says of their messages. Returns how many bytes they have.
+    #[inline]
+    pub fn find(&mut self, routes: &Routes, chain: impl Fn(Slot, &MessageKey) -> u32) -> u64 {
+        let Self { frames, found, .. } = self;
+        let mut bytes = 0;
+        found.reserve(frames.len());
+        let (gists, rests) = found.first_mut(frames.len());
+        for (place, ((frame, gist), rest)) in frames.iter().zip(gists).zip(rests).enumerate().rev() {
+            if let Some(later) = frames.get(place.wrapping_sub(AHEAD)) {
+                later.prefetch();
+            }
+            bytes += frame.len() as u64;
+            let of_context = routes.find(frame, |owner, key, end_of_message| {
+                gist.note(rest, owner, chain(owner, &key), key, end_of_message);
+            });
+            if of_context.is_none() {
+                *gist = Gist::NOTHING;
+            }
+        }
+        bytes
+    }
+
+    /// Asks for the chains of all frames' messages, where that was not done when they were found.
+    pub fn seek_chains(&mut self, messages: &Messages) {
+        for place in (0..self.frames.len()).rev() {
+            let Found { owner, key, .. } = self.found.get(place);
+            // What nobody owns is asked for too: to leave it out would take longer for all others.
+            self.found.gist_mut(place).chain = messages.ask_for_chain(owner, &key);
+        }
+    }
+
+    /// Asks for what there is of the frames' messages, whose chains all have been asked for, so that they are there.
+    pub fn seek<C: Copy + Owned, P>(&mut self, messages: &Messages, mpqs: &Mpqs<C, P>) {
+        self.begun = messages.begun();
+        for gist in self.found.first_mut(self.frames.len()).0.iter_mut().rev() {
+            gist.first = messages.first_in(gist.chain as usize);
+            if gist.first != MpqId::NONE {
+                messages.prefetch(gist.first);
+                mpqs.prefetch(gist.first);
+            }
+        }
+    }
+
+    /// Takes at most `most` frames that another thread has received and matched. Returns how many. There was none left.
+    #[inline]
+    pub fn take_over(&mut self, arrivals: &mut PacketRx, most: usize) -> usize {
+        let Self { frames, found, .. } = self;
+        let count = arrivals.len().min(most);
+        found.reserve(count);
+        let mut places = (0..count).rev();
+        arrivals.take(
+            count,
+            |frame| frames.push(frame),
+            |what| places.next().into_iter().for_each(|place| found.set(place, what)),
+        );
+        frames.reverse();
+        count
+    }
+
+    /// Puts frames of the same group next to each other, which those of a message have to be. In a group all stay in order. `group` gives
+    /// numbers below `groups`, by what the one at a place was found to be.
+    pub(crate) fn group(&mut self, groups: u32, group: impl Fn(&Finds, usize) -> u32) {
+        let count = self.frames.len();
+        let Self { frames, found, groups: of, order, places, .. } = self;
+        of.clear();
+        of.extend((0..count).map(|place| group(found, place)));
+        if of.is_sorted() {
+            return;
+        }
+        places.clear();
+        places.resize(groups as usize, 0);
+        of.iter().for_each(|&group| places[group as usize] += 1);
+        let mut sum = 0;
+        for place in places.iter_mut() {
+            sum += std::mem::replace(place, sum);
+        }
+        order.clear();
+        order.resize(count, 0);
+        for (from, &group) in of.iter().enumerate() {
+            let place = &mut places[group as usize];
+            order[*place] = from;
+            *place += 1;
+        }
+        // Those that change places with each other in a ring: the first one's comes to its place by all of the others'.
+        for first in 0..count {
+            let mut place = first;
+            loop {
+                let from = std::mem::replace(&mut order[place], place);
+                if from == first || from == place {
+                    break;
+                }
+                frames.swap(place, from);
+                found.swap(place, from);
+                place = from;
+            }
+        }
+    }
+
+    /// What the next one is.
+    #[must_use]
+    #[inline]
+    pub fn next(&self) -> Option<Found> {
+        self.frames.len().checked_sub(1).map(|place| self.found.get(place))
+    }
+
+    /// Has frames be others' than they were found to be.
+    pub fn readdress(&mut self, owner: impl Fn(Slot) -> Slot) {
+        self.found.first_mut(self.frames.len()).0.iter_mut().for_each(|gist| gist.owner = owner(gist.owner));
+    }
+
+    /// Whether the next one is a context's, or nobody's.
+    #[must_use]
+    #[inline]
+    pub fn is_next_of(&self, slot: Slot) -> bool {
+        self.found.first(self.frames.len()).last().is_some_and(|next| next.owner == slot || next.owner == Slot::NOBODY)
+    }
+
+    /// Puts `more` frames behind those that are here, and returns those of both that are `gone`.
+    pub fn weed(&mut self, more: Vec<(Frame, Found)>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
+        let here = self.frames.drain(..).enumerate().map(|(place, frame)| (frame, self.found.get(place)));
+        let here = here.rev().collect::<Vec<_>>();
+        let all = here.into_iter().chain(more);
+        let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|(_, found)| found.slot().is_some_and(&gone));
+        // Both keep what room they have: there is none to be made when the next batch comes.
+        self.found.reserve(kept.len());
+        for (place, (frame, found)) in kept.into_iter().rev().enumerate() {
+            self.frames.push(frame);
+            self.found.set(place, found);
+        }
+        taken.into_iter().map(|(frame, _)| frame).collect()
+    }
+
+    /// The next one.
+    #[inline]
+    pub fn take(&mut self) -> Option<(Frame, Found)> {
+        let frame = self.frames.pop()?;
+        Some((frame, self.taken()))
+    }
+
+    /// The frame at a place, of which the last one is that of the next one.
+    #[inline(always)]
+    pub fn frame(&mut self, place: usize) -> &mut Frame {
+        &mut self.frames[place]
+    }
+
+    /// The same, and what it was found to be in short.
+    #[inline]
+    pub(crate) fn at(&self, place: usize) -> (&Frame, &Gist) {
+        (&self.frames[place], self.found.gist(place))
+    }
+
+    /// Messages that had [begun](Messages::begun) when the frames' were [sought](Self::seek).
+    #[inline(always)]
+    pub const fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// What the frames are.
+    #[inline(always)]
+    pub(crate) const fn found(&self) -> &Finds {
+        &self.found
+    }
+
+    /// Gives back the next frames, down to the one at a place.
+    #[inline]
+    pub fn spend(&mut self, from: usize, spent: &mut Vec<Frame>) {
+        if from == 0 {
+            // Most often that is all of them, which are moved as one.
+            self.frames.reverse();
+            spent.append(&mut self.frames);
+        } else {
+            spent.extend(self.frames.drain(from..).rev());
+        }
+    }
+
+    /// Keeps the frame that was taken last until those are [put back](Self::put_back).
+    #[inline]
+    pub fn put_aside(&mut self, frame: Frame) {
+        self.aside.push((frame, self.frames.len()));
+    }
+
+    /// Those that were put aside are the next ones, in the order in which they were taken.
+    #[inline]
+    pub fn put_back(&mut self) {
+        while let Some((frame, place)) = self.aside.pop() {
+            // It is not above its old place, and the others' are.
+            self.found.swap(self.frames.len(), place);
+            self.frames.push(frame);
+        }
+    }
+
+    /// The contexts of the frames, in order.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.owners().filter(|&owner| owner != Slot::NOBODY)
+    }
+
+    /// Who owns each frame, in order; [`Slot::NOBODY`]: it matches no context.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.found.first(self.frames.len()).iter().rev().map(|gist| gist.owner)
+    }
+
+    /// What the frame is that was taken last.
+    ///
+    /// # Panics
+    /// When none was taken of the batch.
+    #[must_use]
+    #[inline]
+    pub fn taken(&self) -> Found {
+        self.found.get(self.frames.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use spin_matcher::{Headers, KeySpec, Table, TableEntry};
+    use spin_nic::{Queue, SyntheticSource};
+    use spin_pspin::counts::Counts;
+    use spin_pspin::ids::Slot;
+
+    use super::{BATCH, Inbound, Routes};
+    use crate::ingress::matched::Found;
+
+    /// To slots 7 and 3: frames whose byte 14 is 1 and 2.
+    fn routes() -> Routes {
+        let entry = |rule: &str| TableEntry { rules: rule.parse().expect("a rule"), ..TableEntry::default() };
+        let table = Table::new(&[entry("frame[14:1] = 1"), entry("frame[14:1] = 2")]).expect("few tests");
+        Routes { table, slots: vec![Slot(7), Slot(3)] }
+    }
+
+    #[test]
+    fn frames_go_to_the_slot_at_their_rule_s_place() {
+        let routes = routes();
+        let frames: Vec<_> = (1..4).map(|number| [vec![0; 14], vec![number; 46]].concat()).collect();
+        let mut received = Vec::new();
+        SyntheticSource::new(&frames, 60, 0).expect("short frames").receive(&mut received, 3);
+        let found: Vec<_> = received.iter().map(|frame| routes.find(frame, |slot, _, _| slot)).collect();
+        assert_eq!(found, [Some(Slot(7)), Some(Slot(3)), None]);
+    }
+
+    #[test]
+    fn those_put_aside_come_back_in_order_before_the_rest_as_what_they_were() {
+        let routes = routes();
+        let numbers = [2, 1, 2, 9, 1, 1, 2, 2, 1, 2];
+        let frames: Vec<_> = numbers
+            .iter()
+            .enumerate()
+            .map(|(at, &number)| [vec![0; 14], vec![number, u8::try_from(at).expect("few")], vec![0; 44]].concat())
+            .collect();
+        let mut nic = SyntheticSource::new(&frames, 60, 0).expect("short frames");
+        let mut inbound = Inbound::default();
+        assert_eq!(inbound.receive(&mut nic, &routes, 10, &mut Counts::default(), |_, _| 0), 10);
+        let mut taken = Vec::new();
+        // Twice some of the first context's, the second time from further on.
+        for most in [2, 1] {
+            let mut left = most;
+            while left > 0 {
+                let (frame, found) = inbound.take().expect("there are more");
+                if found.owner == Slot(7) {
+                    taken.push(frame[15]);
+                    left -= 1;
+                } else {
+                    inbound.put_aside(frame);
+                }
+            }
+            inbound.put_back();
+        }
+        assert_eq!(taken, [1, 4, 5]);
+        assert_eq!(inbound.slots().take(3).collect::<Vec<_>>(), [Slot(3); 3]);
+        let slot = |number| [None, Some(Slot(7)), Some(Slot(3))].get(usize::from(number)).copied().flatten();
+        let left =
+            std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[15], found.slot() == slot(frame[14]))));
+        assert_eq!(left.collect::<Vec<_>>(), [0, 2, 3, 6, 7, 8, 9].map(|at| (at, true)));
+    }
+
+    #[test]
+    fn those_that_are_given_back_leave_in_order_and_the_others_stay() {
+        let frames: Vec<_> = (0..7).map(|number| vec![number; 60]).collect();
+        let mut nic = SyntheticSource::new(&frames, 60, 0).expect("short frames");
+        let (mut inbound, mut spent) = (Inbound::default(), Vec::new());
+        assert_eq!(inbound.receive(&mut nic, &routes(), 7, &mut Counts::default(), |_, _| 0), 7);
+        for (from, gone) in [(5, 2), (5, 2), (4, 3), (0, 7)] {
+            inbound.spend(from, &mut spent);
+            assert_eq!(inbound.len(), from);
+            assert_eq!(spent.iter().map(|frame| frame[0]).collect::<Vec<_>>(), (0..gone).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn those_of_a_group_are_together_in_order() {
+        group_by("frame[14:1]");
+    }
+
+    #[test]
+    fn so_are_those_with_long_keys() {
+        group_by("frame[14:40]");
+    }
+
+    /// Groups frames that messages' keys are made of so.
+    fn group_by(spec: &str) {
+        let routes = routes();
+        for numbers in [[1, 2, 1, 9, 1, 2, 9, 2, 1, 1], [9, 9, 1, 1, 1, 2, 2, 2, 2, 2], [2, 1, 9, 1, 9, 2, 2, 9, 1, 9]]
+        {
+            let numbered = |(at, &number): (usize, &u8)| {
+                [vec![0; 14], vec![number, u8::try_from(at).expect("few")], vec![0; 44]].concat()
+            };
+            let frames: Vec<_> = numbers.iter().enumerate().map(numbered).collect();
+            let mut nic = SyntheticSource::new(&frames, 60, 0).expect("short frames");
+            let mut inbound = Inbound::default();
+            inbound.receive(&mut nic, &routes, 10, &mut Counts::default(), |_, _| 0);
+            let (mut keys, spec) = (HashMap::new(), spec.parse::<KeySpec>().expect("a key"));
+            for (place, frame) in inbound.frames.iter().enumerate() {
+                let key = spec.extract(frame, &Headers::parse(frame));
+                inbound.found.set(place, Found { key, ..inbound.found.get(place) });
+                keys.insert(key, u32::from(frame[14]) % 3);
+            }
+            inbound.group(3, |found, place| keys[&found.key(place)]);
+            let mut left = Vec::new();
+            while let Some(next) = inbound.next().map(|found| found.key) {
+                let (frame, found) = inbound.take().expect("there is a next one");
+                assert_eq!((found.key, keys[&next]), (next, u32::from(frame[14]) % 3));
+                left.push((frame[14], frame[15]));
+            }
+            let mut sorted: Vec<_> = (0..).zip(numbers).map(|(at, number)| (number, at)).collect();
+            sorted.sort_by_key(|&(number, _)| std::cmp::Reverse(number % 3));
+            assert_eq!(left, sorted);
+        }
+    }
+
+    #[test]
+    fn those_that_are_left_stay_in_order_and_are_what_they_were() {
+        let routes = routes();
+        let frames = |numbers: &[u8]| -> Vec<Vec<u8>> {
+            numbers.iter().map(|&number| [vec![0; 14], vec![number; 46]].concat()).collect()
+        };
+        let mut nic = SyntheticSource::new(&frames(&[1, 2, 9, 1, 2]), 60, 0).expect("short frames");
+        let mut inbound = Inbound::default();
+        assert_eq!(inbound.receive(&mut nic, &routes, 8, &mut Counts::default(), |_, _| 0), 5);
+        assert_eq!(inbound.take().map(|(frame, found)| (frame[14], found.slot())), Some((1, Some(Slot(7)))));
+        // Other rules, and back again: what is here follows.
+        assert_eq!(inbound.find(&Routes::default(), |_, _| 0), 4 * 60);
+        assert!((0..4).all(|place| inbound.found.get(place).slot().is_none()));
+        inbound.find(&routes, |_, _| 0);
+        let mut more = Vec::new();
+        SyntheticSource::new(&frames(&[2, 1]), 60, 0).expect("short frames").receive(&mut more, 2);
+        let more = more.into_iter().zip([3, 7]);
+        let more = more.map(|(frame, slot)| (frame, Found { owner: Slot(slot), ..Found::default() })).collect();
+        let gone = inbound.weed(more, |slot| slot == Slot(7));
+        assert_eq!(gone.iter().map(|frame| frame[14]).collect::<Vec<_>>(), [1, 1]);
+        let left = std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[14], found.slot())));
+        assert_eq!(left.collect::<Vec<_>>(), [(2, Some(Slot(3))), (9, None), (2, Some(Slot(3))), (2, Some(Slot(3)))]);
+        // There is room for the next batch, which is not made when it comes.
+        assert!(inbound.found.first(BATCH).len() == BATCH && inbound.frames.capacity() >= BATCH);
+    }
+}

@@ -1,0 +1,369 @@
+//! Whose tasks run next, when several contexts have some: the share of HPU time that each context gets.
+//!
+//! A context's virtual time is what its tasks cost, divided by its weight; the context that is furthest behind is next.
+//! * Round robin: a task costs 1, whatever the weights.
+//! * Weighted: a task costs 1.
+//! * WLBVT, the weight limited borrowed virtual time of the OSMOSIS work: a task costs the time it takes. OSMOSIS also limits the
+//!   processing units that a context holds at a time; a thread runs one task at a time, so that is met.
+//!
+//! A context that had nothing to run borrows little from its past (`Scheduler::borrowed`). All of this is work-conserving, and
+//! needs no clock while a single context has work.
+
+use std::time::Duration;
+
+use spin_abi::control::Schedule;
+use spin_pspin::ids::Slot;
+
+use crate::telemetry::latency::nanoseconds;
+
+/// Tasks of a context that run in a row at most: the clock is read once for them.
+const QUANTUM: u32 = 16;
+/// Nanoseconds that a row should take at most, going by what the context's tasks took before.
+const SLICE: u64 = 20_000;
+/// By how much tasks of a batch's packets may put a context ahead of others, at weight 1: tasks, or nanoseconds. Packets that have to wait
+/// for their turn cost twice as much as those that run as they arrive. An interrupt takes tens of microseconds in a virtual machine, and is
+/// charged to whose tasks it hits: several of them are not to have a context's packets wait.
+const AHEAD: [u64; 2] = [64, 200_000];
+/// The same for all contexts together, in nanoseconds, and the least for each: that far behind others one of them may fall, and has its packets
+/// wait until it has caught up.
+const ALL_AHEAD: u64 = 3_200_000;
+const LEAST_AHEAD: u64 = 50_000;
+/// A context's greatest weight.
+pub const MOST_WEIGHT: u32 = 1000;
+
+/// What a context has had.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    weight: u32,
+    /// Cost of its tasks, times [`MOST_WEIGHT`], divided by its weight.
+    virtual_time: u64,
+    /// The cost alone.
+    had: u64,
+    /// The pick that was its last.
+    picked: u64,
+    /// Nanoseconds that its last tasks took each, where time is taken.
+    each: u64,
+    /// Nanoseconds that they have had the thread [take later](Scheduler::owe), and that [`Scheduler::charge`] was not told of.
+    owed: u64,
+}
+
+impl Account {
+    /// A cost at its weight.
+    fn share(&self, cost: u64) -> u64 {
+        cost.saturating_mul(MOST_WEIGHT.into()) / u64::from(self.weight)
+    }
+
+    /// It had something that cost so much.
+    fn add(&mut self, cost: u64) {
+        self.had = self.had.wrapping_add(cost);
+        self.virtual_time = self.virtual_time.saturating_add(self.share(cost));
+    }
+}
+
+/// Some tasks of a context, to be run in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pick {
+    /// Its slot.
+    pub owner: u32,
+    /// How many at most.
+    pub tasks: u32,
+}
+
+/// Shares a thread's time out between contexts.
+#[derive(Debug)]
+pub struct Scheduler {
+    policy: Schedule,
+    /// By slot.
+    accounts: Vec<Account>,
+    picks: u64,
+    /// Virtual time up to which all that had tasks had their share.
+    now: u64,
+}
+
+impl Scheduler {
+    /// No context yet.
+    #[must_use]
+    pub const fn new(policy: Schedule) -> Self {
+        Self { policy, accounts: Vec::new(), picks: 0, now: 0 }
+    }
+
+    /// Whether a task costs the time that it takes.
+    pub(crate) const fn costs_time(&self) -> bool {
+        matches!(self.policy, Schedule::Wlbvt)
+    }
+
+    /// A context of `weight` (at least 1, at most [`MOST_WEIGHT`]) takes the slot `owner`.
+    pub fn add(&mut self, owner: u32, weight: u32) {
+        let weight = if self.policy == Schedule::RoundRobin { 1 } else { weight.clamp(1, MOST_WEIGHT) };
+        // How long its tasks take is not known: the first one is run alone.
+        let each = if self.costs_time() { SLICE } else { 0 };
+        let account = Account { weight, virtual_time: self.now, had: 0, picked: 0, each, owed: 0 };
+        let slots = self.accounts.len().max(owner as usize + 1);
+        self.accounts.resize(slots, account);
+        self.accounts[owner as usize] = account;
+    }
+
+    /// When a context is due, in virtual time, and which pick was its last.
+    fn due(&self, owner: u32) -> (u64, u64) {
+        let Account { virtual_time, picked, .. } = self.accounts[owner as usize];
+        (virtual_time.max(self.now.saturating_sub(self.borrowed())), picked)
+    }
+
+    /// Whether a context would be next if it had tasks, and these others.
+    #[must_use]
+    pub fn is_next(&self, owner: u32, backlogged: impl IntoIterator<Item = u32>) -> bool {
+        let due = self.due(owner);
+        backlogged.into_iter().all(|other| due <= self.due(other))
+    }
+
+    /// The virtual time of the context that is furthest behind.
+    #[must_use]
+    pub fn least(&self, contexts: impl IntoIterator<Item = u32>) -> u64 {
+        contexts.into_iter().map(|owner| self.due(owner).0).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether a context, one of `contexts`, may run as its packets arrive, where the one that is furthest behind is at this virtual time.
+    #[must_use]
+    pub fn keeps_pace(&self, owner: u32, least: u64, contexts: u32) -> bool {
+        let [tasks, time] = AHEAD;
+        let ahead =
+            if self.costs_time() { (ALL_AHEAD / u64::from(contexts.max(1))).clamp(LEAST_AHEAD, time) } else { tasks };
+        self.due(owner).0 <= least.saturating_add(ahead * u64::from(MOST_WEIGHT))
+    }
+
+    /// How much time a context was charged for since it was added; nothing where no time is taken.
+    #[must_use]
+    pub fn had(&self, owner: u32) -> Duration {
+        let timed = self.costs_time();
+        Duration::from_nanos(if timed { self.accounts[owner as usize].had } else { 0 })
+    }
+
+    /// Whether the last tasks of a context took at least so long each.
+    #[must_use]
+    pub fn takes_long(&self, owner: u32, time: Duration) -> bool {
+        self.accounts[owner as usize].each >= nanoseconds(time)
+    }
+
+    /// Sorts contexts, the one that is furthest behind first.
+    pub fn sort(&self, contexts: &mut [Slot]) {
+        contexts.sort_unstable_by_key(|slot| self.due(slot.0));
+    }
+
+    /// Who is next of those that have tasks.
+    pub fn pick(&mut self, backlogged: impl IntoIterator<Item = u32>) -> Option<Pick> {
+        let due = backlogged.into_iter().map(|owner| (owner, self.due(owner)));
+        let (owner, (virtual_time, _)) = due.min_by_key(|&(_, due)| due)?;
+        self.now = self.now.max(virtual_time);
+        self.picks += 1;
+        let account = &mut self.accounts[owner as usize];
+        (account.picked, account.virtual_time) = (self.picks, virtual_time);
+        let fitting = SLICE.checked_div(account.each).unwrap_or(SLICE).clamp(1, QUANTUM.into());
+        Some(Pick { owner, tasks: u32::try_from(fitting).unwrap_or(QUANTUM) })
+    }
+
+    /// Virtual time by which a context that had nothing to run may be behind those that had, at weight 1: 1 ms, or 64 tasks.
+    /// Enough for queues that run empty now and then, too little to keep others waiting.
+    const fn borrowed(&self) -> u64 {
+        let cost = match self.policy {
+            Schedule::RoundRobin | Schedule::Weighted => 64,
+            Schedule::Wlbvt => 1_000_000,
+        };
+        cost * MOST_WEIGHT as u64
+    }
+
+    /// So many tasks of a pick were run, and took so long. Returns what they [owe](Scheduler::owe) besides.
+    pub fn charge(&mut self, owner: u32, tasks: u32, time: Duration) -> Duration {
+        let cost = self.cost(tasks, time);
+        let account = &mut self.accounts[owner as usize];
+        let owed = std::mem::take(&mut account.owed);
+        if tasks > 0 {
+            account.each = nanoseconds(time).saturating_add(owed) / u64::from(tasks);
+        }
+        account.add(cost);
+        Duration::from_nanos(owed)
+    }
+
+    /// A context has the thread do something that takes so long later on, when it is nobody's turn. As a task it counts for one.
+    pub fn owe(&mut self, owner: u32, time: Duration) {
+        let (cost, due, timed) = (self.cost(1, time), self.due(owner), self.costs_time());
+        let account = &mut self.accounts[owner as usize];
+        account.virtual_time = due.0;
+        account.add(cost);
+        account.owed += if timed { cost } else { 0 };
+    }
+
+    /// Reception of a context's packets took so many nanoseconds. Where tasks are counted it costs nothing.
+    pub fn charge_reception(&mut self, owner: u32, time: u64) {
+        if self.costs_time() {
+            let due = self.due(owner);
+            let account = &mut self.accounts[owner as usize];
+            account.virtual_time = due.0;
+            account.add(time);
+        }
+    }
+
+    /// What so many tasks cost that took so long.
+    fn cost(&self, tasks: u32, time: Duration) -> u64 {
+        match self.policy {
+            Schedule::RoundRobin | Schedule::Weighted => tasks.into(),
+            Schedule::Wlbvt => nanoseconds(time),
+        }
+    }
+}
+
+/// How evenly `shares` are shared out: Jain's index, 1 when all are equal, 1/n when one has all.
+#[must_use]
+pub fn jain(shares: &[f64]) -> f64 {
+    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), share| (sum + share, squares + share * share));
+    if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use spin_abi::control::Schedule;
+
+    use super::{MOST_WEIGHT, QUANTUM, Scheduler, jain};
+
+    /// Nanoseconds that each context got in `picks` picks, when all have tasks all the time.
+    fn shares(policy: Schedule, contexts: &[(u32, u64)], picks: u32) -> Vec<u64> {
+        let mut scheduler = Scheduler::new(policy);
+        let all: Vec<u32> = (0..contexts.len() as u32).collect();
+        all.iter().zip(contexts).for_each(|(&owner, &(weight, _))| scheduler.add(owner, weight));
+        let mut got = vec![0; contexts.len()];
+        for _ in 0..picks {
+            let pick = scheduler.pick(all.iter().copied()).expect("all have tasks");
+            let time = u64::from(pick.tasks) * contexts[pick.owner as usize].1;
+            got[pick.owner as usize] += time;
+            scheduler.charge(pick.owner, pick.tasks, Duration::from_nanos(time));
+        }
+        got
+    }
+
+    #[test]
+    fn round_robin_shares_tasks_and_weights_multiply_them() {
+        let each = u64::from(QUANTUM);
+        assert_eq!(shares(Schedule::RoundRobin, &[(4, 1), (1, 10)], 1000), [500 * each, 500 * 10 * each]);
+        assert_eq!(shares(Schedule::Weighted, &[(4, 1), (1, 10)], 1000), [800 * each, 200 * 10 * each]);
+    }
+
+    #[test]
+    fn the_more_contexts_the_less_one_may_be_ahead() {
+        let lead = |policy, contexts| {
+            let mut scheduler = Scheduler::new(policy);
+            (0..2).for_each(|owner| scheduler.add(owner, 1));
+            let mut lead = 0;
+            while scheduler.keeps_pace(0, scheduler.least([1]), contexts) {
+                scheduler.charge(0, 1, Duration::from_micros(1));
+                lead += 1;
+            }
+            lead
+        };
+        assert_eq!(
+            [1, 2, 16, 32, 64, 1000].map(|contexts| lead(Schedule::Wlbvt, contexts)),
+            [201, 201, 201, 101, 51, 51]
+        );
+        assert_eq!([1, 64].map(|contexts| lead(Schedule::RoundRobin, contexts)), [65, 65]);
+    }
+
+    #[test]
+    fn who_would_be_next_is_who_is_picked() {
+        let mut scheduler = Scheduler::new(Schedule::Wlbvt);
+        (0..3).for_each(|owner| scheduler.add(owner, 1 + owner));
+        for round in 0..1000_u64 {
+            let next: Vec<u32> = (0..3).filter(|&owner| scheduler.is_next(owner, [0, 1, 2])).collect();
+            let pick = scheduler.pick([0, 1, 2]).expect("all have tasks");
+            // Before the first picks they are all the same.
+            assert!(next.contains(&pick.owner) && (round < 3 || next.len() == 1), "{round}: {next:?}, {pick:?}");
+            scheduler.charge(pick.owner, pick.tasks, Duration::from_nanos(500 + 7 * (round % 13)));
+        }
+    }
+
+    #[test]
+    fn rows_of_long_tasks_are_short() {
+        let mut scheduler = Scheduler::new(Schedule::Wlbvt);
+        scheduler.add(0, 1);
+        let mut row = |each: u64| {
+            let tasks = scheduler.pick([0]).expect("it has tasks").tasks;
+            scheduler.charge(0, tasks, Duration::from_nanos(each * u64::from(tasks)));
+            tasks
+        };
+        assert_eq!([100, 100, 5000, 5000, 1_000_000, 50, 50].map(&mut row), [1, 16, 16, 4, 4, 1, 16]);
+    }
+
+    /// What two contexts with tasks of 1 us had run, when those of the first one owe as much as this each.
+    fn runs_when_one_owes(policy: Schedule, owed: Duration, most: u32) -> [u32; 2] {
+        let mut scheduler = Scheduler::new(policy);
+        (0..2).for_each(|owner| scheduler.add(owner, 1));
+        let (mut runs, mut told) = ([0; 2], Duration::ZERO);
+        while runs[1] < most {
+            let pick = scheduler.pick([0, 1]).expect("both have tasks");
+            if pick.owner == 0 {
+                (0..pick.tasks).for_each(|_| scheduler.owe(0, owed));
+            }
+            told += scheduler.charge(pick.owner, pick.tasks, Duration::from_micros(pick.tasks.into()));
+            runs[pick.owner as usize] += pick.tasks;
+        }
+        assert_eq!(told, if policy == Schedule::Wlbvt { owed * runs[0] } else { Duration::ZERO });
+        runs
+    }
+
+    #[test]
+    fn what_a_context_owes_is_part_of_its_share() {
+        let owed = Duration::from_micros(24);
+        let [its, others] = runs_when_one_owes(Schedule::Wlbvt, owed, 25_000);
+        assert!(its.abs_diff(others / 25) <= QUANTUM, "{its} of {others}");
+        // Where tasks are counted it is one more, however long it takes.
+        let [its, others] = runs_when_one_owes(Schedule::Weighted, owed, 3200);
+        assert!(its.abs_diff(others / 2) <= QUANTUM, "{its} of {others}");
+    }
+
+    #[test]
+    fn a_context_that_slept_borrows_little() {
+        let mut scheduler = Scheduler::new(Schedule::Wlbvt);
+        (0..2).for_each(|owner| scheduler.add(owner, 1));
+        for _ in 0..1000 {
+            assert_eq!(scheduler.pick([0]).map(|pick| pick.owner), Some(0));
+            scheduler.charge(0, QUANTUM, Duration::from_millis(1));
+        }
+        let mut alone = Duration::ZERO;
+        while scheduler.pick([0, 1]).is_some_and(|pick| pick.owner == 1) {
+            scheduler.charge(1, QUANTUM, Duration::from_micros(10));
+            alone += Duration::from_micros(10);
+        }
+        let most = Duration::from_nanos(scheduler.borrowed() / u64::from(MOST_WEIGHT)) + Duration::from_millis(1);
+        assert!(alone <= most + Duration::from_micros(10), "{alone:?}");
+    }
+
+    #[test]
+    fn jain_of_equal_and_of_one() {
+        assert!((jain(&[2.0, 2.0, 2.0]) - 1.0).abs() < 1e-9);
+        assert!((jain(&[1.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-9);
+        assert!((jain(&[]) - 1.0).abs() < 1e-9);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        #[test]
+        fn wlbvt_shares_time_by_weight(contexts in proptest::collection::vec((1..20_u32, 1..1000_u64), 1..6)) {
+            let got = shares(Schedule::Wlbvt, &contexts, 20_000);
+            let (sum, weights) = (got.iter().sum::<u64>() as f64, contexts.iter().map(|&(weight, _)| weight).sum::<u32>());
+            // Each is within a quantum of what it should have had, and within what all others' quanta may have put off.
+            let slack: u64 = contexts.iter().map(|&(_, cost)| u64::from(QUANTUM) * cost).sum();
+            for (&got, &(weight, _)) in got.iter().zip(&contexts) {
+                let fair = sum * f64::from(weight) / f64::from(weights);
+                prop_assert!((got as f64 - fair).abs() <= slack as f64 * 20.0, "{got} of {fair}");
+            }
+        }
+
+        #[test]
+        fn nobody_waits_for_ever(policy in 0..3_usize, contexts in proptest::collection::vec((1..100_u32, 1..100_u64), 1..8)) {
+            let policy = [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt][policy];
+            let got = shares(policy, &contexts, 100_000);
+            prop_assert!(got.iter().all(|&got| got > 0), "{got:?}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Admission: whether a matched packet is queued with its message, dropped, or stalls reception.
+
+use std::time::Duration;
+
+use spin_abi::control::{Abi, Full};
+use spin_abi::counters::Counter;
+use spin_abi::events::What;
+use spin_matcher::MessageKey;
+use spin_nic::Frame;
+
+use crate::context::packet_rules::PacketRules;
+use crate::context::{Context, Replacement};
+use crate::ingress::ecn;
+use crate::ingress::matched::Found;
+use crate::ingress::rx_batch::{Arrival, Inbound};
+use crate::sched::Sched;
+use crate::worker::core::Core;
+use spin_pspin::hpu::ip_view;
+use spin_pspin::ids::{BatchTime, DropReason, Packet, Slot};
+use spin_pspin::mpq::{Her, MpqId};
+
+/// A matched packet for which its context has no room, before which nothing else is taken.
+#[derive(Default)]
+pub(crate) struct Admission {
+    /// The packet.
+    pub(crate) stalled: Option<Arrival>,
+    /// The context that has no room: one that was replaced, if the packet belongs to a message of that one.
+    pub(crate) stalled_on: Option<Slot>,
+}
+
+impl Admission {
+    /// Frames that were received and not admitted: those of the batch, and the stalled one.
+    #[inline]
+    pub(crate) fn kept_back(&self, inbound: &Inbound) -> usize {
+        inbound.len() + usize::from(self.stalled.is_some())
+    }
+
+    /// Whom others wait for in this poll.
+    pub(crate) fn kept_waiting(&self, core: &Core) -> Option<Kept> {
+        let slot = self.stalled_on.filter(|_| self.stalled.is_some() && core.contexts.is_shared())?;
+        Some(Kept { slot, had: core.sched.scheduler.had(slot.0) })
+    }
+
+    /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
+    pub(crate) fn admit_batch(&mut self, core: &mut Core, inbound: &mut Inbound, now: BatchTime) {
+        while core.table.mpqs.room() > 0 && self.admit_next(core, inbound, now) {}
+    }
+
+    /// Takes a frame, if there is one and there is room for it.
+    #[inline(always)]
+    pub(crate) fn admit_next(&mut self, core: &mut Core, inbound: &mut Inbound, now: BatchTime) -> bool {
+        if let Some(arrival) = self.stalled.take() {
+            self.admit_late(core, arrival, now);
+            return self.stalled.is_none();
+        }
+        let Some((frame, found)) = inbound.take() else { return false };
+        let Found { end_of_message, key, .. } = found;
+        match found.slot() {
+            Some(slot) => self.admit(core, frame, slot, &key, end_of_message, now),
+            None => core.drop_frame(frame, Counter::DropUnmatched),
+        }
+        self.stalled.is_none()
+    }
+
+    /// Queues a frame with its message.
+    #[inline(always)]
+    pub(crate) fn admit(
+        &mut self,
+        core: &mut Core,
+        frame: Frame,
+        slot: Slot,
+        key: &MessageKey,
+        end_of_message: bool,
+        now: BatchTime,
+    ) {
+        let Context { share, replacement: Replacement { predecessor, .. }, run, .. } = core.contexts.get(slot);
+        let (fits, own) = (core.table.mpqs.held(slot.0) < share.unquestioned, predecessor.is_none());
+        if fits && own {
+            enqueue(core, frame, slot, key, end_of_message, now);
+        } else if own && run.full == Full::Drop && !core.table.is_mostly_free() {
+            // What a context beyond its share has most of, at others' cost.
+            core.drop_of(slot, frame, Counter::DropShare);
+        } else {
+            self.admit_perhaps(core, Arrival { frame, slot, key: *key, end_of_message }, now);
+        }
+    }
+
+    /// The same, of one that could not be queued at once.
+    #[cold]
+    pub(crate) fn admit_late(&mut self, core: &mut Core, arrival: Arrival, now: BatchTime) {
+        let Arrival { frame, slot, key, end_of_message } = arrival;
+        self.admit(core, frame, slot, &key, end_of_message, now);
+    }
+
+    #[cold]
+    fn admit_perhaps(&mut self, core: &mut Core, arrival: Arrival, now: BatchTime) {
+        if let Some(Arrival { frame, slot, key, end_of_message }) = self.question(core, arrival, now) {
+            enqueue(core, frame, slot, &key, end_of_message, now);
+        }
+    }
+
+    /// An arrival for a context that has much of its share of the packet buffer, or all of it, or that has taken the place of
+    /// another one, whose message it may be. Returns the arrival if it is to be queued all the same.
+    #[cold]
+    fn question(&mut self, core: &mut Core, mut arrival: Arrival, now: BatchTime) -> Option<Arrival> {
+        let matched = arrival.slot;
+        arrival.slot = begun_by(core, &arrival);
+        let (held, mostly_free, shared) =
+            (core.table.mpqs.held(arrival.slot.0), core.table.is_mostly_free(), core.contexts.is_shared());
+        let context = core.contexts.get(arrival.slot);
+        if held < context.share.unquestioned || mostly_free {
+            return Some(arrival);
+        }
+        let hers = context.share.hers;
+        let full = held >= hers;
+        match context.run.full {
+            Full::Wait if !shared || context.patience.lasts() => {
+                self.stalled_on = Some(arrival.slot);
+                // Whose message it is is asked anew: that one's may have ended by then.
+                arrival.slot = matched;
+                self.stalled = Some(arrival);
+                return None;
+            }
+            Full::Mark if !full => {
+                let marked = ecn::mark(&mut arrival.frame);
+                context.counts.add(Counter::EcnMarked, u64::from(marked));
+                return Some(arrival);
+            }
+            Full::Kill => {
+                if let Some(mpq) = queue_for(core, arrival.slot, &arrival.key, now.time) {
+                    core.kill(mpq, arrival.slot, DropReason::NoRoom);
+                    // While a task of that message is in flight it keeps its place: then the one behind it goes too.
+                    let stays = core.table.mpqs.is_cancelled(mpq) && core.table.mpqs.held(arrival.slot.0) >= hers;
+                    if stays && core.table.mpqs.accepts(mpq) {
+                        core.tell(arrival.slot, mpq, Counter::MessagesKilled, What::Killed);
+                        core.table.mpqs.cancel_next(mpq);
+                        core.bury(arrival.slot, DropReason::NoRoom);
+                    }
+                    return Some(arrival);
+                }
+            }
+            Full::Drop | Full::Mark | Full::Wait => {}
+        }
+        core.drop_of(arrival.slot, arrival.frame, Counter::DropShare);
+        None
+    }
+}
+
+/// Queues a frame for which there is room.
+#[inline(always)]
+fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: BatchTime) {
+    let Some(mpq) = queue_for(core, slot, key, now.time) else {
+        return lose(core, slot, frame);
+    };
+    core.table.admitted += 1;
+    let context = core.contexts.get(slot);
+    let in_pspin_view = context.run.abi == Abi::Pspin && ip_view::to_pspin_view(&mut frame);
+    let params = PacketRules::of(slot, context).params(&core.clusters, key, core.table.admitted);
+    let her = |frame| {
+        let packet = Packet { in_pspin_view, ..Packet::new(frame, now.timestamp) };
+        Her { params, end_of_message, packet }
+    };
+    if core.table.mpqs.accepts(mpq) {
+        core.table.mpqs.put(mpq, her(frame));
+        context.counts.add(Counter::Matched, 1);
+    } else {
+        let refused = core.table.mpqs.reject(mpq, her(frame));
+        core.refuse(mpq, slot, refused);
+    }
+}
+
+/// The context whose message an arrival is: one that was replaced, if the message began there and has not ended.
+fn begun_by(core: &Core, arrival: &Arrival) -> Slot {
+    let goes_on = |&old: &Slot| core.table.continues(old, &arrival.key);
+    core.contexts.replaced_by(arrival.slot).find(goes_on).unwrap_or(arrival.slot)
+}
+
+/// The message's queue. When all are taken, an open message that has nothing queued may [give way](Messages::victim).
+#[inline(always)]
+fn queue_for(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
+    core.table.messages.queue(slot, key, now).or_else(|| take_over(core, slot, key, now))
+}
+
+#[cold]
+fn take_over(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
+    let victim = core.table.eviction_candidate(slot, now)?;
+    // One that was killed before it began is nobody's.
+    let owner = core.table.mpqs.context(victim).map(|binding| binding.slot);
+    if let Some(owner) = owner {
+        core.tell_of_end(owner, victim, Counter::MessagesEvicted, What::Evicted);
+    }
+    let dropped = &mut core.egress.outbound.recycle;
+    let before = dropped.len();
+    core.table.mpqs.reset(victim, |packet| dropped.push(packet.frame));
+    let dropped = dropped.len() - before;
+    if let Some(owner) = owner {
+        core.contexts.get(owner).counts.add(Counter::DropShare, dropped as u64);
+    }
+    core.table.messages.release(victim);
+    core.table.messages.queue(slot, key, now)
+}
+
+/// No queue is left for a new message of a context, and nobody has more than its share of them.
+#[cold]
+fn lose(core: &mut Core, slot: Slot, frame: Frame) {
+    core.egress.recycle(frame);
+    let context = core.contexts.get(slot);
+    let Some(lost) = context.record_no_queue() else { return };
+    let (id, name) = (context.id, context.name.clone());
+    let Some((most, held)) = core.table.messages.holder() else { return };
+    let Some(most) = core.contexts.list.get(most.0 as usize).and_then(Option::as_ref) else { return };
+    let advice = match most.message_timeout {
+        None => "if those are left open, its --message-timeout-us ends them".to_owned(),
+        Some(timeout) => {
+            format!("those left open end after {timeout:?}: less, or more queues (sizes.queues), leaves room")
+        }
+    };
+    tracing::warn!(
+        "context {id} ({name}): packet {lost} of a new message is lost: all queues are taken, {held} of them by messages of \
+         context {} ({}); {advice}",
+        most.id,
+        most.name
+    );
+}
+
+/// Others wait for a context, which had had so much when that was looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Kept {
+    slot: Slot,
+    had: Duration,
+}
+
+/// Charges the context that stalled reception in a poll for that time. All others regain what they may of the time since the poll before
+/// ended.
+#[cold]
+pub(crate) fn charge_waits(core: &mut Core, kept: Option<Kept>, poll: Duration, since: Duration) {
+    let Core { sched: Sched { scheduler, .. }, contexts, .. } = core;
+    if let Some(Kept { slot, had }) = kept {
+        let own = scheduler.had(slot.0).saturating_sub(had);
+        scheduler.charge(slot.0, 0, poll.saturating_sub(own));
+    }
+    let weights: u64 = contexts.installed().map(|context| u64::from(context.run.weight)).sum();
+    for (number, context) in (0..).zip(&mut contexts.list) {
+        let Some(context) = context.as_mut().filter(|context| context.run.full == Full::Wait) else { continue };
+        let own = u64::from(context.run.weight);
+        match kept {
+            Some(Kept { slot: Slot(kept), .. }) if kept == number => context.patience.spend(poll),
+            _ => context.patience.regain(since, own, weights.saturating_sub(own)),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What becomes of packets and messages: completion, cancellation, expiry, and the drops in between.
+
+use std::time::Duration;
+
+use spin_abi::counters::Counter;
+use spin_abi::events::{Event, What};
+use spin_nic::Frame;
+
+use crate::telemetry::latency::nanoseconds;
+use crate::worker::core::Core;
+use spin_pspin::hpu::command::{CommandBudget, Commands, DeferredSend};
+use spin_pspin::ids::{DropReason, MessageRef, Packet, Slot};
+use spin_pspin::mpq::{MpqId, Rejected, Stage, Task};
+
+impl Core {
+    /// Gives up a message, with what is still to come of it.
+    pub(crate) fn kill(&mut self, mpq: MpqId, slot: Slot, why: DropReason) {
+        if self.table.mpqs.is_cancelled(mpq) {
+            return;
+        }
+        if why == DropReason::NoRoom {
+            self.tell(slot, mpq, Counter::MessagesKilled, What::Killed);
+        }
+        self.table.cancel(mpq, why);
+        self.bury(slot, why);
+    }
+
+    /// Counts what happens to a message, and tells its application.
+    pub(crate) fn tell(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
+        let flow = self.flow(slot, mpq);
+        let context = self.contexts.get(slot);
+        context.counts.add(counter, 1);
+        context.descriptor.tell(Event { flow, what });
+    }
+
+    /// The same of a message that ends before its time; not of one that was given up, of which all was said then.
+    pub(crate) fn tell_of_end(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
+        if !self.table.mpqs.is_cancelled(mpq) {
+            self.tell(slot, mpq, counter, what);
+        }
+    }
+
+    /// What a context knows the queue of its message by: the message's number where messages are named as FPsPIN does it.
+    pub(crate) fn flow(&mut self, slot: Slot, mpq: MpqId) -> u32 {
+        self.table.flow(mpq, self.contexts.get(slot).matching.entry.key.is_fpspin())
+    }
+
+    /// What becomes of the packets of a message that was given up, but for those of which a handler has decided.
+    pub(crate) fn bury(&mut self, slot: Slot, why: DropReason) {
+        while let Some(packet) = self.table.mpqs.pop_cancelled() {
+            let why = packet.drop_reason.unwrap_or(why);
+            self.dispose(slot, packet, why);
+        }
+    }
+
+    /// What becomes of a packet of a message that was given up.
+    pub(crate) fn dispose(&mut self, slot: Slot, packet: Packet, why: DropReason) {
+        let counts = &mut self.contexts.get(slot).counts;
+        match why {
+            DropReason::NoRoom => counts.add(Counter::DropKilled, 1),
+            DropReason::Dropped => {
+                counts.add(Counter::DropVerdict, 1);
+                counts.add(Counter::DropVerdictBytes, packet.frame.len() as u64);
+            }
+            DropReason::Passed => {
+                counts.add(Counter::Passed, 1);
+                if self.contexts.is_shared() {
+                    self.sched.scheduler.owe(slot.0, self.egress.pass_cost.estimate());
+                }
+                return self.egress.punt(packet);
+            }
+        }
+        self.nic.recycle(packet.frame);
+    }
+
+    /// A packet that its queue did not take.
+    #[cold]
+    pub(crate) fn refuse(&mut self, mpq: MpqId, slot: Slot, refused: Rejected<Packet>) {
+        match refused {
+            // A batch is never larger than the room for HERs.
+            Rejected::Full(packet) => self.drop_of(slot, packet.frame, Counter::DropShare),
+            Rejected::Cancelled { packet, behind, idle } => {
+                let why = if behind { DropReason::NoRoom } else { self.table.drop_reasons[mpq.0 as usize] };
+                if why == DropReason::Passed && !self.may_pass(slot) {
+                    self.drop_of(slot, packet.frame, Counter::DropShare);
+                } else {
+                    self.dispose(slot, packet, why);
+                }
+                if idle {
+                    self.table.messages.release(mpq);
+                }
+            }
+        }
+    }
+
+    /// Ends open messages whose next packet has not come for longer than their contexts allow. Examines some queues per poll, so that
+    /// each is examined ten times a second, unless there are more than one poll has time for. A sleeping thread polls ten times a
+    /// second. Completion handlers of these messages do not run: they are not complete.
+    pub(crate) fn expire_messages(&mut self, now: Duration) {
+        if self.contexts.timeouts == 0 {
+            return;
+        }
+        for _ in 0..self.table.examine_count(now) {
+            let contexts = &self.contexts.list;
+            let timeout = |slot: Slot| contexts[slot.0 as usize].as_ref()?.message_timeout.map(nanoseconds);
+            let Some(mpq) = self.table.next_expired(nanoseconds(now), timeout) else { continue };
+            if let Some(binding) = self.table.mpqs.context(mpq) {
+                self.tell_of_end(binding.slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
+            }
+            self.table.expire(mpq);
+        }
+    }
+
+    /// Feeds a task that has ended back. Returns whether a packet buffer was given back.
+    #[inline]
+    pub(crate) fn feed_back(&mut self, task: Task<MessageRef, Packet>, deferred: Option<DeferredSend>) -> bool {
+        let Task { mpq, stage, context: binding, packet, releases_packet } = task;
+        let dying = self.table.mpqs.is_cancelled(mpq);
+        let kept = if releases_packet {
+            self.release(packet, binding.slot, deferred);
+            None
+        } else {
+            Some(packet)
+        };
+        self.move_on(mpq, binding.slot, stage, kept);
+        if dying {
+            self.bury(binding.slot, self.table.drop_reasons[mpq.0 as usize]);
+        }
+        releases_packet
+    }
+
+    /// Moves a queue on when a task of its message has ended.
+    #[inline(always)]
+    pub(crate) fn move_on(&mut self, mpq: MpqId, slot: Slot, stage: Stage, packet: Option<Packet>) {
+        if self.table.complete(mpq, stage, packet) {
+            self.contexts.get(slot).counts.add(Counter::Messages, 1);
+        }
+    }
+
+    /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
+    fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<DeferredSend>) {
+        self.telemetry.released = packet.arrived;
+        let counts = &mut self.contexts.get(slot).counts;
+        let (nic, outbound) = (&mut *self.nic, &mut self.egress.outbound);
+        let mut commands = Commands::new(nic, outbound, None, counts, None, false, CommandBudget::used(deferred));
+        let Some(why) = packet.drop_reason else { return commands.release(packet.frame) };
+        if let Some(send) = deferred {
+            commands.copy_deferred(send, &packet.frame);
+        }
+        self.dispose(slot, packet, why);
+    }
+
+    #[cold]
+    pub(crate) fn drop_frame(&mut self, frame: Frame, cause: Counter) {
+        self.telemetry.counts.add(cause, 1);
+        self.egress.recycle(frame);
+    }
+
+    /// Drops a context's frame.
+    pub(crate) fn drop_of(&mut self, slot: Slot, frame: Frame, cause: Counter) {
+        self.contexts.get(slot).counts.add(cause, 1);
+        self.egress.recycle(frame);
+    }
+}

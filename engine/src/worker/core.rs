@@ -1,0 +1,123 @@
+//! What tasks and packets of a worker change: contexts, messages, accounts, and the way out.
+
+use std::ops::Range;
+
+use spin_abi::control::{Placement, Schedule};
+use spin_abi::map::Machine;
+use spin_nic::Queue;
+
+use crate::context::Context;
+use crate::context::contexts::Contexts;
+use crate::egress::Egress;
+use crate::message::MessageTable;
+use crate::sched::Sched;
+use crate::settings::Sizes;
+use crate::telemetry::Telemetry;
+use crate::worker::parked::Parked;
+use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::ids::{MessageRef, Packet, Slot};
+use spin_pspin::mpq::{Mpqs, Stage, Task};
+
+/// The state of a worker that running a task may change.
+pub(crate) struct Core {
+    pub(crate) machine: Machine,
+    /// Its clusters, of the machine's.
+    pub(crate) clusters: Range<u32>,
+    pub(crate) nic: Box<dyn Queue>,
+    pub(crate) contexts: Contexts,
+    pub(crate) table: MessageTable,
+    pub(crate) sched: Sched,
+    /// Tasks that wait on their HPUs.
+    pub(crate) parked: Vec<Parked>,
+    pub(crate) egress: Egress,
+    pub(crate) telemetry: Telemetry,
+}
+
+impl Core {
+    pub(crate) fn new(
+        machine: Machine,
+        nic: Box<dyn Queue>,
+        sizes: Sizes,
+        schedule: Schedule,
+        clusters: Range<u32>,
+    ) -> Self {
+        Self {
+            machine,
+            nic,
+            contexts: Contexts::default(),
+            table: MessageTable::new(sizes, clusters.start),
+            clusters,
+            sched: Sched::new(schedule),
+            parked: Vec::new(),
+            egress: Egress::new(sizes),
+            telemetry: Telemetry::new(),
+        }
+    }
+
+    /// Whether tasks of a context wait on their HPUs.
+    #[inline]
+    pub(crate) fn has_parked(&self, owner: u32) -> bool {
+        self.parked.iter().any(|parked| parked.task.context.slot.0 == owner)
+    }
+
+    /// Contexts with a task that has an HPU to run on.
+    #[inline]
+    pub(crate) fn runnable(&self) -> impl Iterator<Item = u32> + '_ {
+        runnable(&self.parked, &self.table.mpqs, &self.contexts.list)
+    }
+
+    /// Where an owner's next task can run: `None` when the HPUs of its cluster are taken, and it may not overflow to others (PsPIN
+    /// paper §III-B1). While tasks wait on HPUs, others of their context run one at a time: each looks for an idle HPU.
+    pub(crate) fn place(&self, owner: u32, next: Option<&Task<MessageRef, Packet>>) -> Option<(Option<HpuId>, bool)> {
+        if !self.has_parked(owner) {
+            return Some((None, false));
+        }
+        debug_assert!(next.is_none(), "nothing is taken beforehand while tasks wait");
+        let Some((binding, stage)) = self.table.mpqs.peek(owner) else { return Some((None, true)) };
+        let hpu = idle_hpu(&self.contexts.list, binding, stage)?;
+        Some((Some(hpu), true))
+    }
+
+    /// Virtual time of the context that is furthest behind, of those that have packets in the batch or tasks.
+    pub(crate) fn least(&self) -> u64 {
+        let arrived = self.sched.ranks.slots().iter().map(|slot| slot.0);
+        self.sched.scheduler.least(arrived.chain(self.runnable()))
+    }
+
+    /// Whether a context comes before all that have tasks.
+    pub(crate) fn is_next(&self, slot: Slot) -> bool {
+        self.sched.scheduler.is_next(slot.0, self.runnable())
+    }
+
+    /// Whether a context may leave one more packet to the kernel, behind others of a message which it did not want. Passing is done at
+    /// once, so it has the same bound as what runs at once.
+    #[cold]
+    pub(crate) fn may_pass(&mut self, slot: Slot) -> bool {
+        !self.contexts.is_shared() || {
+            let least = self.least();
+            self.sched.scheduler.keeps_pace(slot.0, least, self.contexts.linked)
+                && self.sched.scheduler.pick([slot.0]).is_some()
+        }
+    }
+}
+
+/// An HPU on which a task could run: one of its home cluster, or of another if it may overflow there.
+pub(crate) fn idle_hpu(contexts: &[Option<Context>], binding: MessageRef, stage: Stage) -> Option<HpuId> {
+    let context = contexts[binding.slot.0 as usize].as_ref()?;
+    let overflows = stage == Stage::Payload && context.run.placement == Placement::Any;
+    context.hpus.idle(binding.home).or_else(|| context.hpus.idle_on_least_loaded().filter(|_| overflows))
+}
+
+/// Owners that have tasks, and an HPU for the next one: which tasks that wait may have taken.
+#[inline]
+pub(crate) fn runnable<'e>(
+    parked: &'e [Parked],
+    mpqs: &'e Mpqs<MessageRef, Packet>,
+    contexts: &'e [Option<Context>],
+) -> impl Iterator<Item = u32> + 'e {
+    let blocked = move |&owner: &u32| {
+        let is_taken = |(binding, stage)| idle_hpu(contexts, binding, stage).is_none();
+        !parked.is_empty() && mpqs.peek(owner).is_some_and(is_taken)
+    };
+    mpqs.backlogged().iter().copied().filter(move |owner| !blocked(owner))
+}

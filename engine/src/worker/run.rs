@@ -1,0 +1,145 @@
+//! The one loop that runs tasks: [`run_batch`]. Where they come from is a [`TaskSource`].
+
+use hpu_vm::Exit;
+use spin_abi::counters::Counter;
+use spin_nic::Frame;
+
+use crate::message::messages::Messages;
+use crate::worker::task::{about, processes, started};
+use spin_pspin::hpu::command::{CommandBudget, Commands};
+use spin_pspin::hpu::{HpuRun, TaskIdentity};
+use spin_pspin::ids::{MessageRef, Packet, Slot, Timestamp};
+use spin_pspin::mpq::{Mpqs, Stage, Task};
+
+/// An HPU that is bound for a batch of tasks of one handler.
+pub(crate) type TaskRun<'r, 'b, 'd, 'c> = HpuRun<'r, 'b, 'd, Commands<'c>>;
+
+/// Where a batch of tasks of one handler on one HPU comes from, and what becomes of each.
+///
+/// A source keeps the reason why it ended the batch: as a result it would be returned in memory for each task.
+pub(crate) trait TaskSource {
+    /// A task that was taken.
+    type Taken;
+
+    /// Takes the next task. `None`: the batch ends.
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<Self::Taken>;
+
+    /// The task is about to run. Returns what its handler is told.
+    fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, taken: &Self::Taken) -> TaskIdentity;
+
+    /// The packet of the task that was taken.
+    fn frame<'t>(&'t mut self, taken: &'t mut Self::Taken) -> &'t mut Frame;
+
+    /// The task ended, or waits. `returned`: its handler returned, and did nothing else that is to be looked at but what `run` tells.
+    ///
+    /// Returns whether the batch goes on.
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, taken: Self::Taken, returned: bool) -> bool;
+}
+
+/// Runs tasks of a source until it ends the batch; before them the `first` one, if it was taken already.
+#[inline(always)]
+pub(crate) fn run_batch<S: TaskSource>(run: &mut TaskRun<'_, '_, '_, '_>, source: &mut S, first: Option<S::Taken>) {
+    let mut first = first;
+    while let Some(mut taken) = first.take().or_else(|| source.next(run)) {
+        let identity = source.begin(run, &taken);
+        let returned = run.run_task(identity, source.frame(&mut taken));
+        if !source.ended(run, taken, returned) {
+            return;
+        }
+    }
+}
+
+/// How the handler of a task that is looked at ended.
+pub(crate) fn exit_of(run: &TaskRun<'_, '_, '_, '_>, returned: bool) -> Exit {
+    if returned { Exit::Returned } else { run.exit() }
+}
+
+/// Tasks of one context in the order of its queues, as long as they are of the same handler and home.
+pub(crate) struct Queued<'q> {
+    pub(crate) mpqs: &'q mut Mpqs<MessageRef, Packet>,
+    pub(crate) messages: &'q mut Messages,
+    /// Arrival time of the packet whose buffer was released last.
+    pub(crate) released_last: &'q mut Timestamp,
+    pub(crate) slot: Slot,
+    pub(crate) home: u32,
+    pub(crate) stage: Stage,
+    pub(crate) verdicts: bool,
+    /// Tasks that may still be taken.
+    pub(crate) left: u32,
+    /// Bytes that a task looks at of its packet.
+    pub(crate) looked_at: usize,
+    /// Packet buffers that were released.
+    pub(crate) released: u64,
+    pub(crate) end: QueuedEnd,
+}
+
+/// What ends a batch of queued tasks.
+pub(crate) enum QueuedEnd {
+    /// There is none left, or no more may run.
+    Done,
+    /// The next task is another handler's or another cluster's.
+    Other(Task<MessageRef, Packet>),
+    /// The last task needs more than to be completed.
+    Unusual(Task<MessageRef, Packet>, Exit, CommandBudget),
+}
+
+impl TaskSource for Queued<'_> {
+    type Taken = Task<MessageRef, Packet>;
+
+    #[inline(always)]
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<Self::Taken> {
+        if self.left == 0 {
+            return None;
+        }
+        let next = self.mpqs.next_task(self.slot.0)?;
+        if next.stage != self.stage || next.context.home != self.home {
+            self.end = QueuedEnd::Other(next);
+            return None;
+        }
+        run.commands().begin(next.releases_packet);
+        Some(next)
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, task: &Self::Taken) -> TaskIdentity {
+        run.commands().counts.add(started(self.stage), 1);
+        // A packet that has waited long is not in the cache: it is prefetched while this task runs.
+        if let Some(packet) = self.mpqs.next_packet(self.slot.0) {
+            packet.frame.prefetch_first(self.looked_at);
+        }
+        about(task)
+    }
+
+    #[inline(always)]
+    fn frame<'t>(&'t mut self, task: &'t mut Self::Taken) -> &'t mut Frame {
+        &mut task.packet.frame
+    }
+
+    #[inline(always)]
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, task: Self::Taken, returned: bool) -> bool {
+        run.finish(returned);
+        self.left -= 1;
+        let usual = (returned || run.exit() == Exit::Finished) && task.packet.drop_reason.is_none();
+        if !usual || self.verdicts && !processes(run.result()) {
+            self.end = QueuedEnd::Unusual(task, exit_of(run, returned), run.commands().budget);
+            return false;
+        }
+        let Task { mpq, packet, releases_packet, .. } = task;
+        let kept = if releases_packet {
+            *self.released_last = packet.arrived;
+            self.released += 1;
+            run.commands().release(packet.frame);
+            None
+        } else {
+            Some(packet)
+        };
+        let feedback = self.mpqs.complete(mpq, self.stage, kept);
+        if feedback.message_done {
+            run.commands().counts.add(Counter::Messages, 1);
+        }
+        if feedback.idle {
+            self.messages.release(mpq);
+        }
+        true
+    }
+}

@@ -1,0 +1,359 @@
+//! Tasks: running handlers on their message's home cluster, or where there is an HPU, leaving them where they wait, and what comes of
+//! it.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use hpu_vm::Exit;
+use hpu_vm::jit::{Executor, TrapError};
+use spin_abi::control::{Abi, Placement};
+use spin_abi::counters::Counter;
+use spin_abi::events::{Event, What};
+use spin_abi::fault::{Cause, Fault};
+use spin_abi::map::Machine;
+use spin_abi::verdict::{Fate, Verdict};
+
+use crate::context::Context;
+use crate::context::contexts::Contexts;
+use crate::context::loader::Loader;
+use crate::context::translator::Translator;
+use crate::message::MessageTable;
+use crate::worker::core::Core;
+use crate::worker::parked::Begun;
+use crate::worker::run::{Queued, QueuedEnd, run_batch};
+use crate::worker::task::{Done, Parts, about, parts, started};
+use crate::worker::watchdog_poll::Vigil;
+use spin_pspin::hpu::command::{CommandBudget, Commands};
+use spin_pspin::hpu::ip_view::Link;
+use spin_pspin::hpu::memory::{HpuId, cluster_of};
+use spin_pspin::hpu::shadow::Difference;
+use spin_pspin::ids::{DropReason, MessageRef, Packet, Slot};
+use spin_pspin::mpq::{Stage, Task};
+
+/// What runs a worker's tasks, and the tasks that wait on their HPUs.
+pub(crate) struct TaskRunner {
+    pub(crate) executor: Rc<Executor>,
+    watchdogs: Vigil,
+    /// The parked task that is looked at next.
+    pub(crate) next_parked: usize,
+    translator: Translator,
+}
+
+thread_local! {
+    /// A thread has one executor, whatever the number of its workers.
+    static EXECUTOR: RefCell<Weak<Executor>> = const { RefCell::new(Weak::new()) };
+}
+
+fn executor() -> Result<Rc<Executor>, TrapError> {
+    EXECUTOR.with_borrow_mut(|known| match known.upgrade() {
+        Some(executor) => Ok(executor),
+        None => {
+            let executor = Rc::new(Executor::new()?);
+            *known = Rc::downgrade(&executor);
+            Ok(executor)
+        }
+    })
+}
+
+impl TaskRunner {
+    pub(crate) fn new(loader: Arc<Loader>) -> Result<Self, TrapError> {
+        Ok(Self {
+            executor: executor()?,
+            watchdogs: Vigil::default(),
+            next_parked: 0,
+            translator: Translator::new(loader),
+        })
+    }
+
+    /// Polls the other threads' watchdogs when that is due. Tasks ended last at `ended`.
+    #[inline]
+    pub(crate) fn watch(&mut self, ended: Duration, clock: &impl Fn() -> Duration) {
+        self.watchdogs.keep(ended, clock, || self.executor.look_at_others());
+    }
+
+    /// Hands translations that were asked for to their contexts, if these are still there.
+    #[inline]
+    pub(crate) fn take_translations(&mut self, contexts: &mut Contexts) {
+        while let Some(made) = self.translator.made() {
+            let mut contexts = contexts.list.iter_mut().flatten();
+            if let Some(context) = contexts.find(|context| context.id == made.context) {
+                context.program.translation = made.translation;
+            }
+        }
+    }
+}
+
+impl TaskRunner {
+    /// Runs at most so many tasks of a context, and none behind one that took all the time it may. The time of one is taken, unless
+    /// one was `sampled` before.
+    pub(crate) fn run_some(
+        &mut self,
+        core: &mut Core,
+        owner: u32,
+        most: u32,
+        clock: &impl Fn() -> Duration,
+        sampled: &mut bool,
+    ) -> Done {
+        let (mut done, mut next) = (Done::default(), None);
+        core.sched.timed_out = false;
+        while done.tasks < most && !core.sched.timed_out {
+            let Some((hpu, alone)) = core.place(owner, next.as_ref()) else { break };
+            let Some(task) = next.take().or_else(|| core.table.mpqs.next_task(owner)) else { break };
+            let home = task.context.home;
+            let hpu = hpu.unwrap_or(HpuId { cluster: home, hpu: 0 });
+            if hpu.cluster != home {
+                self.run_away(core, task, hpu, &mut done);
+            } else if std::mem::replace(sampled, true) {
+                next = self.run_row(core, task, hpu, if alone { 1 } else { most - done.tasks }, &mut done);
+            } else {
+                self.sample(core, task, hpu, clock, &mut done);
+            }
+        }
+        done
+    }
+
+    /// Runs one task on another cluster than its message's home.
+    #[cold]
+    pub(crate) fn run_away(&mut self, core: &mut Core, task: Task<MessageRef, Packet>, hpu: HpuId, done: &mut Done) {
+        let MessageRef { slot, home, .. } = task.context;
+        done.tasks += 1;
+        core.contexts.get(slot).begin_away(hpu, home);
+        done.released += u64::from(self.run(core, task, hpu));
+        core.contexts.get(slot).end_away(hpu);
+    }
+
+    /// Runs one task, and takes its time.
+    #[inline(never)]
+    fn sample(
+        &mut self,
+        core: &mut Core,
+        task: Task<MessageRef, Packet>,
+        hpu: HpuId,
+        clock: &impl Fn() -> Duration,
+        done: &mut Done,
+    ) {
+        core.telemetry.unsampled = 0;
+        let start = clock();
+        core.telemetry.latencies.sample_queueing(task.packet.arrived.before(start));
+        self.run_row(core, task, hpu, 1, done);
+        core.telemetry.latencies.sample_handler(clock().saturating_sub(start));
+    }
+
+    /// Runs a task, and at most `most` in all: those behind it too, as long as they are of the same handler on the same cluster
+    /// and end as most do. Returns the next one if it was taken and is another handler's.
+    fn run_row(
+        &mut self,
+        core: &mut Core,
+        first: Task<MessageRef, Packet>,
+        hpu: HpuId,
+        most: u32,
+        done: &mut Done,
+    ) -> Option<Task<MessageRef, Packet>> {
+        let (stage, MessageRef { slot, home, .. }) = (first.stage, first.context);
+        let context = core.contexts.get(slot);
+        let in_a_row = context.runs_in_a_row(hpu);
+        let Some(handler) = context.handler(stage).filter(|_| in_a_row) else {
+            done.tasks += 1;
+            done.released += u64::from(self.run(core, first, hpu));
+            return None;
+        };
+        let verdicts = context.run.verdicts;
+        let Parts { spec, hpus, host, counts, events, mut printer } = parts(context, handler, about(&first));
+        let mut print = |line: &[u8]| printer.print(line);
+        let Core { nic, egress, telemetry, table: MessageTable { messages, mpqs, .. }, .. } = core;
+        let (outbound, released_last) = (&mut egress.outbound, &mut telemetry.released);
+        let releases_packet = first.releases_packet;
+        let mut commands =
+            Commands::new(&mut **nic, outbound, host, counts, Some(events), releases_packet, CommandBudget::FULL);
+        let end = QueuedEnd::Done;
+        let (left, released, looked_at) = (most, 0, 0);
+        let mut queued =
+            Queued { mpqs, messages, released_last, slot, home, stage, verdicts, left, looked_at, released, end };
+        hpus.get(hpu).with_run(&self.executor, &spec, &mut commands, &mut print, |run| {
+            queued.looked_at = run.looked_at();
+            run_batch(run, &mut queued, Some(first));
+        });
+        let Queued { left, released, end, .. } = queued;
+        commands.recycle_frames();
+        done.tasks += most - left;
+        done.released += released;
+        match end {
+            QueuedEnd::Done => None,
+            QueuedEnd::Other(task) => Some(task),
+            QueuedEnd::Unusual(task, exit, issued) => {
+                done.released += u64::from(self.end_unusual(core, task, hpu, exit, issued));
+                None
+            }
+        }
+    }
+
+    /// Does what there is to do after the task in a row that did not end as most do. Returns whether a packet buffer was given back.
+    #[cold]
+    pub(crate) fn end_unusual(
+        &mut self,
+        core: &mut Core,
+        mut task: Task<MessageRef, Packet>,
+        hpu: HpuId,
+        exit: Exit,
+        issued: CommandBudget,
+    ) -> bool {
+        let flow = core.flow(task.context.slot, task.mpq);
+        self.see_to(core, &mut task, hpu, flow, exit);
+        self.leave(core, task, hpu, exit, issued)
+    }
+
+    /// Runs one task on its own, and feeds it back unless it waits. Returns whether a packet buffer was given back.
+    #[inline(never)]
+    pub(crate) fn run(&mut self, core: &mut Core, mut task: Task<MessageRef, Packet>, hpu: HpuId) -> bool {
+        let flow = core.flow(task.context.slot, task.mpq);
+        let (exit, issued) = self.run_handler(core, &mut task, hpu, flow, None);
+        self.leave(core, task, hpu, exit, issued)
+    }
+
+    /// Feeds a task that ended back, or leaves it where it waits. Returns whether a packet buffer was given back.
+    fn leave(
+        &mut self,
+        core: &mut Core,
+        task: Task<MessageRef, Packet>,
+        hpu: HpuId,
+        exit: Exit,
+        issued: CommandBudget,
+    ) -> bool {
+        if exit == Exit::Parked {
+            self.park(core, task, hpu, issued, None);
+            return false;
+        }
+        core.feed_back(task, issued.deferred)
+    }
+
+    /// Runs the context's handler for a stage, or goes on with it.
+    #[inline]
+    pub(crate) fn run_handler(
+        &mut self,
+        core: &mut Core,
+        task: &mut Task<MessageRef, Packet>,
+        hpu: HpuId,
+        flow: u32,
+        begun: Option<Begun<'_>>,
+    ) -> (Exit, CommandBudget) {
+        let (stage, slot, releases_packet) = (task.stage, task.context.slot, task.releases_packet);
+        let context = core.contexts.get(slot);
+        let Some(handler) = context.handler(stage) else { return (Exit::Returned, CommandBudget::FULL) };
+        if begun.is_none() {
+            context.counts.add(started(stage), 1);
+        }
+        let link = (context.run.abi == Abi::Pspin).then(|| Link::of(&task.packet.frame));
+        let Parts { mut spec, hpus, host, counts, events, mut printer } = parts(context, handler, about(task));
+        spec.identity.flow = flow;
+        let mut issued = CommandBudget::FULL;
+        if let Some(begun) = begun {
+            (spec.translation, issued) = (begun.translation, begun.issued);
+        }
+        let (nic, outbound) = (&mut *core.nic, &mut core.egress.outbound);
+        let packet = &mut task.packet.frame[link.as_ref().map_or(0, Link::len)..];
+        let mut commands = Commands::new(nic, outbound, host, counts, Some(events), releases_packet, issued);
+        commands.link = link;
+        let mut print = |line: &[u8]| printer.print(line);
+        let ended = hpus.get(hpu).run(&self.executor, spec, packet, &mut commands, &mut print);
+        let issued = commands.budget;
+        self.see_to(core, task, hpu, flow, ended.exit);
+        if let Some(difference) = ended.difference {
+            report(core.contexts.get(slot), stage, &difference);
+        }
+        (ended.exit, issued)
+    }
+
+    /// Heeds what a handler returned, and notes its fault.
+    pub(crate) fn see_to(
+        &mut self,
+        core: &mut Core,
+        task: &mut Task<MessageRef, Packet>,
+        hpu: HpuId,
+        flow: u32,
+        exit: Exit,
+    ) {
+        match exit {
+            Exit::Returned if core.contexts.get(task.context.slot).run.verdicts => self.heed(core, task, hpu),
+            Exit::Returned | Exit::Finished | Exit::Parked => {}
+            Exit::Fault(fault) => {
+                core.sched.timed_out |= fault.cause == Cause::Watchdog;
+                self.note_fault(core, flow, task.stage, task.context, hpu, fault);
+            }
+        }
+    }
+
+    /// Does what a handler's verdict says. Of the packet that the handler had, feedback sees to it.
+    fn heed(&mut self, core: &mut Core, task: &mut Task<MessageRef, Packet>, hpu: HpuId) {
+        let slot = task.context.slot;
+        let context = core.contexts.get(slot);
+        let Some(verdict) = Verdict::from_code(context.hpus.get(hpu).result()) else {
+            return context.counts.add(Counter::BadVerdicts, 1);
+        };
+        // Another has taken the context's place: its messages are to end.
+        let stays_open = verdict.stays_open() && !context.replacement.retired;
+        match (task.stage, verdict.fate()) {
+            (_, Fate::Process) | (Stage::Completion, _) => {}
+            (Stage::Payload, Fate::Pass) => task.packet.drop_reason = Some(DropReason::Passed),
+            (Stage::Header, Fate::Pass) => core.kill(task.mpq, slot, DropReason::Passed),
+            (Stage::Header | Stage::Payload, Fate::Discard) => {
+                task.packet.drop_reason = Some(DropReason::Dropped);
+                core.kill(task.mpq, slot, DropReason::Dropped);
+            }
+        }
+        if stays_open {
+            core.table.mpqs.keep_open(task.mpq);
+        }
+    }
+
+    #[cold]
+    fn note_fault(&mut self, core: &mut Core, flow: u32, stage: Stage, binding: MessageRef, hpu: HpuId, fault: Fault) {
+        let context = core.contexts.get(binding.slot);
+        context.counts.add(Counter::Faults, 1);
+        let note = remote_l1(&core.machine, context, binding.home, fault);
+        context.record_fault(stage, fault, note);
+        context.descriptor.tell(Event { flow, what: What::Fault { stage: stage as u32, fault } });
+        self.see_to_devices(core, binding.slot, hpu);
+    }
+
+    /// A context whose image turned out to touch devices at addresses that its translation took for memory is interpreted
+    /// until there is another translation.
+    fn see_to_devices(&mut self, core: &mut Core, slot: Slot, hpu: HpuId) {
+        let context = core.contexts.get(slot);
+        let touched = context.hpus.get(hpu).device_touched();
+        if !touched || context.program.options.any_device {
+            return;
+        }
+        context.program.image.any_device.store(true, Relaxed);
+        context.program.options.any_device = true;
+        context.program.translation = None;
+        self.translator.request(context.id, context.program.image.clone(), context.program.options);
+    }
+}
+
+/// What is to be said of a fault on another cluster's L1, which a context may have asked not to reach.
+fn remote_l1(machine: &Machine, context: &Context, home: u32, fault: Fault) -> Option<String> {
+    let refused = matches!(fault.cause, Cause::LoadAccess | Cause::StoreAccess);
+    let cluster = cluster_of(machine, fault.address).filter(|&cluster| refused && cluster != home)?;
+    let home_only = context.run.placement == Placement::Home;
+    home_only.then(|| format!("remote L1: cluster {cluster}'s, out of reach of cluster {home} with placement home"))
+}
+
+/// Interpreter and translation disagree.
+#[cold]
+fn report(context: &mut Context, stage: Stage, difference: &Difference) {
+    context.counts.add(Counter::CheckDifferences, 1);
+    let (id, name) = (context.id, &context.name);
+    let pc = match difference {
+        Difference::Exit { translated: Exit::Fault(fault), .. } => Some(fault.pc),
+        _ => context.handler(stage).map(|handler| handler.address),
+    };
+    let place = context.place(stage, pc);
+    tracing::error!(
+        "context {id} ({name}): interpreter and translation differ in {} handler, {place} (pc {:#010x}): {difference}",
+        stage.name(),
+        pc.unwrap_or(0),
+    );
+}

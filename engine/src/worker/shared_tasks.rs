@@ -1,0 +1,382 @@
+//! Payload tasks that run on other threads' clusters: PsPIN's dispatcher has them go to the least loaded cluster when their home has no
+//! room (paper §III-B1).
+//!
+//! A thread lends tasks to those that have nothing of their own to do: while its own would wait for long, or for an HPU. Message
+//! queues stay with their home's thread, and so do frames: a task that has ended elsewhere is fed back here. The other thread charges the
+//! task's context for it, and attends to contexts of its own when it is their turn.
+
+use std::time::Duration;
+
+use hpu_vm::Exit;
+use spin_abi::counters::Counter;
+use spin_nic::Frame;
+
+use crate::cores::helpers::{Loan, Outcome, Peers, Repaid};
+use crate::sched::Shift;
+use crate::worker::core::Core;
+use crate::worker::core::idle_hpu;
+use crate::worker::parked::Borrowed;
+use crate::worker::poll::{Poll, SHARED_BATCH};
+use crate::worker::run::{TaskRun, TaskSource, run_batch};
+use crate::worker::task::{Done, Parts, parts};
+use spin_pspin::hpu::TaskIdentity;
+use spin_pspin::hpu::command::{CommandBudget, Commands};
+use spin_pspin::hpu::memory::HpuId;
+use spin_pspin::ids::{DropReason, Handler, MessageRef, Packet, Slot};
+use spin_pspin::mpq::{Stage, Task};
+
+/// Tasks that wait, from which on others may be lent: those that remain keep this thread busy meanwhile.
+const ENOUGH: usize = 16;
+/// What a task has to take: to hand it over, with a packet that the other core does not have, and to take it back costs somewhat less.
+const LONG: Duration = Duration::from_nanos(150);
+/// Turns in a row in which there were so many that took so long: once in a while a thread is off its core.
+const LASTING: u32 = 4;
+/// Others' tasks that are run in a turn, and while there are tasks of this thread.
+const HELPED: [u32; 2] = [32, 4];
+
+impl<C: Fn() -> Duration> Poll<'_, C> {
+    /// Whether tasks would wait for long here, and not elsewhere.
+    #[inline]
+    pub(crate) fn overflows(&self) -> bool {
+        self.core.contexts.may_overflow
+            && self.peers.as_deref().is_some_and(|peers| peers.loaded >= LASTING && peers.idle() > 0)
+    }
+
+    /// Tasks of its own that are run in a turn then: as many as others get of a batch, each.
+    pub(crate) fn own_part(&self) -> u32 {
+        let threads = 1 + self.peers.as_deref().map_or(0, |peers| peers.idle());
+        (SHARED_BATCH / threads).max(1) as u32
+    }
+
+    /// Notes how long the tasks of a turn took, after which so many packet buffers were given back, when so many were waiting. Of one in
+    /// which tasks were gone on with that wait, nobody can tell.
+    #[inline]
+    pub(crate) fn note_load(&mut self, waited: usize, released: u64, time: Duration) {
+        let Some(peers) = self.peers.as_deref_mut() else { return };
+        if released > 0 && self.core.parked.is_empty() {
+            let long = time.as_nanos() >= LONG.as_nanos() * u128::from(released);
+            peers.loaded = if long && waited >= ENOUGH { LASTING.min(peers.loaded + 1) } else { 0 };
+        }
+    }
+
+    /// At the end of a turn that took so many packets in: gives others' tasks back that have ended, and lets them know whether there
+    /// was nothing to do here.
+    #[inline]
+    pub(crate) fn return_shared_tasks(&mut self, taken: usize) {
+        let has_own = taken > 0 || self.has_own_tasks();
+        if let Some(peers) = self.peers.as_deref_mut() {
+            peers.give_back();
+            peers.announce(!has_own);
+        }
+    }
+
+    /// Sees to tasks that others had, and to others' tasks. Returns how many packet buffers were given back.
+    #[inline]
+    pub(crate) fn take_shared_tasks(&mut self) -> u64 {
+        let Some(peers) = self.peers.as_deref_mut() else { return 0 };
+        let lost = peers.take();
+        let (came_back, waiting) = (!peers.back.is_empty(), !peers.waiting.is_empty());
+        peers.exchanged = came_back || waiting;
+        self.core.telemetry.counts.add(Counter::DropRemoved, lost);
+        let released = if came_back { self.take_back() } else { 0 };
+        if waiting {
+            self.help();
+        }
+        released
+    }
+
+    /// Feeds tasks back that have ended elsewhere. Those that were not begun are run here.
+    #[cold]
+    fn take_back(&mut self) -> u64 {
+        let Some(peers) = self.peers.as_deref_mut() else { return 0 };
+        let (mut back, mut not_run) = (std::mem::take(&mut peers.back), std::mem::take(&mut peers.not_run));
+        let mut released = 0;
+        for Repaid { loan, outcome } in back.drain(..) {
+            let Loan { task, context, .. } = &loan;
+            if !self.core.contexts.is_current(task.context.slot, *context) {
+                self.core.drop_frame(loan.task.packet.frame, Counter::DropRemoved);
+                continue;
+            }
+            match outcome {
+                Outcome::Ended(deferred) => released += u64::from(self.core.feed_back(loan.task, deferred)),
+                Outcome::Abandoned => self.give_up(loan.task),
+                Outcome::NotRun => match idle_hpu(&self.core.contexts.list, task.context, Stage::Payload) {
+                    Some(hpu) => released += self.run_here(loan.task, hpu),
+                    None => not_run.push(Repaid { loan, outcome }),
+                },
+            }
+        }
+        if let Some(peers) = self.peers.as_deref_mut() {
+            // Those are looked at again in the next turn.
+            (peers.back, peers.not_run) = (not_run, back);
+        }
+        released
+    }
+
+    /// Runs a task on an HPU of its home or another one's. Returns how many packet buffers were given back.
+    pub(crate) fn run_here(&mut self, task: Task<MessageRef, Packet>, hpu: HpuId) -> u64 {
+        if hpu.cluster == task.context.home {
+            return self.runner.run(self.core, task, hpu).into();
+        }
+        let mut done = Done::default();
+        self.runner.run_away(self.core, task, hpu, &mut done);
+        done.released
+    }
+
+    /// Gives a message up, of which another thread gave up a task.
+    pub(crate) fn give_up(&mut self, task: Task<MessageRef, Packet>) {
+        self.core.kill(task.mpq, task.context.slot, DropReason::NoRoom);
+        self.bury_task(task);
+    }
+
+    /// What becomes of a task that was not begun, or has not ended, of a message that was given up.
+    pub(crate) fn bury_task(&mut self, task: Task<MessageRef, Packet>) {
+        let Task { mpq, stage, context: MessageRef { slot, .. }, packet, .. } = task;
+        let why = self.core.table.drop_reasons[mpq.0 as usize];
+        if self.core.table.mpqs.complete(mpq, stage, None).idle {
+            self.core.table.messages.release(mpq);
+        }
+        self.core.bury(slot, why);
+        self.core.dispose(slot, packet, why);
+    }
+
+    /// Runs some of others' tasks, those that come before this thread's own.
+    #[cold]
+    fn help(&mut self) {
+        let (mut at, mut left, mut later) = (0, HELPED[usize::from(self.has_own_tasks())], None);
+        let mut shift = self.core.contexts.is_shared().then(|| self.shift());
+        while left > 0 && !shift.as_ref().is_some_and(Shift::is_over) {
+            let Some((_, Loan { task, context: id, .. })) =
+                self.peers.as_deref().and_then(|peers| peers.waiting.get(at))
+            else {
+                break;
+            };
+            let MessageRef { slot, .. } = task.context;
+            let known = self.core.contexts.is_current(slot, *id);
+            if known && (later == Some(slot) || !self.is_turn_of(slot)) {
+                (at, later) = (at + 1, Some(slot));
+                continue;
+            }
+            let hpu = if known { self.idle_for(slot) } else { None };
+            // What it takes counts from where the others are, however long it had nothing to run here.
+            let shared = hpu.is_some() && shift.is_some();
+            let picked = if shared { self.core.sched.scheduler.pick([slot.0]) } else { None };
+            let run = self.run_borrowed(at, hpu, picked.map_or(left, |pick| pick.tasks.min(left)));
+            left -= run;
+            if let Some(shift) = shift.as_mut().filter(|_| picked.is_some()) {
+                self.core.sched.scheduler.charge(slot.0, run, shift.lap());
+            }
+        }
+    }
+
+    /// An HPU of a context on which no task waits.
+    fn idle_for(&self, slot: Slot) -> Option<HpuId> {
+        self.core.contexts.list[slot.0 as usize].as_ref()?.hpus.idle_on_least_loaded()
+    }
+
+    /// Whether a context comes before all others that have tasks or packets here.
+    fn is_turn_of(&self, slot: Slot) -> bool {
+        let mut arrived = self.ingress.inbound.slots();
+        !self.core.contexts.is_shared()
+            || self.core.is_next(slot) && arrived.all(|other| self.core.sched.scheduler.is_next(slot.0, [other.0]))
+    }
+
+    /// Runs another thread's task, and those behind it that are of the same context and home, `most` in all; `None`: the context is not
+    /// here, or has no HPU. Home is where they wait for one. Returns how many there were.
+    fn run_borrowed(&mut self, at: usize, hpu: Option<HpuId>, most: u32) -> u32 {
+        let Some((lender, loan)) = self.peers.as_deref_mut().and_then(|peers| peers.waiting.remove(at)) else {
+            return 0;
+        };
+        let Some(hpu) = hpu else {
+            self.repay(lender, loan, Outcome::NotRun);
+            return 1;
+        };
+        let MessageRef { slot, home, .. } = loan.task.context;
+        let here = self.core.contexts.get(slot);
+        let in_a_row = here.runs_in_a_row(hpu);
+        here.begin_away(hpu, home);
+        let run = match self.core.contexts.get(slot).handler(Stage::Payload).filter(|_| in_a_row) {
+            Some(handler) => self.run_borrowed_row(lender, loan, handler, hpu, at, most),
+            None => self.run_borrowed_one(lender, loan, hpu),
+        };
+        self.core.contexts.get(slot).end_away(hpu);
+        run
+    }
+
+    fn run_borrowed_one(&mut self, lender: usize, mut loan: Loan, hpu: HpuId) -> u32 {
+        let (exit, issued) = self.runner.run_handler(self.core, &mut loan.task, hpu, loan.flow, None);
+        self.end_borrowed(lender, loan, hpu, exit, issued);
+        1
+    }
+
+    /// Runs tasks of a handler in a row, the first and those that wait at the place behind it, up to one that does not end as most do.
+    fn run_borrowed_row(
+        &mut self,
+        lender: usize,
+        loan: Loan,
+        handler: Handler,
+        hpu: HpuId,
+        at: usize,
+        most: u32,
+    ) -> u32 {
+        let (id, MessageRef { slot, home, .. }) = (loan.context, loan.task.context);
+        let Self { core: Core { contexts, nic, egress, .. }, runner, peers: Some(peers), .. } = self else {
+            unreachable!("tasks of others come from peers")
+        };
+        let Parts { spec, hpus, host, counts, events, mut printer } =
+            parts(contexts.get(slot), handler, loan.identity());
+        let mut print = |line: &[u8]| printer.print(line);
+        let outbound = &mut egress.outbound;
+        let mut commands = Commands::new(
+            &mut **nic,
+            outbound,
+            host,
+            counts,
+            Some(events),
+            loan.task.releases_packet,
+            CommandBudget::FULL,
+        );
+        let mut shared = SharedTasks { peers, slot, home, context: id, at, left: most, unusual: None };
+        let hpu_slot = hpus.get(hpu);
+        hpu_slot.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| {
+            run_batch(run, &mut shared, Some((lender, loan)))
+        });
+        let (run, unusual) = (most - shared.left, shared.unusual);
+        commands.counts.add(Counter::PayloadRuns, run.into());
+        commands.counts.add(Counter::Overflowed, u64::from(run) - 1);
+        commands.recycle_frames();
+        if let Some((lender, mut loan, exit, issued)) = unusual {
+            self.runner.see_to(self.core, &mut loan.task, hpu, loan.flow, exit);
+            self.end_borrowed(lender, loan, hpu, exit, issued);
+        }
+        run
+    }
+
+    /// Gives another thread's task back that has ended, or leaves it where it waits.
+    fn end_borrowed(&mut self, lender: usize, loan: Loan, hpu: HpuId, exit: Exit, issued: CommandBudget) {
+        if exit == Exit::Parked {
+            let Loan { task, context, flow } = loan;
+            self.runner.park(self.core, task, hpu, issued, Some(Borrowed { lender, context, flow }));
+        } else {
+            self.repay(lender, loan, Outcome::Ended(issued.deferred));
+        }
+    }
+
+    /// Gives another thread's task back at the end of the turn.
+    pub(crate) fn repay(&mut self, lender: usize, loan: Loan, outcome: Outcome) {
+        let Some(peers) = self.peers.as_deref_mut() else { unreachable!("tasks of others come from peers") };
+        peers.repay(lender, loan, outcome);
+    }
+
+    /// Hands tasks over that would wait for long, or for an HPU.
+    #[inline]
+    pub(crate) fn lend(&mut self) {
+        if self.peers.is_some() && (!self.core.parked.is_empty() || self.overflows()) {
+            self.lend_some();
+        }
+    }
+
+    /// One of each context at a time, as long as there are some and somebody to take them.
+    #[cold]
+    fn lend_some(&mut self) {
+        let (overflows, mut lent, mut at) = (self.overflows(), false, 0);
+        while let Some(to) = self.peers.as_deref().and_then(|peers| peers.least_loaded()) {
+            let Some(&owner) = self.core.table.mpqs.backlogged().get(at) else {
+                if !std::mem::take(&mut lent) {
+                    break;
+                }
+                at = 0;
+                continue;
+            };
+            at += 1;
+            let enough = overflows && self.core.table.hers_taken() > ENOUGH;
+            if let Some(id) = self.may_lend(owner, enough)
+                && let Some(task) = self.core.table.mpqs.next_task(owner)
+            {
+                let flow = self.core.flow(task.context.slot, task.mpq);
+                let Some(peers) = self.peers.as_deref_mut() else { break };
+                peers.lend(to, Loan { task, context: id, flow });
+                lent = true;
+            }
+        }
+        if let Some(peers) = self.peers.as_deref_mut() {
+            peers.hand_over();
+        }
+    }
+
+    /// Whether an owner's next task may run on another thread: it is for payload, on a context that [may overflow](crate::context::Context::overflows), and there are
+    /// `enough` of them, or all HPUs are taken here. Where some of the context came back as they were, others would too. Returns the
+    /// context's id.
+    fn may_lend(&self, owner: u32, enough: bool) -> Option<u32> {
+        let context = self.core.contexts.list.get(owner as usize)?.as_ref()?;
+        let overflows = context.overflows() && !context.replacement.retired;
+        let came_back = self.peers.as_deref()?.back.iter().any(|repaid| repaid.loan.context == context.id);
+        let (binding, stage) = self.core.table.mpqs.peek(owner)?;
+        let is_payload = stage == Stage::Payload && context.handler(stage).is_some();
+        let wanted = overflows
+            && !came_back
+            && is_payload
+            && (enough || idle_hpu(&self.core.contexts.list, binding, stage).is_none());
+        wanted.then_some(context.id)
+    }
+
+    /// Whether there are tasks of its own to begin.
+    pub(crate) fn has_own_tasks(&self) -> bool {
+        self.kept_back() > 0 || !self.core.table.mpqs.backlogged().is_empty()
+    }
+}
+
+/// Tasks that another thread shares, which wait here next to each other: those of one context and home.
+struct SharedTasks<'s> {
+    peers: &'s mut Peers,
+    slot: Slot,
+    home: u32,
+    /// Id of the context.
+    context: u32,
+    /// Place of the next one among those that wait.
+    at: usize,
+    /// Tasks that may still be taken.
+    left: u32,
+    /// A task that needs more than to be returned.
+    unusual: Option<(usize, Loan, Exit, CommandBudget)>,
+}
+
+impl SharedTasks<'_> {
+    /// Whether a task may run in this batch.
+    fn is_alike(&self, next: &Loan) -> bool {
+        next.context == self.context && next.task.context.slot == self.slot && next.task.context.home == self.home
+    }
+}
+
+impl TaskSource for SharedTasks<'_> {
+    type Taken = (usize, Loan);
+
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<Self::Taken> {
+        let follows = self.left > 0 && self.peers.waiting.get(self.at).is_some_and(|(_, next)| self.is_alike(next));
+        let taken = if follows { self.peers.waiting.remove(self.at) } else { None };
+        taken.inspect(|(_, loan)| run.commands().begin(loan.task.releases_packet))
+    }
+
+    fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, (_, loan): &Self::Taken) -> TaskIdentity {
+        if let Some((_, next)) = self.peers.waiting.get(self.at) {
+            next.task.packet.frame.prefetch_first(run.looked_at());
+        }
+        self.left -= 1;
+        loan.identity()
+    }
+
+    fn frame<'t>(&'t mut self, (_, loan): &'t mut Self::Taken) -> &'t mut Frame {
+        &mut loan.task.packet.frame
+    }
+
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, (lender, loan): Self::Taken, returned: bool) -> bool {
+        run.finish(returned);
+        let issued = run.commands().budget;
+        if !returned && run.exit() != Exit::Finished {
+            self.unusual = Some((lender, loan, run.exit(), issued));
+            return false;
+        }
+        self.peers.repay(lender, loan, Outcome::Ended(issued.deferred));
+        true
+    }
+}

@@ -1,0 +1,89 @@
+//! What one task runs with, and what it is.
+
+use spin_abi::counters::Counter;
+use spin_abi::verdict::{Fate, Verdict};
+use spin_pspin::counts::Counts;
+use spin_pspin::host_memory::HostMemory;
+use spin_pspin::hpu::{Hpus, TaskIdentity, TaskSpec};
+use spin_pspin::ids::{Handler, MessageRef, Packet};
+use spin_pspin::mpq::{Stage, Task};
+
+use crate::context::event_ring::Descriptor;
+use crate::context::{Context, ContextLog, LINES_PRINTED, Program};
+
+/// What a context's task runs with, each part on its own.
+pub(crate) struct Parts<'c> {
+    pub(crate) spec: TaskSpec<'c>,
+    pub(crate) hpus: &'c mut Hpus,
+    pub(crate) host: Option<&'c HostMemory>,
+    pub(crate) counts: &'c mut Counts,
+    pub(crate) events: &'c mut Descriptor,
+    pub(crate) printer: Printer<'c>,
+}
+
+#[inline]
+pub(crate) fn parts(context: &mut Context, handler: Handler, about: TaskIdentity) -> Parts<'_> {
+    let Context { hpus, host, counts, run, id, name, log: ContextLog { lines_left, .. }, program, .. } = context;
+    let Program { image, translation, l1_bytes, limits, .. } = program;
+    let events = &mut context.descriptor;
+    let spec = TaskSpec {
+        handler,
+        identity: about,
+        l1_bytes: *l1_bytes,
+        image: &image.image,
+        translation: translation.as_deref(),
+        limits: *limits,
+        host: host.as_ref().map(HostMemory::bytes),
+        isolation: run.isolation,
+    };
+    Parts { spec, hpus, host: host.as_ref(), counts, events, printer: Printer { id: *id, name, lines_left } }
+}
+
+/// The message of a task.
+#[inline]
+pub(crate) const fn about(task: &Task<MessageRef, Packet>) -> TaskIdentity {
+    TaskIdentity { flow: task.mpq.0, message: task.context.message }
+}
+
+/// Whether a handler's verdict is that all goes on as without verdicts.
+#[inline]
+pub(crate) fn processes(code: u32) -> bool {
+    Verdict::from_code(code).is_some_and(|verdict| verdict.fate() == Fate::Process && !verdict.stays_open())
+}
+
+/// What became of some tasks.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Done {
+    /// How many were run.
+    pub(crate) tasks: u32,
+    /// How many packet buffers were given back.
+    pub(crate) released: u64,
+}
+
+pub(crate) const fn started(stage: Stage) -> Counter {
+    match stage {
+        Stage::Header => Counter::HeaderRuns,
+        Stage::Payload => Counter::PayloadRuns,
+        Stage::Completion => Counter::CompletionRuns,
+    }
+}
+
+/// Prints what a context's handlers print.
+pub(crate) struct Printer<'c> {
+    id: u32,
+    name: &'c str,
+    lines_left: &'c mut u32,
+}
+
+impl Printer<'_> {
+    /// To the log, as long as the context has lines left.
+    pub(crate) fn print(&mut self, line: &[u8]) {
+        let Self { id, name, lines_left } = self;
+        match **lines_left {
+            0 => return,
+            1 => tracing::warn!("context {id} ({name}) has printed {LINES_PRINTED} lines; no more are shown"),
+            _ => tracing::info!("context {id} ({name}): {}", String::from_utf8_lossy(line).escape_debug()),
+        }
+        **lines_left -= 1;
+    }
+}
