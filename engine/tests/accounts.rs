@@ -110,14 +110,14 @@ fn a_packet_beyond_its_share_leaves_no_queue() {
         let meeting = |who: u8| udp_from(1000 + u16::from(who), 2, &[&[who, 0][..], &[0; 30]].concat());
         lab.arrive(&[meeting(1)]);
         while lab.count(busy, Counter::Parked) == 0 {
-            lab.turn();
+            lab.poll();
         }
         let id = recorder(&mut lab, [true, false], at_port(1));
         lab.arrive(&(2..22).map(meeting).collect::<Vec<_>>());
-        (0..10).for_each(|_| lab.turn());
+        (0..10).for_each(|_| lab.poll());
         assert_eq!(lab.count(busy, Counter::Matched), 21);
         lab.arrive(&(0..40).map(|flow| plain(flow, false)).collect::<Vec<_>>());
-        (0..20).for_each(|_| lab.turn());
+        (0..20).for_each(|_| lab.poll());
         let [begun, dropped] = [Counter::HeaderRuns, Counter::DropShare].map(|counter| lab.count(id, counter));
         assert!(begun >= SHARE && dropped > 0, "{begun} messages, {dropped} packets dropped");
         assert_eq!(begun + dropped, 40, "{kind:?}");
@@ -211,12 +211,12 @@ fn messages_end_within_a_tenth_of_a_second_of_their_time() {
     // All queues are examined when it is just time: none is late.
     while lab.now < start + TIMEOUT {
         lab.now += POLL;
-        (0..20).for_each(|_| lab.turn());
+        (0..20).for_each(|_| lab.poll());
     }
     assert_eq!(lab.count(id, Counter::MessagesTimedOut), 0, "none has waited for longer");
     while lab.now < start + TIMEOUT + Duration::from_millis(100) {
         lab.now += POLL;
-        lab.turn();
+        lab.poll();
     }
     assert_eq!(lab.count(id, Counter::MessagesTimedOut), 100);
     assert_eq!(lab.engine.queues_held(id), 0);
@@ -232,7 +232,7 @@ fn a_message_ends_once_it_has_waited_for_longer_than_its_time() {
         lab.exchange(&[udp_from(1000, 1, &[7; 30])]);
         lab.now += waited;
         // Some queues are examined in each poll.
-        (0..64).for_each(|_| lab.turn());
+        (0..64).for_each(|_| lab.poll());
         lab.count(id, Counter::MessagesTimedOut)
     };
     let timeout = Duration::from_micros(1000);

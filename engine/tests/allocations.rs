@@ -12,12 +12,12 @@ use spin_abi::control::Schedule;
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
-use spin_engine::cores::helpers::Peers;
+use spin_engine::cores::helpers::Helpers;
 use spin_engine::ingress::rx_batch::BATCH;
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Limits, Sizes};
 use spin_engine::telemetry::latency::Latencies;
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::{SyntheticSource, Wakeup};
 
 thread_local! {
@@ -54,18 +54,18 @@ fn packets_take_no_memory() {
         let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
         let (schedule, limits) = (Schedule::default(), Limits::default());
         let mut engine =
-            Engine::new(loader.clone(), Box::new(nic), Sizes::default(), schedule, clusters).expect("a timer");
+            Worker::new(loader.clone(), Box::new(nic), Sizes::default(), schedule, clusters).expect("a timer");
         let prepared = Prepared::new(rule("udp dport 9-24"), &image(handler), 0, &loader, &limits).expect("ours");
         engine.install(prepared, &limits).expect("there is room");
-        let mut turns = |count: u32| {
+        let mut polls = |count: u32| {
             for _ in 0..count {
-                engine.turn(|| Duration::ZERO).expect("memory does not fail");
+                engine.poll(|| Duration::ZERO).expect("memory does not fail");
             }
         };
-        turns(100);
+        polls(100);
         let before = ALLOCATIONS.get();
         assert!(before > 0, "allocations are counted");
-        turns(200);
+        polls(200);
         assert_eq!(ALLOCATIONS.get(), before, "{handler}");
         let (counts, all) = (engine.statistics().counts, 300 * BATCH as u64);
         assert_eq!(counts.get(Counter::Released), all, "{handler}: every turn had its batch");
@@ -80,14 +80,14 @@ fn packets_that_are_lent_take_no_memory() {
     let parts = [rest.split_off(2), rest].into_iter().rev();
     let wakeups = [(); 2].map(|()| Wakeup::new().expect("an event"));
     let frames: Vec<_> = (0..256).map(|flow| udp_from(9 + flow % 16, 9 + flow / 16, &[7; 22])).collect();
-    let mut engines: Vec<_> = Peers::of(&wakeups)
+    let mut engines: Vec<_> = Helpers::of(&wakeups)
         .into_iter()
         .zip(parts)
         .zip([(&frames[..], 0..2), (&[], 2..4)])
-        .map(|((peers, part), (frames, clusters))| {
+        .map(|((helpers, part), (frames, clusters))| {
             let nic = Box::new(SyntheticSource::new(frames, 64, 16).expect("short frames"));
-            let engine = Engine::new(loader.clone(), nic, Sizes::default(), Schedule::default(), clusters);
-            let mut engine = engine.expect("a timer").with_peers(peers);
+            let engine = Worker::new(loader.clone(), nic, Sizes::default(), Schedule::default(), clusters);
+            let mut engine = engine.expect("a timer").with_peers(helpers);
             engine.install(part, &limits).expect("there is room");
             engine
         })
@@ -97,15 +97,15 @@ fn packets_that_are_lent_take_no_memory() {
         now.set(now.get() + Duration::from_micros(100));
         now.get()
     };
-    let turns = |engines: &mut [Engine], count: u32| {
+    let polls = |engines: &mut [Worker], count: u32| {
         for _ in 0..count {
-            engines.iter_mut().for_each(|engine| _ = engine.turn(clock).expect("memory does not fail"));
+            engines.iter_mut().for_each(|engine| _ = engine.poll(clock).expect("memory does not fail"));
         }
     };
-    let lent = |engines: &[Engine]| engines[1].statistics().counts.get(Counter::Overflowed);
-    turns(&mut engines, 100);
+    let lent = |engines: &[Worker]| engines[1].statistics().counts.get(Counter::Overflowed);
+    polls(&mut engines, 100);
     let (warm, before) = (lent(&engines), ALLOCATIONS.get());
-    turns(&mut engines, 200);
+    polls(&mut engines, 200);
     assert_eq!(ALLOCATIONS.get(), before);
     assert!(lent(&engines) > warm + 1000, "{} and {warm}", lent(&engines));
 }

@@ -213,8 +213,8 @@ fn the_host_is_told_of_copies_that_ask_for_it(kind: Kind) {
     let mut copied = [0; 2];
     host.read(64 + 46, &mut copied).expect("inside");
     assert_eq!(copied, [1, 0], "what is told of is there");
-    let descriptor = lab.engine.descriptor(id, ROOT).expect("installed");
-    assert!(descriptor.rings(DOORBELL) > 0);
+    let event_ring = lab.engine.event_ring(id, ROOT).expect("installed");
+    assert!(event_ring.rings(DOORBELL) > 0);
 }
 
 #[test]
@@ -222,19 +222,19 @@ fn the_application_is_woken_when_its_events_have_waited_long_enough() {
     let mut lab = Lab::new(Kind::Jit);
     let install = Install { host_mem: 4096, doorbell_us: Some(50), ..rule("udp dport 1") };
     let (id, _) = lab.install_with("told", install);
-    let descriptor = lab.engine.descriptor(id, ROOT).expect("installed");
+    let event_ring = lab.engine.event_ring(id, ROOT).expect("installed");
     let told = udp(1, &[&[0; 4][..], &[1, 0], &[0xee; 30]].concat());
     for (now, rings) in [(0, 0), (40, 0), (50, 1), (60, 1)] {
         lab.now = Duration::from_micros(now);
         lab.arrive(std::slice::from_ref(&told));
-        lab.turn();
-        assert_eq!(descriptor.rings(DOORBELL), rings, "at {now} us");
+        lab.poll();
+        assert_eq!(event_ring.rings(DOORBELL), rings, "at {now} us");
     }
     // Nothing comes that could be waited for.
-    lab.turn();
-    assert_eq!(descriptor.rings(DOORBELL), 2);
-    lab.turn();
-    assert_eq!((descriptor.rings(DOORBELL), lab.events(id).len()), (2, 4));
+    lab.poll();
+    assert_eq!(event_ring.rings(DOORBELL), 2);
+    lab.poll();
+    assert_eq!((event_ring.rings(DOORBELL), lab.events(id).len()), (2, 4));
 }
 
 fn host_memory_by_dma_and_host_direct(kind: Kind) {

@@ -16,11 +16,11 @@ use spin_engine::cores::Poller;
 use spin_engine::cores::packet_channel::{ChannelQueue, PacketRx};
 use spin_engine::cores::packet_channels::{Ends, PacketChannels};
 use spin_engine::cores::receiver::Receiver;
-use spin_engine::ingress::rx_batch::Routes;
+use spin_engine::ingress::rx_batch::RoutingTable;
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Limits, Sizes};
 use spin_engine::telemetry::statistics::Statistics;
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Queue, TxQueue, Wakeup};
 
@@ -28,7 +28,7 @@ use spin_nic::{Queue, TxQueue, Wakeup};
 const THREADS: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-type Request = Box<dyn FnOnce(&mut Engine) + Send>;
+type Request = Box<dyn FnOnce(&mut Worker) + Send>;
 
 struct Lab {
     far: MemoryQueue,
@@ -48,12 +48,12 @@ impl Lab {
             let loader = loader.clone();
             let life = move || {
                 let clusters = number * 2..number * 2 + 2;
-                let engine = Engine::new(loader, Box::new(queue), Sizes::default(), Schedule::default(), clusters);
+                let engine = Worker::new(loader, Box::new(queue), Sizes::default(), Schedule::default(), clusters);
                 let mut engine = engine.expect("a timer").fed_by(arrivals);
                 let start = Instant::now();
                 while !engine.is_finished() || engine.has_tasks() {
                     asked.try_iter().for_each(|request| request(&mut engine));
-                    engine.turn(|| start.elapsed()).expect("a channel does not fail");
+                    engine.poll(|| start.elapsed()).expect("a channel does not fail");
                 }
                 engine.statistics()
             };
@@ -64,7 +64,7 @@ impl Lab {
     }
 
     /// What each thread says to a question.
-    fn ask<R: Send + 'static>(&self, what: impl Fn(&mut Engine) -> R + Clone + Send + 'static) -> Vec<R> {
+    fn ask<R: Send + 'static>(&self, what: impl Fn(&mut Worker) -> R + Clone + Send + 'static) -> Vec<R> {
         let asked: Vec<Answers<R>> = self.threads.iter().map(|(requests, _)| request(requests, what.clone())).collect();
         asked.into_iter().map(|answer| answer.recv().expect("the thread lives")).collect()
     }
@@ -79,17 +79,17 @@ impl Lab {
             if number + 1 < self.threads.len() {
                 rest = Some(part.split_off(number as u32 * 2 + 2));
             }
-            let linked = request(requests, move |engine: &mut Engine| engine.link(part, &limits));
+            let linked = request(requests, move |engine: &mut Worker| engine.link(part, &limits));
             id = linked.recv().expect("the thread lives").expect("there is room");
         }
-        let routes: Routes = self.ask(|engine| engine.routes()).swap_remove(0);
-        self.receiver.follow(routes);
+        let routes: RoutingTable = self.ask(|engine| engine.routes()).swap_remove(0);
+        self.receiver.set_routes(routes);
         id
     }
 
     fn remove(&mut self, id: u32) {
         let routes = self.ask(move |engine| engine.routes_without(&[id]).expect("fewer rules")).swap_remove(0);
-        self.receiver.follow(routes);
+        self.receiver.set_routes(routes);
         self.ask(move |engine| drop(engine.unlink(id, ROOT).expect("installed")));
     }
 
@@ -103,7 +103,7 @@ impl Lab {
         let mut quiet = 0;
         while quiet < 3 {
             assert!(Instant::now() < deadline, "frames stay away");
-            let busy = self.receiver.turn(|| Duration::ZERO).expect("memory does not fail") > 0;
+            let busy = self.receiver.poll(|| Duration::ZERO).expect("memory does not fail") > 0;
             self.far.receive(&mut batch, 1024);
             quiet = if busy || !batch.is_empty() || !self.all_home() { 0 } else { quiet + 1 };
             for frame in batch.drain(..) {
@@ -151,24 +151,24 @@ fn hand_over(far: &mut MemoryQueue, receiver: &mut Receiver, packets: impl Itera
         until += 1;
     }
     while receiver.received() < until {
-        receiver.turn(|| Duration::ZERO).expect("memory does not fail");
+        receiver.poll(|| Duration::ZERO).expect("memory does not fail");
     }
 }
 
 /// The far end of a receiver for one engine, which takes its turns on this thread, and what loads its images.
-fn one_thread(clusters: u32) -> (MemoryQueue, Receiver, Engine, Arc<Loader>) {
+fn one_thread(clusters: u32) -> (MemoryQueue, Receiver, Worker, Arc<Loader>) {
     let (near, far) = pair(1024).expect("a pair");
     let (receiver, mut ends) = Receiver::new(Box::new(near), 1, Sizes::default().hers).expect("a channel");
     let (arrivals, queue) = ends.swap_remove(0);
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
-    let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..clusters);
+    let engine = Worker::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..clusters);
     (far, receiver, engine.expect("a timer").fed_by(arrivals), loader)
 }
 
 /// Has a thread do something between two turns.
 fn request<R: Send + 'static>(
     requests: &Sender<Request>,
-    what: impl FnOnce(&mut Engine) -> R + Send + 'static,
+    what: impl FnOnce(&mut Worker) -> R + Send + 'static,
 ) -> Answers<R> {
     let (reply, answer) = channel();
     let asked = requests.send(Box::new(move |engine| drop(reply.send(what(engine)))));
@@ -187,10 +187,10 @@ fn packets_on_their_way_to_a_context_that_is_replaced_are_its_own() {
     const PACKETS: u16 = 300;
     let (mut far, mut receiver, mut engine, loader) = one_thread(4);
     let limits = Limits::default();
-    let link = |engine: &mut Engine, receiver: &mut Receiver, install: Install| {
+    let link = |engine: &mut Worker, receiver: &mut Receiver, install: Install| {
         let prepared = Prepared::new(install, &image("udp_pingpong"), 0, &loader, &limits).expect("installs");
         let id = engine.link(prepared, &limits).expect("there is room");
-        receiver.follow(engine.routes());
+        receiver.set_routes(engine.routes());
         id
     };
     let old = link(&mut engine, &mut receiver, rule("udp dport 1"));
@@ -198,13 +198,13 @@ fn packets_on_their_way_to_a_context_that_is_replaced_are_its_own() {
     let new = link(&mut engine, &mut receiver, Install { replaces: Some(old), ..rule("udp dport 1") });
     engine.retire_replaced(new).expect("it is there");
     let counts =
-        |engine: &Engine| [Counter::Released, Counter::DropRemoved].map(|of| engine.statistics().counts.get(of));
+        |engine: &Worker| [Counter::Released, Counter::DropRemoved].map(|of| engine.statistics().counts.get(of));
     while counts(&engine).iter().sum::<u64>() < PACKETS.into() {
-        engine.turn(|| Duration::ZERO).expect("a channel does not fail");
-        receiver.turn(|| Duration::ZERO).expect("memory does not fail");
+        engine.poll(|| Duration::ZERO).expect("a channel does not fail");
+        receiver.poll(|| Duration::ZERO).expect("memory does not fail");
     }
     assert_eq!(counts(&engine), [PACKETS.into(), 0]);
-    engine.turn(|| Duration::ZERO).expect("a channel does not fail");
+    engine.poll(|| Duration::ZERO).expect("a channel does not fail");
     assert_eq!(engine.context_infos().len(), 1, "the old one is gone");
 }
 
@@ -218,29 +218,29 @@ fn packets_that_are_on_their_way_when_another_context_is_removed_are_of_their_me
         let prepared = Prepared::new(streams, &image("empty"), 0, &loader, &limits).expect("installs");
         engine.link(prepared, &limits).expect("there is room")
     });
-    receiver.follow(engine.routes());
+    receiver.set_routes(engine.routes());
     // Of ten messages each, all of which are open.
     let open = (0..PACKETS).map(|at| udp_from(1000 + at / 2 % 10, 1 + at % 2, &[0; 30]));
     hand_over(&mut far, &mut receiver, open);
     let removed = engine.routes_without(&[ids[0]]).expect("fewer rules");
-    receiver.follow(removed);
+    receiver.set_routes(removed);
     drop(engine.unlink(ids[0], ROOT).expect("installed"));
-    engine.turn(|| Duration::ZERO).expect("a channel does not fail");
+    engine.poll(|| Duration::ZERO).expect("a channel does not fail");
     hand_over(&mut far, &mut receiver, (0..10).map(|flow| udp_from(1000 + flow, 2, &[1; 30])));
-    engine.turn(|| Duration::ZERO).expect("a channel does not fail");
+    engine.poll(|| Duration::ZERO).expect("a channel does not fail");
     let counts = engine.statistics().counts;
     let counts = [Counter::DropRemoved, Counter::PayloadRuns, Counter::Messages].map(|counter| counts.get(counter));
     assert_eq!(counts, [u64::from(PACKETS / 2), u64::from(PACKETS / 2) + 10, 10]);
 }
 
 /// An engine with room for so many HERs that receives for others too, and its far end; those are fed by what is returned besides.
-fn spreading(clusters: u32, others: usize, hers: u32) -> (MemoryQueue, Engine, Ends, Arc<Loader>) {
+fn spreading(clusters: u32, others: usize, hers: u32) -> (MemoryQueue, Worker, Ends, Arc<Loader>) {
     let (near, far) = pair(1 << 14).expect("a pair");
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
     let wakeup = Wakeup::new().expect("an event");
     let (channels, ends) = PacketChannels::spreading(near.max_frame(), &wakeup, others, hers, 75).expect("channels");
     let sizes = Sizes { hers, ..Sizes::default() };
-    let engine = Engine::new(loader.clone(), Box::new(near), sizes, Schedule::default(), 0..clusters);
+    let engine = Worker::new(loader.clone(), Box::new(near), sizes, Schedule::default(), 0..clusters);
     (far, engine.expect("a timer").spreading(channels), ends, loader)
 }
 
@@ -251,7 +251,7 @@ fn who_receives_and_runs_handlers_has_a_quarter_less_of_the_messages() {
     let limits = Limits::default();
     let fed = |(cluster, (arrivals, queue)): (u32, (PacketRx, ChannelQueue))| {
         let (sizes, schedule) = (Sizes::default(), Schedule::default());
-        let engine = Engine::new(loader.clone(), Box::new(queue), sizes, schedule, cluster..cluster + 1);
+        let engine = Worker::new(loader.clone(), Box::new(queue), sizes, schedule, cluster..cluster + 1);
         engine.expect("a timer").fed_by(arrivals)
     };
     let mut engines: Vec<_> = std::iter::once(first).chain((1..).zip(ends).map(fed)).collect();
@@ -263,13 +263,13 @@ fn who_receives_and_runs_handlers_has_a_quarter_less_of_the_messages() {
         engine.link(part, &limits).expect("there is room");
     }
     let routes = engines[0].routes();
-    engines[0].lead(routes);
+    engines[0].set_distribution(routes);
     (0..PACKETS).for_each(|flow| arrive(&mut far, &udp_from(1000 + flow, 1, &[7; 30])));
     arrive(&mut far, &udp_from(5, 2, b"for nobody"));
     let mut taken = [0; 3];
     while engines[0].received() < 901 || engines[0].is_busy() {
         for (engine, taken) in engines.iter_mut().zip(&mut taken) {
-            *taken += engine.turn(|| Duration::ZERO).expect("memory does not fail");
+            *taken += engine.poll(|| Duration::ZERO).expect("memory does not fail");
         }
     }
     let sum = engines.iter().fold(Statistics::default(), |mut sum, engine| {
@@ -292,7 +292,7 @@ fn a_context_that_is_slow_keeps_no_other_s_packets_from_arriving() {
     let (near, mut far) = pair(1 << 13).expect("a pair");
     let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1, Sizes::default().hers).expect("a channel");
     let (arrivals, queue) = ends.remove(0);
-    let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..1);
+    let engine = Worker::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..1);
     let (mut engine, limits, start) = (engine.expect("a timer").fed_by(arrivals), Limits::default(), Instant::now());
     // Nearly all of the packet buffer may be the slow one's.
     let slow = Install { weight: Some(9), watchdog_us: Some(300), ..rule("udp dport 1") };
@@ -300,17 +300,17 @@ fn a_context_that_is_slow_keeps_no_other_s_packets_from_arriving() {
         let prepared = Prepared::new(install, &image(handlers), 0, &loader, &limits).expect("installs");
         engine.link(prepared, &limits).expect("there is room");
     }
-    receiver.follow(engine.routes());
-    let mut turn = |receiver: &mut Receiver| {
-        receiver.turn(|| Duration::ZERO).expect("memory does not fail");
-        engine.turn(|| start.elapsed()).expect("a channel does not fail");
+    receiver.set_routes(engine.routes());
+    let mut poll = |receiver: &mut Receiver| {
+        receiver.poll(|| Duration::ZERO).expect("memory does not fail");
+        engine.poll(|| start.elapsed()).expect("a channel does not fail");
     };
     (0..FLOOD).for_each(|_| arrive(&mut far, &udp_from(1000, 1, &[7; 30])));
     // Each has time for a task or two, and takes a few packets more than that.
-    (0..300).for_each(|_| turn(&mut receiver));
+    (0..300).for_each(|_| poll(&mut receiver));
     assert_eq!(receiver.received(), u64::from(FLOOD), "what there is no room for is dropped");
     arrive(&mut far, &udp_from(5, 2, b"quick"));
-    (0..300).for_each(|_| turn(&mut receiver));
+    (0..300).for_each(|_| poll(&mut receiver));
     assert_eq!(far.receive(&mut Vec::new(), 1), 1, "it is answered");
 }
 
@@ -328,9 +328,9 @@ fn who_receives_and_runs_handlers_has_frames_for_all_copies() {
     for (port, copies) in [(1, 2_u8), (2, 9), (3, 100)] {
         let prepared = Prepared::new(rule(&format!("udp dport {port}")), &image("copies"), 0, &loader, &limits);
         engine.link(prepared.expect("installs"), &limits).expect("there is room");
-        engine.lead(engine.routes());
+        engine.set_distribution(engine.routes());
         for _ in 0..100 {
-            assert_eq!(engine.turn(|| Duration::ZERO).expect("memory does not fail"), 0);
+            assert_eq!(engine.poll(|| Duration::ZERO).expect("memory does not fail"), 0);
         }
         // Of fewer flows than there are queues, or some would be lost where others' tasks are away for long.
         (0..PACKETS).for_each(|flow| arrive(&mut far, &udp_from(1000 + flow % 200, port, &[copies; 30])));
@@ -338,7 +338,7 @@ fn who_receives_and_runs_handlers_has_frames_for_all_copies() {
         let mut batch = Vec::new();
         while sent < expected {
             assert!(Instant::now() < deadline, "{sent} of {expected}: {:?}", engine.statistics().counts);
-            engine.turn(|| Duration::ZERO).expect("memory does not fail");
+            engine.poll(|| Duration::ZERO).expect("memory does not fail");
             sent += u32::try_from(far.receive(&mut batch, usize::MAX)).expect("few");
             far.recycle_all(&mut batch);
             far.flush().expect("memory does not fail");
@@ -398,7 +398,7 @@ fn what_is_on_its_way_to_a_removed_context_is_counted() {
     for flow in 0..100 {
         lab.arrive(&udp_from(1000 + flow, 1 + flow % 2, &[7; 30]));
     }
-    lab.receiver.turn(|| Duration::ZERO).expect("memory does not fail");
+    lab.receiver.poll(|| Duration::ZERO).expect("memory does not fail");
     lab.remove(first);
     let third = lab.install("udp_pingpong", "udp dport 3");
     assert_ne!(first, third);

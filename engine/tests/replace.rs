@@ -77,7 +77,7 @@ fn a_message_that_never_ends_does_not_keep_it_for_ever() {
     lab.now = Duration::from_secs(9);
     assert_eq!(answers(&mut lab, &[packet(7, false)]), [1]);
     lab.now = Duration::from_secs(20);
-    (0..64).for_each(|_| lab.turn());
+    (0..64).for_each(|_| lab.poll());
     assert_eq!(lab.total(Counter::MessagesTimedOut), 1);
     assert_eq!(answers(&mut lab, &[packet(7, false)]), [0]);
     lab.engine.remove(new, ROOT).expect("installed");
@@ -114,7 +114,7 @@ fn nor_is_one_waited_for_that_was_given_up_or_told_of() {
     lab.install_with("empty", streams(Some(old)));
     lab.now = Duration::from_secs(120);
     answers(&mut lab, &[packet(8, true)]);
-    (0..4).for_each(|_| lab.turn());
+    (0..4).for_each(|_| lab.poll());
     assert_eq!((lab.engine.context_infos().len(), lab.total(Counter::MessagesTimedOut)), (1, 0));
 }
 
@@ -145,7 +145,7 @@ fn the_new_one_can_go_before_the_old_one_has() {
     lab.engine.remove(newest, ROOT).expect("installed");
     assert_eq!((answers(&mut lab, &[packet(7, false)]), listed(&lab)), (vec![0], vec![]));
     lab.now = Duration::from_secs(11);
-    (0..64).for_each(|_| lab.turn());
+    (0..64).for_each(|_| lab.poll());
     let (again, _) = lab.install_with("udp_pingpong", streams(None));
     assert_eq!((answers(&mut lab, &[packet(7, false)]), listed(&lab)), (vec![1], vec![again]));
 }
@@ -206,7 +206,7 @@ fn what_began_behind_an_end_goes_on_where_it_did() {
     // All in the queue at once: the second message has begun when the first one's tasks are yet to run.
     lab.arrive(&[packet(7, false), packet(7, true), packet(7, false)]);
     let prepared = Prepared::new(streams(Some(old)), &image("empty"), ROOT.0, &lab.loader, &lab.limits);
-    lab.turn();
+    lab.poll();
     lab.engine.link(prepared.expect("a handler of ours"), &lab.limits).expect("there is room");
     assert_eq!(lab.exchange(&[packet(7, false), packet(7, true), packet(7, true)]).len(), 3 + 2);
 }
@@ -218,13 +218,13 @@ fn who_is_replaced_gets_no_new_messages_under_overload() {
     let (old, _) = lab.install_with("udp_pingpong", rule("udp dport 1"));
     lab.install_with("udp_pingpong", rule("udp dport 9"));
     let load: Vec<_> = (0..64).map(|index| udp_from(7, if index % 2 == 0 { 1 } else { 9 }, &[0; 30])).collect();
-    let overload = |lab: &mut Lab, turns| {
-        for turn in 0..turns {
-            if turn % 2 == 0 {
+    let overload = |lab: &mut Lab, polls| {
+        for poll in 0..polls {
+            if poll % 2 == 0 {
                 lab.arrive(&load);
             }
             lab.now += Duration::from_micros(50);
-            lab.turn();
+            lab.poll();
             lab.take_replies();
         }
     };

@@ -16,7 +16,7 @@ use spin_abi::verdict::Verdict;
 use spin_engine::context::loader::Loader;
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Limits, Sizes};
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::{Queue, SyntheticSource, TxQueue};
 use spin_shm::Region;
 
@@ -142,7 +142,7 @@ fn time_off_its_core_costs_a_context_no_packets() {
             now.set(now.get() + if off { Duration::from_millis(1) } else { Duration::from_micros(1) });
             now.get()
         };
-        lab.engine.turn(passing).expect("memory does not fail");
+        lab.engine.poll(passing).expect("memory does not fail");
     }
     assert_eq!(lab.count(busy, Counter::DropShare), 0);
 }
@@ -171,9 +171,9 @@ fn what_waits_has_its_turn_when_its_context_is_alone() {
     let mut lab = lab(Schedule::RoundRobin);
     let [greedy, modest] = install_two(&mut lab, Install { full: Full::Wait, ..Install::default() });
     lab.arrive(&many_and_few());
-    lab.turn();
+    lab.poll();
     lab.engine.remove(modest, ROOT).expect("installed");
-    (0..100).for_each(|_| lab.turn());
+    (0..100).for_each(|_| lab.poll());
     assert_eq!(lab.count(greedy, Counter::Released), 60);
     assert!(!lab.engine.has_tasks());
 }
@@ -184,7 +184,7 @@ fn what_waits_when_its_context_is_removed_is_counted() {
     let install = Install { full: Full::Wait, eom: Some("never".into()), ..Install::default() };
     let [greedy, _] = install_two(&mut lab, install);
     lab.arrive(&many_and_few());
-    lab.turn();
+    lab.poll();
     assert!(lab.engine.has_tasks());
     lab.engine.remove(greedy, ROOT).expect("installed");
     lab.exchange(&[]);
@@ -248,7 +248,7 @@ fn a_message_that_is_given_up_does_not_time_out_besides() {
     let open = udp_from(6, 1, &[0; 30]);
     lab.exchange(&vec![open.clone(); 50]);
     lab.now += Duration::from_millis(2);
-    (0..256).for_each(|_| lab.turn());
+    (0..256).for_each(|_| lab.poll());
     let ended = [Counter::MessagesKilled, Counter::MessagesTimedOut].map(|counter| lab.count(greedy, counter));
     assert_eq!((ended, lab.events(greedy)), ([1, 0], vec![What::Killed]));
     // Its key serves again.
@@ -282,7 +282,7 @@ fn contexts_that_have_as_many_packets_lose_none() {
         let frames: Vec<_> = (0..4096).map(|at| udp_from(1000 + at % 512, 100 + at % contexts, &[7; 30])).collect();
         let nic = Box::new(SyntheticSource::new(&frames, 72, 0).expect("short frames"));
         let sizes = Sizes { queues: 1 << 14, ..Sizes::default() };
-        let mut engine = Engine::new(loader.clone(), nic, sizes, Schedule::RoundRobin, 0..1).expect("a timer");
+        let mut engine = Worker::new(loader.clone(), nic, sizes, Schedule::RoundRobin, 0..1).expect("a timer");
         for port in 100..100 + contexts {
             let install = rule(&format!("udp dport {port}"));
             let prepared = Prepared::new(install, &image("empty"), 0, &loader, &Limits::default());
@@ -290,7 +290,7 @@ fn contexts_that_have_as_many_packets_lose_none() {
         }
         let reads = Cell::new(0);
         while engine.received() < 100_000 {
-            engine.turn(|| by_reads(&reads)).expect("memory does not fail");
+            engine.poll(|| by_reads(&reads)).expect("memory does not fail");
         }
         assert_eq!(engine.statistics().counts.get(Counter::DropShare), 0, "{contexts}");
     }
@@ -306,7 +306,7 @@ fn shares_are_kept_when_packets_come_in_bursts() {
     // As many of both, 250 at a time.
     lab.arrive(&(0..6000).map(|at| udp_from(1000 + at % 500, 1 + at / 250 % 2, &[7; 30])).collect::<Vec<_>>());
     while lab.total(Counter::RxPackets) < 5500 {
-        lab.turn();
+        lab.poll();
     }
     let runs = [first, second].map(|id| lab.count(id, Counter::PayloadRuns));
     assert!(runs[1] * 2 >= runs[0] * 3, "the heavier one's packets are looked for: {runs:?}");
@@ -326,10 +326,10 @@ fn packets_behind_those_of_long_tasks_do_not_wait_for_all_of_these() {
         let frames =
             (0..2000).map(|at| (at, port(at))).map(|(at, (port, bytes))| udp_from(1000 + at % 200, port, &bytes));
         lab.arrive(&frames.collect::<Vec<_>>());
-        let (events, reads) = (lab.engine.descriptor(long, ROOT).expect("installed"), Cell::new(0));
+        let (events, reads) = (lab.engine.event_ring(long, ROOT).expect("installed"), Cell::new(0));
         while lab.count(short, Counter::Released) < 100 {
             let clock = || by_events(&events) + by_reads(&reads);
-            lab.engine.turn(clock).expect("memory does not fail");
+            lab.engine.poll(clock).expect("memory does not fail");
         }
         let runs = lab.count(long, Counter::PayloadRuns);
         assert!((1..=most).contains(&runs), "{schedule}: {runs}");
@@ -356,7 +356,7 @@ fn one_that_takes_all_its_time_ends_its_contexts_turn() {
     let quick = lab.install("udp_pingpong", "udp dport 2");
     let both: Vec<_> = (0..64).map(|flow| udp_from(1000 + flow, 1 + flow % 2, &[0xff; 30])).collect();
     lab.arrive(&both);
-    lab.turn();
+    lab.poll();
     let runs = [endless, quick].map(|id| lab.count(id, Counter::PayloadRuns));
     assert!((1..=2).contains(&runs[0]) && runs[1] >= 14, "the contexts took turns, and one task is a turn: {runs:?}");
     assert_eq!(lab.count(endless, Counter::Faults), runs[0]);
@@ -369,7 +369,7 @@ fn long_tasks_of_a_context_that_is_alone_are_not_run_all_in_a_turn() {
     let (endless, _) = lab.install_with("spin", Install { watchdog_us: Some(2000), ..rule("udp dport 1") });
     lab.arrive(&(0..64).map(|flow| udp_from(1000 + flow, 1, &[0xff; 30])).collect::<Vec<_>>());
     let start = Instant::now();
-    lab.engine.turn(|| start.elapsed()).expect("memory does not fail");
+    lab.engine.poll(|| start.elapsed()).expect("memory does not fail");
     assert!(
         (1..=2).contains(&lab.count(endless, Counter::PayloadRuns)),
         "one that took all its time is the turn's last"
@@ -378,15 +378,15 @@ fn long_tasks_of_a_context_that_is_alone_are_not_run_all_in_a_turn() {
     let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 512, Sizes::default(), Schedule::Wlbvt);
     let (long, _) = lab.install_with("told", Install { host_mem: 4096, ..rule("udp dport 1") });
     lab.arrive(&vec![udp_from(1000, 1, &EVENT); 200]);
-    let (events, mut turns) = (lab.engine.descriptor(long, ROOT).expect("installed"), 0);
+    let (events, mut polls) = (lab.engine.event_ring(long, ROOT).expect("installed"), 0);
     while lab.count(long, Counter::Released) < 200 {
         let before = lab.count(long, Counter::PayloadRuns);
-        lab.engine.turn(|| by_events(&events)).expect("memory does not fail");
+        lab.engine.poll(|| by_events(&events)).expect("memory does not fail");
         let runs = lab.count(long, Counter::PayloadRuns) - before;
-        assert!(turns == 0 || runs <= 2, "{runs}");
-        turns += 1;
+        assert!(polls == 0 || runs <= 2, "{runs}");
+        polls += 1;
     }
-    assert!(turns > 10, "{turns}");
+    assert!(polls > 10, "{polls}");
 }
 
 /// What it takes to hand a packet on to the kernel.
@@ -421,7 +421,7 @@ fn take_turns(lab: &mut Lab, row: Duration, over: impl Fn(&Lab) -> bool) -> [Dur
             reads.set(reads.get() + 1);
             row * reads.get() + passing()
         };
-        lab.engine.turn(clock).expect("memory does not fail");
+        lab.engine.poll(clock).expect("memory does not fail");
     }
     [row * reads.get(), passing()]
 }
@@ -493,7 +493,7 @@ fn one_that_waits(schedule: Schedule, sizes: Sizes, install: Install) -> (Lab, [
     let other = lab.install("udp_pingpong", "udp dport 2");
     lab.arrive(&[meeting(1, 2)]);
     while lab.count(waiting, Counter::Parked) == 0 {
-        lab.turn();
+        lab.poll();
     }
     (lab, [waiting, other])
 }
@@ -505,17 +505,17 @@ fn one_that_is_ahead_runs_when_nobody_else_has_more() {
         let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 512, Sizes::default(), schedule);
         let (ahead, _) = lab.install_with("told", Install { host_mem: 4096, ..rule("udp dport 1") });
         let other = lab.install("udp_pingpong", "udp dport 2");
-        let events = lab.engine.descriptor(ahead, ROOT).expect("installed");
-        let turn = |lab: &mut Lab| lab.engine.turn(|| by_events(&events)).expect("memory does not fail");
+        let events = lab.engine.event_ring(ahead, ROOT).expect("installed");
+        let poll = |lab: &mut Lab| lab.engine.poll(|| by_events(&events)).expect("memory does not fail");
         lab.arrive(&vec![udp_from(1000, 1, &EVENT); 200]);
         while lab.count(ahead, Counter::Released) < 200 {
-            turn(&mut lab);
+            poll(&mut lab);
         }
-        for turns in 1..=5 {
+        for polls in 1..=5 {
             lab.arrive(&[udp_from(1001, 1, &EVENT), udp_from(1002, 2, &[7; 30])]);
-            turn(&mut lab);
-            assert_eq!(lab.count(other, Counter::Released), turns, "{schedule}");
-            assert_eq!(lab.count(ahead, Counter::Released), 200 + turns, "{schedule}");
+            poll(&mut lab);
+            assert_eq!(lab.count(other, Counter::Released), polls, "{schedule}");
+            assert_eq!(lab.count(ahead, Counter::Released), 200 + polls, "{schedule}");
         }
     }
 }
@@ -529,27 +529,27 @@ fn many_that_wait_are_looked_at_some_at_a_time_while_others_have_packets() {
         let (meet, _) = lab.install_with("meet", Install { hpus: Some(8), ..rule("udp dport 1") });
         let other = lab.install("udp_pingpong", "udp dport 2");
         let reads = Cell::new(0);
-        let turn = |lab: &mut Lab| {
+        let poll = |lab: &mut Lab| {
             let before = reads.get();
-            lab.engine.turn(|| by_reads(&reads)).expect("memory does not fail");
+            lab.engine.poll(|| by_reads(&reads)).expect("memory does not fail");
             reads.get() - before
         };
         // Each for its partner.
         lab.arrive(&(0..waiting).map(|who| meeting(who, 100 + who)).collect::<Vec<_>>());
         while lab.count(meet, Counter::Parked) < waiting.into() {
-            turn(&mut lab);
+            poll(&mut lab);
         }
         lab.arrive(&packets_for_the_other(1));
-        let looks = turn(&mut lab);
+        let looks = poll(&mut lab);
         assert_eq!(lab.count(other, Counter::Released), 1);
         lab.arrive(&(0..waiting).map(|who| meeting(100 + who, who)).collect::<Vec<_>>());
-        let mut turns = 0;
+        let mut polls = 0;
         while lab.count(meet, Counter::Released) < 2 * u64::from(waiting) {
             lab.arrive(&packets_for_the_other(1));
-            turn(&mut lab);
+            poll(&mut lab);
             lab.take_replies();
-            turns += 1;
-            assert!(turns < 100, "some wait on and on");
+            polls += 1;
+            assert!(polls < 100, "some wait on and on");
         }
         looks
     };
@@ -566,7 +566,7 @@ fn tasks_that_have_no_hpu_keep_nobody_waiting() {
         let (mut lab, [waiting, other]) = one_that_waits(schedule, Sizes::default(), Install::default());
         let behind = (3..20).map(|who| meeting(who, who));
         lab.arrive(&behind.chain(packets_for_the_other(100)).collect::<Vec<_>>());
-        (0..20).for_each(|_| lab.turn());
+        (0..20).for_each(|_| lab.poll());
         assert_eq!(lab.count(other, Counter::Released), 100, "{schedule}");
         assert_eq!(lab.count(waiting, Counter::PayloadRuns), 1, "{schedule}: its task still waits");
     }
@@ -579,22 +579,22 @@ fn one_that_waits_does_not_fill_the_buffer_by_giving_messages_up() {
     let (mut lab, [waiting, other]) = one_that_waits(Schedule::RoundRobin, sizes, install);
     // All of the flow whose first message waits.
     lab.arrive(&vec![meeting(1, 1); 100]);
-    (0..20).for_each(|_| lab.turn());
+    (0..20).for_each(|_| lab.poll());
     assert_eq!(lab.count(waiting, Counter::DropKilled), 100 - 32, "its share is half the buffer");
     lab.arrive(&packets_for_the_other(4));
-    (0..20).for_each(|_| lab.turn());
+    (0..20).for_each(|_| lab.poll());
     assert_eq!(lab.count(other, Counter::Released), 4);
 }
 
 /// So many turns, in each of which a millisecond passes.
-fn long_turns(lab: &mut Lab, turns: u32) {
-    for _ in 0..turns {
+fn long_turns(lab: &mut Lab, polls: u32) {
+    for _ in 0..polls {
         let (start, reads) = (lab.now, Cell::new(0));
         let clock = || {
             reads.set(reads.get() + 1);
             start + Duration::from_micros(100) * reads.get()
         };
-        lab.engine.turn(clock).expect("memory does not fail");
+        lab.engine.poll(clock).expect("memory does not fail");
         lab.now = start + Duration::from_millis(1);
     }
 }
@@ -615,7 +615,7 @@ fn one_that_has_others_wait_does_not_stop_them() {
         // What it had others wait for is made up for: so they wait again, for a while.
         let (stalls, dropped) = (lab.total(Counter::HerStalls), lab.count(waiting, Counter::DropShare));
         lab.arrive(&[meeting(200, 200)]);
-        (0..2).for_each(|_| lab.turn());
+        (0..2).for_each(|_| lab.poll());
         let again = (lab.total(Counter::HerStalls) > stalls, lab.count(waiting, Counter::DropShare) - dropped);
         assert_eq!(again, (true, 0), "{schedule}");
     }
@@ -639,9 +639,9 @@ fn queues_behind_one_that_waits_give_way_too() {
     let (mut lab, [waiting, other]) = one_that_waits(Schedule::RoundRobin, sizes, install);
     // The next packet of the message whose first one waits comes first of all.
     lab.arrive(&(1..=32).map(|who| meeting(who, who)).collect::<Vec<_>>());
-    lab.turn();
+    lab.poll();
     lab.arrive(&packets_for_the_other(4));
-    (0..20).for_each(|_| lab.turn());
+    (0..20).for_each(|_| lab.poll());
     assert_eq!((lab.count(other, Counter::Released), lab.total(Counter::DropNoMpq)), (4, 0));
     assert!(lab.count(waiting, Counter::MessagesEvicted) > 0);
 }
@@ -653,19 +653,19 @@ fn what_tasks_take_that_wait_is_their_contexts_time() {
     let other = lab.install("udp_pingpong", "udp dport 2");
     lab.arrive(&[meeting(1, 2)]);
     while lab.count(waiting, Counter::Parked) == 0 {
-        lab.turn();
+        lab.poll();
     }
     // Each look at it takes a millisecond.
     let now = Cell::new(Duration::ZERO);
     for _ in 0..20 {
-        lab.engine.turn(|| now.replace(now.get() + Duration::from_millis(1))).expect("memory does not fail");
+        lab.engine.poll(|| now.replace(now.get() + Duration::from_millis(1))).expect("memory does not fail");
     }
     lab.now = now.get();
     let both =
         (0..40).flat_map(|flow| [meeting(3 + flow, 3 + flow), packets_for_the_other(40).swap_remove(flow.into())]);
     lab.arrive(&both.collect::<Vec<_>>());
     while lab.count(waiting, Counter::PayloadRuns) == 1 {
-        lab.turn();
+        lab.poll();
     }
     assert!(lab.count(other, Counter::PayloadRuns) >= 32, "it is the other's turn until it has had as much");
 }
@@ -681,7 +681,7 @@ fn what_a_task_sends_leaves_before_it_waits() {
         let before = lab.count(id, Counter::Parked);
         lab.arrive(&[udp_from(1, 1, &[[1, 2, 0].as_slice(), &[0; 30]].concat())]);
         while lab.count(id, Counter::Parked) == before {
-            lab.turn();
+            lab.poll();
         }
         let mut sent = Vec::new();
         assert_eq!(lab.far.receive(&mut sent, 8), 1, "{kind}: it is on its way");
@@ -707,7 +707,7 @@ fn five_that_meet(placement: Placement) -> (Lab, u32) {
     let (id, _) = lab.install_with("meet", install);
     // Some of these messages have the same home.
     lab.arrive(&(1..5).map(|who| meeting(who, 5)).collect::<Vec<_>>());
-    (0..4).for_each(|_| lab.turn());
+    (0..4).for_each(|_| lab.poll());
     (lab, id)
 }
 
@@ -719,7 +719,7 @@ fn payload_tasks_overflow_to_the_cluster_that_has_an_hpu() {
     assert!((1..4).contains(&away), "{away} of four");
     // None is left for the one that they wait for.
     lab.arrive(&[meeting(5, 5)]);
-    (0..4).for_each(|_| lab.turn());
+    (0..4).for_each(|_| lab.poll());
     assert_eq!(lab.count(id, Counter::PayloadRuns), 4);
     let sent = lab.exchange(&[]);
     let ended = lab.faults(id).len();
@@ -733,7 +733,7 @@ fn a_task_away_from_home_knows_both_clusters() {
     let mut lab = Lab::with(Kind::Jit, Machine { clusters: 2, ..Machine::PSPIN }, 256);
     let (id, _) = lab.install_with("meet", rule("udp dport 1"));
     lab.arrive(&[meeting(1, 2)]);
-    (0..4).for_each(|_| lab.turn());
+    (0..4).for_each(|_| lab.poll());
     let sent = lab.exchange(&(2..20).map(|who| meeting(who, who)).collect::<Vec<_>>());
     let homes =
         |away: bool| sent.iter().map(|frame| (frame[44], frame[45])).filter(move |(own, home)| (own != home) == away);
@@ -755,7 +755,7 @@ fn others_go_on_while_a_task_waits_and_its_hpu_is_its_own() {
     lab.install("udp_pingpong", "udp dport 2");
     let arrive = |lab: &mut Lab, bytes: &[u8]| {
         lab.arrive(&[bytes.to_vec()]);
-        (0..4).for_each(|_| lab.turn());
+        (0..4).for_each(|_| lab.poll());
     };
     arrive(&mut lab, &meeting(b'a', b'b'));
     assert!(lab.engine.has_tasks() && lab.total(Counter::Released) == 0);

@@ -20,7 +20,7 @@ use spin_engine::cores::receiver::Receiver;
 use spin_engine::cores::{ClusterThread, PollThread, Receiving, Transaction, WorkerGroup, WorkerLinks};
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Idle, Limits, Sizes};
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Queue, TxQueue};
 use streams::{answers, packet, streams};
@@ -42,11 +42,11 @@ fn a_message_that_was_begun_by_one_that_gives_way_is_its_own_to_the_end() {
     let (old, _) = lab.install_with("udp_pingpong", streams(None));
     let new = link(&mut lab, Some(old));
     assert_eq!(answers(&mut lab, &[packet(7, false)]), [0]);
-    lab.engine.give_way(new).expect("it has a place");
+    lab.engine.rollback_replace(new).expect("it has a place");
     assert_eq!(answers(&mut lab, &[packet(7, false), packet(8, true)]), [0, 1]);
     lab.engine.undo_link(new).expect("it is there");
     assert_eq!(answers(&mut lab, &[packet(7, false), packet(7, true), packet(7, true)]), [0, 0, 1]);
-    lab.turn();
+    lab.poll();
     assert_eq!(contexts(&lab.engine.slots_taken()), 1);
 }
 
@@ -54,7 +54,7 @@ fn a_message_that_was_begun_by_one_that_gives_way_is_its_own_to_the_end() {
 struct Fed {
     far: MemoryQueue,
     receiver: Receiver,
-    engine: Engine,
+    engine: Worker,
 }
 
 impl Fed {
@@ -66,15 +66,15 @@ impl Fed {
         self.far.flush().expect("memory does not fail");
         let until = self.receiver.received() + 1;
         while self.receiver.received() < until {
-            self.receiver.turn(|| Duration::ZERO).expect("memory does not fail");
+            self.receiver.poll(|| Duration::ZERO).expect("memory does not fail");
         }
     }
 
     /// Answers to what was handed over.
     fn settle(&mut self) -> usize {
         for _ in 0..5 {
-            self.engine.turn(|| Duration::ZERO).expect("a channel does not fail");
-            self.receiver.turn(|| Duration::ZERO).expect("memory does not fail");
+            self.engine.poll(|| Duration::ZERO).expect("a channel does not fail");
+            self.receiver.poll(|| Duration::ZERO).expect("memory does not fail");
         }
         let mut batch = Vec::new();
         let answers = self.far.receive(&mut batch, 100);
@@ -89,21 +89,21 @@ fn packets_on_a_lane_that_were_found_to_be_of_one_that_gives_way_are_the_old_one
     let (receiver, mut ends) = Receiver::new(Box::new(near), 1, 1024).expect("a channel");
     let (arrivals, queue) = ends.swap_remove(0);
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
-    let engine = Engine::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..4);
+    let engine = Worker::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..4);
     let mut fed = Fed { far, receiver, engine: engine.expect("a timer").fed_by(arrivals) };
     let limits = Limits::default();
     let prepare = |handler: &str, install| Prepared::new(install, &image(handler), 0, &loader, &limits).expect("fine");
 
     let old = fed.engine.link(prepare("udp_pingpong", streams(None)), &limits).expect("room");
-    fed.receiver.follow(fed.engine.routes());
+    fed.receiver.set_routes(fed.engine.routes());
     fed.arrive(&packet(7, false));
     assert_eq!(fed.settle(), 1);
     // What a group does when the NIC refuses.
     let new = fed.engine.link(prepare("empty", streams(Some(old))), &limits).expect("room");
-    fed.receiver.follow(fed.engine.routes());
+    fed.receiver.set_routes(fed.engine.routes());
     fed.arrive(&packet(7, false));
-    fed.engine.give_way(new).expect("it has a place");
-    fed.receiver.follow(fed.engine.routes());
+    fed.engine.rollback_replace(new).expect("it has a place");
+    fed.receiver.set_routes(fed.engine.routes());
     fed.engine.undo_link(new).expect("it is there");
     assert_eq!(fed.settle(), 1);
     for last in [false, false, true] {
@@ -166,6 +166,6 @@ fn one_whose_successor_is_taken_out_lets_its_predecessor_go() {
     lab.engine.undo_link(third).expect("it is there");
     lab.engine.retire_replaced(second).expect("it is there");
     lab.now = Duration::from_secs(60);
-    (0..4096).for_each(|_| lab.turn());
+    (0..4096).for_each(|_| lab.poll());
     assert_eq!(contexts(&lab.engine.slots_taken()), 1);
 }

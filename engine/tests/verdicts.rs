@@ -134,7 +134,7 @@ fn a_message_that_is_kept_open_for_nothing_times_out() {
     assert_eq!((lab.total(Counter::Messages), lab.total(Counter::MessagesTimedOut)), (0, 0));
     lab.now += Duration::from_millis(2);
     // Some queues are looked at in each turn.
-    (0..256).for_each(|_| lab.turn());
+    (0..256).for_each(|_| lab.poll());
     assert_eq!(lab.total(Counter::MessagesTimedOut), 1);
     lab.exchange(&[part(Verdict::Success, Some(Verdict::Success))]);
     assert_eq!((lab.total(Counter::HeaderRuns), lab.total(Counter::Messages)), (2, 1));
@@ -149,10 +149,10 @@ fn timeouts_are_noticed_within_a_second_however_many_queues_there_are() {
     let (id, _) = lab.install_with("empty", install);
     // Some queues have been in use before: those of the last messages are far from where looking goes on.
     lab.exchange(&(0..100).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect::<Vec<_>>());
-    for turn in 1..=10 {
+    for poll in 1..=10 {
         lab.now += Duration::from_millis(100);
-        lab.turn();
-        assert!(turn < 10 || lab.count(id, Counter::MessagesTimedOut) == 100, "{turn}");
+        lab.poll();
+        assert!(poll < 10 || lab.count(id, Counter::MessagesTimedOut) == 100, "{poll}");
     }
 }
 
@@ -164,7 +164,7 @@ fn a_message_that_was_given_up_does_not_time_out_besides() {
         let (id, _) = lab.install_with("verdicts", timed());
         lab.exchange(&[part_of(7, verdict, Verdict::Success, None)]);
         lab.now += Duration::from_millis(2);
-        (0..256).for_each(|_| lab.turn());
+        (0..256).for_each(|_| lab.poll());
         assert_eq!((lab.count(id, Counter::MessagesTimedOut), lab.events(id)), (0, vec![]), "{verdict:?}");
         // What comes is of another message.
         lab.exchange(&[part(Verdict::Success, Some(Verdict::Success))]);

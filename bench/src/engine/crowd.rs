@@ -9,7 +9,7 @@ use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
 use spin_engine::install::Prepared;
 use spin_engine::settings::Limits;
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::SyntheticSource;
 
 use super::lab::{Failure, SIZES, read, runs};
@@ -51,7 +51,7 @@ impl Crowd {
         let port = |index: u32| PORT + (index % u32::from(contexts)) as u16;
         let frames: Vec<_> = (0..FRAMES).map(|index| frame(port(index), index % FLOWS, 0)).collect();
         let nic = Box::new(SyntheticSource::new(&frames, SIZE, 0)?);
-        let mut engine = Engine::new(self.loader.clone(), nic, SIZES, schedule, 0..1)?;
+        let mut engine = Worker::new(self.loader.clone(), nic, SIZES, schedule, 0..1)?;
         for index in 0..contexts.into() {
             let rules = vec![format!("udp dport {}", port(index))];
             let install = Install { rules, placement: Placement::Home, ..Install::default() };
@@ -59,14 +59,14 @@ impl Crowd {
             engine.install(prepared, &Limits::default())?;
         }
         let start = Instant::now();
-        let mut turns = || {
+        let mut polls = || {
             let (begun, before, mut taken) = (Instant::now(), runs(&engine), 0);
             while taken < packets {
-                taken += engine.turn(|| start.elapsed())? as u64;
+                taken += engine.poll(|| start.elapsed())? as u64;
             }
             Ok::<_, Failure>(begun.elapsed().as_nanos() as f64 / (runs(&engine) - before) as f64)
         };
-        turns()?;
-        turns()
+        polls()?;
+        polls()
     }
 }

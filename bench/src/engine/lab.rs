@@ -18,10 +18,10 @@ use spin_engine::cores::Poller;
 use spin_engine::cores::packet_channel::{ChannelQueue, PacketRx};
 use spin_engine::cores::packet_channels::PacketChannels;
 use spin_engine::cores::receiver::Receiver;
-use spin_engine::ingress::rx_batch::Routes;
+use spin_engine::ingress::rx_batch::RoutingTable;
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Limits, Sizes};
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::{NicError, Queue, SyntheticSource, TxQueue, Wakeup};
 use spin_pspin::counts::Counts;
 
@@ -45,7 +45,7 @@ pub(super) fn read(images: &Path, name: &str) -> Result<Vec<u8>, Failure> {
 }
 
 /// Payload handlers that an engine has run.
-pub(super) fn runs(engine: &Engine) -> u64 {
+pub(super) fn runs(engine: &Worker) -> u64 {
     engine.statistics().counts.get(Counter::PayloadRuns)
 }
 
@@ -142,15 +142,15 @@ impl Setting {
         let nic = Box::new(self.rotation()?.in_order());
         let (mut receiver, mut ends) = Receiver::new(nic, 1, SIZES.hers)?;
         self.feeding(ends.remove(0), self.prepare(1)?.remove(0), 0, move |routes| {
-            receiver.follow(routes);
+            receiver.set_routes(routes);
             let start = Instant::now();
             let spent = second_round(packets, || {
-                receiver.turn(|| start.elapsed())?;
+                receiver.poll(|| start.elapsed())?;
                 Ok(receiver.received())
             })?;
             receiver.close();
             while receiver.backlog() > 0 {
-                receiver.turn(|| start.elapsed())?;
+                receiver.poll(|| start.elapsed())?;
             }
             Ok(spent)
         })
@@ -165,19 +165,19 @@ impl Setting {
         let (channels, mut ends) =
             PacketChannels::spreading(nic.max_frame(), &Wakeup::new().map_err(NicError::from)?, 1, SIZES.hers, 75)?;
         let mut parts = self.prepare(2)?;
-        let engine = Engine::new(self.loader.clone(), nic, SIZES, Schedule::default(), 0..1)?;
+        let engine = Worker::new(self.loader.clone(), nic, SIZES, Schedule::default(), 0..1)?;
         let mut lab = Lab::of(self.case, engine.spreading(channels));
         lab.engine.link(parts.remove(0), &Limits::default())?;
         // The other thread ends with it.
         self.feeding(ends.remove(0), parts.remove(0), 1, move |routes| {
-            lab.engine.lead(routes);
+            lab.engine.set_distribution(routes);
             let spent = second_round(packets, || {
-                lab.turn()?;
+                lab.poll()?;
                 Ok(lab.engine.received())
             })?;
             lab.engine.close();
             while lab.engine.is_busy() {
-                lab.turn()?;
+                lab.poll()?;
             }
             lab.verify()?;
             Ok(spent)
@@ -190,12 +190,12 @@ impl Setting {
         (arrivals, queue): (PacketRx, ChannelQueue),
         part: Prepared,
         cluster: u32,
-        feed: impl FnOnce(Routes) -> Result<f64, Failure>,
+        feed: impl FnOnce(RoutingTable) -> Result<f64, Failure>,
     ) -> Result<f64, Failure> {
         let (tell, told) = channel();
         let handlers = move || {
             let clusters = cluster..cluster + 1;
-            let engine = Engine::new(self.loader.clone(), Box::new(queue), SIZES, Schedule::default(), clusters)?;
+            let engine = Worker::new(self.loader.clone(), Box::new(queue), SIZES, Schedule::default(), clusters)?;
             let mut engine = engine.fed_by(arrivals);
             engine.link(part, &Limits::default())?;
             tell.send(engine.routes())?;
@@ -233,24 +233,24 @@ impl Setting {
         let mut lab = Lab::new(self, self.prepare(1)?.remove(0), 0..1)?;
         lab.round(warm_up)?;
         let (warm, before) = (lab.packets, watched());
-        let mut turns = 0;
+        let mut polls = 0;
         while lab.packets - warm < packets {
-            lab.turn()?;
-            turns += 1;
+            lab.poll()?;
+            polls += 1;
         }
-        let passed = Passed { packets: lab.packets - warm, turns, watched: watched() - before };
+        let passed = Passed { packets: lab.packets - warm, polls, watched: watched() - before };
         lab.verify()?;
         Ok(passed)
     }
 }
 
 /// Nanoseconds per packet of the second of two rounds of `packets`, made of turns of somebody who tells how many he has received so far.
-fn second_round(packets: u64, mut turn: impl FnMut() -> Result<u64, Failure>) -> Result<f64, Failure> {
+fn second_round(packets: u64, mut poll: impl FnMut() -> Result<u64, Failure>) -> Result<f64, Failure> {
     let mut received = 0;
     let mut round = || {
         let (start, before) = (Instant::now(), received);
         while received - before < packets {
-            received = turn()?;
+            received = poll()?;
         }
         Ok(start.elapsed().as_nanos() as f64 / (received - before) as f64)
     };
@@ -264,7 +264,7 @@ pub struct Passed {
     /// Packets.
     pub packets: u64,
     /// Turns of the engine that it took.
-    pub turns: u64,
+    pub polls: u64,
     /// By how much the figure that was watched went up.
     pub watched: u64,
 }
@@ -272,14 +272,14 @@ pub struct Passed {
 /// An engine and its NIC.
 pub(super) struct Lab {
     case: Case,
-    engine: Engine,
+    engine: Worker,
     /// When its clock began.
     start: Instant,
     packets: u64,
 }
 
 impl Lab {
-    fn of(case: Case, engine: Engine) -> Self {
+    fn of(case: Case, engine: Worker) -> Self {
         Self { case, engine, start: Instant::now(), packets: 0 }
     }
 
@@ -296,7 +296,7 @@ impl Lab {
     ) -> Result<Self, Failure> {
         let Setting { case, loader, .. } = setting;
         let nic = nic(setting.rotation()?);
-        let mut engine = Engine::new(loader.clone(), nic, SIZES, Schedule::default(), clusters)?;
+        let mut engine = Worker::new(loader.clone(), nic, SIZES, Schedule::default(), clusters)?;
         engine.install(part, &Limits::default())?;
         Ok(Self::of(*case, engine))
     }
@@ -306,14 +306,14 @@ impl Lab {
         let before = self.packets;
         let start = Instant::now();
         while self.packets - before < packets {
-            self.turn()?;
+            self.poll()?;
         }
         Ok(start.elapsed().as_nanos() as f64 / (self.packets - before) as f64)
     }
 
     /// A turn of the engine. How many packets it took in.
-    pub(super) fn turn(&mut self) -> Result<usize, Failure> {
-        let taken = self.engine.turn(|| self.start.elapsed())?;
+    pub(super) fn poll(&mut self) -> Result<usize, Failure> {
+        let taken = self.engine.poll(|| self.start.elapsed())?;
         self.packets += taken as u64;
         Ok(taken)
     }
@@ -321,7 +321,7 @@ impl Lab {
     /// Turns until nothing comes any more. What was counted.
     fn finish(&mut self) -> Result<Counts, Failure> {
         while !self.engine.is_finished() || self.engine.has_tasks() {
-            self.turn()?;
+            self.poll()?;
         }
         Ok(self.engine.statistics().counts)
     }

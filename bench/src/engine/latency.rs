@@ -43,11 +43,11 @@ impl Setting {
         let timed = |rotation| Box::new(Timed { rotation, handed: Instant::now(), spent: spent.clone() }) as Box<_>;
         let mut lab = Lab::with(self, part, 0..1, timed)?;
         for _ in 0..packets / WARM_UP {
-            lab.turn()?;
+            lab.poll()?;
         }
         let mut times = Vec::with_capacity(usize::try_from(packets)?);
         for _ in 0..packets {
-            if lab.turn()? != 1 {
+            if lab.poll()? != 1 {
                 return Err("a packet was not taken in by the turn it arrived in".into());
             }
             times.push(spent.swap(u64::MAX, Relaxed));

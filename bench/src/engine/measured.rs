@@ -295,7 +295,7 @@ impl Measured for Breakdown {
     fn sum_up(self: Box<Self>) -> (String, Vec<OfClusters>) {
         let case = self.setting.case;
         let whole = Row::new(case, "stage:turn", self.whole);
-        let turn = whole.median;
+        let poll = whole.median;
         let stages = STAGES.into_iter().zip(self.stages).chain([(OTHER, self.other)]);
         let rows: Vec<_> =
             stages.map(|(stage, times)| Row::new(case, stage, times)).chain([whole]).map(single).collect();
@@ -304,7 +304,7 @@ impl Measured for Breakdown {
             "case", "stage", "median", "min", "max", "of turn"
         );
         for OfClusters { row: Row { case, variant, median, min, max, .. }, .. } in &rows {
-            let of_turn = median / turn;
+            let of_turn = median / poll;
             let _ = writeln!(table, "{case:<18}{variant:<18}{median:>12.1}{min:>12.1}{max:>12.1}{of_turn:>10.2}");
         }
         (table, rows)
@@ -392,10 +392,10 @@ impl Overflow {
 impl Measured for Overflow {
     fn round(&mut self) -> Result<(), Failure> {
         let [.., (longest, _)] = LOOPS;
-        for ((turns, _), rounds) in LOOPS.into_iter().zip(&mut self.rounds) {
+        for ((polls, _), rounds) in LOOPS.into_iter().zip(&mut self.rounds) {
             for ((placement, name), rounds) in PLACES.into_iter().zip(rounds) {
-                let packets = self.packets * u64::from(longest / turns).isqrt();
-                let round = on_first(|| self.threads.round(turns, placement, packets));
+                let packets = self.packets * u64::from(longest / polls).isqrt();
+                let round = on_first(|| self.threads.round(polls, placement, packets));
                 rounds.push(round.map_err(|error| format!("overflow, {name}: {error}"))?);
             }
         }

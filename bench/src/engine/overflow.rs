@@ -10,10 +10,10 @@ use spin_abi::control::{Engine as Kind, Install, Placement, Schedule};
 use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
 use spin_engine::cores::Poller;
-use spin_engine::cores::helpers::Peers;
+use spin_engine::cores::helpers::Helpers;
 use spin_engine::install::Prepared;
 use spin_engine::settings::Limits;
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::{NicError, Queue, SyntheticSource, Wakeup};
 
 use super::cores;
@@ -44,26 +44,26 @@ impl OneSided {
         Ok(Self { loader: Arc::new(Loader::new(Machine::PSPIN, kind)), image: read(images, "spin")? })
     }
 
-    /// Sends `packets` packets whose handlers' loops take `turns` through one thread's engine, after half as many that are not counted;
+    /// Sends `packets` packets whose handlers' loops take `polls` through one thread's engine, after half as many that are not counted;
     /// with [`Placement::Any`] their tasks may overflow to the other. Nanoseconds per packet.
     ///
     /// # Errors
     /// An engine fails, or packets were lost.
-    pub fn round(&self, turns: u32, placement: Placement, packets: u64) -> Result<f64, Failure> {
+    pub fn round(&self, polls: u32, placement: Placement, packets: u64) -> Result<f64, Failure> {
         let install = Install { rules: vec![format!("udp dport {PORT}")], placement, ..Install::default() };
         let mut first = Prepared::new(install, &self.image, 0, &self.loader, &Limits::default())?;
         let second = first.split_off(1);
-        let [to_first, to_second] = two(Peers::of(&[wakeup()?, wakeup()?]))?;
+        let [to_first, to_second] = two(Helpers::of(&[wakeup()?, wakeup()?]))?;
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let other = cores::start(scope, 1, || {
                 let (mut engine, start) = (self.engine(&[], second, 1, to_second)?, Instant::now());
                 while !stop.load(Relaxed) || engine.has_tasks() {
-                    engine.turn(|| start.elapsed())?;
+                    engine.poll(|| start.elapsed())?;
                 }
                 Ok(runs(&engine))
             });
-            let frames: Vec<_> = (0..FRAMES).map(|index| frame(PORT, index % FLOWS, turns)).collect();
+            let frames: Vec<_> = (0..FRAMES).map(|index| frame(PORT, index % FLOWS, polls)).collect();
             let spent = self.engine(&frames, first, 0, to_first).and_then(|engine| send(engine, packets));
             stop.store(true, Relaxed);
             let away = cores::end(other)?;
@@ -75,10 +75,10 @@ impl OneSided {
         })
     }
 
-    fn engine(&self, frames: &[Vec<u8>], part: Prepared, cluster: u32, peers: Peers) -> Result<Engine, Failure> {
+    fn engine(&self, frames: &[Vec<u8>], part: Prepared, cluster: u32, helpers: Helpers) -> Result<Worker, Failure> {
         let nic: Box<dyn Queue> = Box::new(SyntheticSource::new(frames, SIZE, 0)?);
-        let engine = Engine::new(self.loader.clone(), nic, SIZES, Schedule::default(), cluster..cluster + 1)?;
-        let mut engine = engine.with_peers(peers);
+        let engine = Worker::new(self.loader.clone(), nic, SIZES, Schedule::default(), cluster..cluster + 1)?;
+        let mut engine = engine.with_peers(helpers);
         engine.install(part, &Limits::default())?;
         Ok(engine)
     }
@@ -94,21 +94,21 @@ struct Sent {
     run: u64,
 }
 
-fn send(mut engine: Engine, packets: u64) -> Result<Sent, Failure> {
+fn send(mut engine: Worker, packets: u64) -> Result<Sent, Failure> {
     let start = Instant::now();
-    let turns = |engine: &mut Engine, most: u64| {
+    let polls = |engine: &mut Worker, most: u64| {
         let mut taken = 0;
         while taken < most {
-            taken += engine.turn(|| start.elapsed())? as u64;
+            taken += engine.poll(|| start.elapsed())? as u64;
         }
         Ok::<_, Failure>(taken)
     };
-    let warm = turns(&mut engine, packets / 2)?;
-    let (begun, mut taken) = (Instant::now(), turns(&mut engine, packets)?);
+    let warm = polls(&mut engine, packets / 2)?;
+    let (begun, mut taken) = (Instant::now(), polls(&mut engine, packets)?);
     engine.close();
     while engine.has_tasks() {
         // What was received and had to wait counts when it is let in.
-        taken += engine.turn(|| start.elapsed())? as u64;
+        taken += engine.poll(|| start.elapsed())? as u64;
     }
     let nanoseconds = begun.elapsed().as_nanos() as f64 / taken as f64;
     Ok(Sent { nanoseconds, taken: warm + taken, run: runs(&engine) })

@@ -18,7 +18,7 @@ use spin_engine::context::loader::Loader;
 use spin_engine::install::Prepared;
 use spin_engine::sched::scheduler::jain;
 use spin_engine::settings::Limits;
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::SyntheticSource;
 
 use super::cores::on_first;
@@ -185,7 +185,7 @@ impl Arena {
         let of_flow = |flow| tenants.iter().map(move |&(port, _, rounds)| frame(port, flow, rounds));
         let frames: Vec<_> = (0..each(FRAMES)).flat_map(|index| of_flow(index % each(FLOWS))).collect();
         let nic = SyntheticSource::new(&frames, SIZE, 0)?;
-        let mut engine = Engine::new(self.loader.clone(), Box::new(nic), SIZES, schedule, 0..1)?;
+        let mut engine = Worker::new(self.loader.clone(), Box::new(nic), SIZES, schedule, 0..1)?;
         for &(port, weight, _) in tenants {
             let install = Install {
                 rules: vec![format!("udp dport {port}")],
@@ -222,7 +222,7 @@ impl Shares {
 
 /// An engine, and what is counted of it.
 struct Game {
-    engine: Engine,
+    engine: Worker,
     /// Of processor time.
     spent: Duration,
     /// Handlers of each tenant when counting began.
@@ -272,7 +272,7 @@ impl Game {
             // more than long ones.
             let (begun, left) = (Instant::now(), SLICE - spent);
             while begun.elapsed() < left {
-                self.engine.turn(|| clock.now())?;
+                self.engine.poll(|| clock.now())?;
             }
             spent = processor_time() - before;
         }
@@ -307,7 +307,7 @@ fn processor_time() -> Duration {
 }
 
 /// Handlers of each tenant so far.
-fn runs(engine: &Engine) -> Vec<u64> {
+fn runs(engine: &Worker) -> Vec<u64> {
     let name = Counter::PayloadRuns.name();
     let of = |counters: Vec<(String, u64)>| counters.into_iter().find(|(other, _)| other == name).map_or(0, |(_, n)| n);
     engine.context_infos().into_iter().map(|info| of(info.counters)).collect()

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hpu_vm::jit::{self, Executor, Options, Translation};
 use spin_abi::control::{Isolation, Placement};
 use spin_abi::map::PACKET_WINDOW;
-use spin_engine::ingress::rx_batch::{BATCH, Inbound, Routes};
+use spin_engine::ingress::rx_batch::{BATCH, RoutingTable, RxBatch};
 use spin_engine::message::messages::Messages;
 use spin_engine::settings::Limits;
 use spin_matcher::{Table, TableEntry};
@@ -55,7 +55,7 @@ impl Setting {
 /// The parts of an engine with one context that has a payload handler.
 struct Bench {
     nic: Box<dyn Queue>,
-    routes: Routes,
+    routes: RoutingTable,
     messages: Messages,
     mpqs: Mpqs<MessageRef, Packet>,
     hpu: Hpu,
@@ -66,7 +66,7 @@ struct Bench {
     limits: jit::Limits,
     counts: Counts,
     admitted: u64,
-    inbound: Inbound,
+    inbound: RxBatch,
     passing: Vec<Passing>,
     outbound: Outbound,
 }
@@ -101,7 +101,7 @@ impl Bench {
             limits: jit::Limits { time: Some(Limits::default().watchdog_us), instructions: None },
             counts: Counts::default(),
             admitted: 0,
-            inbound: Inbound::default(),
+            inbound: RxBatch::default(),
             passing: Vec::with_capacity(BATCH),
             outbound: Outbound::with_capacity(BATCH, BATCH, 1024),
         })
@@ -207,7 +207,7 @@ struct Passing {
     last: bool,
 }
 
-fn routes(case: &Case) -> Result<Routes, Failure> {
+fn routes(case: &Case) -> Result<RoutingTable, Failure> {
     let entry = TableEntry { rules: Case::rule().parse()?, eom: case.eom().parse()?, ..TableEntry::default() };
-    Ok(Routes { table: Table::new(&[entry])?, slots: vec![SLOT] })
+    Ok(RoutingTable { table: Table::new(&[entry])?, slots: vec![SLOT] })
 }

@@ -7,7 +7,7 @@ use spin_matcher::{Table, TableEntry};
 use spin_shm::Region;
 
 use crate::context::{Context, Share};
-use crate::ingress::rx_batch::{Inbound, Routes};
+use crate::ingress::rx_batch::{RoutingTable, RxBatch};
 use crate::install::{ContextHandle, InstallError, MatchSpec, User};
 use spin_pspin::ids::Slot;
 
@@ -16,14 +16,14 @@ pub(crate) struct Contexts {
     /// By slot.
     pub(crate) list: Vec<Option<Context>>,
     /// To the installed contexts, in order of priority, which is the order of installation.
-    pub(crate) routes: Routes,
+    pub(crate) routes: RoutingTable,
     /// Id of the context installed last.
     pub(crate) next_id: u32,
     /// Contexts that are here, installed or not.
     pub(crate) linked: u32,
     /// Those of them that go with their last message.
     pub(crate) draining: u32,
-    /// Those of them whose installation was rolled back: see [`Context::heir`].
+    /// Those of them whose installation was rolled back: see [`crate::context::Replacement::falls_back_to`].
     pub(crate) rolled_back: u32,
     /// Contexts whose messages may time out.
     pub(crate) timeouts: u32,
@@ -39,7 +39,7 @@ impl Default for Contexts {
     fn default() -> Self {
         Self {
             list: Vec::new(),
-            routes: Routes::default(),
+            routes: RoutingTable::default(),
             next_id: 0,
             linked: 0,
             draining: 0,
@@ -116,23 +116,27 @@ impl Contexts {
 
     /// The latest of the contexts that one replaces which still takes packets.
     pub(crate) fn to_be_replaced(&self, new: Slot) -> Option<Slot> {
-        let stays = |context: &Context| !context.replacement.retired && context.replacement.heir.is_none();
+        let stays = |context: &Context| !context.replacement.draining && context.replacement.falls_back_to.is_none();
         self.replaced_by(new).find(|slot| self.list[slot.0 as usize].as_ref().is_some_and(stays))
     }
 
     /// The context that a rolled-back context's packets belong to now; a context's own slot if it was not rolled back.
     pub(crate) fn owner_of(&self, slot: Slot) -> Slot {
-        let heir = |slot: Slot| self.list.get(slot.0 as usize)?.as_ref()?.replacement.heir;
-        std::iter::successors(Some(slot), |&slot| heir(slot)).last().unwrap_or(slot)
+        let falls_back_to = |slot: Slot| self.list.get(slot.0 as usize)?.as_ref()?.replacement.falls_back_to;
+        std::iter::successors(Some(slot), |&slot| falls_back_to(slot)).last().unwrap_or(slot)
     }
 
     /// Reroutes matched packets of rolled-back contexts.
-    pub(crate) fn reroute(&self, inbound: &mut Inbound) {
+    pub(crate) fn reroute(&self, inbound: &mut RxBatch) {
         inbound.readdress(|slot| self.owner_of(slot));
     }
 
     /// Routes once some contexts are gone and some take what `rules` say.
-    pub(crate) fn routes_after(&self, leaving: &[u32], rules: &[(u32, MatchSpec)]) -> Result<Routes, InstallError> {
+    pub(crate) fn routes_after(
+        &self,
+        leaving: &[u32],
+        rules: &[(u32, MatchSpec)],
+    ) -> Result<RoutingTable, InstallError> {
         let stays = |(entry, _): &(TableEntry, Slot)| !leaving.contains(&entry.context);
         let (mut entries, slots): (Vec<_>, _) =
             self.entries().into_iter().zip(self.routes.slots.iter().copied()).filter(stays).unzip();
@@ -141,7 +145,7 @@ impl Contexts {
                 (entry.rules, entry.eom) = (rules.clone(), eom.clone());
             }
         }
-        Ok(Routes { table: Table::new(&entries)?, slots })
+        Ok(RoutingTable { table: Table::new(&entries)?, slots })
     }
 
     /// Frees a slot. Returns the context that had it.
@@ -149,13 +153,13 @@ impl Contexts {
         let context = self.list[slot.0 as usize].take()?;
         self.linked -= 1;
         self.timeouts -= u32::from(context.message_timeout.is_some());
-        self.rolled_back -= u32::from(context.replacement.heir.is_some());
+        self.rolled_back -= u32::from(context.replacement.falls_back_to.is_some());
         for other in self.list.iter_mut().flatten() {
             if other.replacement.predecessor == Some(slot) {
                 other.replacement.predecessor = context.replacement.predecessor;
             }
-            if other.replacement.heir == Some(slot) {
-                other.replacement.heir = Some(Slot::NOBODY);
+            if other.replacement.falls_back_to == Some(slot) {
+                other.replacement.falls_back_to = Some(Slot::NOBODY);
             }
         }
         Some(context)
@@ -180,7 +184,7 @@ impl Contexts {
     pub(crate) fn weights(&self) -> impl Iterator<Item = (Slot, u32)> + Clone + '_ {
         let weights = (0..).map(Slot).zip(&self.list);
         weights.filter_map(|(slot, context)| {
-            let context = context.as_ref().filter(|context| !context.replacement.retired)?;
+            let context = context.as_ref().filter(|context| !context.replacement.draining)?;
             Some((slot, context.run.weight))
         })
     }
@@ -198,10 +202,10 @@ impl Contexts {
     }
 
     /// A context's descriptor.
-    pub(crate) fn descriptor(&self, id: u32, user: User) -> Result<Arc<Region>, InstallError> {
+    pub(crate) fn event_ring(&self, id: u32, user: User) -> Result<Arc<Region>, InstallError> {
         let slot = self.find(id, user)?;
         let context = self.list[slot.0 as usize].as_ref().ok_or(InstallError::NoSuchContext(id))?;
-        Ok(context.descriptor.region().clone())
+        Ok(context.event_ring.region().clone())
     }
 
     /// A context's host memory and the address by which handlers know it.

@@ -10,13 +10,13 @@ use spin_pspin::hpu::command::EventSink;
 use spin_shm::{Region, RegionError};
 
 /// Events that wait for the doorbell at the most: who is woken has to read them before they are overwritten.
-const MOST_UNRUNG: u64 = RECORDS / 2;
+const MAX_UNSIGNALLED: u64 = RECORDS / 2;
 
 /// Whether contexts of a thread have events for which the doorbell was not rung yet.
 #[derive(Clone, Debug, Default)]
-pub struct News(Arc<AtomicBool>);
+pub struct DoorbellPending(Arc<AtomicBool>);
 
-impl News {
+impl DoorbellPending {
     /// Whether some have; from then on not, until there are others.
     #[inline]
     pub fn take(&self) -> bool {
@@ -30,21 +30,21 @@ impl News {
 
 /// Where a thread tells a context's application what happened.
 #[derive(Debug)]
-pub struct Descriptor {
+pub struct EventRing {
     region: Arc<Region>,
     /// Offset of the thread's page.
     page: u64,
     written: u64,
     /// Events since the doorbell was rung.
-    unrung: u64,
+    unsignalled: u64,
     /// Since when there are some, as far as is known.
     since: Option<Duration>,
     /// How long they may wait for others.
-    patience: Duration,
-    news: News,
+    doorbell_delay: Duration,
+    doorbell_pending: DoorbellPending,
 }
 
-impl Descriptor {
+impl EventRing {
     /// Memory of so many pages: one for each thread that there may be.
     ///
     /// # Errors
@@ -53,11 +53,19 @@ impl Descriptor {
         Region::create(u64::from(pages) * PAGE).map(Arc::new)
     }
 
-    /// A thread's page of that number. Events may wait for others as long as the context's `patience`; `news` is the thread's.
+    /// A thread's page of that number. Events may wait for others as long as the context's `doorbell_delay`; `doorbell_pending` is the thread's.
     #[must_use]
-    pub fn new(region: Arc<Region>, number: u32, patience: Duration, news: &News) -> Self {
+    pub fn new(region: Arc<Region>, number: u32, doorbell_delay: Duration, doorbell_pending: &DoorbellPending) -> Self {
         let page = u64::from(number) * PAGE;
-        Self { region, page, written: 0, unrung: 0, since: None, patience, news: news.clone() }
+        Self {
+            region,
+            page,
+            written: 0,
+            unsignalled: 0,
+            since: None,
+            doorbell_delay,
+            doorbell_pending: doorbell_pending.clone(),
+        }
     }
 
     /// The memory, to hand to the application.
@@ -68,16 +76,16 @@ impl Descriptor {
 
     /// Writes an event: the record first, then the count, so that what is counted is there. The doorbell is rung later.
     #[cold]
-    pub fn tell(&mut self, event: Event) {
+    pub fn emit_event(&mut self, event: Event) {
         let number = self.written;
         self.written += 1;
         let record = self.region.write(self.page + Event::place(number), &event.encode(number));
         let count = self.region.write(self.page, &self.written.to_le_bytes());
         debug_assert!(record.is_ok() && count.is_ok(), "a page for each cluster");
-        self.unrung += 1;
-        if self.unrung == 1 {
-            self.news.note();
-        } else if self.unrung == MOST_UNRUNG {
+        self.unsignalled += 1;
+        if self.unsignalled == 1 {
+            self.doorbell_pending.note();
+        } else if self.unsignalled == MAX_UNSIGNALLED {
             self.ring(None);
         }
     }
@@ -85,26 +93,26 @@ impl Descriptor {
     /// Rings the doorbell for the events that wait, if they have waited long enough at `now`; `None`: for any. If not, they are news
     /// still.
     pub fn ring(&mut self, now: Option<Duration>) {
-        if self.unrung == 0 {
+        if self.unsignalled == 0 {
             return;
         }
         let waited = now.map(|now| now.saturating_sub(*self.since.get_or_insert(now)));
-        if waited.is_some_and(|waited| waited < self.patience) {
-            return self.news.note();
+        if waited.is_some_and(|waited| waited < self.doorbell_delay) {
+            return self.doorbell_pending.note();
         }
         self.region.ring(DOORBELL);
-        (self.unrung, self.since) = (0, None);
+        (self.unsignalled, self.since) = (0, None);
     }
 }
 
-impl EventSink for Descriptor {
+impl EventSink for EventRing {
     fn emit(&mut self, event: Event) {
-        self.tell(event);
+        self.emit_event(event);
     }
 }
 
 /// Who sleeps hears of what was told last.
-impl Drop for Descriptor {
+impl Drop for EventRing {
     fn drop(&mut self) {
         self.ring(None);
     }
@@ -112,7 +120,7 @@ impl Drop for Descriptor {
 
 #[cfg(test)]
 mod tests {
-    use super::{Descriptor, MOST_UNRUNG, News};
+    use super::{DoorbellPending, EventRing, MAX_UNSIGNALLED};
     use spin_abi::events::{DOORBELL, Event, What};
     use std::time::Duration;
 
@@ -120,36 +128,36 @@ mod tests {
 
     #[test]
     fn events_wait_for_others_and_are_rung_for_together() {
-        let (region, news) = (Descriptor::create(1).expect("memory"), News::default());
-        let mut descriptor = Descriptor::new(region.clone(), 0, Duration::from_micros(10), &news);
+        let (region, doorbell_pending) = (EventRing::create(1).expect("memory"), DoorbellPending::default());
+        let mut event_ring = EventRing::new(region.clone(), 0, Duration::from_micros(10), &doorbell_pending);
         let at = |micros| Some(Duration::from_micros(micros));
-        assert!(!news.take());
-        (0..5).for_each(|_| descriptor.tell(EVENT));
+        assert!(!doorbell_pending.take());
+        (0..5).for_each(|_| event_ring.emit_event(EVENT));
         for early in [100, 109] {
-            assert!(news.take());
-            descriptor.ring(at(early));
+            assert!(doorbell_pending.take());
+            event_ring.ring(at(early));
         }
-        assert_eq!((region.rings(DOORBELL), news.take()), (0, true));
-        descriptor.ring(at(110));
-        assert_eq!((region.rings(DOORBELL), news.take()), (1, false));
+        assert_eq!((region.rings(DOORBELL), doorbell_pending.take()), (0, true));
+        event_ring.ring(at(110));
+        assert_eq!((region.rings(DOORBELL), doorbell_pending.take()), (1, false));
         // Without any there is nothing to ring for; without time they do not wait.
-        descriptor.ring(None);
+        event_ring.ring(None);
         assert_eq!(region.rings(DOORBELL), 1);
-        descriptor.tell(EVENT);
-        descriptor.ring(None);
+        event_ring.emit_event(EVENT);
+        event_ring.ring(None);
         assert_eq!(region.rings(DOORBELL), 2);
     }
 
     #[test]
     fn nobody_sleeps_until_events_are_overwritten_or_the_context_is_gone() {
-        let (region, news) = (Descriptor::create(1).expect("memory"), News::default());
-        let mut descriptor = Descriptor::new(region.clone(), 0, Duration::MAX, &news);
-        (0..MOST_UNRUNG).for_each(|_| descriptor.tell(EVENT));
+        let (region, doorbell_pending) = (EventRing::create(1).expect("memory"), DoorbellPending::default());
+        let mut event_ring = EventRing::new(region.clone(), 0, Duration::MAX, &doorbell_pending);
+        (0..MAX_UNSIGNALLED).for_each(|_| event_ring.emit_event(EVENT));
         assert_eq!(region.rings(DOORBELL), 1);
-        descriptor.tell(EVENT);
-        descriptor.ring(Some(Duration::ZERO));
+        event_ring.emit_event(EVENT);
+        event_ring.ring(Some(Duration::ZERO));
         assert_eq!(region.rings(DOORBELL), 1);
-        drop(descriptor);
+        drop(event_ring);
         assert_eq!(region.rings(DOORBELL), 2);
     }
 }

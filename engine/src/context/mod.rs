@@ -27,8 +27,8 @@ use spin_pspin::hpu::memory::HpuId;
 use spin_pspin::ids::{Handler, Slot};
 use spin_pspin::mpq::Stage;
 
-use crate::context::event_ring::Descriptor;
-use crate::sched::stall_credit::Patience;
+use crate::context::event_ring::EventRing;
+use crate::sched::stall_credit::StallCredit;
 
 /// Faults kept per context.
 const FAULTS_KEPT: usize = 16;
@@ -81,7 +81,7 @@ pub struct Share {
     /// All of it.
     pub hers: u32,
     /// What it may hold without more ado: see [`Full`].
-    pub unquestioned: u32,
+    pub soft_limit: u32,
 }
 
 impl Share {
@@ -91,8 +91,8 @@ impl Share {
         let part = u64::from(hers) * u64::from(weight) / weights.max(1);
         // Less than `hers`, which fits.
         let hers = u32::try_from(part).unwrap_or(u32::MAX).max(1);
-        let unquestioned = if full == Full::Mark { hers / 2 } else { hers };
-        Self { hers, unquestioned }
+        let soft_limit = if full == Full::Mark { hers / 2 } else { hers };
+        Self { hers, soft_limit }
     }
 }
 
@@ -136,13 +136,13 @@ pub struct Replacement {
     /// The context that it replaces, as long as that has open messages.
     pub predecessor: Option<Slot>,
     /// The context that it could not replace and gave way to. Frames that were matched to it belong to that one.
-    pub heir: Option<Slot>,
+    pub falls_back_to: Option<Slot>,
     /// It was replaced, and ends with its last message.
-    pub retired: bool,
+    pub draining: bool,
     /// If retired: number of frames that the engine has taken in once none of those to come can be its own.
-    pub matched_until: u64,
+    pub drain_mark: u64,
     /// If retired: when its open messages are ended.
-    pub ends_by: Duration,
+    pub drain_deadline: Duration,
 }
 
 /// What a context's application reads of its handlers' errors and output.
@@ -182,7 +182,7 @@ pub struct Context {
     /// Its part of the packet buffer.
     pub share: Share,
     /// Whether others may have to wait when that is full.
-    pub patience: Patience,
+    pub stall_credit: StallCredit,
     /// How its handlers run, as asked for.
     pub run: RunInfo,
     /// Its counters.
@@ -190,7 +190,7 @@ pub struct Context {
     /// What it replaces, or what replaces it.
     pub replacement: Replacement,
     /// Where its application is told of errors.
-    pub descriptor: Descriptor,
+    pub event_ring: EventRing,
     /// Its faults and output.
     pub log: ContextLog,
 }

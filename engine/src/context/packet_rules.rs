@@ -13,7 +13,7 @@ use crate::context::Context;
 pub(crate) struct PacketRules {
     pub(crate) slot: Slot,
     /// HERs that it may hold without more ado.
-    pub(crate) unquestioned: u32,
+    pub(crate) soft_limit: u32,
     header: bool,
     completion: bool,
 }
@@ -23,7 +23,7 @@ impl PacketRules {
     #[inline]
     pub(crate) fn of(slot: Slot, context: &Context) -> Self {
         let [header, completion] = [Stage::Header, Stage::Completion].map(|stage| context.handler(stage).is_some());
-        Self { slot, unquestioned: context.share.unquestioned, header, completion }
+        Self { slot, soft_limit: context.share.soft_limit, header, completion }
     }
 
     /// Whether no other handler than that for payload runs.

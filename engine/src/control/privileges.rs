@@ -6,7 +6,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 /// Capabilities for serving an interface: new rule maps for the XDP program, and sockets that are already open.
 const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW).union(CapabilitySet::BPF);
 
-/// Drops all capabilities but [`KEPT`], also for programs that spind might start. Capabilities belong to threads: call this before any
+/// Drops all capabilities but those that spind needs, also for programs that spind might start. Capabilities belong to threads: call this before any
 /// other thread is started.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use spin_nic::memory::MemoryQueue;
 use spin_nic::pcap::{Packet, read_all, write_all};
 use spin_nic::{NicError, Queue, TxQueue};
 
-use crate::worker::Engine;
+use crate::worker::Worker;
 
 /// Frames taken from the far end at once.
 const BATCH: usize = 1024;
@@ -49,7 +49,7 @@ impl Replay {
     /// More was sent than an answer can hold, or the NIC failed.
     pub fn resume(
         &mut self,
-        engine: &mut Engine,
+        engine: &mut Worker,
         far: &mut MemoryQueue,
         start: Instant,
         most: Duration,
@@ -89,9 +89,9 @@ impl Replay {
     }
 
     /// Polls the engine once, and collects what it sent. When nothing arrived and nothing left, the engine is done with the current frame.
-    fn poll(&mut self, engine: &mut Engine, far: &mut MemoryQueue, start: Instant) -> Result<(), NicError> {
+    fn poll(&mut self, engine: &mut Worker, far: &mut MemoryQueue, start: Instant) -> Result<(), NicError> {
         far.flush()?;
-        let arrived = engine.turn(|| start.elapsed())?;
+        let arrived = engine.poll(|| start.elapsed())?;
         let mut batch = Vec::new();
         let left = far.receive(&mut batch, BATCH);
         for frame in batch {
@@ -107,13 +107,13 @@ impl Replay {
 
     /// What was sent, as a capture, and the numbers of frames.
     #[must_use]
-    pub fn finish(mut self, engine: &Engine) -> (Vec<u8>, Replayed) {
+    pub fn finish(mut self, engine: &Worker) -> (Vec<u8>, Replayed) {
         self.replayed.sent = self.sent.len() as u64;
         self.replayed.unmatched = unmatched(engine) - self.unmatched.unwrap_or_default();
         (write_all(&self.sent), self.replayed)
     }
 }
 
-fn unmatched(engine: &Engine) -> u64 {
+fn unmatched(engine: &Worker) -> u64 {
     engine.statistics().counts.get(Counter::DropUnmatched)
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use spin_pspin::ids::Slot;
 
-/// Slots that contexts may have: see [`Limits::contexts`](crate::config::Limits::contexts).
+/// Slots that contexts may have: see [`Limits::contexts`](crate::settings::Limits::contexts).
 const SLOTS: usize = 256;
 /// Denominator of the shares.
 const WHOLE: u64 = 1 << 16;

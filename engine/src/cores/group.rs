@@ -14,18 +14,18 @@ use super::slot_allocator::SlotAllocator;
 use super::thread::{PendingReply, PollThread};
 use super::transaction::{ChangeResult, Transaction};
 use crate::cores::receiver::Receiver;
-use crate::ingress::rx_batch::Routes;
+use crate::ingress::rx_batch::RoutingTable;
 use crate::install::{InstallError, MatchSpec, Prepared, User, warn_of_rules};
 use crate::settings::Limits;
 use crate::telemetry::statistics::Statistics;
-use crate::worker::Engine;
+use crate::worker::Worker;
 
 /// A thread that runs handlers.
 pub struct ClusterThread {
     /// Its share of the machine's clusters.
     pub clusters: Range<u32>,
     /// The thread.
-    pub worker: PollThread<Engine>,
+    pub worker: PollThread<Worker>,
 }
 
 /// Which threads receive packets.
@@ -72,7 +72,7 @@ impl WorkerGroup {
     /// Removes a context. The NIC forgets its rules before the threads do; otherwise its frames would be taken and dropped.
     ///
     /// # Errors
-    /// See [`Engine::remove`].
+    /// See [`Worker::remove`].
     pub fn remove(&self, id: u32, user: User) -> Result<(), InstallError> {
         let transaction = Transaction { removals: vec![(id, user)], ..Transaction::default() };
         self.change(transaction).removed.pop().unwrap_or(Err(InstallError::Stopped))
@@ -212,22 +212,22 @@ impl WorkerGroup {
 
     /// Has the NIC hand over frames by the routes `then`. Until it does, the distributor uses the routes `now` for what the NIC
     /// continues to hand over. Called on the control thread, since the kernel may take its time.
-    fn program_filter(&self, now: Option<Routes>, then: Routes) -> Result<(), InstallError> {
+    fn program_filter(&self, now: Option<RoutingTable>, then: RoutingTable) -> Result<(), InstallError> {
         now.map_or(Ok(()), |now| self.set_routes(now))?;
         self.steering.set_rules(then.table.tests())?;
         self.set_routes(then)
     }
 
     /// Gives these routes to the thread that receives for others, if there is one.
-    fn set_routes(&self, routes: Routes) -> Result<(), InstallError> {
+    fn set_routes(&self, routes: RoutingTable) -> Result<(), InstallError> {
         match &self.receiving {
             Receiving::Each => Ok(()),
             Receiving::First => self.first(move |engine| {
-                engine.lead(routes);
+                engine.set_distribution(routes);
                 Ok(())
             }),
             Receiving::Apart(receiver) => {
-                receiver.ask(move |receiver| receiver.follow(routes)).ok_or(InstallError::Stopped)
+                receiver.ask(move |receiver| receiver.set_routes(routes)).ok_or(InstallError::Stopped)
             }
         }
     }
@@ -257,7 +257,7 @@ impl WorkerGroup {
         let yielding = attached.clone();
         self.all(move |engine| {
             // A thread that refused a context does not know it.
-            yielding.iter().for_each(|&id| drop(engine.give_way(id)));
+            yielding.iter().for_each(|&id| drop(engine.rollback_replace(id)));
         });
         self.set_distribution(gone.to_vec());
         self.undo_attach(attached);
@@ -301,13 +301,13 @@ impl WorkerGroup {
     /// The error of `what`, or [`InstallError::Stopped`].
     pub fn first<R: Send + 'static>(
         &self,
-        what: impl FnOnce(&mut Engine) -> Result<R, InstallError> + Send + 'static,
+        what: impl FnOnce(&mut Worker) -> Result<R, InstallError> + Send + 'static,
     ) -> Result<R, InstallError> {
         self.workers.first().and_then(|thread| thread.worker.ask(what)).unwrap_or(Err(InstallError::Stopped))
     }
 
     /// Has every thread call `what`. Returns the results of those that have not ended.
-    pub fn all<R: Send + 'static>(&self, what: impl FnOnce(&mut Engine) -> R + Clone + Send + 'static) -> Vec<R> {
+    pub fn all<R: Send + 'static>(&self, what: impl FnOnce(&mut Worker) -> R + Clone + Send + 'static) -> Vec<R> {
         let replies: Vec<_> = self.workers.iter().map(|thread| thread.worker.begin(what.clone())).collect();
         replies.into_iter().filter_map(PendingReply::wait).collect()
     }

@@ -1,4 +1,4 @@
-//! What the engine's threads know of each other, and the tasks that they hand each other: see [`crate::worker::shared_tasks`].
+//! What the threads of the engine know of each other, and the channels by which they share tasks.
 //!
 //! ```text
 //! lender --loan--> borrower     a payload task, with its packet
@@ -19,11 +19,11 @@ use spin_pspin::mpq::Task;
 
 /// Tasks that a thread has of another one at the most: a packet of another context, which comes first when it is its turn, may wait for
 /// some of them, and less than a batch would not keep a thread busy until the next one.
-const LOANS: usize = 64;
+const MAX_SHARED_TASKS: usize = 64;
 
 /// A payload task on its way to another thread.
 #[derive(Debug)]
-pub(crate) struct Loan {
+pub(crate) struct SharedTask {
     pub(crate) task: Task<MessageRef, Packet>,
     /// Id of its context: slots are taken again.
     pub(crate) context: u32,
@@ -31,7 +31,7 @@ pub(crate) struct Loan {
     pub(crate) flow: u32,
 }
 
-impl Loan {
+impl SharedTask {
     /// Its message, as handlers know it.
     pub(crate) const fn identity(&self) -> TaskIdentity {
         TaskIdentity { flow: self.flow, message: self.task.context.message }
@@ -51,8 +51,8 @@ pub(crate) enum Outcome {
 
 /// A task that is back.
 #[derive(Debug)]
-pub(crate) struct Repaid {
-    pub(crate) loan: Loan,
+pub(crate) struct SharedResult {
+    pub(crate) shared_task: SharedTask,
     pub(crate) outcome: Outcome,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Repaid {
 #[derive(Debug)]
 struct Borrower {
     status: Arc<PeerStatus>,
-    channel: CreditTx<Loan, Infallible, Repaid>,
+    channel: CreditTx<SharedTask, Infallible, SharedResult>,
 }
 
 impl Borrower {
@@ -73,41 +73,42 @@ impl Borrower {
 #[derive(Debug)]
 struct Lender {
     status: Arc<PeerStatus>,
-    loans: CreditRx<Loan>,
-    repaid: ReturnTx<Infallible, Repaid>,
+    shared_tasks_in: CreditRx<SharedTask>,
+    shared_result: ReturnTx<Infallible, SharedResult>,
 }
 
 /// The other threads, as one of them knows them.
 #[derive(Debug)]
-pub struct Peers {
+pub struct Helpers {
     status: Arc<PeerStatus>,
     /// What others know of this one.
     idle: bool,
     borrowers: Vec<Borrower>,
     lenders: Vec<Lender>,
-    /// Others' tasks that wait here, and whose they are: places among [`Peers::lenders`].
-    pub(crate) waiting: VecDeque<(usize, Loan)>,
+    /// Others' tasks that wait here, and whose they are: places among [`Helpers::lenders`].
+    pub(crate) waiting: VecDeque<(usize, SharedTask)>,
     /// Own tasks that came back.
-    pub(crate) back: Vec<Repaid>,
+    pub(crate) back: Vec<SharedResult>,
     /// Room for those of them that have to wait for an HPU.
-    pub(crate) not_run: Vec<Repaid>,
+    pub(crate) not_run: Vec<SharedResult>,
     /// In the last turn, tasks were here or came back.
     pub(crate) exchanged: bool,
     /// Turns in a row that had more to do than is good.
     pub(crate) loaded: u32,
 }
 
-impl Peers {
+impl Helpers {
     /// For each of some threads the others. They sleep on these wake-ups.
     #[must_use]
     pub fn of(wakeups: &[Arc<Wakeup>]) -> Vec<Self> {
         let mut all: Vec<Self> = wakeups.iter().map(|_| Self::alone(wakeups.len())).collect();
         for from in 0..all.len() {
             for to in (0..all.len()).filter(|&to| to != from) {
-                let (channel, loans, repaid) = credit_channel(LOANS, 0, wakeups[from].clone(), wakeups[to].clone());
+                let (channel, shared_tasks_in, shared_result) =
+                    credit_channel(MAX_SHARED_TASKS, 0, wakeups[from].clone(), wakeups[to].clone());
                 let [lender, borrower] = [from, to].map(|thread| all[thread].status.clone());
                 all[from].borrowers.push(Borrower { status: borrower, channel });
-                all[to].lenders.push(Lender { status: lender, loans, repaid });
+                all[to].lenders.push(Lender { status: lender, shared_tasks_in, shared_result });
             }
         }
         all
@@ -115,7 +116,7 @@ impl Peers {
 
     /// One of so many.
     fn alone(threads: usize) -> Self {
-        let most = LOANS * (threads - 1);
+        let most = MAX_SHARED_TASKS * (threads - 1);
         Self {
             status: Arc::default(),
             idle: false,
@@ -144,7 +145,7 @@ impl Peers {
     }
 
     /// The one that has fewest of this one's tasks, of those that have nothing of their own to do and take more; none once
-    /// [no more are lent](Peers::stop_lending).
+    /// [no more are lent](Helpers::stop_lending).
     pub(crate) fn least_loaded(&self) -> Option<usize> {
         if !self.status.lends() {
             return None;
@@ -154,8 +155,8 @@ impl Peers {
     }
 
     /// Stages a task for another thread.
-    pub(crate) fn lend(&mut self, to: usize, loan: Loan) {
-        self.borrowers[to].channel.staged.push(loan);
+    pub(crate) fn share_tasks(&mut self, to: usize, shared_task: SharedTask) {
+        self.borrowers[to].channel.staged.push(shared_task);
     }
 
     /// Hands over what is staged.
@@ -173,28 +174,28 @@ impl Peers {
         let mut lost = 0;
         for Borrower { channel, .. } in &mut self.borrowers {
             if channel.has_returns() {
-                channel.reclaim(|repaid| self.back.push(repaid));
+                channel.reclaim(|shared_result| self.back.push(shared_result));
             } else if channel.out() > 0 && channel.is_closed() {
                 lost += channel.write_off() as u64;
             }
         }
-        for (at, Lender { loans, .. }) in self.lenders.iter_mut().enumerate() {
-            let count = loans.len();
+        for (at, Lender { shared_tasks_in, .. }) in self.lenders.iter_mut().enumerate() {
+            let count = shared_tasks_in.len();
             if count > 0 {
-                loans.take(count, |loan| self.waiting.push_back((at, loan)));
+                shared_tasks_in.take(count, |shared_task| self.waiting.push_back((at, shared_task)));
             }
         }
         lost
     }
 
     /// Stages a task for the thread that it is of.
-    pub(crate) fn repay(&mut self, lender: usize, loan: Loan, outcome: Outcome) {
-        self.lenders[lender].repaid.staged.push(Repaid { loan, outcome });
+    pub(crate) fn return_task(&mut self, lender: usize, shared_task: SharedTask, outcome: Outcome) {
+        self.lenders[lender].shared_result.staged.push(SharedResult { shared_task, outcome });
     }
 
     /// Gives back what is staged.
     pub(crate) fn give_back(&mut self) {
-        self.lenders.iter_mut().for_each(|lender| lender.repaid.send());
+        self.lenders.iter_mut().for_each(|lender| lender.shared_result.send());
     }
 
     /// Whether other threads have tasks of this one, or this one theirs.
@@ -206,7 +207,7 @@ impl Peers {
 
     /// Whether others have handed over tasks.
     pub(crate) fn have_come(&self) -> bool {
-        self.lenders.iter().any(|lender| !lender.loans.is_empty())
+        self.lenders.iter().any(|lender| !lender.shared_tasks_in.is_empty())
     }
 
     /// No more tasks are lent, and others are to lend none.
@@ -217,7 +218,7 @@ impl Peers {
 
     /// Whether other threads may still lend some.
     pub(crate) fn may_borrow(&self) -> bool {
-        let may = |Lender { status, loans, .. }: &Lender| status.lends() && !loans.is_closed();
+        let may = |Lender { status, shared_tasks_in, .. }: &Lender| status.lends() && !shared_tasks_in.is_closed();
         self.lenders.iter().any(may)
     }
 }

@@ -7,10 +7,10 @@ use spin_nic::{NicError, Queue, Wakeup};
 
 use super::error::ThreadError;
 use super::thread::{PollThread, SharedConfig};
-use crate::cores::helpers::Peers;
+use crate::cores::helpers::Helpers;
 use crate::cores::packet_channel::{ChannelQueue, PacketRx};
 use crate::cores::packet_channels::{Ends, PacketChannels};
-use crate::worker::Engine;
+use crate::worker::Worker;
 
 /// Links of a cluster thread to its NIC queue and to other threads.
 pub struct WorkerLinks {
@@ -22,7 +22,7 @@ pub struct WorkerLinks {
     /// Channels to other threads, for which this thread receives.
     channels: Option<PacketChannels>,
     /// Threads that take tasks of this one.
-    peers: Option<Peers>,
+    helpers: Option<Helpers>,
 }
 
 impl WorkerLinks {
@@ -42,7 +42,7 @@ impl WorkerLinks {
     }
 
     const fn with(wakeup: Arc<Wakeup>, nic: Box<dyn Queue>) -> Self {
-        Self { wakeup, nic, arrivals: None, channels: None, peers: None }
+        Self { wakeup, nic, arrivals: None, channels: None, helpers: None }
     }
 
     /// Links of a thread that has the NIC queue and receives for `others` too. Each of these has room for `hers` HERs. The thread
@@ -65,14 +65,14 @@ impl WorkerLinks {
     pub fn connect(links: &mut [Self]) {
         let wakeups: Vec<_> = links.iter().map(|link| link.wakeup.clone()).collect();
         if wakeups.len() > 1 {
-            links.iter_mut().zip(Peers::of(&wakeups)).for_each(|(link, peers)| link.peers = Some(peers));
+            links.iter_mut().zip(Helpers::of(&wakeups)).for_each(|(link, helpers)| link.helpers = Some(helpers));
         }
     }
 
     /// The engine of `clusters` with these links.
-    fn engine(self, shared: SharedConfig, clusters: Range<u32>) -> Result<Engine, String> {
-        let Self { nic, arrivals, channels, peers, .. } = self;
-        let engine = Engine::new(shared.loader, nic, shared.sizes, shared.schedule, clusters);
+    fn engine(self, shared: SharedConfig, clusters: Range<u32>) -> Result<Worker, String> {
+        let Self { nic, arrivals, channels, helpers, .. } = self;
+        let engine = Worker::new(shared.loader, nic, shared.sizes, shared.schedule, clusters);
         let mut engine = engine.map_err(|error| error.to_string())?;
         if let Some(arrivals) = arrivals {
             engine = engine.fed_by(arrivals);
@@ -80,14 +80,14 @@ impl WorkerLinks {
         if let Some(channels) = channels {
             engine = engine.spreading(channels);
         }
-        if let Some(peers) = peers {
-            engine = engine.with_peers(peers);
+        if let Some(helpers) = helpers {
+            engine = engine.with_peers(helpers);
         }
         Ok(engine)
     }
 }
 
-impl PollThread<Engine> {
+impl PollThread<Worker> {
     /// Starts a thread that runs the handlers of `clusters`: see [`PollThread::start`].
     ///
     /// # Errors

@@ -22,11 +22,11 @@ use spin_sync::{SidebandRx, SidebandTx, sideband};
 
 use crate::cores::channel_quota::{DropReader, QuotaTable, TransitCount};
 use crate::egress::pass_cost::PassCost;
-use crate::ingress::matched::Found;
+use crate::ingress::matched::Match;
 use spin_pspin::ids::Slot;
 
 /// Refills that one task may need. With fewer, the next task waits for more.
-const FEW: usize = 16;
+const MIN_REFILLS: usize = 16;
 
 /// What the distributor does with a returned frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,9 +129,9 @@ impl PacketTx {
 
     /// Stages a packet for [`PacketTx::hand_over`].
     #[inline]
-    pub fn stage(&mut self, frame: Frame, found: &Found) {
+    pub fn stage(&mut self, frame: Frame, found: &Match) {
         let ((key, length), rest) = found.key.split();
-        let &Found { owner, end_of_message, .. } = found;
+        let &Match { owner, end_of_message, .. } = found;
         self.frames.staged.push(frame);
         self.found.staged.push(PacketMeta { owner, end_of_message, length, key });
         if let Some(rest) = rest {
@@ -189,7 +189,7 @@ impl PacketRx {
 
     /// Takes the next `count` packets, which are there: their frames, then their matches.
     #[inline]
-    pub fn take(&mut self, count: usize, frame: impl FnMut(Frame), mut found: impl FnMut(Found)) {
+    pub fn take(&mut self, count: usize, frame: impl FnMut(Frame), mut found: impl FnMut(Match)) {
         let count = self.frames.take(count, frame);
         let rest = &mut self.rest;
         self.found.read(count, |meta| {
@@ -199,7 +199,7 @@ impl PacketRx {
                 rest.read(1, |&rest| behind = rest);
                 behind
             });
-            found(Found { owner, end_of_message, key });
+            found(Match { owner, end_of_message, key });
         });
     }
 
@@ -224,7 +224,7 @@ impl PacketRx {
 
     /// Takes all packets.
     #[must_use]
-    pub fn take_all(&mut self) -> Vec<(Frame, Found)> {
+    pub fn take_all(&mut self) -> Vec<(Frame, Match)> {
         let (mut frames, mut all) = (Vec::new(), Vec::new());
         self.take(self.len(), |frame| frames.push(frame), |found| all.push(found));
         frames.into_iter().zip(all).collect()
@@ -269,7 +269,7 @@ impl TxQueue for ChannelQueue {
     }
 
     fn low_on_buffers(&self) -> bool {
-        self.frames.refills() < FEW
+        self.frames.refills() < MIN_REFILLS
     }
 
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
@@ -359,23 +359,23 @@ mod tests {
     use spin_nic::{Queue, TxQueue, Wakeup};
 
     use super::{ReturnAction, packet_channel};
-    use crate::ingress::matched::Found;
+    use crate::ingress::matched::Match;
     use spin_pspin::ids::Slot;
 
     /// What a frame could be found to be whose message has a long name or a short one.
-    fn any_found() -> Found {
+    fn any_found() -> Match {
         let length = if fastrand::bool() { fastrand::u8(1..=16) } else { fastrand::u8(17..=44) };
         let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(length.into()).collect();
         let spec = format!("frame[0:{length}]").parse::<KeySpec>().expect("a key");
         let (owner, end_of_message) = (Slot(fastrand::u32(..256)), fastrand::bool());
-        Found { owner, end_of_message, key: spec.extract(&bytes, &Headers::parse(&bytes)) }
+        Match { owner, end_of_message, key: spec.extract(&bytes, &Headers::parse(&bytes)) }
     }
 
     #[test]
     fn frames_arrive_as_what_they_were_found_to_be_and_come_back_for_what_they_are() {
         const FRESH: usize = 256;
         const SIZE: usize = FRESH + 16;
-        let parts = |found: &Found| -> (Slot, bool, MessageKey) { (found.owner, found.end_of_message, found.key) };
+        let parts = |found: &Match| -> (Slot, bool, MessageKey) { (found.owner, found.end_of_message, found.key) };
         let wakeup = || Wakeup::new().expect("an event");
         let (mut nic, _far) = pair(SIZE).expect("frames");
         let (mut channel, mut arrivals, mut queue) = packet_channel(SIZE, FRESH, 2048, wakeup(), wakeup());

@@ -6,7 +6,7 @@ use spin_nic::{Frame, NicError, Wakeup};
 
 use crate::cores::packet_channel::{ChannelQueue, PacketRx, PacketTx, ReturnAction, packet_channel};
 use crate::egress::pass_cost::PassCost;
-use crate::ingress::matched::Found;
+use crate::ingress::matched::Match;
 use crate::ingress::rx_batch::BATCH;
 use spin_pspin::hpu::memory::saturate;
 
@@ -103,7 +103,7 @@ impl PacketChannels {
     /// The channel to the worker of a packet's message. `None`: the distributor's own, or no context matched. Uses other bits of the hash than
     /// the choice of the home cluster within a worker.
     #[inline]
-    pub fn channel_of(&mut self, found: &Found) -> Option<&mut PacketTx> {
+    pub fn channel_of(&mut self, found: &Match) -> Option<&mut PacketTx> {
         found.slot()?;
         let part = ((found.key.hash() >> 16) as usize * self.shares()) >> 16;
         let others = part.checked_sub(self.own)?;

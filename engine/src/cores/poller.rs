@@ -6,7 +6,7 @@ use spin_nic::{NicError, Queue};
 
 use crate::cores::receiver::Receiver;
 use crate::telemetry::statistics::Statistics;
-use crate::worker::Engine;
+use crate::worker::Worker;
 
 /// What a thread polls: an engine, or a receiver that feeds engines.
 pub trait Poller {
@@ -49,9 +49,9 @@ pub trait Poller {
     fn statistics(&self) -> Statistics;
 }
 
-impl Poller for Engine {
+impl Poller for Worker {
     fn poll(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
-        let taken = self.turn(clock)?;
+        let taken = self.poll(clock)?;
         Ok(taken > 0 || self.has_tasks() || self.has_exchanged() || self.is_busy_for_others())
     }
 
@@ -103,7 +103,7 @@ impl Poller for Engine {
 
 impl Poller for Receiver {
     fn poll(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
-        Ok(self.turn(clock)? > 0)
+        Ok(self.poll(clock)? > 0)
     }
 
     fn is_busy(&self) -> bool {

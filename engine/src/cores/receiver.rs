@@ -9,19 +9,19 @@ use spin_nic::{Frame, NicError, Queue, Wakeup};
 
 use crate::cores::packet_channels::{Ends, PacketChannels};
 use crate::egress::TRANSMIT_BACKLOG;
-use crate::egress::pass_cost::{PASSED, PASSING};
-use crate::ingress::matched::Found;
-use crate::ingress::rx_batch::{BATCH, Inbound, Routes};
+use crate::egress::pass_cost::{MAX_PASSED, MAX_PASSING};
+use crate::ingress::matched::Match;
+use crate::ingress::rx_batch::{BATCH, RoutingTable, RxBatch};
 use crate::telemetry::statistics::Statistics;
 use spin_pspin::counts::Counts;
 
 /// The receiving thread's part.
 pub struct Receiver {
     nic: Box<dyn Queue>,
-    routes: Routes,
+    routes: RoutingTable,
     channels: PacketChannels,
     wakeup: Arc<Wakeup>,
-    inbound: Inbound,
+    inbound: RxBatch,
     spent: Vec<Frame>,
     transmit: Vec<Frame>,
     /// Those for the kernel that wait, in order,
@@ -46,14 +46,14 @@ impl Receiver {
         let most = channels.size();
         let receiver = Self {
             nic,
-            routes: Routes::default(),
+            routes: RoutingTable::default(),
             channels,
             wakeup,
-            inbound: Inbound::default(),
+            inbound: RxBatch::default(),
             spent: Vec::with_capacity(most),
             transmit: Vec::with_capacity(most),
-            passing: Vec::with_capacity(PASSING + most),
-            passed: Vec::with_capacity(PASSED),
+            passing: Vec::with_capacity(MAX_PASSING + most),
+            passed: Vec::with_capacity(MAX_PASSED),
             counts: Counts::default(),
             closed: false,
             stalled: false,
@@ -66,7 +66,7 @@ impl Receiver {
     ///
     /// # Errors
     /// When the NIC is of no use any more.
-    pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
+    pub fn poll(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
         let returned = self.take_back();
         let arrived = self.receive();
         self.channels.hand_over(|| self.nic.allocate());
@@ -127,11 +127,11 @@ impl Receiver {
 
     /// Where frames go from here on, those too that were not handed over yet. The NIC is to be told apart: see
     /// [`Queue::steering`].
-    pub fn follow(&mut self, routes: Routes) {
+    pub fn set_routes(&mut self, routes: RoutingTable) {
         self.routes = routes;
         let staged: Vec<_> = self.channels.unstage().collect();
         for frame in staged {
-            let found = self.routes.find(&frame, |owner, key, end_of_message| Found { owner, end_of_message, key });
+            let found = self.routes.find(&frame, |owner, key, end_of_message| Match { owner, end_of_message, key });
             let found = found.unwrap_or_default();
             match self.channels.channel_of(&found) {
                 Some(channel) => channel.stage(frame, &found),
@@ -206,8 +206,8 @@ mod tests {
 
     use super::Receiver;
     use crate::cores::packet_channel::{ChannelQueue, PacketRx};
-    use crate::egress::pass_cost::{PASSED, PASSING};
-    use crate::ingress::rx_batch::{BATCH, Routes};
+    use crate::egress::pass_cost::{MAX_PASSED, MAX_PASSING};
+    use crate::ingress::rx_batch::{BATCH, RoutingTable};
     use spin_pspin::ids::Slot;
 
     /// Room for HERs: all that arrives may be out.
@@ -218,7 +218,7 @@ mod tests {
         let (near, far) = pair(4096).expect("a pair");
         let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1, HERS).expect("a channel");
         let entry = TableEntry { rules: "any".parse().expect("a rule"), ..TableEntry::default() };
-        receiver.follow(Routes { table: Table::new(&[entry]).expect("fits"), slots: vec![Slot(0)] });
+        receiver.set_routes(RoutingTable { table: Table::new(&[entry]).expect("fits"), slots: vec![Slot(0)] });
         let (arrivals, queue) = ends.remove(0);
         (receiver, far, arrivals, queue)
     }
@@ -231,8 +231,8 @@ mod tests {
     }
 
     /// A turn, after which the other thread leaves to the kernel all that it was handed. Returns how many frames there were.
-    fn turn(receiver: &mut Receiver, arrivals: &mut PacketRx, queue: &mut ChannelQueue) -> usize {
-        let count = receiver.turn(|| Duration::ZERO).expect("memory does not fail");
+    fn poll(receiver: &mut Receiver, arrivals: &mut PacketRx, queue: &mut ChannelQueue) -> usize {
+        let count = receiver.poll(|| Duration::ZERO).expect("memory does not fail");
         let mut frames = Vec::new();
         arrivals.take(arrivals.len(), |frame| frames.push(frame), |_| {});
         queue.pass_to_kernel(&mut frames);
@@ -244,13 +244,13 @@ mod tests {
     fn packets_are_received_while_others_wait_for_the_kernel() {
         let (mut receiver, mut far, mut arrivals, mut queue) = receiver();
         arrive(&mut far, 1000);
-        let turns = 1000_usize.div_ceil(BATCH) + 1;
-        (0..turns).for_each(|_| _ = turn(&mut receiver, &mut arrivals, &mut queue));
+        let polls = 1000_usize.div_ceil(BATCH) + 1;
+        (0..polls).for_each(|_| _ = poll(&mut receiver, &mut arrivals, &mut queue));
         assert_eq!(receiver.received(), 1000);
-        assert!(receiver.passing.len() >= 1000 - turns * PASSED, "{}", receiver.passing.len());
+        assert!(receiver.passing.len() >= 1000 - polls * MAX_PASSED, "{}", receiver.passing.len());
         // Those get there too, though nothing else comes.
         while receiver.backlog() > 0 {
-            assert!(turn(&mut receiver, &mut arrivals, &mut queue) > 0, "it does not sleep before");
+            assert!(poll(&mut receiver, &mut arrivals, &mut queue) > 0, "it does not sleep before");
         }
         assert_eq!(receiver.counts.get(Counter::DropShare), 0);
     }
@@ -260,11 +260,11 @@ mod tests {
         let (mut receiver, mut far, mut arrivals, mut queue) = receiver();
         arrive(&mut far, 3000);
         while receiver.received() < 3000 {
-            turn(&mut receiver, &mut arrivals, &mut queue);
-            assert!(receiver.passing.len() <= PASSING);
+            poll(&mut receiver, &mut arrivals, &mut queue);
+            assert!(receiver.passing.len() <= MAX_PASSING);
         }
         while receiver.backlog() > 0 {
-            turn(&mut receiver, &mut arrivals, &mut queue);
+            poll(&mut receiver, &mut arrivals, &mut queue);
         }
         let dropped = receiver.counts.get(Counter::DropShare);
         assert!((1000..2000).contains(&dropped), "{dropped}");

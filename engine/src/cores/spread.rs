@@ -6,9 +6,9 @@ use spin_nic::{Frame, Queue};
 
 use crate::cores::packet_channels::PacketChannels;
 use crate::egress::Egress;
-use crate::egress::pass_cost::PASSED;
+use crate::egress::pass_cost::MAX_PASSED;
 use crate::ingress::Ingress;
-use crate::ingress::rx_batch::{BATCH, Routes};
+use crate::ingress::rx_batch::{BATCH, RoutingTable};
 use crate::worker::core::Core;
 
 /// The distributing part of a worker.
@@ -16,7 +16,7 @@ use crate::worker::core::Core;
 pub(crate) struct Spread {
     channels: PacketChannels,
     /// Where frames go, of all threads: to contexts that each of them has.
-    pub(crate) routes: Routes,
+    pub(crate) routes: RoutingTable,
     /// The last poll had something to do for others.
     busy: bool,
     /// Nearly all of the last batch were its own.
@@ -27,8 +27,8 @@ pub(crate) struct Spread {
 
 impl Spread {
     pub(crate) fn new(channels: PacketChannels) -> Self {
-        let passed = Vec::with_capacity(PASSED);
-        Self { channels, routes: Routes::default(), busy: false, mostly_own: false, passed }
+        let passed = Vec::with_capacity(MAX_PASSED);
+        Self { channels, routes: RoutingTable::default(), busy: false, mostly_own: false, passed }
     }
 
     /// Takes frames back that others are done with. They go to the NIC at once: it may have none left to hand over.
@@ -78,12 +78,12 @@ impl Spread {
                 }
                 None if hers > 0 || found.slot().is_none() => {
                     hers = hers.saturating_sub(1);
-                    inbound.put_aside(frame);
+                    inbound.skip(frame);
                 }
                 None => core.drop_of(found.owner, frame, Counter::DropShare),
             }
         }
-        inbound.put_back();
+        inbound.restore_skipped();
         self.mostly_own = inbound.len() * 4 > taken * 3;
         inbound.len()
     }

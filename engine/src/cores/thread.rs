@@ -1,6 +1,6 @@
 //! A thread of the engine, on a core of its own. It polls the engine of some of the machine's clusters, which have a NIC queue of
 //! their own (run to completion) or get packets of the thread that receives (pipeline). Or it polls a receiver, which runs no handlers.
-//! Threads share no state that packets touch but the rings of [`crate::handover`] and [`crate::cores::helpers`]. Requests of the control
+//! Threads share no state that packets touch but the rings of [`crate::cores::packet_channel`] and [`crate::cores::helpers`]. Requests of the control
 //! thread are carried out between two polls.
 
 use std::os::fd::OwnedFd;

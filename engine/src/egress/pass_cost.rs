@@ -7,16 +7,16 @@ use std::time::Duration;
 use spin_nic::{Frame, Queue};
 
 /// Cost before the first measurement. It is a few microseconds on fast machines, and about 25 on slow ones.
-const AT_FIRST: Duration = Duration::from_micros(10);
+const INITIAL_COST: Duration = Duration::from_micros(10);
 /// Longest time that counts for one frame: longer ones come of preemption.
-const MOST: Duration = Duration::from_millis(1);
+const MAX_COST: Duration = Duration::from_millis(1);
 /// Weight of one batch in the running average is one part in so many.
-const PART: u64 = 8;
+const EWMA_FRACTION: u64 = 8;
 
 /// Frames that a distributor passes in one poll at most: few enough that the NIC's ring does not overflow meanwhile.
-pub(crate) const PASSED: usize = 8;
+pub(crate) const MAX_PASSED: usize = 8;
 /// Frames that wait to be passed at most. Other packets need buffers, too.
-pub(crate) const PASSING: usize = 1024;
+pub(crate) const MAX_PASSING: usize = 1024;
 
 /// Cost of a frame, as measured by the thread that passes them.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl PassCost {
     /// Cost on a thread that passes the frames of `threads` threads.
     #[must_use]
     pub const fn new(threads: u32) -> Self {
-        Self { each: AtomicU64::new(AT_FIRST.as_nanos() as u64), threads }
+        Self { each: AtomicU64::new(INITIAL_COST.as_nanos() as u64), threads }
     }
 
     /// Time that a context is charged for a frame. Where several threads share the one that passes frames, each shares out only its part of
@@ -52,7 +52,7 @@ impl PassCost {
         took
     }
 
-    /// Passes the first [`PASSED`] of the waiting frames by way of the list `first`, and drops what is beyond [`PASSING`]. Returns how many it
+    /// Passes the first [`MAX_PASSED`] of the waiting frames by way of the list `first`, and drops what is beyond [`MAX_PASSING`]. Returns how many it
     /// dropped.
     pub(crate) fn pass_bounded(
         &self,
@@ -61,17 +61,17 @@ impl PassCost {
         first: &mut Vec<Frame>,
         clock: impl Fn() -> Duration,
     ) -> u64 {
-        first.extend(waiting.drain(..waiting.len().min(PASSED)));
+        first.extend(waiting.drain(..waiting.len().min(MAX_PASSED)));
         self.pass(nic, first, clock);
-        let surplus = waiting.drain(waiting.len().min(PASSING)..);
+        let surplus = waiting.drain(waiting.len().min(MAX_PASSING)..);
         let count = surplus.len() as u64;
         surplus.for_each(|frame| nic.recycle(frame));
         count
     }
 
     fn note(&self, took: Duration) {
-        let (each, took) = (self.each.load(Relaxed), took.min(MOST).as_nanos() as u64);
-        self.each.store(each - each / PART + took / PART, Relaxed);
+        let (each, took) = (self.each.load(Relaxed), took.min(MAX_COST).as_nanos() as u64);
+        self.each.store(each - each / EWMA_FRACTION + took / EWMA_FRACTION, Relaxed);
     }
 }
 
@@ -79,12 +79,12 @@ impl PassCost {
 mod tests {
     use std::time::Duration;
 
-    use super::{AT_FIRST, MOST, PassCost};
+    use super::{INITIAL_COST, MAX_COST, PassCost};
 
     #[test]
     fn the_average_follows_what_is_measured() {
         let pass_cost = PassCost::new(3);
-        assert_eq!(pass_cost.estimate(), AT_FIRST * 3);
+        assert_eq!(pass_cost.estimate(), INITIAL_COST * 3);
         for took in [25_000, 2000].map(Duration::from_nanos) {
             (0..100).for_each(|_| pass_cost.note(took));
             let charged = pass_cost.estimate() / 3;
@@ -93,6 +93,6 @@ mod tests {
         // Once off its core, whoever measures.
         let before = pass_cost.estimate();
         pass_cost.note(Duration::from_secs(1));
-        assert!(pass_cost.estimate() <= before + MOST * 3 / 8);
+        assert!(pass_cost.estimate() <= before + MAX_COST * 3 / 8);
     }
 }

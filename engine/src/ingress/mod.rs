@@ -6,7 +6,7 @@ pub mod rx_batch;
 pub(crate) mod rx_catch_up;
 pub(crate) mod rx_charges;
 
-use crate::ingress::rx_batch::Inbound;
+use crate::ingress::rx_batch::RxBatch;
 use crate::ingress::rx_catch_up::RxCatchUp;
 use crate::ingress::rx_charges::RxCharges;
 
@@ -14,7 +14,7 @@ use crate::ingress::rx_charges::RxCharges;
 #[derive(Default)]
 pub(crate) struct Ingress {
     /// Matched packets that are yet to be queued or run.
-    pub(crate) inbound: Inbound,
+    pub(crate) inbound: RxBatch,
     /// Nothing is taken from the NIC any more.
     pub(crate) closed: bool,
     /// How much to receive after a long poll.

@@ -8,7 +8,7 @@ use spin_pspin::ids::Slot;
 use spin_pspin::mpq::{MpqId, Mpqs, Owned};
 
 use crate::cores::packet_channel::PacketRx;
-use crate::ingress::matched::{Finds, Found, Gist};
+use crate::ingress::matched::{Match, MatchEntry, MatchedBatch};
 use crate::message::messages::Messages;
 
 /// Frames taken from the NIC at once, when one context has the thread to itself: as many as what is asked for ahead of them
@@ -16,14 +16,14 @@ use crate::message::messages::Messages;
 pub const BATCH: usize = 128;
 /// How many frames ahead the next one's headers are asked for: far enough for memory to answer, near enough to be there
 /// still.
-const AHEAD: usize = 8;
+const PREFETCH_AHEAD: usize = 8;
 /// And how many ahead what tasks will look at of it: there is little room near by for frames that are as far apart as chunks are, and what
 /// is long takes long.
-pub(crate) const SOON: usize = 1;
+pub(crate) const PREFETCH_SOON: usize = 1;
 
 /// A frame on its way to its message's queue.
 #[derive(Debug)]
-pub struct Arrival {
+pub struct MatchedPacket {
     /// The frame.
     pub frame: Frame,
     /// Its context.
@@ -36,14 +36,14 @@ pub struct Arrival {
 
 /// Where frames go: compiled rules, and the contexts they lead to.
 #[derive(Clone, Debug, Default)]
-pub struct Routes {
+pub struct RoutingTable {
     /// What the NIC is told, and what decides here.
     pub table: Table,
     /// By place in the table, which is the order of priority.
     pub slots: Vec<Slot>,
 }
 
-impl Routes {
+impl RoutingTable {
     /// What `found` makes of a frame's context, its message's key, and whether it is that one's last. A frame may be nobody's.
     #[inline(always)]
     pub fn find<R>(&self, frame: &[u8], found: impl FnOnce(Slot, MessageKey, bool) -> R) -> Option<R> {
@@ -53,32 +53,32 @@ impl Routes {
 
 /// Frames that were received and matched, and are yet to be queued: a batch at a time.
 #[derive(Debug)]
-pub struct Inbound {
+pub struct RxBatch {
     /// Last ones first.
     frames: Vec<Frame>,
     /// What each of them is, at the same place, and what some others were.
-    found: Finds,
-    /// Messages that had [begun](Messages::begun) when these were [sought](Inbound::seek).
+    found: MatchedBatch,
+    /// Messages that had [begun](Messages::begun) when these were [sought](RxBatch::prefetch_entries).
     begun: u64,
     /// Some that were taken and are to come back, and their places.
     aside: Vec<(Frame, usize)>,
-    /// By place, while they are [grouped](Inbound::group): the group, and where that is from which the frame comes.
+    /// By place, while they are [grouped](RxBatch::group): the group, and where that is from which the frame comes.
     groups: Vec<u32>,
     order: Vec<usize>,
     /// By group: the place of its next one.
     places: Vec<usize>,
 }
 
-impl Default for Inbound {
+impl Default for RxBatch {
     fn default() -> Self {
-        let (frames, found, aside) = (Vec::with_capacity(BATCH), Finds::new(BATCH), Vec::with_capacity(BATCH));
+        let (frames, found, aside) = (Vec::with_capacity(BATCH), MatchedBatch::new(BATCH), Vec::with_capacity(BATCH));
         let groups = Vec::with_capacity(BATCH);
         let [order, places] = [(); 2].map(|()| Vec::with_capacity(BATCH));
         Self { frames, found, begun: 0, aside, groups, order, places }
     }
 }
 
-impl Inbound {
+impl RxBatch {
     /// How many there are.
     #[must_use]
     #[inline]
@@ -97,71 +97,71 @@ impl Inbound {
     #[inline]
     pub fn fetch(&mut self, nic: &mut dyn Queue, most: usize) -> usize {
         let arrived = nic.receive(&mut self.frames, most);
-        self.frames.iter().take(AHEAD).for_each(Frame::prefetch);
+        self.frames.iter().take(PREFETCH_AHEAD).for_each(Frame::prefetch);
         self.frames.reverse();
         arrived
     }
 
-    /// [Fetches](Inbound::fetch) frames, and [finds out](Inbound::find) what they are.
+    /// [Fetches](RxBatch::fetch) frames, and [finds out](RxBatch::find) what they are.
     // Inlined into a larger function, its loop keeps less in registers: 7 instructions per packet.
     #[inline(never)]
     pub fn receive(
         &mut self,
         nic: &mut dyn Queue,
-        routes: &Routes,
+        routes: &RoutingTable,
         most: usize,
         counts: &mut Counts,
-        chain: impl Fn(Slot, &MessageKey) -> u32,
+        bucket: impl Fn(Slot, &MessageKey) -> u32,
     ) -> usize {
         let arrived = self.fetch(nic, most);
         if arrived == 0 {
             return 0;
         }
-        let bytes = self.find(routes, chain);
+        let bytes = self.find(routes, bucket);
         counts.add(Counter::RxPackets, arrived as u64);
         counts.add(Counter::RxBytes, bytes);
         arrived
     }
 
-    /// Finds out what all frames are, and what `chain` says of their messages. Returns how many bytes they have.
+    /// Finds out what all frames are, and what `bucket` says of their messages. Returns how many bytes they have.
     #[inline]
-    pub fn find(&mut self, routes: &Routes, chain: impl Fn(Slot, &MessageKey) -> u32) -> u64 {
+    pub fn find(&mut self, routes: &RoutingTable, bucket: impl Fn(Slot, &MessageKey) -> u32) -> u64 {
         let Self { frames, found, .. } = self;
         let mut bytes = 0;
         found.reserve(frames.len());
-        let (gists, rests) = found.first_mut(frames.len());
-        for (place, ((frame, gist), rest)) in frames.iter().zip(gists).zip(rests).enumerate().rev() {
-            if let Some(later) = frames.get(place.wrapping_sub(AHEAD)) {
+        let (entries, key_tails) = found.first_mut(frames.len());
+        for (place, ((frame, entry), rest)) in frames.iter().zip(entries).zip(key_tails).enumerate().rev() {
+            if let Some(later) = frames.get(place.wrapping_sub(PREFETCH_AHEAD)) {
                 later.prefetch();
             }
             bytes += frame.len() as u64;
             let of_context = routes.find(frame, |owner, key, end_of_message| {
-                gist.note(rest, owner, chain(owner, &key), key, end_of_message);
+                entry.note(rest, owner, bucket(owner, &key), key, end_of_message);
             });
             if of_context.is_none() {
-                *gist = Gist::NOTHING;
+                *entry = MatchEntry::NOTHING;
             }
         }
         bytes
     }
 
     /// Asks for the chains of all frames' messages, where that was not done when they were found.
-    pub fn seek_chains(&mut self, messages: &Messages) {
+    pub fn prefetch_buckets(&mut self, messages: &Messages) {
         for place in (0..self.frames.len()).rev() {
-            let Found { owner, key, .. } = self.found.get(place);
+            let Match { owner, key, .. } = self.found.get(place);
             // What nobody owns is asked for too: to leave it out would take longer for all others.
-            self.found.gist_mut(place).chain = messages.ask_for_chain(owner, &key);
+            self.found.entry_mut(place).bucket = messages.prefetch_bucket(owner, &key);
         }
     }
 
     /// Asks for what there is of the frames' messages, whose chains all have been asked for, so that they are there.
-    pub fn seek<C: Copy + Owned, P>(&mut self, messages: &Messages, mpqs: &Mpqs<C, P>) {
+    pub fn prefetch_entries<C: Copy + Owned, P>(&mut self, messages: &Messages, mpqs: &Mpqs<C, P>) {
         self.begun = messages.begun();
-        for gist in self.found.first_mut(self.frames.len()).0.iter_mut().rev() {
-            gist.first = messages.first_in(gist.chain as usize);
-            if gist.first != MpqId::NONE {
-                messages.prefetch(gist.first);
-                mpqs.prefetch(gist.first);
+        for entry in self.found.first_mut(self.frames.len()).0.iter_mut().rev() {
+            entry.first = messages.bucket_head(entry.bucket as usize);
+            if entry.first != MpqId::NONE {
+                messages.prefetch(entry.first);
+                mpqs.prefetch(entry.first);
             }
         }
     }
@@ -184,7 +184,7 @@ impl Inbound {
 
     /// Puts frames of the same group next to each other, which those of a message have to be. In a group all stay in order. `group` gives
     /// numbers below `groups`, by what the one at a place was found to be.
-    pub(crate) fn group(&mut self, groups: u32, group: impl Fn(&Finds, usize) -> u32) {
+    pub(crate) fn group(&mut self, groups: u32, group: impl Fn(&MatchedBatch, usize) -> u32) {
         let count = self.frames.len();
         let Self { frames, found, groups: of, order, places, .. } = self;
         of.clear();
@@ -224,13 +224,13 @@ impl Inbound {
     /// What the next one is.
     #[must_use]
     #[inline]
-    pub fn next(&self) -> Option<Found> {
+    pub fn next(&self) -> Option<Match> {
         self.frames.len().checked_sub(1).map(|place| self.found.get(place))
     }
 
     /// Has frames be others' than they were found to be.
     pub fn readdress(&mut self, owner: impl Fn(Slot) -> Slot) {
-        self.found.first_mut(self.frames.len()).0.iter_mut().for_each(|gist| gist.owner = owner(gist.owner));
+        self.found.first_mut(self.frames.len()).0.iter_mut().for_each(|entry| entry.owner = owner(entry.owner));
     }
 
     /// Whether the next one is a context's, or nobody's.
@@ -241,7 +241,7 @@ impl Inbound {
     }
 
     /// Puts `more` frames behind those that are here, and returns those of both that are `gone`.
-    pub fn weed(&mut self, more: Vec<(Frame, Found)>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
+    pub fn retain(&mut self, more: Vec<(Frame, Match)>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
         let here = self.frames.drain(..).enumerate().map(|(place, frame)| (frame, self.found.get(place)));
         let here = here.rev().collect::<Vec<_>>();
         let all = here.into_iter().chain(more);
@@ -257,7 +257,7 @@ impl Inbound {
 
     /// The next one.
     #[inline]
-    pub fn take(&mut self) -> Option<(Frame, Found)> {
+    pub fn take(&mut self) -> Option<(Frame, Match)> {
         let frame = self.frames.pop()?;
         Some((frame, self.taken()))
     }
@@ -270,11 +270,11 @@ impl Inbound {
 
     /// The same, and what it was found to be in short.
     #[inline]
-    pub(crate) fn at(&self, place: usize) -> (&Frame, &Gist) {
-        (&self.frames[place], self.found.gist(place))
+    pub(crate) fn at(&self, place: usize) -> (&Frame, &MatchEntry) {
+        (&self.frames[place], self.found.entry(place))
     }
 
-    /// Messages that had [begun](Messages::begun) when the frames' were [sought](Self::seek).
+    /// Messages that had [begun](Messages::begun) when the frames' were [sought](Self::prefetch_entries).
     #[inline(always)]
     pub const fn begun(&self) -> u64 {
         self.begun
@@ -282,13 +282,13 @@ impl Inbound {
 
     /// What the frames are.
     #[inline(always)]
-    pub(crate) const fn found(&self) -> &Finds {
+    pub(crate) const fn found(&self) -> &MatchedBatch {
         &self.found
     }
 
     /// Gives back the next frames, down to the one at a place.
     #[inline]
-    pub fn spend(&mut self, from: usize, spent: &mut Vec<Frame>) {
+    pub fn consume(&mut self, from: usize, spent: &mut Vec<Frame>) {
         if from == 0 {
             // Most often that is all of them, which are moved as one.
             self.frames.reverse();
@@ -298,15 +298,15 @@ impl Inbound {
         }
     }
 
-    /// Keeps the frame that was taken last until those are [put back](Self::put_back).
+    /// Keeps the frame that was taken last until those are [put back](Self::restore_skipped).
     #[inline]
-    pub fn put_aside(&mut self, frame: Frame) {
+    pub fn skip(&mut self, frame: Frame) {
         self.aside.push((frame, self.frames.len()));
     }
 
     /// Those that were put aside are the next ones, in the order in which they were taken.
     #[inline]
-    pub fn put_back(&mut self) {
+    pub fn restore_skipped(&mut self) {
         while let Some((frame, place)) = self.aside.pop() {
             // It is not above its old place, and the others' are.
             self.found.swap(self.frames.len(), place);
@@ -321,7 +321,7 @@ impl Inbound {
 
     /// Who owns each frame, in order; [`Slot::NOBODY`]: it matches no context.
     pub(crate) fn owners(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.found.first(self.frames.len()).iter().rev().map(|gist| gist.owner)
+        self.found.first(self.frames.len()).iter().rev().map(|entry| entry.owner)
     }
 
     /// What the frame is that was taken last.
@@ -330,7 +330,7 @@ impl Inbound {
     /// When none was taken of the batch.
     #[must_use]
     #[inline]
-    pub fn taken(&self) -> Found {
+    pub fn taken(&self) -> Match {
         self.found.get(self.frames.len())
     }
 }
@@ -344,14 +344,14 @@ mod tests {
     use spin_pspin::counts::Counts;
     use spin_pspin::ids::Slot;
 
-    use super::{BATCH, Inbound, Routes};
-    use crate::ingress::matched::Found;
+    use super::{BATCH, RoutingTable, RxBatch};
+    use crate::ingress::matched::Match;
 
     /// To slots 7 and 3: frames whose byte 14 is 1 and 2.
-    fn routes() -> Routes {
+    fn routes() -> RoutingTable {
         let entry = |rule: &str| TableEntry { rules: rule.parse().expect("a rule"), ..TableEntry::default() };
         let table = Table::new(&[entry("frame[14:1] = 1"), entry("frame[14:1] = 2")]).expect("few tests");
-        Routes { table, slots: vec![Slot(7), Slot(3)] }
+        RoutingTable { table, slots: vec![Slot(7), Slot(3)] }
     }
 
     #[test]
@@ -374,7 +374,7 @@ mod tests {
             .map(|(at, &number)| [vec![0; 14], vec![number, u8::try_from(at).expect("few")], vec![0; 44]].concat())
             .collect();
         let mut nic = SyntheticSource::new(&frames, 60, 0).expect("short frames");
-        let mut inbound = Inbound::default();
+        let mut inbound = RxBatch::default();
         assert_eq!(inbound.receive(&mut nic, &routes, 10, &mut Counts::default(), |_, _| 0), 10);
         let mut taken = Vec::new();
         // Twice some of the first context's, the second time from further on.
@@ -386,10 +386,10 @@ mod tests {
                     taken.push(frame[15]);
                     left -= 1;
                 } else {
-                    inbound.put_aside(frame);
+                    inbound.skip(frame);
                 }
             }
-            inbound.put_back();
+            inbound.restore_skipped();
         }
         assert_eq!(taken, [1, 4, 5]);
         assert_eq!(inbound.slots().take(3).collect::<Vec<_>>(), [Slot(3); 3]);
@@ -403,10 +403,10 @@ mod tests {
     fn those_that_are_given_back_leave_in_order_and_the_others_stay() {
         let frames: Vec<_> = (0..7).map(|number| vec![number; 60]).collect();
         let mut nic = SyntheticSource::new(&frames, 60, 0).expect("short frames");
-        let (mut inbound, mut spent) = (Inbound::default(), Vec::new());
+        let (mut inbound, mut spent) = (RxBatch::default(), Vec::new());
         assert_eq!(inbound.receive(&mut nic, &routes(), 7, &mut Counts::default(), |_, _| 0), 7);
         for (from, gone) in [(5, 2), (5, 2), (4, 3), (0, 7)] {
-            inbound.spend(from, &mut spent);
+            inbound.consume(from, &mut spent);
             assert_eq!(inbound.len(), from);
             assert_eq!(spent.iter().map(|frame| frame[0]).collect::<Vec<_>>(), (0..gone).collect::<Vec<_>>());
         }
@@ -432,12 +432,12 @@ mod tests {
             };
             let frames: Vec<_> = numbers.iter().enumerate().map(numbered).collect();
             let mut nic = SyntheticSource::new(&frames, 60, 0).expect("short frames");
-            let mut inbound = Inbound::default();
+            let mut inbound = RxBatch::default();
             inbound.receive(&mut nic, &routes, 10, &mut Counts::default(), |_, _| 0);
             let (mut keys, spec) = (HashMap::new(), spec.parse::<KeySpec>().expect("a key"));
             for (place, frame) in inbound.frames.iter().enumerate() {
                 let key = spec.extract(frame, &Headers::parse(frame));
-                inbound.found.set(place, Found { key, ..inbound.found.get(place) });
+                inbound.found.set(place, Match { key, ..inbound.found.get(place) });
                 keys.insert(key, u32::from(frame[14]) % 3);
             }
             inbound.group(3, |found, place| keys[&found.key(place)]);
@@ -460,18 +460,18 @@ mod tests {
             numbers.iter().map(|&number| [vec![0; 14], vec![number; 46]].concat()).collect()
         };
         let mut nic = SyntheticSource::new(&frames(&[1, 2, 9, 1, 2]), 60, 0).expect("short frames");
-        let mut inbound = Inbound::default();
+        let mut inbound = RxBatch::default();
         assert_eq!(inbound.receive(&mut nic, &routes, 8, &mut Counts::default(), |_, _| 0), 5);
         assert_eq!(inbound.take().map(|(frame, found)| (frame[14], found.slot())), Some((1, Some(Slot(7)))));
         // Other rules, and back again: what is here follows.
-        assert_eq!(inbound.find(&Routes::default(), |_, _| 0), 4 * 60);
+        assert_eq!(inbound.find(&RoutingTable::default(), |_, _| 0), 4 * 60);
         assert!((0..4).all(|place| inbound.found.get(place).slot().is_none()));
         inbound.find(&routes, |_, _| 0);
         let mut more = Vec::new();
         SyntheticSource::new(&frames(&[2, 1]), 60, 0).expect("short frames").receive(&mut more, 2);
         let more = more.into_iter().zip([3, 7]);
-        let more = more.map(|(frame, slot)| (frame, Found { owner: Slot(slot), ..Found::default() })).collect();
-        let gone = inbound.weed(more, |slot| slot == Slot(7));
+        let more = more.map(|(frame, slot)| (frame, Match { owner: Slot(slot), ..Match::default() })).collect();
+        let gone = inbound.retain(more, |slot| slot == Slot(7));
         assert_eq!(gone.iter().map(|frame| frame[14]).collect::<Vec<_>>(), [1, 1]);
         let left = std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[14], found.slot())));
         assert_eq!(left.collect::<Vec<_>>(), [(2, Some(Slot(3))), (9, None), (2, Some(Slot(3))), (2, Some(Slot(3)))]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use spin_abi::counters::Counter;
 use spin_pspin::ids::Slot;
 
-use crate::ingress::rx_batch::Inbound;
+use crate::ingress::rx_batch::RxBatch;
 use crate::telemetry::latency::nanoseconds;
 use crate::worker::core::Core;
 
@@ -31,7 +31,7 @@ impl RxCharges {
     }
 
     /// Counts the packets of a batch for the time that has begun.
-    pub(crate) fn count(&mut self, inbound: &Inbound) {
+    pub(crate) fn count(&mut self, inbound: &RxBatch) {
         if self.start.is_none() {
             return;
         }

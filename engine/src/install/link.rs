@@ -13,13 +13,13 @@ use spin_nic::affinity::drop_in_background;
 use spin_shm::Region;
 
 use super::{HOST_ADDRESS, InstallError, MatchSpec, Prepared, User, warn_of_rules};
-use crate::context::event_ring::{Descriptor, News};
+use crate::context::event_ring::{DoorbellPending, EventRing};
 use crate::context::{Context, ContextLog, Matching, Program, Replacement, Share};
 use crate::cores::packet_channel::PacketRx;
-use crate::ingress::rx_batch::Routes;
-use crate::sched::stall_credit::Patience;
+use crate::ingress::rx_batch::RoutingTable;
+use crate::sched::stall_credit::StallCredit;
 use crate::settings::Limits;
-use crate::worker::Engine;
+use crate::worker::Worker;
 use crate::worker::core::Core;
 use crate::worker::runner::TaskRunner;
 use spin_pspin::counts::Counts;
@@ -44,8 +44,8 @@ struct AttachPlan {
     range: Range<usize>,
 }
 
-impl Engine {
-    /// Links a prepared context in as [`Engine::link`] does, tells the NIC, and returns its id: for an engine that has the NIC
+impl Worker {
+    /// Links a prepared context in as [`Worker::link`] does, tells the NIC, and returns its id: for an engine that has the NIC
     /// to itself.
     ///
     /// # Errors
@@ -78,13 +78,13 @@ impl Engine {
         self.core.contexts.next_id = id;
         let slot = self.core.contexts.slot_of(prepared.handle);
         slots.splice(range, [slot]);
-        self.follow(Routes { table, slots });
+        self.set_routes(RoutingTable { table, slots });
         self.core.table.messages.add_context(slot);
         self.core.table.mpqs.add_owner(slot.0);
         self.core.sched.scheduler.add(slot.0, prepared.run.weight);
         self.core.contexts.timeouts += u32::from(prepared.run.message_timeout_us.is_some());
-        let (cluster, news) = (self.core.clusters.start, &self.core.telemetry.news);
-        let context = link(prepared, entry, predecessor, cluster, news);
+        let (cluster, doorbell_pending) = (self.core.clusters.start, &self.core.telemetry.doorbell_pending);
+        let context = link(prepared, entry, predecessor, cluster, doorbell_pending);
         self.core.contexts.list[slot.0 as usize] = Some(context);
         self.core.contexts.linked += 1;
         self.share_buffer();
@@ -130,14 +130,14 @@ impl Engine {
 
     /// Lets a context go with its last message, to which no frames are led any more.
     fn retire(&mut self, slot: Slot) {
-        let to_come = self.arrivals.as_ref().map_or(0, |arrivals| arrivals.len()) + self.kept_back();
+        let to_come = self.arrivals.as_ref().map_or(0, |arrivals| arrivals.len()) + self.rx_backlog();
         let drain_mark = self.ingress.processed + to_come as u64;
         let now = self.core.telemetry.last_end;
         let context = self.core.contexts.get(slot);
-        context.replacement.retired = true;
-        context.replacement.matched_until = drain_mark;
+        context.replacement.draining = true;
+        context.replacement.drain_mark = drain_mark;
         // Packets that came since then would have moved it.
-        context.replacement.ends_by = now + REPLACED_IN_ALL;
+        context.replacement.drain_deadline = now + REPLACED_IN_ALL;
         let had_none = context.message_timeout.is_none();
         context.message_timeout = Some(context.message_timeout.map_or(REPLACED, |timeout| timeout.min(REPLACED)));
         self.core.contexts.timeouts += u32::from(had_none);
@@ -149,7 +149,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`].
-    pub fn give_way(&mut self, id: u32) -> Result<(), InstallError> {
+    pub fn rollback_replace(&mut self, id: u32) -> Result<(), InstallError> {
         let slot = self.core.contexts.find(id, User(0))?;
         let replaced = self.core.contexts.to_be_replaced(slot);
         if let Some(old) = replaced {
@@ -157,7 +157,7 @@ impl Engine {
             let last = self.core.contexts.replaced_by(slot).take_while(|&gone| gone != old).last().unwrap_or(slot);
             let older = self.core.contexts.get(old).replacement.predecessor.replace(slot);
             self.core.contexts.get(last).replacement.predecessor = older;
-            self.core.contexts.get(slot).replacement.heir = Some(old);
+            self.core.contexts.get(slot).replacement.falls_back_to = Some(old);
             self.core.contexts.rolled_back += 1;
         }
         let slots = &mut self.core.contexts.routes.slots;
@@ -165,7 +165,7 @@ impl Engine {
             slots.splice(place..=place, replaced);
         }
         let slots = slots.clone();
-        self.follow(Routes { table: Table::new(&self.core.contexts.entries())?, slots });
+        self.set_routes(RoutingTable { table: Table::new(&self.core.contexts.entries())?, slots });
         self.reroute();
         self.share_buffer();
         Ok(())
@@ -185,9 +185,9 @@ impl Engine {
     /// [`InstallError::NoSuchContext`].
     pub fn undo_link(&mut self, id: u32) -> Result<(), InstallError> {
         // It may have done so before.
-        let _ = self.give_way(id);
+        let _ = self.rollback_replace(id);
         let slot = self.core.contexts.slot_with(id).ok_or(InstallError::NoSuchContext(id))?;
-        if self.core.contexts.get(slot).replacement.heir.is_some() {
+        if self.core.contexts.get(slot).replacement.falls_back_to.is_some() {
             self.retire(slot);
         } else {
             drop_in_background(self.clear(slot));
@@ -208,15 +208,15 @@ impl Engine {
         for index in 0..self.core.contexts.list.len() {
             let slot = Slot(u32::try_from(index).unwrap_or(u32::MAX));
             let matches_none = |context: &Context| {
-                context.replacement.retired && self.ingress.processed >= context.replacement.matched_until
+                context.replacement.draining && self.ingress.processed >= context.replacement.drain_mark
             };
             let Some(context) = self.core.contexts.list[index].as_ref().filter(|context| matches_none(context)) else {
                 continue;
             };
-            let is_over = self.core.telemetry.last_end > context.replacement.ends_by;
+            let is_over = self.core.telemetry.last_end > context.replacement.drain_deadline;
             if is_over || self.core.table.messages.held(slot) == 0 && !self.core.has_parked(slot.0) {
                 for mpq in self.core.table.messages.of_context(slot).collect::<Vec<_>>() {
-                    self.core.tell_of_end(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
+                    self.core.emit_end(slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
                 }
                 self.core.contexts.draining -= 1;
                 drop_in_background(self.clear(slot));
@@ -225,7 +225,7 @@ impl Engine {
     }
 
     /// Frames go where `routes` lead from here on: those too that this thread has matched and not queued.
-    fn follow(&mut self, routes: Routes) {
+    fn set_routes(&mut self, routes: RoutingTable) {
         self.core.contexts.routes = routes;
         if self.arrivals.is_none() && self.spread.is_none() {
             self.ingress.inbound.find(&self.core.contexts.routes, |_, _| 0);
@@ -243,12 +243,12 @@ impl Engine {
 
     /// Where frames of all contexts go.
     #[must_use]
-    pub fn routes(&self) -> Routes {
+    pub fn routes(&self) -> RoutingTable {
         self.core.contexts.routes.clone()
     }
 
     /// Has the NIC hand over the frames that have somewhere to go.
-    fn steer(&self, routes: &Routes) -> Result<(), InstallError> {
+    fn steer(&self, routes: &RoutingTable) -> Result<(), InstallError> {
         Ok(self.core.nic.steering().set_rules(routes.table.tests())?)
     }
 
@@ -269,17 +269,17 @@ impl Engine {
     /// memory back takes time that this thread may not have.
     ///
     /// # Errors
-    /// As [`Engine::remove`].
+    /// As [`Worker::remove`].
     pub fn unlink(&mut self, id: u32, user: User) -> Result<Option<Box<Context>>, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
-        self.follow(self.routes_without(&[id])?);
+        self.set_routes(self.routes_without(&[id])?);
         Ok(self.clear(slot))
     }
 
     /// Drops what a context's messages still hold, and frees its slot.
     fn clear(&mut self, slot: Slot) -> Option<Box<Context>> {
         self.drop_arrivals(slot);
-        TaskRunner::abandon_parked(&mut self.core, self.peers.as_deref_mut(), slot);
+        TaskRunner::abandon_parked(&mut self.core, self.helpers.as_deref_mut(), slot);
         let held: Vec<_> = self.core.table.messages.of_context(slot).collect();
         for mpq in held {
             let (nic, counts) = (&mut self.core.nic, &mut self.core.telemetry.counts);
@@ -301,7 +301,7 @@ impl Engine {
     /// Drops arrivals that were matched and not queued.
     fn drop_arrivals(&mut self, slot: Slot) {
         let handed = self.arrivals.as_mut().map(PacketRx::take_all).unwrap_or_default();
-        let gone = self.ingress.inbound.weed(handed, |of| of == slot);
+        let gone = self.ingress.inbound.retain(handed, |of| of == slot);
         let waiting = self.admission.stalled.take_if(|arrival| arrival.slot == slot);
         for frame in waiting.map(|arrival| arrival.frame).into_iter().chain(gone) {
             self.ingress.processed += 1;
@@ -313,7 +313,7 @@ impl Engine {
     /// Has a context take other packets and, where all of them fit a table, those too that it took before, which are returned.
     ///
     /// # Errors
-    /// As [`Engine::set_rules`].
+    /// As [`Worker::set_rules`].
     pub fn widen_rules(&mut self, id: u32, user: User, matching: MatchSpec) -> Result<MatchSpec, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
         let before = &self.core.contexts.get(slot).matching.entry.rules.rules;
@@ -338,7 +338,7 @@ impl Engine {
         let MatchSpec { rules, eom } = matching;
         let before = std::mem::replace(entry, TableEntry { context: id, rules, eom, key: entry.key.clone() });
         let entry = entry.clone();
-        self.follow(Routes { table: Table::new(&entries)?, slots: self.core.contexts.routes.slots.clone() });
+        self.set_routes(RoutingTable { table: Table::new(&entries)?, slots: self.core.contexts.routes.slots.clone() });
         let context = self.core.contexts.get(slot);
         context.matching = Matching::of(entry);
         Ok(MatchSpec { rules: before.rules, eom: before.eom })
@@ -356,8 +356,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`].
-    pub fn descriptor(&self, id: u32, user: User) -> Result<Arc<Region>, InstallError> {
-        self.core.contexts.descriptor(id, user)
+    pub fn event_ring(&self, id: u32, user: User) -> Result<Arc<Region>, InstallError> {
+        self.core.contexts.event_ring(id, user)
     }
 
     /// A context's host memory and the address by which handlers know it.
@@ -377,16 +377,16 @@ impl Engine {
     /// Whether a user may remove a context.
     ///
     /// # Errors
-    /// As [`Engine::remove`].
+    /// As [`Worker::remove`].
     pub fn may_remove(&self, id: u32, user: User) -> Result<(), InstallError> {
         self.core.contexts.find(id, user).map(|_| ())
     }
 
-    /// Routes without contexts that are about to be [unlinked](Engine::unlink).
+    /// Routes without contexts that are about to be [unlinked](Worker::unlink).
     ///
     /// # Errors
     /// Never, as long as all contexts' rules fit a table.
-    pub fn routes_without(&self, leaving: &[u32]) -> Result<Routes, InstallError> {
+    pub fn routes_without(&self, leaving: &[u32]) -> Result<RoutingTable, InstallError> {
         self.routes_after(leaving, &[])
     }
 
@@ -394,7 +394,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`InstallError::Table`].
-    pub fn routes_after(&self, leaving: &[u32], rules: &[(u32, MatchSpec)]) -> Result<Routes, InstallError> {
+    pub fn routes_after(&self, leaving: &[u32], rules: &[(u32, MatchSpec)]) -> Result<RoutingTable, InstallError> {
         self.core.contexts.routes_after(leaving, rules)
     }
 
@@ -405,9 +405,15 @@ impl Engine {
     }
 }
 
-fn link(prepared: Prepared, entry: TableEntry, predecessor: Option<Slot>, cluster: u32, news: &News) -> Context {
+fn link(
+    prepared: Prepared,
+    entry: TableEntry,
+    predecessor: Option<Slot>,
+    cluster: u32,
+    doorbell_pending: &DoorbellPending,
+) -> Context {
     let Install { name, l1_bytes, .. } = prepared.install;
-    let patience = Duration::from_micros(prepared.run.doorbell_us.unwrap_or(0));
+    let doorbell_delay = Duration::from_micros(prepared.run.doorbell_us.unwrap_or(0));
     let program = Program {
         handlers: prepared.image.entries.handlers,
         image: prepared.image,
@@ -426,12 +432,12 @@ fn link(prepared: Prepared, entry: TableEntry, predecessor: Option<Slot>, cluste
         host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),
         message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
         // Set when it is one of several.
-        share: Share { hers: 0, unquestioned: 0 },
-        patience: Patience::default(),
+        share: Share { hers: 0, soft_limit: 0 },
+        stall_credit: StallCredit::default(),
         run: prepared.run,
         counts: Counts::default(),
         replacement: Replacement { predecessor, ..Replacement::default() },
-        descriptor: Descriptor::new(prepared.descriptor, cluster, patience, news),
+        event_ring: EventRing::new(prepared.event_ring, cluster, doorbell_delay, doorbell_pending),
         log: ContextLog::default(),
     };
     context.describe_host();

@@ -31,7 +31,7 @@ pub struct Prepared {
     pub(crate) match_spec: MatchSpec,
     pub(crate) key: KeySpec,
     pub(crate) host: Option<Arc<Region>>,
-    pub(crate) descriptor: Arc<Region>,
+    pub(crate) event_ring: Arc<Region>,
     pub(crate) limits: jit::Limits,
     pub(crate) run: RunInfo,
 }
@@ -59,7 +59,7 @@ impl Prepared {
             match_spec: self.match_spec.clone(),
             key: self.key.clone(),
             host: self.host.clone(),
-            descriptor: self.descriptor.clone(),
+            event_ring: self.event_ring.clone(),
             limits: self.limits,
             run: self.run,
         }

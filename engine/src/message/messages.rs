@@ -21,7 +21,7 @@ const NONE: MpqId = MpqId::NONE;
 /// What is known of a queue's message: as much as a cache line has.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Holder {
+struct FlowEntry {
     /// Keys of different contexts never meet. This is what they begin with, and how long they are; no frame's is empty.
     head: ([u64; 2], u8),
     /// Whose it is; [`Slot::NOBODY`]: it is free.
@@ -32,7 +32,7 @@ struct Holder {
     used: u64,
 }
 
-impl Holder {
+impl FlowEntry {
     /// How long before `now` that was.
     const fn idle(&self, now: u64) -> u64 {
         now.saturating_sub(self.used)
@@ -43,19 +43,19 @@ impl Holder {
 pub struct Messages {
     seed: HashSeed,
     /// First queue of each chain; a power of two of them.
-    chains: Box<[MpqId]>,
+    buckets: Box<[MpqId]>,
     /// By queue.
-    holders: Box<[Holder]>,
+    entries: Box<[FlowEntry]>,
     /// By queue: what is behind the first bytes of its message's key, if that is so long.
-    rests: Box<[[u64; 4]]>,
+    key_tails: Box<[[u64; 4]]>,
     free: Vec<MpqId>,
     /// How many were put in chains so far.
     begun: u64,
     /// By context: queues its messages hold.
     held: Vec<u32>,
-    /// The queue that [`Messages::overdue`] looks at next.
-    hand: u32,
-    /// The one that [`Messages::victim`] looks at next.
+    /// The queue that [`Messages::next_expired`] looks at next.
+    clock_hand: u32,
+    /// The one that [`Messages::eviction_candidate`] looks at next.
     victims: u32,
 }
 
@@ -66,16 +66,16 @@ impl Messages {
     /// For `queues` queues, all of them free.
     #[must_use]
     pub fn new(queues: u32) -> Self {
-        let nobody = Holder { head: ([0; 2], 0), context: Slot::NOBODY, next: NONE, used: 0 };
+        let nobody = FlowEntry { head: ([0; 2], 0), context: Slot::NOBODY, next: NONE, used: 0 };
         Self {
             seed: HashSeed::new(RandomState::new().hash_one(queues)),
-            chains: vec![NONE; (queues as usize * 2).next_power_of_two()].into(),
-            holders: vec![nobody; queues as usize].into(),
-            rests: vec![[0; 4]; queues as usize].into(),
+            buckets: vec![NONE; (queues as usize * 2).next_power_of_two()].into(),
+            entries: vec![nobody; queues as usize].into(),
+            key_tails: vec![[0; 4]; queues as usize].into(),
             free: (0..queues).rev().map(MpqId).collect(),
             begun: 0,
             held: Vec::new(),
-            hand: 0,
+            clock_hand: 0,
             victims: 0,
         }
     }
@@ -96,15 +96,15 @@ impl Messages {
     /// The queue of an open message that a frame arrived for at `now`.
     #[inline(always)]
     pub fn find(&mut self, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
-        self.find_from(self.chains[self.chain(context, key)], context, key, now)
+        self.find_from(self.buckets[self.bucket(context, key)], context, key, now)
     }
 
-    /// The same, by the message's [chain](Messages::chain) and what was [first](Messages::first_in) in it: that is most often
+    /// The same, by the message's [chain](Messages::bucket) and what was [first](Messages::bucket_head) in it: that is most often
     /// the one, and the chain itself may be far away again.
     #[inline]
     pub fn find_in(
         &mut self,
-        (chain, first): (usize, MpqId),
+        (bucket, first): (usize, MpqId),
         context: Slot,
         key: &MessageKey,
         now: u64,
@@ -114,7 +114,7 @@ impl Messages {
             return Some(first);
         }
         // Others may have begun or ended since: most often the chain is as it was.
-        match self.chains[chain] {
+        match self.buckets[bucket] {
             NONE => None,
             other => self.find_from(other, context, key, now),
         }
@@ -133,25 +133,25 @@ impl Messages {
     ) -> bool {
         let is = self.is(mpq, context, head, rest);
         if is {
-            self.holders[mpq.0 as usize].used = now;
+            self.entries[mpq.0 as usize].used = now;
         }
         is
     }
 
     #[inline(always)]
     fn is(&self, mpq: MpqId, context: Slot, head: ([u64; 2], u8), rest: impl FnOnce() -> [u64; 4]) -> bool {
-        let Some(holder) = self.holders.get(mpq.0 as usize) else { return false };
+        let Some(entry) = self.entries.get(mpq.0 as usize) else { return false };
         let ([a, b], length) = head;
-        let ([c, d], as_long) = holder.head;
-        let begins_alike = holder.context == context && (a ^ c) | (b ^ d) == 0 && length == as_long;
-        begins_alike && (!MessageKey::goes_on(length) || self.rests[mpq.0 as usize] == rest())
+        let ([c, d], as_long) = entry.head;
+        let begins_alike = entry.context == context && (a ^ c) | (b ^ d) == 0 && length == as_long;
+        begins_alike && (!MessageKey::goes_on(length) || self.key_tails[mpq.0 as usize] == rest())
     }
 
     /// The same, among a queue and those behind it in its chain.
     #[inline]
     fn find_from(&mut self, at: MpqId, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         let found = self.walk(at, context, key)?;
-        self.holders[found.0 as usize].used = now;
+        self.entries[found.0 as usize].used = now;
         Some(found)
     }
 
@@ -159,11 +159,11 @@ impl Messages {
     #[inline]
     fn walk(&self, mut at: MpqId, context: Slot, key: &MessageKey) -> Option<MpqId> {
         let (head, rest) = key.split();
-        while let Some(holder) = self.holders.get(at.0 as usize) {
+        while let Some(entry) = self.entries.get(at.0 as usize) {
             if self.is(at, context, head, || rest.unwrap_or_default()) {
                 return Some(at);
             }
-            at = holder.next;
+            at = entry.next;
         }
         None
     }
@@ -177,20 +177,20 @@ impl Messages {
 
     /// The [next free](Messages::next_free) queue, for a message that is not open and whose first frame arrived at `now`.
     pub fn begin(&mut self, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
-        self.begin_in(self.chain(context, key), context, key, now)
+        self.begin_in(self.bucket(context, key), context, key, now)
     }
 
-    /// The same, by the message's [chain](Messages::chain).
+    /// The same, by the message's [chain](Messages::bucket).
     #[inline]
-    pub fn begin_in(&mut self, chain: usize, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
+    pub fn begin_in(&mut self, bucket: usize, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         let (head, rest) = key.split();
         let mpq = self.free.pop()?;
-        self.holders[mpq.0 as usize] = Holder { head, context, next: self.chains[chain], used: now };
+        self.entries[mpq.0 as usize] = FlowEntry { head, context, next: self.buckets[bucket], used: now };
         self.held[context.0 as usize] += 1;
         if let Some(rest) = rest {
-            self.rests[mpq.0 as usize] = rest;
+            self.key_tails[mpq.0 as usize] = rest;
         }
-        self.chains[chain] = mpq;
+        self.buckets[bucket] = mpq;
         self.begun += 1;
         Some(mpq)
     }
@@ -205,19 +205,19 @@ impl Messages {
     /// The queue of a key's messages, if there is one.
     #[must_use]
     pub fn queue_of(&self, context: Slot, key: &MessageKey) -> Option<MpqId> {
-        self.walk(self.chains[self.chain(context, key)], context, key)
+        self.walk(self.buckets[self.bucket(context, key)], context, key)
     }
 
     /// The key of a queue's message.
     #[must_use]
     pub fn key(&self, mpq: MpqId) -> MessageKey {
-        MessageKey::join(self.holders[mpq.0 as usize].head, || self.rests[mpq.0 as usize])
+        MessageKey::join(self.entries[mpq.0 as usize].head, || self.key_tails[mpq.0 as usize])
     }
 
     /// All of them, free ones too.
     #[must_use]
     pub const fn queues(&self) -> u64 {
-        self.holders.len() as u64
+        self.entries.len() as u64
     }
 
     /// Queues that messages of a context hold.
@@ -228,100 +228,100 @@ impl Messages {
 
     /// Frees an idle queue.
     pub fn release(&mut self, mpq: MpqId) {
-        let context = self.holders[mpq.0 as usize].context;
+        let context = self.entries[mpq.0 as usize].context;
         if context != Slot::NOBODY {
-            self.release_from(self.chain(context, &self.key(mpq)), mpq);
+            self.release_from(self.bucket(context, &self.key(mpq)), mpq);
         }
     }
 
-    /// The same of one that a message holds, by the message's [chain](Messages::chain).
+    /// The same of one that a message holds, by the message's [chain](Messages::bucket).
     #[inline]
-    pub fn release_from(&mut self, chain: usize, mpq: MpqId) {
-        let next = self.holders[mpq.0 as usize].next;
-        let mut link = &mut self.chains[chain];
+    pub fn release_from(&mut self, bucket: usize, mpq: MpqId) {
+        let next = self.entries[mpq.0 as usize].next;
+        let mut link = &mut self.buckets[bucket];
         while *link != mpq {
-            link = &mut self.holders[link.0 as usize].next;
+            link = &mut self.entries[link.0 as usize].next;
         }
         *link = next;
-        let context = std::mem::replace(&mut self.holders[mpq.0 as usize].context, Slot::NOBODY);
+        let context = std::mem::replace(&mut self.entries[mpq.0 as usize].context, Slot::NOBODY);
         self.held[context.0 as usize] -= 1;
         self.free.push(mpq);
     }
 
-    /// Asks for a message's [chain](Messages::chain) to be brought near. Returns which one it is.
+    /// Asks for a message's [chain](Messages::bucket) to be brought near. Returns which one it is.
     #[inline(always)]
-    pub fn ask_for_chain(&self, context: Slot, key: &MessageKey) -> u32 {
-        let chain = self.chain(context, key);
-        prefetch_in(&self.chains, chain);
-        chain as u32
+    pub fn prefetch_bucket(&self, context: Slot, key: &MessageKey) -> u32 {
+        let bucket = self.bucket(context, key);
+        prefetch_in(&self.buckets, bucket);
+        bucket as u32
     }
 
     /// The first queue in a chain, which is most often the one that is looked for; [`MpqId::NONE`]: there is none.
     #[must_use]
     #[inline]
-    pub fn first_in(&self, chain: usize) -> MpqId {
-        self.chains[chain]
+    pub fn bucket_head(&self, bucket: usize) -> MpqId {
+        self.buckets[bucket]
     }
 
     /// Asks for what is known of a queue's message to be brought near.
     #[inline]
     pub fn prefetch(&self, mpq: MpqId) {
-        prefetch_in(&self.holders, mpq.0 as usize);
+        prefetch_in(&self.entries, mpq.0 as usize);
     }
 
     /// The number of the chain in which a message is, if it is open.
     #[must_use]
     #[inline]
-    pub fn chain(&self, context: Slot, key: &MessageKey) -> usize {
+    pub fn bucket(&self, context: Slot, key: &MessageKey) -> usize {
         #[allow(clippy::cast_possible_truncation, reason = "the lower bits are as good as all")]
         let hash = key.hash_with(self.seed.of(context.0)) as usize;
-        hash & (self.chains.len() - 1)
+        hash & (self.buckets.len() - 1)
     }
 
     /// When every queue is taken: the one that a new message of `context` may take over, among the `quiescent` ones that are looked
     /// at. It is the longest unused of the context that holds most, of those that hold more than `context` will then; else one of
     /// the context's own that was not used for a long time. So no context's open messages keep others from their share.
-    pub fn victim(&mut self, context: Slot, now: u64, quiescent: impl Fn(MpqId) -> bool) -> Option<MpqId> {
+    pub fn eviction_candidate(&mut self, context: Slot, now: u64, quiescent: impl Fn(MpqId) -> bool) -> Option<MpqId> {
         let own = self.held(context);
-        let held = |holder: &Holder| self.held[holder.context.0 as usize];
-        let idle = |holder: &Holder| holder.idle(now) >= OWN_IDLE;
-        let (before, after) = self.holders.split_at(self.victims as usize);
+        let held = |entry: &FlowEntry| self.held[entry.context.0 as usize];
+        let idle = |entry: &FlowEntry| entry.idle(now) >= OWN_IDLE;
+        let (before, after) = self.entries.split_at(self.victims as usize);
         let from_here = (self.victims..).zip(after).chain((0..).zip(before)).take(LOOKED_AT as usize);
-        let victim = from_here
-            .map(|(number, holder)| (MpqId(number), holder))
-            .filter(|(_, holder)| holder.context != Slot::NOBODY)
-            .filter(|(_, holder)| held(holder) > own + 1 || (holder.context == context && idle(holder)))
+        let eviction_candidate = from_here
+            .map(|(number, entry)| (MpqId(number), entry))
+            .filter(|(_, entry)| entry.context != Slot::NOBODY)
+            .filter(|(_, entry)| held(entry) > own + 1 || (entry.context == context && idle(entry)))
             .filter(|(mpq, _)| quiescent(*mpq))
-            .min_by_key(|(_, holder)| (Reverse(held(holder)), holder.used))
+            .min_by_key(|(_, entry)| (Reverse(held(entry)), entry.used))
             .map(|(mpq, _)| mpq);
         let next = self.victims + LOOKED_AT;
-        self.victims = if (next as usize) < self.holders.len() { next } else { 0 };
-        victim
+        self.victims = if (next as usize) < self.entries.len() { next } else { 0 };
+        eviction_candidate
     }
 
     /// The context that holds most queues, if those are more than `context` will hold with one more.
-    pub fn greediest(&self, context: Slot) -> Option<Slot> {
-        let (greediest, held) = self.holder()?;
-        (held > self.held(context) + 1).then_some(greediest)
+    pub fn most_over_quota(&self, context: Slot) -> Option<Slot> {
+        let (most_over_quota, held) = self.largest_owner()?;
+        (held > self.held(context) + 1).then_some(most_over_quota)
     }
 
     /// The context that holds most queues, and how many.
-    pub fn holder(&self) -> Option<(Slot, u32)> {
+    pub fn largest_owner(&self) -> Option<(Slot, u32)> {
         (0..).map(Slot).zip(self.held.iter().copied()).max_by_key(|&(_, held)| held)
     }
 
     /// Looks at the next queue, round and round (the paper's pseudo-LRU, §III-B1, as a clock hand): returns it if its message
     /// has waited for longer than the `timeout` of its context.
-    pub fn overdue(&mut self, now: u64, timeout: impl Fn(Slot) -> Option<u64>) -> Option<MpqId> {
-        let mpq = MpqId(self.hand);
-        self.hand = if mpq.0 as usize + 1 < self.holders.len() { mpq.0 + 1 } else { 0 };
-        let holder = self.holders.get(mpq.0 as usize).filter(|holder| holder.context != Slot::NOBODY)?;
-        timeout(holder.context).filter(|&most| holder.idle(now) > most).map(|_| mpq)
+    pub fn next_expired(&mut self, now: u64, timeout: impl Fn(Slot) -> Option<u64>) -> Option<MpqId> {
+        let mpq = MpqId(self.clock_hand);
+        self.clock_hand = if mpq.0 as usize + 1 < self.entries.len() { mpq.0 + 1 } else { 0 };
+        let entry = self.entries.get(mpq.0 as usize).filter(|entry| entry.context != Slot::NOBODY)?;
+        timeout(entry.context).filter(|&most| entry.idle(now) > most).map(|_| mpq)
     }
 
     /// Queues that messages of a context hold.
     pub fn of_context(&self, context: Slot) -> impl Iterator<Item = MpqId> {
-        self.taken().filter(move |(_, holder)| holder.context == context).map(|(mpq, _)| mpq)
+        self.taken().filter(move |(_, entry)| entry.context == context).map(|(mpq, _)| mpq)
     }
 
     /// Checks the table's parts against each other, and against the queues that are free.
@@ -331,29 +331,29 @@ impl Messages {
     #[doc(hidden)]
     pub fn check(&self, is_free: impl Fn(MpqId) -> bool) {
         let mut held = vec![0; self.held.len()];
-        for (mpq, holder) in self.taken() {
+        for (mpq, entry) in self.taken() {
             assert!(
                 !is_free(mpq),
                 "{mpq:?} is leaked: a message of {:?} holds it, and its queue is free",
-                holder.context
+                entry.context
             );
-            assert_eq!(self.queue_of(holder.context, &self.key(mpq)), Some(mpq), "the bucket of a message");
-            held[holder.context.0 as usize] += 1;
+            assert_eq!(self.queue_of(entry.context, &self.key(mpq)), Some(mpq), "the bucket of a message");
+            held[entry.context.0 as usize] += 1;
         }
         assert_eq!(held, self.held, "queues held by context");
         let mut free = self.free.clone();
         free.sort_unstable();
         free.dedup();
         let taken = held.iter().sum::<u32>() as usize;
-        assert_eq!((free.len(), free.len() + taken), (self.free.len(), self.holders.len()), "free queues");
+        assert_eq!((free.len(), free.len() + taken), (self.free.len(), self.entries.len()), "free queues");
         for mpq in free {
-            assert_eq!(self.holders[mpq.0 as usize].context, Slot::NOBODY, "{mpq:?} is free and held");
+            assert_eq!(self.entries[mpq.0 as usize].context, Slot::NOBODY, "{mpq:?} is free and held");
             assert!(is_free(mpq), "{mpq:?} has a message, and nobody holds it");
         }
     }
 
-    fn taken(&self) -> impl Iterator<Item = (MpqId, &Holder)> {
-        (0u32..).map(MpqId).zip(&self.holders).filter(|(_, holder)| holder.context != Slot::NOBODY)
+    fn taken(&self) -> impl Iterator<Item = (MpqId, &FlowEntry)> {
+        (0u32..).map(MpqId).zip(&self.entries).filter(|(_, entry)| entry.context != Slot::NOBODY)
     }
 }
 
@@ -387,10 +387,10 @@ mod tests {
             let key = KeySpec::default().extract(&frame, &Headers::parse(&frame));
             messages.begin(Slot(0), &key, 0).expect("a free one");
         }
-        let mut victims = [0; 4].map(|_| messages.victim(Slot(1), 0, |mpq| mpq == MpqId(500)));
+        let mut victims = [0; 4].map(|_| messages.eviction_candidate(Slot(1), 0, |mpq| mpq == MpqId(500)));
         // So many are looked at at a time.
         assert_eq!(victims, [None, Some(MpqId(500)), None, None]);
-        victims = [0; 4].map(|_| messages.victim(Slot(1), 0, |mpq| mpq == MpqId(599)));
+        victims = [0; 4].map(|_| messages.eviction_candidate(Slot(1), 0, |mpq| mpq == MpqId(599)));
         assert_eq!(victims, [None, Some(MpqId(599)), None, None]);
     }
 
@@ -416,7 +416,7 @@ mod tests {
             let looks: u32 = keys
                 .iter()
                 .map(|key| {
-                    let length = lengths.entry(messages.chain(Slot(0), key)).or_insert(0);
+                    let length = lengths.entry(messages.bucket(Slot(0), key)).or_insert(0);
                     *length += 1;
                     *length
                 })
@@ -435,13 +435,13 @@ mod tests {
             let places = (0..3).flat_map(|context| (0..6).map(move |number| (Slot(context), number)));
             let sought: Vec<_> = places.map(|(context, number)| {
                 messages.queue(context, &key(number), 0);
-                let chain = messages.chain(context, &key(number));
-                (context, number, chain, messages.first_in(chain))
+                let bucket = messages.bucket(context, &key(number));
+                (context, number, bucket, messages.bucket_head(bucket))
             }).collect();
             (0..8).for_each(|mpq| messages.release(MpqId(mpq)));
             for (context, number, freed) in steps {
-                for &(context, number, chain, first) in &sought {
-                    let found = messages.find_in((chain, first), context, &key(number), 0);
+                for &(context, number, bucket, first) in &sought {
+                    let found = messages.find_in((bucket, first), context, &key(number), 0);
                     assert_eq!(found, map.get(&(context, number)).copied());
                 }
                 let context = Slot(context);

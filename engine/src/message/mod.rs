@@ -56,21 +56,21 @@ impl MessageTable {
     }
 
     /// Free HERs that are most of the packet buffer.
-    pub(crate) const fn mostly_free(&self) -> usize {
+    pub(crate) const fn quota_threshold(&self) -> usize {
         self.hers as usize / 4 * 3
     }
 
     /// Whether most of the packet buffer is free. No context is kept to its share then: idle contexts cost others nothing.
-    pub(crate) const fn is_mostly_free(&self) -> bool {
-        self.mpqs.room() > self.mostly_free()
+    pub(crate) const fn below_quota_threshold(&self) -> bool {
+        self.mpqs.room() > self.quota_threshold()
     }
 
     /// Prefetches the queues of a batch's messages. With `again`, their buckets are not known yet.
-    pub(crate) fn prefetch(&self, inbound: &mut crate::ingress::rx_batch::Inbound, again: bool) {
+    pub(crate) fn prefetch(&self, inbound: &mut crate::ingress::rx_batch::RxBatch, again: bool) {
         if again {
-            inbound.seek_chains(&self.messages);
+            inbound.prefetch_buckets(&self.messages);
         }
-        inbound.seek(&self.messages, &self.mpqs);
+        inbound.prefetch_entries(&self.messages, &self.mpqs);
     }
 
     /// By what handlers know a queue: the message id where messages are numbered as FPsPIN does.
@@ -117,14 +117,14 @@ impl MessageTable {
 
     /// Examines the next queue. Returns it if its message has nothing queued and waited longer than its context's `timeout`.
     pub(crate) fn next_expired(&mut self, now: u64, timeout: impl Fn(Slot) -> Option<u64>) -> Option<MpqId> {
-        self.messages.overdue(now, timeout).filter(|&mpq| self.mpqs.is_quiescent(mpq))
+        self.messages.next_expired(now, timeout).filter(|&mpq| self.mpqs.is_quiescent(mpq))
     }
 
     /// The queue that gives way to a new message of a context when all are taken: an open message with nothing queued, or a queued
     /// one of the largest owner, so that a slow context does not keep others out.
     pub(crate) fn eviction_candidate(&mut self, slot: Slot, now: u64) -> Option<MpqId> {
         let Self { messages, mpqs, .. } = self;
-        let idle = messages.victim(slot, now, |mpq| mpqs.is_quiescent(mpq));
-        idle.or_else(|| mpqs.next_to_begin(messages.greediest(slot)?.0))
+        let idle = messages.eviction_candidate(slot, now, |mpq| mpqs.is_quiescent(mpq));
+        idle.or_else(|| mpqs.next_to_begin(messages.most_over_quota(slot)?.0))
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use spin_abi::control::Schedule;
 use spin_pspin::ids::Slot;
 
-use crate::ingress::rx_batch::Inbound;
+use crate::ingress::rx_batch::RxBatch;
 use crate::sched::scheduler::Scheduler;
 use crate::telemetry::latency::nanoseconds;
 
@@ -19,7 +19,7 @@ pub(crate) const SHARED_TIME: Duration = Duration::from_micros(200);
 pub(crate) const ALONE_TIME: Duration = Duration::from_millis(1);
 
 /// The time that tasks of a turn take.
-pub(crate) struct Shift<C> {
+pub(crate) struct PollTimer<C> {
     /// `None`: nobody asks.
     clock: Option<C>,
     start: Duration,
@@ -28,14 +28,14 @@ pub(crate) struct Shift<C> {
     later: Duration,
 }
 
-impl<C: Fn() -> Duration> Shift<C> {
+impl<C: Fn() -> Duration> PollTimer<C> {
     pub(crate) fn new(clock: Option<C>) -> Self {
         let start = clock.as_ref().map_or(Duration::ZERO, |clock| clock());
         Self { clock, start, last: start, later: Duration::ZERO }
     }
 
     /// Since it was called last, or the shift began.
-    pub(crate) fn lap(&mut self) -> Duration {
+    pub(crate) fn split(&mut self) -> Duration {
         let now = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock());
         now.saturating_sub(std::mem::replace(&mut self.last, now))
     }
@@ -50,7 +50,7 @@ impl<C: Fn() -> Duration> Shift<C> {
     }
 
     /// What was run takes so long once the shift is over: that is its time, too.
-    pub(crate) fn put_off(&mut self, time: Duration) {
+    pub(crate) fn defer(&mut self, time: Duration) {
         self.later += time;
     }
 }
@@ -59,7 +59,7 @@ impl<C: Fn() -> Duration> Shift<C> {
 pub(crate) struct Sched {
     pub(crate) scheduler: Scheduler,
     /// The contexts of a batch that several have packets in.
-    pub(crate) ranks: Ranks,
+    pub(crate) order: BatchOrder,
     /// Polls for which other contexts are expected to have packets behind those of the only one that has some.
     pub(crate) recent_contention: u32,
     /// Tasks of a single context that a poll has time for.
@@ -71,7 +71,7 @@ pub(crate) struct Sched {
 impl Sched {
     pub(crate) fn new(schedule: Schedule) -> Self {
         let scheduler = Scheduler::new(schedule);
-        Self { scheduler, ranks: Ranks::default(), recent_contention: 0, task_budget: u32::MAX, timed_out: false }
+        Self { scheduler, order: BatchOrder::default(), recent_contention: 0, task_budget: u32::MAX, timed_out: false }
     }
 
     /// A poll with so many tasks took so long. From that follows how many fit in one.
@@ -85,21 +85,21 @@ impl Sched {
 
 /// The contexts of a batch.
 #[derive(Debug, Default)]
-pub(crate) struct Ranks {
+pub(crate) struct BatchOrder {
     /// The one that is furthest behind first.
     slots: Vec<Slot>,
     /// By slot, of those that are there: the place there.
     places: Vec<Option<u32>>,
 }
 
-impl Ranks {
+impl BatchOrder {
     /// Them.
     pub(crate) fn slots(&self) -> &[Slot] {
         &self.slots
     }
 
     /// Notes whose packets there are.
-    pub(crate) fn note(&mut self, inbound: &Inbound) {
+    pub(crate) fn note(&mut self, inbound: &RxBatch) {
         let Self { slots, places } = self;
         slots.clear();
         for slot in inbound.slots() {
@@ -115,13 +115,13 @@ impl Ranks {
     }
 
     /// Puts packets of the same context next to each other, those first whose context is furthest behind.
-    pub(crate) fn put_in_order(&mut self, inbound: &mut Inbound, scheduler: &Scheduler) {
+    pub(crate) fn put_in_order(&mut self, inbound: &mut RxBatch, scheduler: &Scheduler) {
         let Self { slots, places } = self;
         if slots.len() > 1 {
             scheduler.sort(slots);
             // Groups of the greatest numbers are the first ones.
             (0..).zip(slots.iter().rev()).for_each(|(place, slot)| places[slot.0 as usize] = Some(place));
-            inbound.group(slots.len() as u32, |found, place| match found.gist(place).owner {
+            inbound.group(slots.len() as u32, |found, place| match found.entry(place).owner {
                 Slot::NOBODY => 0,
                 owner => places[owner.0 as usize].unwrap_or(0),
             });

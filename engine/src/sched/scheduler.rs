@@ -23,31 +23,31 @@ const SLICE: u64 = 20_000;
 /// By how much tasks of a batch's packets may put a context ahead of others, at weight 1: tasks, or nanoseconds. Packets that have to wait
 /// for their turn cost twice as much as those that run as they arrive. An interrupt takes tens of microseconds in a virtual machine, and is
 /// charged to whose tasks it hits: several of them are not to have a context's packets wait.
-const AHEAD: [u64; 2] = [64, 200_000];
+const MAX_LEAD: [u64; 2] = [64, 200_000];
 /// The same for all contexts together, in nanoseconds, and the least for each: that far behind others one of them may fall, and has its packets
 /// wait until it has caught up.
-const ALL_AHEAD: u64 = 3_200_000;
-const LEAST_AHEAD: u64 = 50_000;
+const TOTAL_LEAD: u64 = 3_200_000;
+const MIN_LEAD: u64 = 50_000;
 /// A context's greatest weight.
 pub const MOST_WEIGHT: u32 = 1000;
 
 /// What a context has had.
 #[derive(Clone, Copy, Debug)]
-struct Account {
+struct SchedEntity {
     weight: u32,
     /// Cost of its tasks, times [`MOST_WEIGHT`], divided by its weight.
-    virtual_time: u64,
+    vruntime: u64,
     /// The cost alone.
-    had: u64,
+    service: u64,
     /// The pick that was its last.
     picked: u64,
     /// Nanoseconds that its last tasks took each, where time is taken.
     each: u64,
-    /// Nanoseconds that they have had the thread [take later](Scheduler::owe), and that [`Scheduler::charge`] was not told of.
+    /// Nanoseconds that they have had the thread [take later](Scheduler::charge_deferred), and that [`Scheduler::charge`] was not told of.
     owed: u64,
 }
 
-impl Account {
+impl SchedEntity {
     /// A cost at its weight.
     fn share(&self, cost: u64) -> u64 {
         cost.saturating_mul(MOST_WEIGHT.into()) / u64::from(self.weight)
@@ -55,14 +55,14 @@ impl Account {
 
     /// It had something that cost so much.
     fn add(&mut self, cost: u64) {
-        self.had = self.had.wrapping_add(cost);
-        self.virtual_time = self.virtual_time.saturating_add(self.share(cost));
+        self.service = self.service.wrapping_add(cost);
+        self.vruntime = self.vruntime.saturating_add(self.share(cost));
     }
 }
 
 /// Some tasks of a context, to be run in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pick {
+pub struct Grant {
     /// Its slot.
     pub owner: u32,
     /// How many at most.
@@ -74,7 +74,7 @@ pub struct Pick {
 pub struct Scheduler {
     policy: Schedule,
     /// By slot.
-    accounts: Vec<Account>,
+    entities: Vec<SchedEntity>,
     picks: u64,
     /// Virtual time up to which all that had tasks had their share.
     now: u64,
@@ -84,7 +84,7 @@ impl Scheduler {
     /// No context yet.
     #[must_use]
     pub const fn new(policy: Schedule) -> Self {
-        Self { policy, accounts: Vec::new(), picks: 0, now: 0 }
+        Self { policy, entities: Vec::new(), picks: 0, now: 0 }
     }
 
     /// Whether a task costs the time that it takes.
@@ -97,68 +97,68 @@ impl Scheduler {
         let weight = if self.policy == Schedule::RoundRobin { 1 } else { weight.clamp(1, MOST_WEIGHT) };
         // How long its tasks take is not known: the first one is run alone.
         let each = if self.costs_time() { SLICE } else { 0 };
-        let account = Account { weight, virtual_time: self.now, had: 0, picked: 0, each, owed: 0 };
-        let slots = self.accounts.len().max(owner as usize + 1);
-        self.accounts.resize(slots, account);
-        self.accounts[owner as usize] = account;
+        let entity = SchedEntity { weight, vruntime: self.now, service: 0, picked: 0, each, owed: 0 };
+        let slots = self.entities.len().max(owner as usize + 1);
+        self.entities.resize(slots, entity);
+        self.entities[owner as usize] = entity;
     }
 
     /// When a context is due, in virtual time, and which pick was its last.
-    fn due(&self, owner: u32) -> (u64, u64) {
-        let Account { virtual_time, picked, .. } = self.accounts[owner as usize];
-        (virtual_time.max(self.now.saturating_sub(self.borrowed())), picked)
+    fn start_tag(&self, owner: u32) -> (u64, u64) {
+        let SchedEntity { vruntime, picked, .. } = self.entities[owner as usize];
+        (vruntime.max(self.now.saturating_sub(self.borrowed())), picked)
     }
 
     /// Whether a context would be next if it had tasks, and these others.
     #[must_use]
     pub fn is_next(&self, owner: u32, backlogged: impl IntoIterator<Item = u32>) -> bool {
-        let due = self.due(owner);
-        backlogged.into_iter().all(|other| due <= self.due(other))
+        let start_tag = self.start_tag(owner);
+        backlogged.into_iter().all(|other| start_tag <= self.start_tag(other))
     }
 
     /// The virtual time of the context that is furthest behind.
     #[must_use]
-    pub fn least(&self, contexts: impl IntoIterator<Item = u32>) -> u64 {
-        contexts.into_iter().map(|owner| self.due(owner).0).min().unwrap_or(u64::MAX)
+    pub fn min_vtime(&self, contexts: impl IntoIterator<Item = u32>) -> u64 {
+        contexts.into_iter().map(|owner| self.start_tag(owner).0).min().unwrap_or(u64::MAX)
     }
 
     /// Whether a context, one of `contexts`, may run as its packets arrive, where the one that is furthest behind is at this virtual time.
     #[must_use]
-    pub fn keeps_pace(&self, owner: u32, least: u64, contexts: u32) -> bool {
-        let [tasks, time] = AHEAD;
+    pub fn within_lag(&self, owner: u32, min_vtime: u64, contexts: u32) -> bool {
+        let [tasks, time] = MAX_LEAD;
         let ahead =
-            if self.costs_time() { (ALL_AHEAD / u64::from(contexts.max(1))).clamp(LEAST_AHEAD, time) } else { tasks };
-        self.due(owner).0 <= least.saturating_add(ahead * u64::from(MOST_WEIGHT))
+            if self.costs_time() { (TOTAL_LEAD / u64::from(contexts.max(1))).clamp(MIN_LEAD, time) } else { tasks };
+        self.start_tag(owner).0 <= min_vtime.saturating_add(ahead * u64::from(MOST_WEIGHT))
     }
 
     /// How much time a context was charged for since it was added; nothing where no time is taken.
     #[must_use]
-    pub fn had(&self, owner: u32) -> Duration {
+    pub fn service(&self, owner: u32) -> Duration {
         let timed = self.costs_time();
-        Duration::from_nanos(if timed { self.accounts[owner as usize].had } else { 0 })
+        Duration::from_nanos(if timed { self.entities[owner as usize].service } else { 0 })
     }
 
     /// Whether the last tasks of a context took at least so long each.
     #[must_use]
     pub fn takes_long(&self, owner: u32, time: Duration) -> bool {
-        self.accounts[owner as usize].each >= nanoseconds(time)
+        self.entities[owner as usize].each >= nanoseconds(time)
     }
 
     /// Sorts contexts, the one that is furthest behind first.
     pub fn sort(&self, contexts: &mut [Slot]) {
-        contexts.sort_unstable_by_key(|slot| self.due(slot.0));
+        contexts.sort_unstable_by_key(|slot| self.start_tag(slot.0));
     }
 
     /// Who is next of those that have tasks.
-    pub fn pick(&mut self, backlogged: impl IntoIterator<Item = u32>) -> Option<Pick> {
-        let due = backlogged.into_iter().map(|owner| (owner, self.due(owner)));
-        let (owner, (virtual_time, _)) = due.min_by_key(|&(_, due)| due)?;
-        self.now = self.now.max(virtual_time);
+    pub fn pick(&mut self, backlogged: impl IntoIterator<Item = u32>) -> Option<Grant> {
+        let start_tag = backlogged.into_iter().map(|owner| (owner, self.start_tag(owner)));
+        let (owner, (vruntime, _)) = start_tag.min_by_key(|&(_, start_tag)| start_tag)?;
+        self.now = self.now.max(vruntime);
         self.picks += 1;
-        let account = &mut self.accounts[owner as usize];
-        (account.picked, account.virtual_time) = (self.picks, virtual_time);
-        let fitting = SLICE.checked_div(account.each).unwrap_or(SLICE).clamp(1, QUANTUM.into());
-        Some(Pick { owner, tasks: u32::try_from(fitting).unwrap_or(QUANTUM) })
+        let entity = &mut self.entities[owner as usize];
+        (entity.picked, entity.vruntime) = (self.picks, vruntime);
+        let fitting = SLICE.checked_div(entity.each).unwrap_or(SLICE).clamp(1, QUANTUM.into());
+        Some(Grant { owner, tasks: u32::try_from(fitting).unwrap_or(QUANTUM) })
     }
 
     /// Virtual time by which a context that had nothing to run may be behind those that had, at weight 1: 1 ms, or 64 tasks.
@@ -171,34 +171,34 @@ impl Scheduler {
         cost * MOST_WEIGHT as u64
     }
 
-    /// So many tasks of a pick were run, and took so long. Returns what they [owe](Scheduler::owe) besides.
+    /// So many tasks of a pick were run, and took so long. Returns what they [owe](Scheduler::charge_deferred) besides.
     pub fn charge(&mut self, owner: u32, tasks: u32, time: Duration) -> Duration {
         let cost = self.cost(tasks, time);
-        let account = &mut self.accounts[owner as usize];
-        let owed = std::mem::take(&mut account.owed);
+        let entity = &mut self.entities[owner as usize];
+        let owed = std::mem::take(&mut entity.owed);
         if tasks > 0 {
-            account.each = nanoseconds(time).saturating_add(owed) / u64::from(tasks);
+            entity.each = nanoseconds(time).saturating_add(owed) / u64::from(tasks);
         }
-        account.add(cost);
+        entity.add(cost);
         Duration::from_nanos(owed)
     }
 
     /// A context has the thread do something that takes so long later on, when it is nobody's turn. As a task it counts for one.
-    pub fn owe(&mut self, owner: u32, time: Duration) {
-        let (cost, due, timed) = (self.cost(1, time), self.due(owner), self.costs_time());
-        let account = &mut self.accounts[owner as usize];
-        account.virtual_time = due.0;
-        account.add(cost);
-        account.owed += if timed { cost } else { 0 };
+    pub fn charge_deferred(&mut self, owner: u32, time: Duration) {
+        let (cost, start_tag, timed) = (self.cost(1, time), self.start_tag(owner), self.costs_time());
+        let entity = &mut self.entities[owner as usize];
+        entity.vruntime = start_tag.0;
+        entity.add(cost);
+        entity.owed += if timed { cost } else { 0 };
     }
 
     /// Reception of a context's packets took so many nanoseconds. Where tasks are counted it costs nothing.
     pub fn charge_reception(&mut self, owner: u32, time: u64) {
         if self.costs_time() {
-            let due = self.due(owner);
-            let account = &mut self.accounts[owner as usize];
-            account.virtual_time = due.0;
-            account.add(time);
+            let start_tag = self.start_tag(owner);
+            let entity = &mut self.entities[owner as usize];
+            entity.vruntime = start_tag.0;
+            entity.add(time);
         }
     }
 
@@ -255,7 +255,7 @@ mod tests {
             let mut scheduler = Scheduler::new(policy);
             (0..2).for_each(|owner| scheduler.add(owner, 1));
             let mut lead = 0;
-            while scheduler.keeps_pace(0, scheduler.least([1]), contexts) {
+            while scheduler.within_lag(0, scheduler.min_vtime([1]), contexts) {
                 scheduler.charge(0, 1, Duration::from_micros(1));
                 lead += 1;
             }
@@ -301,7 +301,7 @@ mod tests {
         while runs[1] < most {
             let pick = scheduler.pick([0, 1]).expect("both have tasks");
             if pick.owner == 0 {
-                (0..pick.tasks).for_each(|_| scheduler.owe(0, owed));
+                (0..pick.tasks).for_each(|_| scheduler.charge_deferred(0, owed));
             }
             told += scheduler.charge(pick.owner, pick.tasks, Duration::from_micros(pick.tasks.into()));
             runs[pick.owner as usize] += pick.tasks;

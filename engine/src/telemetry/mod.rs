@@ -5,7 +5,7 @@ pub mod statistics;
 
 use std::time::Duration;
 
-use crate::context::event_ring::News;
+use crate::context::event_ring::DoorbellPending;
 use crate::telemetry::latency::Latencies;
 use spin_pspin::counts::Counts;
 use spin_pspin::ids::Timestamp;
@@ -25,7 +25,7 @@ pub(crate) struct Telemetry {
     /// Arrival time of the packet whose buffer was released last.
     pub(crate) released: Timestamp,
     /// Applications are to be woken.
-    pub(crate) news: News,
+    pub(crate) doorbell_pending: DoorbellPending,
     first_arrival: Option<Duration>,
     /// When tasks ended last.
     pub(crate) last_end: Duration,
@@ -39,7 +39,7 @@ impl Telemetry {
             // The first task is measured.
             unsampled: u64::from(u32::MAX),
             released: Timestamp::at(Duration::ZERO),
-            news: News::default(),
+            doorbell_pending: DoorbellPending::default(),
             first_arrival: None,
             last_end: Duration::ZERO,
         }

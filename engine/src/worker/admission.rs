@@ -11,8 +11,8 @@ use spin_nic::Frame;
 use crate::context::packet_rules::PacketRules;
 use crate::context::{Context, Replacement};
 use crate::ingress::ecn;
-use crate::ingress::matched::Found;
-use crate::ingress::rx_batch::{Arrival, Inbound};
+use crate::ingress::matched::Match;
+use crate::ingress::rx_batch::{MatchedPacket, RxBatch};
 use crate::sched::Sched;
 use crate::worker::core::Core;
 use spin_pspin::hpu::ip_view;
@@ -23,7 +23,7 @@ use spin_pspin::mpq::{Her, MpqId};
 #[derive(Default)]
 pub(crate) struct Admission {
     /// The packet.
-    pub(crate) stalled: Option<Arrival>,
+    pub(crate) stalled: Option<MatchedPacket>,
     /// The context that has no room: one that was replaced, if the packet belongs to a message of that one.
     pub(crate) stalled_on: Option<Slot>,
 }
@@ -31,30 +31,30 @@ pub(crate) struct Admission {
 impl Admission {
     /// Frames that were received and not admitted: those of the batch, and the stalled one.
     #[inline]
-    pub(crate) fn kept_back(&self, inbound: &Inbound) -> usize {
+    pub(crate) fn rx_backlog(&self, inbound: &RxBatch) -> usize {
         inbound.len() + usize::from(self.stalled.is_some())
     }
 
     /// Whom others wait for in this poll.
-    pub(crate) fn kept_waiting(&self, core: &Core) -> Option<Kept> {
+    pub(crate) fn stall(&self, core: &Core) -> Option<Stall> {
         let slot = self.stalled_on.filter(|_| self.stalled.is_some() && core.contexts.is_shared())?;
-        Some(Kept { slot, had: core.sched.scheduler.had(slot.0) })
+        Some(Stall { slot, service: core.sched.scheduler.service(slot.0) })
     }
 
     /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
-    pub(crate) fn admit_batch(&mut self, core: &mut Core, inbound: &mut Inbound, now: BatchTime) {
+    pub(crate) fn admit_batch(&mut self, core: &mut Core, inbound: &mut RxBatch, now: BatchTime) {
         while core.table.mpqs.room() > 0 && self.admit_next(core, inbound, now) {}
     }
 
     /// Takes a frame, if there is one and there is room for it.
     #[inline(always)]
-    pub(crate) fn admit_next(&mut self, core: &mut Core, inbound: &mut Inbound, now: BatchTime) -> bool {
+    pub(crate) fn admit_next(&mut self, core: &mut Core, inbound: &mut RxBatch, now: BatchTime) -> bool {
         if let Some(arrival) = self.stalled.take() {
             self.admit_late(core, arrival, now);
             return self.stalled.is_none();
         }
         let Some((frame, found)) = inbound.take() else { return false };
-        let Found { end_of_message, key, .. } = found;
+        let Match { end_of_message, key, .. } = found;
         match found.slot() {
             Some(slot) => self.admit(core, frame, slot, &key, end_of_message, now),
             None => core.drop_frame(frame, Counter::DropUnmatched),
@@ -74,27 +74,27 @@ impl Admission {
         now: BatchTime,
     ) {
         let Context { share, replacement: Replacement { predecessor, .. }, run, .. } = core.contexts.get(slot);
-        let (fits, own) = (core.table.mpqs.held(slot.0) < share.unquestioned, predecessor.is_none());
+        let (fits, own) = (core.table.mpqs.held(slot.0) < share.soft_limit, predecessor.is_none());
         if fits && own {
             enqueue(core, frame, slot, key, end_of_message, now);
-        } else if own && run.full == Full::Drop && !core.table.is_mostly_free() {
+        } else if own && run.full == Full::Drop && !core.table.below_quota_threshold() {
             // What a context beyond its share has most of, at others' cost.
             core.drop_of(slot, frame, Counter::DropShare);
         } else {
-            self.admit_perhaps(core, Arrival { frame, slot, key: *key, end_of_message }, now);
+            self.admit_over_quota(core, MatchedPacket { frame, slot, key: *key, end_of_message }, now);
         }
     }
 
     /// The same, of one that could not be queued at once.
     #[cold]
-    pub(crate) fn admit_late(&mut self, core: &mut Core, arrival: Arrival, now: BatchTime) {
-        let Arrival { frame, slot, key, end_of_message } = arrival;
+    pub(crate) fn admit_late(&mut self, core: &mut Core, arrival: MatchedPacket, now: BatchTime) {
+        let MatchedPacket { frame, slot, key, end_of_message } = arrival;
         self.admit(core, frame, slot, &key, end_of_message, now);
     }
 
     #[cold]
-    fn admit_perhaps(&mut self, core: &mut Core, arrival: Arrival, now: BatchTime) {
-        if let Some(Arrival { frame, slot, key, end_of_message }) = self.question(core, arrival, now) {
+    fn admit_over_quota(&mut self, core: &mut Core, arrival: MatchedPacket, now: BatchTime) {
+        if let Some(MatchedPacket { frame, slot, key, end_of_message }) = self.apply_full_policy(core, arrival, now) {
             enqueue(core, frame, slot, &key, end_of_message, now);
         }
     }
@@ -102,19 +102,24 @@ impl Admission {
     /// An arrival for a context that has much of its share of the packet buffer, or all of it, or that has taken the place of
     /// another one, whose message it may be. Returns the arrival if it is to be queued all the same.
     #[cold]
-    fn question(&mut self, core: &mut Core, mut arrival: Arrival, now: BatchTime) -> Option<Arrival> {
+    fn apply_full_policy(
+        &mut self,
+        core: &mut Core,
+        mut arrival: MatchedPacket,
+        now: BatchTime,
+    ) -> Option<MatchedPacket> {
         let matched = arrival.slot;
         arrival.slot = begun_by(core, &arrival);
-        let (held, mostly_free, shared) =
-            (core.table.mpqs.held(arrival.slot.0), core.table.is_mostly_free(), core.contexts.is_shared());
+        let (held, quota_threshold, shared) =
+            (core.table.mpqs.held(arrival.slot.0), core.table.below_quota_threshold(), core.contexts.is_shared());
         let context = core.contexts.get(arrival.slot);
-        if held < context.share.unquestioned || mostly_free {
+        if held < context.share.soft_limit || quota_threshold {
             return Some(arrival);
         }
         let hers = context.share.hers;
         let full = held >= hers;
         match context.run.full {
-            Full::Wait if !shared || context.patience.lasts() => {
+            Full::Wait if !shared || context.stall_credit.is_available() => {
                 self.stalled_on = Some(arrival.slot);
                 // Whose message it is is asked anew: that one's may have ended by then.
                 arrival.slot = matched;
@@ -128,13 +133,13 @@ impl Admission {
             }
             Full::Kill => {
                 if let Some(mpq) = queue_for(core, arrival.slot, &arrival.key, now.time) {
-                    core.kill(mpq, arrival.slot, DropReason::NoRoom);
+                    core.cancel(mpq, arrival.slot, DropReason::NoRoom);
                     // While a task of that message is in flight it keeps its place: then the one behind it goes too.
                     let stays = core.table.mpqs.is_cancelled(mpq) && core.table.mpqs.held(arrival.slot.0) >= hers;
                     if stays && core.table.mpqs.accepts(mpq) {
-                        core.tell(arrival.slot, mpq, Counter::MessagesKilled, What::Killed);
+                        core.emit_event(arrival.slot, mpq, Counter::MessagesKilled, What::Killed);
                         core.table.mpqs.cancel_next(mpq);
-                        core.bury(arrival.slot, DropReason::NoRoom);
+                        core.drain_cancelled(arrival.slot, DropReason::NoRoom);
                     }
                     return Some(arrival);
                 }
@@ -150,7 +155,7 @@ impl Admission {
 #[inline(always)]
 fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: BatchTime) {
     let Some(mpq) = queue_for(core, slot, key, now.time) else {
-        return lose(core, slot, frame);
+        return drop_no_queue(core, slot, frame);
     };
     core.table.admitted += 1;
     let context = core.contexts.get(slot);
@@ -165,17 +170,17 @@ fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_
         context.counts.add(Counter::Matched, 1);
     } else {
         let refused = core.table.mpqs.reject(mpq, her(frame));
-        core.refuse(mpq, slot, refused);
+        core.reject(mpq, slot, refused);
     }
 }
 
 /// The context whose message an arrival is: one that was replaced, if the message began there and has not ended.
-fn begun_by(core: &Core, arrival: &Arrival) -> Slot {
+fn begun_by(core: &Core, arrival: &MatchedPacket) -> Slot {
     let goes_on = |&old: &Slot| core.table.continues(old, &arrival.key);
     core.contexts.replaced_by(arrival.slot).find(goes_on).unwrap_or(arrival.slot)
 }
 
-/// The message's queue. When all are taken, an open message that has nothing queued may [give way](Messages::victim).
+/// The message's queue. When all are taken, an open message that has nothing queued may be evicted.
 #[inline(always)]
 fn queue_for(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
     core.table.messages.queue(slot, key, now).or_else(|| take_over(core, slot, key, now))
@@ -183,31 +188,31 @@ fn queue_for(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<
 
 #[cold]
 fn take_over(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
-    let victim = core.table.eviction_candidate(slot, now)?;
+    let evicted = core.table.eviction_candidate(slot, now)?;
     // One that was killed before it began is nobody's.
-    let owner = core.table.mpqs.context(victim).map(|binding| binding.slot);
+    let owner = core.table.mpqs.context(evicted).map(|binding| binding.slot);
     if let Some(owner) = owner {
-        core.tell_of_end(owner, victim, Counter::MessagesEvicted, What::Evicted);
+        core.emit_end(owner, evicted, Counter::MessagesEvicted, What::Evicted);
     }
     let dropped = &mut core.egress.outbound.recycle;
     let before = dropped.len();
-    core.table.mpqs.reset(victim, |packet| dropped.push(packet.frame));
+    core.table.mpqs.reset(evicted, |packet| dropped.push(packet.frame));
     let dropped = dropped.len() - before;
     if let Some(owner) = owner {
         core.contexts.get(owner).counts.add(Counter::DropShare, dropped as u64);
     }
-    core.table.messages.release(victim);
+    core.table.messages.release(evicted);
     core.table.messages.queue(slot, key, now)
 }
 
 /// No queue is left for a new message of a context, and nobody has more than its share of them.
 #[cold]
-fn lose(core: &mut Core, slot: Slot, frame: Frame) {
+fn drop_no_queue(core: &mut Core, slot: Slot, frame: Frame) {
     core.egress.recycle(frame);
     let context = core.contexts.get(slot);
     let Some(lost) = context.record_no_queue() else { return };
     let (id, name) = (context.id, context.name.clone());
-    let Some((most, held)) = core.table.messages.holder() else { return };
+    let Some((most, held)) = core.table.messages.largest_owner() else { return };
     let Some(most) = core.contexts.list.get(most.0 as usize).and_then(Option::as_ref) else { return };
     let advice = match most.message_timeout {
         None => "if those are left open, its --message-timeout-us ends them".to_owned(),
@@ -225,27 +230,27 @@ fn lose(core: &mut Core, slot: Slot, frame: Frame) {
 
 /// Others wait for a context, which had had so much when that was looked at.
 #[derive(Clone, Copy)]
-pub(crate) struct Kept {
+pub(crate) struct Stall {
     slot: Slot,
-    had: Duration,
+    service: Duration,
 }
 
 /// Charges the context that stalled reception in a poll for that time. All others regain what they may of the time since the poll before
 /// ended.
 #[cold]
-pub(crate) fn charge_waits(core: &mut Core, kept: Option<Kept>, poll: Duration, since: Duration) {
+pub(crate) fn charge_waits(core: &mut Core, stall: Option<Stall>, poll: Duration, since: Duration) {
     let Core { sched: Sched { scheduler, .. }, contexts, .. } = core;
-    if let Some(Kept { slot, had }) = kept {
-        let own = scheduler.had(slot.0).saturating_sub(had);
+    if let Some(Stall { slot, service }) = stall {
+        let own = scheduler.service(slot.0).saturating_sub(service);
         scheduler.charge(slot.0, 0, poll.saturating_sub(own));
     }
     let weights: u64 = contexts.installed().map(|context| u64::from(context.run.weight)).sum();
     for (number, context) in (0..).zip(&mut contexts.list) {
         let Some(context) = context.as_mut().filter(|context| context.run.full == Full::Wait) else { continue };
         let own = u64::from(context.run.weight);
-        match kept {
-            Some(Kept { slot: Slot(kept), .. }) if kept == number => context.patience.spend(poll),
-            _ => context.patience.regain(since, own, weights.saturating_sub(own)),
+        match stall {
+            Some(Stall { slot: Slot(stall), .. }) if stall == number => context.stall_credit.debit(poll),
+            _ => context.stall_credit.repay(since, own, weights.saturating_sub(own)),
         }
     }
 }

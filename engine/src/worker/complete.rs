@@ -14,29 +14,29 @@ use spin_pspin::mpq::{MpqId, Rejected, Stage, Task};
 
 impl Core {
     /// Gives up a message, with what is still to come of it.
-    pub(crate) fn kill(&mut self, mpq: MpqId, slot: Slot, why: DropReason) {
+    pub(crate) fn cancel(&mut self, mpq: MpqId, slot: Slot, why: DropReason) {
         if self.table.mpqs.is_cancelled(mpq) {
             return;
         }
         if why == DropReason::NoRoom {
-            self.tell(slot, mpq, Counter::MessagesKilled, What::Killed);
+            self.emit_event(slot, mpq, Counter::MessagesKilled, What::Killed);
         }
         self.table.cancel(mpq, why);
-        self.bury(slot, why);
+        self.drain_cancelled(slot, why);
     }
 
     /// Counts what happens to a message, and tells its application.
-    pub(crate) fn tell(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
+    pub(crate) fn emit_event(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
         let flow = self.flow(slot, mpq);
         let context = self.contexts.get(slot);
         context.counts.add(counter, 1);
-        context.descriptor.tell(Event { flow, what });
+        context.event_ring.emit_event(Event { flow, what });
     }
 
     /// The same of a message that ends before its time; not of one that was given up, of which all was said then.
-    pub(crate) fn tell_of_end(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
+    pub(crate) fn emit_end(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
         if !self.table.mpqs.is_cancelled(mpq) {
-            self.tell(slot, mpq, counter, what);
+            self.emit_event(slot, mpq, counter, what);
         }
     }
 
@@ -46,7 +46,7 @@ impl Core {
     }
 
     /// What becomes of the packets of a message that was given up, but for those of which a handler has decided.
-    pub(crate) fn bury(&mut self, slot: Slot, why: DropReason) {
+    pub(crate) fn drain_cancelled(&mut self, slot: Slot, why: DropReason) {
         while let Some(packet) = self.table.mpqs.pop_cancelled() {
             let why = packet.drop_reason.unwrap_or(why);
             self.dispose(slot, packet, why);
@@ -65,7 +65,7 @@ impl Core {
             DropReason::Passed => {
                 counts.add(Counter::Passed, 1);
                 if self.contexts.is_shared() {
-                    self.sched.scheduler.owe(slot.0, self.egress.pass_cost.estimate());
+                    self.sched.scheduler.charge_deferred(slot.0, self.egress.pass_cost.estimate());
                 }
                 return self.egress.punt(packet);
             }
@@ -75,7 +75,7 @@ impl Core {
 
     /// A packet that its queue did not take.
     #[cold]
-    pub(crate) fn refuse(&mut self, mpq: MpqId, slot: Slot, refused: Rejected<Packet>) {
+    pub(crate) fn reject(&mut self, mpq: MpqId, slot: Slot, refused: Rejected<Packet>) {
         match refused {
             // A batch is never larger than the room for HERs.
             Rejected::Full(packet) => self.drop_of(slot, packet.frame, Counter::DropShare),
@@ -105,7 +105,7 @@ impl Core {
             let timeout = |slot: Slot| contexts[slot.0 as usize].as_ref()?.message_timeout.map(nanoseconds);
             let Some(mpq) = self.table.next_expired(nanoseconds(now), timeout) else { continue };
             if let Some(binding) = self.table.mpqs.context(mpq) {
-                self.tell_of_end(binding.slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
+                self.emit_end(binding.slot, mpq, Counter::MessagesTimedOut, What::TimedOut);
             }
             self.table.expire(mpq);
         }
@@ -124,7 +124,7 @@ impl Core {
         };
         self.move_on(mpq, binding.slot, stage, kept);
         if dying {
-            self.bury(binding.slot, self.table.drop_reasons[mpq.0 as usize]);
+            self.drain_cancelled(binding.slot, self.table.drop_reasons[mpq.0 as usize]);
         }
         releases_packet
     }

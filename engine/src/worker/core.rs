@@ -79,9 +79,9 @@ impl Core {
     }
 
     /// Virtual time of the context that is furthest behind, of those that have packets in the batch or tasks.
-    pub(crate) fn least(&self) -> u64 {
-        let arrived = self.sched.ranks.slots().iter().map(|slot| slot.0);
-        self.sched.scheduler.least(arrived.chain(self.runnable()))
+    pub(crate) fn min_vtime(&self) -> u64 {
+        let arrived = self.sched.order.slots().iter().map(|slot| slot.0);
+        self.sched.scheduler.min_vtime(arrived.chain(self.runnable()))
     }
 
     /// Whether a context comes before all that have tasks.
@@ -94,8 +94,8 @@ impl Core {
     #[cold]
     pub(crate) fn may_pass(&mut self, slot: Slot) -> bool {
         !self.contexts.is_shared() || {
-            let least = self.least();
-            self.sched.scheduler.keeps_pace(slot.0, least, self.contexts.linked)
+            let min_vtime = self.min_vtime();
+            self.sched.scheduler.within_lag(slot.0, min_vtime, self.contexts.linked)
                 && self.sched.scheduler.pick([slot.0]).is_some()
         }
     }

@@ -8,14 +8,14 @@ use spin_abi::counters::Counter;
 use spin_nic::Frame;
 
 use crate::context::packet_rules::{PacketRules, home};
-use crate::ingress::matched::{Found, Gist};
-use crate::ingress::rx_batch::{Arrival, Inbound, SOON};
+use crate::ingress::matched::{Match, MatchEntry};
+use crate::ingress::rx_batch::{MatchedPacket, PREFETCH_SOON, RxBatch};
 use crate::message::MessageTable;
 use crate::message::messages::Messages;
 use crate::worker::core::Core;
 use crate::worker::run::{TaskRun, TaskSource, exit_of, run_batch};
 use crate::worker::runner::TaskRunner;
-use crate::worker::task::{Done, Parts, parts, processes};
+use crate::worker::task::{Parts, Progress, parts, processes};
 use spin_pspin::counts::Counts;
 use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
@@ -24,7 +24,7 @@ use spin_pspin::ids::{BatchTime, Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Her, MpqId, Mpqs, Stage, Task};
 
 /// Bytes that a batch_was_full batch may copy of each packet and leave near by what was there.
-const SHORT: usize = 128;
+const SHORT_PACKET: usize = 128;
 
 /// Runs a context's payload handler on its packets of the batch, `most` at most, without queueing them. A packet that has to wait for
 /// another task is queued with its message. Ends at a packet that waits behind another one, or belongs to another context. Runs nothing
@@ -32,32 +32,32 @@ const SHORT: usize = 128;
 pub(crate) fn run_fast_path(
     core: &mut Core,
     runner: &mut TaskRunner,
-    inbound: &mut Inbound,
+    inbound: &mut RxBatch,
     slot: Slot,
     most: u32,
     now: BatchTime,
-) -> (Done, Option<Arrival>) {
-    let (mut done, mut left_over) = (Done::default(), None);
-    let Some(handler) = fast_handler(core, inbound, slot) else { return (done, left_over) };
+) -> (Progress, Option<MatchedPacket>) {
+    let (mut progress, mut left_over) = (Progress::default(), None);
+    let Some(handler) = fast_handler(core, inbound, slot) else { return (progress, left_over) };
     let mut next = inbound.next().map(|found| home(&core.clusters, &found.key));
     while let Some(cluster) = next {
-        let rest = run_on_cluster(core, runner, inbound, (slot, handler, cluster), most, now, &mut done);
+        let rest = run_on_cluster(core, runner, inbound, (slot, handler, cluster), most, now, &mut progress);
         next = None;
         match rest {
-            Rest::None => {}
-            Rest::Elsewhere(cluster) => next = Some(cluster),
-            Rest::Arrival(arrival) => left_over = Some(arrival),
-            Rest::Unusual(task, exit, issued) => {
+            BatchExit::None => {}
+            BatchExit::Elsewhere(cluster) => next = Some(cluster),
+            BatchExit::MatchedPacket(arrival) => left_over = Some(arrival),
+            BatchExit::Unusual(task, exit, issued) => {
                 let hpu = HpuId { cluster, hpu: 0 };
-                done.released += u64::from(runner.end_unusual(core, task, hpu, exit, issued));
+                progress.released += u64::from(runner.end_unusual(core, task, hpu, exit, issued));
             }
         }
     }
-    (done, left_over)
+    (progress, left_over)
 }
 
 /// A context's payload handler, if its tasks run in a batch and nothing is in the way of its packets.
-fn fast_handler(core: &mut Core, inbound: &Inbound, slot: Slot) -> Option<Handler> {
+fn fast_handler(core: &mut Core, inbound: &RxBatch, slot: Slot) -> Option<Handler> {
     let hpu = HpuId { cluster: core.clusters.start, hpu: 0 };
     if core.has_parked(slot.0) || inbound.is_empty() || inbound.len() > core.table.mpqs.room() {
         return None;
@@ -71,12 +71,12 @@ fn fast_handler(core: &mut Core, inbound: &Inbound, slot: Slot) -> Option<Handle
 fn run_on_cluster(
     core: &mut Core,
     runner: &TaskRunner,
-    inbound: &mut Inbound,
+    inbound: &mut RxBatch,
     (slot, handler, cluster): (Slot, Handler, u32),
     most: u32,
     now: BatchTime,
-    done: &mut Done,
-) -> Rest {
+    progress: &mut Progress,
+) -> BatchExit {
     let context = core.contexts.get(slot);
     let verdicts = context.run.verdicts;
     let rules = PacketRules::of(slot, context);
@@ -85,25 +85,25 @@ fn run_on_cluster(
     let mut print = |line: &[u8]| printer.print(line);
     let Core { nic, egress, clusters, table, telemetry, .. } = core;
     let MessageTable { messages, mpqs, admitted, .. } = table;
-    let (at, stop) = (inbound.len(), inbound.len().saturating_sub((most - done.tasks) as usize));
-    let row = InRow { at, stop, passed: 0, queued: 0, looked_at: 0 };
+    let (at, stop) = (inbound.len(), inbound.len().saturating_sub((most - progress.tasks) as usize));
+    let cursor = BatchCursor { at, stop, passed: 0, queued: 0, looked_at: 0 };
     let own = &mut telemetry.counts;
-    let inlet = Inlet { inbound, clusters, messages, mpqs, admitted, counts: own, rules, now, row };
+    let path = FastPath { inbound, clusters, messages, mpqs, admitted, counts: own, rules, now, cursor };
     let outbound = &mut egress.outbound;
     let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, CommandBudget::FULL);
     // The NIC may need frames before the batch ends.
     let watched = verdicts || commands.nic.low_on_buffers();
-    let mut source = FastPath { inlet, cluster, verdicts, watched, messages_done: 0, rest: Rest::None };
+    let mut source = FastPathSource { path, cluster, verdicts, watched, messages_done: 0, rest: BatchExit::None };
     let hpu = hpus.get(HpuId { cluster, hpu: 0 });
     hpu.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| {
-        source.inlet.row.looked_at = run.looked_at();
+        source.path.cursor.looked_at = run.looked_at();
         run_batch(run, &mut source, None)
     });
-    let FastPath { mut inlet, messages_done, rest, .. } = source;
-    inlet.spend(&mut commands.outbound.recycle);
-    let InRow { queued, passed, .. } = inlet.row;
-    done.tasks += passed as u32;
-    let usual = passed - u64::from(matches!(rest, Rest::Unusual(..)));
+    let FastPathSource { mut path, messages_done, rest, .. } = source;
+    path.consume(&mut commands.outbound.recycle);
+    let BatchCursor { queued, passed, .. } = path.cursor;
+    progress.tasks += passed as u32;
+    let usual = passed - u64::from(matches!(rest, BatchExit::Unusual(..)));
     commands.counts.add(Counter::PayloadRuns, passed);
     commands.counts.add(Counter::Matched, passed + queued);
     commands.counts.add(Counter::Released, usual);
@@ -112,13 +112,13 @@ fn run_on_cluster(
     if usual > 0 {
         telemetry.released = now.timestamp;
     }
-    done.released += usual;
+    progress.released += usual;
     rest
 }
 
 /// Packets of a batch that nothing is in the way of, as tasks of the payload handler.
-struct FastPath<'e> {
-    inlet: Inlet<'e>,
+struct FastPathSource<'e> {
+    path: FastPath<'e>,
     cluster: u32,
     verdicts: bool,
     /// Each task's end is looked at.
@@ -126,21 +126,21 @@ struct FastPath<'e> {
     /// Messages that are complete.
     messages_done: u64,
     /// What there is to do once the batch has ended.
-    rest: Rest,
+    rest: BatchExit,
 }
 
-impl TaskSource for FastPath<'_> {
-    type Taken = Passing;
+impl TaskSource for FastPathSource<'_> {
+    type Taken = FastPacket;
 
     #[inline(always)]
-    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<Passing> {
+    fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<FastPacket> {
         loop {
-            let packet = match self.inlet.look()? {
+            let packet = match self.path.look()? {
                 Some(packet) => packet,
-                None => match self.inlet.look_closer() {
-                    Look::Passing(packet) => packet,
-                    Look::Nothing => return None,
-                    Look::Other(other) => {
+                None => match self.path.lookup_slow() {
+                    Decision::Fast(packet) => packet,
+                    Decision::Nothing => return None,
+                    Decision::Slow(other) => {
                         if self.take(other, &mut run.commands().outbound.recycle) {
                             continue;
                         }
@@ -149,7 +149,7 @@ impl TaskSource for FastPath<'_> {
                 },
             };
             if packet.home != self.cluster {
-                self.rest = Rest::Elsewhere(packet.home);
+                self.rest = BatchExit::Elsewhere(packet.home);
                 return None;
             }
             return Some(packet);
@@ -157,51 +157,51 @@ impl TaskSource for FastPath<'_> {
     }
 
     #[inline(always)]
-    fn begin(&mut self, _: &mut TaskRun<'_, '_, '_, '_>, packet: &Passing) -> TaskIdentity {
+    fn begin(&mut self, _: &mut TaskRun<'_, '_, '_, '_>, packet: &FastPacket) -> TaskIdentity {
         TaskIdentity { flow: packet.mpq.0, message: packet.message }
     }
 
     #[inline(always)]
-    fn frame<'t>(&'t mut self, _: &'t mut Passing) -> &'t mut Frame {
-        self.inlet.frame()
+    fn frame<'t>(&'t mut self, _: &'t mut FastPacket) -> &'t mut Frame {
+        self.path.frame()
     }
 
     #[inline(always)]
-    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, packet: Passing, returned: bool) -> bool {
-        let (inlet, Passing { mpq, place, .. }) = (&mut self.inlet, packet);
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, packet: FastPacket, returned: bool) -> bool {
+        let (path, FastPacket { mpq, place, .. }) = (&mut self.path, packet);
         if returned && !self.watched && run.had_no_effects() {
-            inlet.pass();
+            path.pass();
         } else {
             run.finish(returned);
             let usual = returned || run.exit() == Exit::Finished;
-            inlet.spend(&mut run.commands().outbound.recycle);
-            let frame = inlet.take_passing();
+            path.consume(&mut run.commands().outbound.recycle);
+            let frame = path.take_fast();
             if !usual || self.verdicts && !processes(run.result()) {
-                let (binding, packet) = (inlet.hold(mpq, place), Packet::new(frame, inlet.now.timestamp));
+                let (binding, packet) = (path.hold(mpq, place), Packet::new(frame, path.now.timestamp));
                 let task = Task { mpq, stage: Stage::Payload, context: binding, packet, releases_packet: true };
-                self.rest = Rest::Unusual(task, exit_of(run, returned), run.commands().budget);
+                self.rest = BatchExit::Unusual(task, exit_of(run, returned), run.commands().budget);
                 return false;
             }
             run.commands().release_frame(frame);
         }
-        if place != Place::Open {
-            self.messages_done += u64::from(place == Place::Only || inlet.end(mpq));
+        if place != MessagePosition::Open {
+            self.messages_done += u64::from(place == MessagePosition::Only || path.end(mpq));
         }
         true
     }
 }
 
-impl FastPath<'_> {
+impl FastPathSource<'_> {
     /// Takes a packet that does not pass. Returns whether the batch goes on.
     #[inline(never)]
-    fn take(&mut self, other: Other, spent: &mut Vec<Frame>) -> bool {
-        self.inlet.spend(spent);
-        match self.inlet.take(other) {
-            Taken::Kept => {}
-            Taken::Foreign(frame) => spent.push(frame),
-            Taken::Behind => return false,
-            Taken::Questionable(arrival) => {
-                self.rest = Rest::Arrival(arrival);
+    fn take(&mut self, other: SlowReason, spent: &mut Vec<Frame>) -> bool {
+        self.path.consume(spent);
+        match self.path.take(other) {
+            SlowResult::Queued => {}
+            SlowResult::Foreign(frame) => spent.push(frame),
+            SlowResult::Behind => return false,
+            SlowResult::Questionable(arrival) => {
+                self.rest = BatchExit::MatchedPacket(arrival);
                 return false;
             }
         }
@@ -210,18 +210,18 @@ impl FastPath<'_> {
 }
 
 /// A packet that need not wait.
-struct Passing {
+struct FastPacket {
     mpq: MpqId,
     /// The cluster that its message is bound to,
     home: u32,
     /// and its number.
     message: u64,
-    place: Place,
+    place: MessagePosition,
 }
 
 /// Where in its message a packet is that need not wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum MessagePosition {
     /// Neither of these: most are.
     Open,
     /// The only one: the message takes no queue. It has the one that is free next while its task runs.
@@ -229,7 +229,7 @@ enum Place {
     Last,
 }
 
-impl Place {
+impl MessagePosition {
     /// In a message that has a queue.
     #[inline]
     const fn of(end_of_message: bool) -> Self {
@@ -238,26 +238,26 @@ impl Place {
 }
 
 /// What there is to do after packets in a row.
-enum Rest {
+enum BatchExit {
     None,
     /// The next one is this other cluster's.
     Elsewhere(u32),
     /// One that may not be queued without [more ado](crate::worker::admission::Admission::admit).
-    Arrival(Arrival),
+    MatchedPacket(MatchedPacket),
     /// The last one's task did not end as most do.
     Unusual(Task<MessageRef, Packet>, Exit, CommandBudget),
 }
 
 /// What the next packet is.
-enum Look {
+enum Decision {
     /// There is none, or it is another context's.
     Nothing,
-    Passing(Passing),
-    Other(Other),
+    Fast(FastPacket),
+    Slow(SlowReason),
 }
 
 /// What a packet is that does not pass.
-enum Other {
+enum SlowReason {
     /// Nobody's.
     Foreign,
     /// One that may not be queued without [more ado](crate::worker::admission::Admission::admit).
@@ -267,20 +267,20 @@ enum Other {
 }
 
 /// What came of taking a packet that does not pass.
-enum Taken {
+enum SlowResult {
     /// It is queued with its message.
-    Kept,
+    Queued,
     /// It is queued behind another: if that had its task now, the message's next packets need not wait.
     Behind,
     /// It is nobody's.
     Foreign(Frame),
     /// It may not be queued without [more ado](crate::worker::admission::Admission::admit).
-    Questionable(Arrival),
+    Questionable(MatchedPacket),
 }
 
 /// How far packets are that pass in a row. What is done with stays where it is among the batch's frames until the row ends, or another one
 /// is taken from there: moving many at once takes a few instructions each.
-struct InRow {
+struct BatchCursor {
     /// Place of the packet that was looked at last: those in front of it are next, it and those behind it are done with.
     at: usize,
     /// Place of the last one that is looked at.
@@ -294,8 +294,8 @@ struct InRow {
 }
 
 /// An engine's parts that a packet passes on its way in.
-struct Inlet<'e> {
-    inbound: &'e mut Inbound,
+struct FastPath<'e> {
+    inbound: &'e mut RxBatch,
     clusters: &'e Range<u32>,
     messages: &'e mut Messages,
     mpqs: &'e mut Mpqs<MessageRef, Packet>,
@@ -303,43 +303,44 @@ struct Inlet<'e> {
     counts: &'e mut Counts,
     rules: PacketRules,
     now: BatchTime,
-    row: InRow,
+    cursor: BatchCursor,
 }
 
-impl Inlet<'_> {
+impl FastPath<'_> {
     /// Asks for what a task is going to look at soon; and anew for its message, if what was copied since the batch arrived has taken its
     /// place near by.
     #[inline]
     fn ask_ahead(&self) {
-        let Some((frame, found)) = self.row.at.checked_sub(1 + SOON).map(|place| self.inbound.at(place)) else {
+        let Some((frame, found)) = self.cursor.at.checked_sub(1 + PREFETCH_SOON).map(|place| self.inbound.at(place))
+        else {
             return;
         };
-        frame.prefetch_first(self.row.looked_at);
-        if frame.len().min(self.row.looked_at) > SHORT && found.first != MpqId::NONE {
+        frame.prefetch_first(self.cursor.looked_at);
+        if frame.len().min(self.cursor.looked_at) > SHORT_PACKET && found.first != MpqId::NONE {
             self.messages.prefetch(found.first);
             self.mpqs.prefetch(found.first);
         }
     }
 
-    /// Looks at the next packet of the batch. `None`: there is none. `Some(None)`: it is to be [looked at closer](Self::look_closer).
+    /// Looks at the next packet of the batch. `None`: there is none. `Some(None)`: it is to be [looked at closer](Self::lookup_slow).
     #[inline(always)]
-    fn look(&mut self) -> Option<Option<Passing>> {
-        if self.row.looked_at > 0 {
+    fn look(&mut self) -> Option<Option<FastPacket>> {
+        if self.cursor.looked_at > 0 {
             self.ask_ahead();
         }
-        if self.row.at == self.row.stop {
+        if self.cursor.at == self.cursor.stop {
             return None;
         }
-        let place = self.row.at - 1;
-        let gist @ &Gist { owner, end_of_message, first, .. } = self.inbound.found().gist(place);
-        let (head, rest) = (gist.head(), || self.inbound.found().rest(place));
+        let place = self.cursor.at - 1;
+        let entry @ &MatchEntry { owner, end_of_message, first, .. } = self.inbound.found().entry(place);
+        let (head, rest) = (entry.head(), || self.inbound.found().rest(place));
         if owner == self.rules.slot && self.messages.holds(first, owner, head, rest, self.now.time) {
             let next = self.mpqs.try_inline_next(first, end_of_message);
-            return Some(next.map(|MessageRef { home, message, .. }| Passing {
+            return Some(next.map(|MessageRef { home, message, .. }| FastPacket {
                 mpq: first,
                 home,
                 message,
-                place: Place::of(end_of_message),
+                place: MessagePosition::of(end_of_message),
             }));
         }
         let begins = owner == self.rules.slot && first == MpqId::NONE && end_of_message;
@@ -348,68 +349,70 @@ impl Inlet<'_> {
 
     /// The packet that was looked at, which is all of its message, if no other handler has to run on it than that for payload.
     #[inline(always)]
-    fn only(&mut self) -> Option<Passing> {
+    fn only(&mut self) -> Option<FastPacket> {
         let mpq = self.messages.next_free().filter(|_| self.rules.is_simple())?;
         *self.admitted += 1;
-        let key = &self.inbound.found().key(self.row.at - 1);
+        let key = &self.inbound.found().key(self.cursor.at - 1);
         let MessageRef { home, message, .. } = self.rules.params(self.clusters, key, *self.admitted).context;
-        Some(Passing { mpq, home, message, place: Place::Only })
+        Some(FastPacket { mpq, home, message, place: MessagePosition::Only })
     }
 
     /// What any packet is that was looked at.
     #[inline(never)]
-    fn look_closer(&mut self) -> Look {
-        let place = self.row.at - 1;
-        let &Gist { owner, end_of_message, chain, first, .. } = self.inbound.found().gist(place);
+    fn lookup_slow(&mut self) -> Decision {
+        let place = self.cursor.at - 1;
+        let &MatchEntry { owner, end_of_message, bucket, first, .. } = self.inbound.found().entry(place);
         let key = &self.inbound.found().key(place);
         let (slot, now) = (self.rules.slot, self.now.time);
         if owner != slot {
-            return if owner == Slot::NOBODY { Look::Other(Other::Foreign) } else { Look::Nothing };
+            return if owner == Slot::NOBODY { Decision::Slow(SlowReason::Foreign) } else { Decision::Nothing };
         }
-        debug_assert_eq!(chain as usize, self.messages.chain(owner, key), "all of a batch were sought");
-        let found = self.messages.find_in((chain as usize, first), owner, key, now);
+        debug_assert_eq!(bucket as usize, self.messages.bucket(owner, key), "all of a batch were sought");
+        let found = self.messages.find_in((bucket as usize, first), owner, key, now);
         if found.is_none()
             && end_of_message
             && let Some(passing) = self.only()
         {
-            return Look::Passing(passing);
+            return Decision::Fast(passing);
         }
-        let mpq = found.or_else(|| self.messages.begin_in(chain as usize, slot, key, now));
-        let Some(mpq) = mpq else { return Look::Other(Other::Questionable) };
+        let mpq = found.or_else(|| self.messages.begin_in(bucket as usize, slot, key, now));
+        let Some(mpq) = mpq else { return Decision::Slow(SlowReason::Questionable) };
         let params = || {
             *self.admitted += 1;
             self.rules.params(self.clusters, key, *self.admitted)
         };
         if let Some(MessageRef { home, message, .. }) = self.mpqs.try_inline(mpq, end_of_message, params) {
-            return Look::Passing(Passing { mpq, home, message, place: Place::of(end_of_message) });
+            return Decision::Fast(FastPacket { mpq, home, message, place: MessagePosition::of(end_of_message) });
         }
-        if self.mpqs.held(slot.0) >= self.rules.unquestioned || !self.mpqs.accepts(mpq) {
+        if self.mpqs.held(slot.0) >= self.rules.soft_limit || !self.mpqs.accepts(mpq) {
             if found.is_none() {
                 self.messages.release(mpq);
             }
-            return Look::Other(Other::Questionable);
+            return Decision::Slow(SlowReason::Questionable);
         }
-        Look::Other(Other::Waits(mpq))
+        Decision::Slow(SlowReason::Waits(mpq))
     }
 
-    /// Takes a packet that was looked at and does not pass. Those in front of it were [given back](Self::spend).
-    fn take(&mut self, other: Other) -> Taken {
+    /// Takes a packet that was looked at and does not pass. Those in front of it were [given back](Self::consume).
+    fn take(&mut self, other: SlowReason) -> SlowResult {
         let frame = self.next();
-        let Found { end_of_message, key, .. } = self.inbound.taken();
+        let Match { end_of_message, key, .. } = self.inbound.taken();
         match other {
-            Other::Foreign => {
+            SlowReason::Foreign => {
                 self.counts.add(Counter::DropUnmatched, 1);
-                Taken::Foreign(frame)
+                SlowResult::Foreign(frame)
             }
-            Other::Questionable => Taken::Questionable(Arrival { frame, slot: self.rules.slot, key, end_of_message }),
-            Other::Waits(mpq) => {
+            SlowReason::Questionable => {
+                SlowResult::Questionable(MatchedPacket { frame, slot: self.rules.slot, key, end_of_message })
+            }
+            SlowReason::Waits(mpq) => {
                 let first = self.mpqs.is_quiescent(mpq);
                 *self.admitted += 1;
                 let params = self.rules.params(self.clusters, &key, *self.admitted);
                 let packet = Packet::new(frame, self.now.timestamp);
                 self.mpqs.put(mpq, Her { params, end_of_message, packet });
-                self.row.queued += 1;
-                if first { Taken::Kept } else { Taken::Behind }
+                self.cursor.queued += 1;
+                if first { SlowResult::Queued } else { SlowResult::Behind }
             }
         }
     }
@@ -417,55 +420,55 @@ impl Inlet<'_> {
     /// The frame of the packet that was looked at.
     #[inline(always)]
     fn frame(&mut self) -> &mut Frame {
-        self.inbound.frame(self.row.at - 1)
+        self.inbound.frame(self.cursor.at - 1)
     }
 
     /// The packet that was looked at has passed.
     #[inline(always)]
     const fn pass(&mut self) {
-        self.row.at -= 1;
+        self.cursor.at -= 1;
     }
 
     /// Gives back the frames of those that passed and are still there.
     #[inline(always)]
-    fn spend(&mut self, spent: &mut Vec<Frame>) {
-        if self.row.at < self.inbound.len() {
-            self.spend_all(spent);
+    fn consume(&mut self, spent: &mut Vec<Frame>) {
+        if self.cursor.at < self.inbound.len() {
+            self.consume_all(spent);
         }
     }
 
     #[inline(never)]
-    fn spend_all(&mut self, spent: &mut Vec<Frame>) {
-        self.row.passed += (self.inbound.len() - self.row.at) as u64;
-        self.inbound.spend(self.row.at, spent);
+    fn consume_all(&mut self, spent: &mut Vec<Frame>) {
+        self.cursor.passed += (self.inbound.len() - self.cursor.at) as u64;
+        self.inbound.consume(self.cursor.at, spent);
     }
 
-    /// Takes the frame of one that passes. Those in front of it were [given back](Self::spend).
+    /// Takes the frame of one that passes. Those in front of it were [given back](Self::consume).
     #[inline]
-    fn take_passing(&mut self) -> Frame {
-        self.row.passed += 1;
+    fn take_fast(&mut self) -> Frame {
+        self.cursor.passed += 1;
         self.next()
     }
 
     #[inline]
     fn next(&mut self) -> Frame {
-        debug_assert_eq!(self.row.at, self.inbound.len(), "those that passed were given back");
-        self.row.at -= 1;
+        debug_assert_eq!(self.cursor.at, self.inbound.len(), "those that passed were given back");
+        self.cursor.at -= 1;
         let Some((frame, _)) = self.inbound.take() else { unreachable!("one was looked at") };
         frame
     }
 
     /// The task of the packet that was taken last, and that passed, is not over yet. Returns what it is bound to.
     #[cold]
-    fn hold(&mut self, mpq: MpqId, place: Place) -> MessageRef {
+    fn hold(&mut self, mpq: MpqId, place: MessagePosition) -> MessageRef {
         let key = &self.inbound.taken().key;
         let params = self.rules.params(self.clusters, key, *self.admitted);
-        if place == Place::Only {
+        if place == MessagePosition::Only {
             let begun = self.messages.begin(self.rules.slot, key, self.now.time);
             let passes = self.mpqs.try_inline(mpq, true, || params);
             debug_assert!(begun == Some(mpq) && passes == Some(params.context), "the queue is free");
         }
-        self.mpqs.begin_inline(mpq, place != Place::Open);
+        self.mpqs.begin_inline(mpq, place != MessagePosition::Open);
         // That of an only one was the last to be made.
         self.mpqs.context(mpq).unwrap_or(params.context)
     }
@@ -474,7 +477,7 @@ impl Inlet<'_> {
     fn end(&mut self, mpq: MpqId) -> bool {
         let feedback = self.mpqs.end_inline(mpq);
         if feedback.idle {
-            self.messages.release_from(self.inbound.found().gist(self.row.at).chain as usize, mpq);
+            self.messages.release_from(self.inbound.found().entry(self.cursor.at).bucket as usize, mpq);
         }
         feedback.message_done
     }

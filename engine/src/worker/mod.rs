@@ -28,13 +28,13 @@ use spin_pspin::ids::{BatchTime, Slot, Timestamp};
 use crate::context::Context;
 use crate::context::loader::Loader;
 use crate::context::packet_rules::home;
-use crate::cores::helpers::Peers;
+use crate::cores::helpers::Helpers;
 use crate::cores::packet_channel::PacketRx;
 use crate::cores::packet_channels::PacketChannels;
 use crate::cores::spread::Spread;
-use crate::egress::pass_cost::PASSING;
+use crate::egress::pass_cost::MAX_PASSING;
 use crate::ingress::Ingress;
-use crate::ingress::rx_batch::{BATCH, Routes};
+use crate::ingress::rx_batch::{BATCH, RoutingTable};
 use crate::settings::Sizes;
 use crate::telemetry::latency::nanoseconds;
 use crate::telemetry::statistics::Statistics;
@@ -44,10 +44,10 @@ use crate::worker::poll::{Poll, shared_batch};
 use crate::worker::runner::TaskRunner;
 
 /// Frames received at least, while there is room: some may be for contexts that have nothing to do.
-const FEW: usize = 8;
+const MIN_RX: usize = 8;
 
 /// A per-core data plane: NIC queue, message queues and contexts with their HPUs, all owned by one thread.
-pub struct Engine {
+pub struct Worker {
     pub(crate) core: Core,
     pub(crate) runner: TaskRunner,
     pub(crate) ingress: Ingress,
@@ -57,10 +57,10 @@ pub struct Engine {
     /// It receives for other threads too: see [`crate::cores::spread`].
     pub(crate) spread: Option<Box<Spread>>,
     /// Threads with which it shares tasks: see [`crate::worker::shared_tasks`].
-    pub(crate) peers: Option<Box<Peers>>,
+    pub(crate) helpers: Option<Box<Helpers>>,
 }
 
-impl Engine {
+impl Worker {
     /// A worker without contexts for `clusters` of the machine, to be run on this thread. Contexts are
     /// [prepared](crate::install::Prepared) by `loader`.
     ///
@@ -84,7 +84,7 @@ impl Engine {
             admission: Admission::default(),
             arrivals: None,
             spread: None,
-            peers: None,
+            helpers: None,
         })
     }
 
@@ -98,8 +98,8 @@ impl Engine {
 
     /// Has other threads take payload tasks over, and takes theirs.
     #[must_use]
-    pub fn with_peers(mut self, peers: Peers) -> Self {
-        self.peers = Some(Box::new(peers));
+    pub fn with_peers(mut self, helpers: Helpers) -> Self {
+        self.helpers = Some(Box::new(helpers));
         self
     }
 
@@ -107,7 +107,7 @@ impl Engine {
     #[must_use]
     pub fn spreading(mut self, channels: PacketChannels) -> Self {
         // All that others have may come back in one poll.
-        self.core.egress.reserve(channels.size() + PASSING);
+        self.core.egress.reserve(channels.size() + MAX_PASSING);
         self.core.egress.pass_cost = channels.pass_cost().clone();
         self.spread = Some(Box::new(Spread::new(channels)));
         self
@@ -115,7 +115,7 @@ impl Engine {
 
     /// Where frames go that are received from here on, if it receives for others too. The NIC is to be told apart: see
     /// [`spin_nic::Queue::steering`].
-    pub fn lead(&mut self, routes: Routes) {
+    pub fn set_distribution(&mut self, routes: RoutingTable) {
         if let Some(spread) = &mut self.spread {
             spread.routes = routes;
         }
@@ -127,19 +127,19 @@ impl Engine {
     ///
     /// # Errors
     /// When the NIC is of no use any more.
-    pub fn turn(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
+    pub fn poll(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
         self.runner.watch(self.core.telemetry.last_end, &clock);
         self.runner.take_translations(&mut self.core.contexts);
         self.take_back_frames();
         let mut taken = self.receive(&clock);
-        let returned = self.poll(&clock).take_shared_tasks();
+        let returned = self.parts(&clock).take_shared_tasks();
         if taken > 0 || returned > 0 || self.has_tasks() {
             taken = self.run_tasks(returned, &clock);
         } else if self.core.contexts.timeouts > 0 {
             self.core.expire_messages(clock());
         }
         self.end_drained();
-        self.poll(&clock).return_shared_tasks(taken);
+        self.parts(&clock).return_shared_tasks(taken);
         self.send(&clock)?;
         self.ring_doorbells(taken > 0);
         Ok(taken)
@@ -188,9 +188,9 @@ impl Engine {
 
     /// The parts that a poll iteration runs tasks on.
     #[inline]
-    fn poll<'w, C: Fn() -> Duration>(&'w mut self, clock: &'w C) -> Poll<'w, C> {
-        let Self { core, runner, ingress, admission, peers, .. } = self;
-        Poll { core, runner, ingress, admission, peers: peers.as_deref_mut(), clock }
+    fn parts<'w, C: Fn() -> Duration>(&'w mut self, clock: &'w C) -> Poll<'w, C> {
+        let Self { core, runner, ingress, admission, helpers, .. } = self;
+        Poll { core, runner, ingress, admission, helpers: helpers.as_deref_mut(), clock }
     }
 
     /// Runs what there is time for in a poll, and accounts for it. Returns how many frames were taken in.
@@ -198,22 +198,22 @@ impl Engine {
         let arrival = clock();
         self.core.telemetry.note_first_arrival(arrival);
         let now = BatchTime { time: nanoseconds(arrival), timestamp: Timestamp::at(arrival) };
-        let kept = self.admission.kept_waiting(&self.core);
-        let mut poll = self.poll(clock);
-        let (before, waited) = (poll.kept_back(), poll.core.table.hers_taken() + poll.kept_back());
+        let stall = self.admission.stall(&self.core);
+        let mut poll = self.parts(clock);
+        let (before, waited) = (poll.rx_backlog(), poll.core.table.hers_taken() + poll.rx_backlog());
         let resumed = poll.resume_parked();
-        poll.lend();
+        poll.share_tasks();
         let run = poll.run(now);
-        let taken = before - poll.kept_back();
+        let taken = before - poll.rx_backlog();
         let (released, end) = (returned + resumed + run, clock());
         let last_end = poll.core.telemetry.end_tasks(released, end);
         let [took, since] = [arrival, last_end].map(|start| end.saturating_sub(start));
         poll.note_load(waited, run, took);
         self.ingress.processed += taken as u64;
-        self.ingress.rx_catch_up.note_turn(took, since);
+        self.ingress.rx_catch_up.note_poll(took, since);
         self.core.sched.note_length(released, took);
         if self.core.contexts.stalls {
-            charge_waits(&mut self.core, kept, took, since);
+            charge_waits(&mut self.core, stall, took, since);
         }
         self.core.expire_messages(end);
         taken
@@ -221,7 +221,7 @@ impl Engine {
 
     /// Wakes the applications that sleep until they are told something. While there is work their news may wait for more.
     fn ring_doorbells(&mut self, taken: bool) {
-        if self.core.telemetry.news.take() {
+        if self.core.telemetry.doorbell_pending.take() {
             self.ring_due_doorbells(taken || self.has_tasks());
         }
     }
@@ -229,18 +229,18 @@ impl Engine {
     #[cold]
     fn ring_due_doorbells(&mut self, busy: bool) {
         let now = busy.then_some(self.core.telemetry.last_end);
-        self.core.contexts.list.iter_mut().flatten().for_each(|context| context.descriptor.ring(now));
+        self.core.contexts.list.iter_mut().flatten().for_each(|context| context.event_ring.ring(now));
     }
 
     /// Frames that were received and not admitted.
-    pub(crate) fn kept_back(&self) -> usize {
-        self.admission.kept_back(&self.ingress.inbound)
+    pub(crate) fn rx_backlog(&self) -> usize {
+        self.admission.rx_backlog(&self.ingress.inbound)
     }
 
     /// Whether there is something to do without that anything arrives.
     #[must_use]
     pub fn has_tasks(&self) -> bool {
-        let queued = self.kept_back() > 0 || !self.core.table.mpqs.backlogged().is_empty();
+        let queued = self.rx_backlog() > 0 || !self.core.table.mpqs.backlogged().is_empty();
         queued || !self.core.parked.is_empty() || self.has_loans()
     }
 
@@ -298,7 +298,7 @@ impl Engine {
             Some(arrivals) => ingress.inbound.take_over(arrivals, room.min(BATCH)),
             None if ingress.closed => 0,
             None => {
-                let bucket = |slot: Slot, key: &MessageKey| table.messages.ask_for_chain(slot, key);
+                let bucket = |slot: Slot, key: &MessageKey| table.messages.prefetch_bucket(slot, key);
                 ingress.inbound.receive(&mut **nic, &contexts.routes, room, &mut telemetry.counts, bucket)
             }
         };
@@ -311,7 +311,7 @@ impl Engine {
         let Self { core: Core { clusters, .. }, ingress: Ingress { inbound, batches, .. }, .. } = self;
         let (start, count) = (clusters.start, clusters.end - clusters.start);
         *batches = batches.wrapping_add(1);
-        inbound.group(count, |found, place| match found.gist(place).owner {
+        inbound.group(count, |found, place| match found.entry(place).owner {
             Slot::NOBODY => 0,
             _ => (home(clusters, &found.key(place)) - start).wrapping_add(*batches) % count,
         });
@@ -324,7 +324,7 @@ impl Engine {
         if self.ingress.low_backlog || self.ingress.rx_catch_up.is_wanted() {
             return most;
         }
-        most.saturating_sub(self.core.table.hers_taken()).max(FEW)
+        most.saturating_sub(self.core.table.hers_taken()).max(MIN_RX)
     }
 
     /// The NIC outbound engine: hands staged frames over; what the NIC has no room for stays staged.
@@ -348,7 +348,7 @@ impl Engine {
             }
             (None, None) => {
                 let took = egress.pass_to_kernel(&mut **nic, clock);
-                self.ingress.rx_catch_up.note_turn(took, Duration::ZERO);
+                self.ingress.rx_catch_up.note_poll(took, Duration::ZERO);
             }
         }
     }
@@ -382,24 +382,24 @@ impl Engine {
 
     /// Lends no more tasks, and wants none.
     pub(crate) fn stop_lending(&mut self) {
-        if let Some(peers) = &mut self.peers {
-            peers.stop_lending();
+        if let Some(helpers) = &mut self.helpers {
+            helpers.stop_lending();
         }
     }
 
     /// Whether the last turn had tasks of others, or they had some of its own.
     pub(crate) fn has_exchanged(&self) -> bool {
-        self.peers.as_ref().is_some_and(|peers| peers.exchanged)
+        self.helpers.as_ref().is_some_and(|helpers| helpers.exchanged)
     }
 
     /// Whether other threads may still lend tasks.
     pub(crate) fn may_borrow(&self) -> bool {
-        self.peers.as_ref().is_some_and(|peers| peers.may_borrow())
+        self.helpers.as_ref().is_some_and(|helpers| helpers.may_borrow())
     }
 
     /// Whether other threads have tasks of this one, or this one theirs.
     pub(crate) fn has_loans(&self) -> bool {
-        self.peers.as_ref().is_some_and(|peers| peers.has_loans())
+        self.helpers.as_ref().is_some_and(|helpers| helpers.has_loans())
     }
 
     /// Checks a worker's accounts against each other: message table, queues, parked tasks and contexts. A queue is held exactly
@@ -420,8 +420,8 @@ impl Engine {
         let counted = [
             count(|_| true),
             count(|context| context.message_timeout.is_some()),
-            count(|context| context.replacement.retired),
-            count(|context| context.replacement.heir.is_some()),
+            count(|context| context.replacement.draining),
+            count(|context| context.replacement.falls_back_to.is_some()),
         ];
         let noted = [contexts.linked, contexts.timeouts, contexts.draining, contexts.rolled_back];
         assert_eq!(counted, noted.map(|number| number as usize), "contexts: all, with timeout, draining, rolled back");

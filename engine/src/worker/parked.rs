@@ -8,7 +8,7 @@ use spin_pspin::hpu::memory::HpuId;
 use spin_pspin::ids::{MessageRef, Packet};
 use spin_pspin::mpq::Task;
 
-use crate::cores::helpers::Loan;
+use crate::cores::helpers::SharedTask;
 
 /// A task that waits on its HPU.
 pub(crate) struct Parked {
@@ -34,14 +34,14 @@ pub(crate) struct Borrowed {
 
 impl Borrowed {
     /// What was lent, with the task that it was.
-    pub(crate) const fn loan(self, task: Task<MessageRef, Packet>) -> Loan {
-        Loan { task, context: self.context, flow: self.flow }
+    pub(crate) const fn shared_task(self, task: Task<MessageRef, Packet>) -> SharedTask {
+        SharedTask { task, context: self.context, flow: self.flow }
     }
 }
 
 /// How far a task that waits has come.
 #[derive(Clone, Copy)]
-pub(crate) struct Begun<'b> {
+pub(crate) struct ResumePoint<'b> {
     pub(crate) issued: CommandBudget,
     pub(crate) translation: Option<&'b Translation>,
 }

@@ -6,10 +6,10 @@ use hpu_vm::Exit;
 use spin_abi::counters::Counter;
 
 use crate::context::Context;
-use crate::cores::helpers::{Outcome, Peers};
-use crate::sched::Shift;
+use crate::cores::helpers::{Helpers, Outcome};
+use crate::sched::PollTimer;
 use crate::worker::core::Core;
-use crate::worker::parked::{Begun, Borrowed, Parked};
+use crate::worker::parked::{Borrowed, Parked, ResumePoint};
 use crate::worker::runner::TaskRunner;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
@@ -56,29 +56,29 @@ impl TaskRunner {
     pub(crate) fn resume_parked<C: Fn() -> Duration>(
         &mut self,
         core: &mut Core,
-        peers: Option<&mut Peers>,
+        helpers: Option<&mut Helpers>,
         others: bool,
-        shift: impl FnOnce() -> Shift<C>,
+        timer: impl FnOnce() -> PollTimer<C>,
     ) -> u64 {
         let most = if others { LOOKED_AT } else { usize::MAX };
         let (mut released, mut index) = (0, self.next_parked);
         let shares = !core.parked.is_empty() && core.contexts.is_shared();
-        let (mut shift, mut peers) = (shares.then(shift), peers);
+        let (mut timer, mut helpers) = (shares.then(timer), helpers);
         for _ in 0..core.parked.len().min(most) {
             index = if index < core.parked.len() { index } else { 0 };
             let mut parked = core.parked.swap_remove(index);
-            let begun = Begun { issued: parked.issued, translation: parked.translation.as_deref() };
+            let begun = ResumePoint { issued: parked.issued, translation: parked.translation.as_deref() };
             let MessageRef { slot, .. } = parked.task.context;
             let flow = parked.borrowed.map_or_else(|| core.flow(slot, parked.task.mpq), |borrowed| borrowed.flow);
             let (exit, issued) = self.run_handler(core, &mut parked.task, parked.hpu, flow, Some(begun));
-            if let Some(shift) = &mut shift {
-                core.sched.scheduler.charge(slot.0, 0, shift.lap());
+            if let Some(timer) = &mut timer {
+                core.sched.scheduler.charge(slot.0, 0, timer.split());
             }
             if exit != Exit::Parked {
                 match parked.borrowed {
                     None => released += u64::from(core.feed_back(parked.task, issued.deferred)),
                     Some(borrowed) => {
-                        repay(peers.as_deref_mut(), borrowed, parked.task, Outcome::Ended(issued.deferred));
+                        return_task(helpers.as_deref_mut(), borrowed, parked.task, Outcome::Ended(issued.deferred));
                     }
                 }
                 continue;
@@ -94,21 +94,21 @@ impl TaskRunner {
     }
 
     /// Gives up the tasks of a context that wait. Its queues are to be abandoned next.
-    pub(crate) fn abandon_parked(core: &mut Core, mut peers: Option<&mut Peers>, slot: Slot) {
+    pub(crate) fn abandon_parked(core: &mut Core, mut helpers: Option<&mut Helpers>, slot: Slot) {
         let theirs = core.parked.extract_if(.., |parked| parked.task.context.slot == slot);
         for Parked { task, hpu, borrowed, .. } in theirs.collect::<Vec<_>>() {
             core.contexts.get(slot).hpus.get(hpu).abandon();
             match borrowed {
                 // It is not complete.
                 None => core.drop_frame(task.packet.frame, Counter::DropRemoved),
-                Some(borrowed) => repay(peers.as_deref_mut(), borrowed, task, Outcome::Abandoned),
+                Some(borrowed) => return_task(helpers.as_deref_mut(), borrowed, task, Outcome::Abandoned),
             }
         }
     }
 }
 
 /// Returns a shared task to the thread whose it is.
-fn repay(peers: Option<&mut Peers>, borrowed: Borrowed, task: Task<MessageRef, Packet>, outcome: Outcome) {
-    let Some(peers) = peers else { unreachable!("tasks of others come from peers") };
-    peers.repay(borrowed.lender, borrowed.loan(task), outcome);
+fn return_task(helpers: Option<&mut Helpers>, borrowed: Borrowed, task: Task<MessageRef, Packet>, outcome: Outcome) {
+    let Some(helpers) = helpers else { unreachable!("tasks of others come from peers") };
+    helpers.return_task(borrowed.lender, borrowed.shared_task(task), outcome);
 }

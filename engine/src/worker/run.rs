@@ -76,7 +76,7 @@ pub(crate) struct Queued<'q> {
 /// What ends a batch of queued tasks.
 pub(crate) enum QueuedEnd {
     /// There is none left, or no more may run.
-    Done,
+    Drained,
     /// The next task is another handler's or another cluster's.
     Other(Task<MessageRef, Packet>),
     /// The last task needs more than to be completed.

@@ -22,10 +22,10 @@ use crate::context::loader::Loader;
 use crate::context::translator::Translator;
 use crate::message::MessageTable;
 use crate::worker::core::Core;
-use crate::worker::parked::Begun;
+use crate::worker::parked::ResumePoint;
 use crate::worker::run::{Queued, QueuedEnd, run_batch};
-use crate::worker::task::{Done, Parts, about, parts, started};
-use crate::worker::watchdog_poll::Vigil;
+use crate::worker::task::{Parts, Progress, about, parts, started};
+use crate::worker::watchdog_poll::WatchdogPoll;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::ip_view::Link;
 use spin_pspin::hpu::memory::{HpuId, cluster_of};
@@ -36,7 +36,7 @@ use spin_pspin::mpq::{Stage, Task};
 /// What runs a worker's tasks, and the tasks that wait on their HPUs.
 pub(crate) struct TaskRunner {
     pub(crate) executor: Rc<Executor>,
-    watchdogs: Vigil,
+    watchdogs: WatchdogPoll,
     /// The parked task that is looked at next.
     pub(crate) next_parked: usize,
     translator: Translator,
@@ -62,7 +62,7 @@ impl TaskRunner {
     pub(crate) fn new(loader: Arc<Loader>) -> Result<Self, TrapError> {
         Ok(Self {
             executor: executor()?,
-            watchdogs: Vigil::default(),
+            watchdogs: WatchdogPoll::default(),
             next_parked: 0,
             translator: Translator::new(loader),
         })
@@ -96,32 +96,38 @@ impl TaskRunner {
         most: u32,
         clock: &impl Fn() -> Duration,
         sampled: &mut bool,
-    ) -> Done {
-        let (mut done, mut next) = (Done::default(), None);
+    ) -> Progress {
+        let (mut progress, mut next) = (Progress::default(), None);
         core.sched.timed_out = false;
-        while done.tasks < most && !core.sched.timed_out {
+        while progress.tasks < most && !core.sched.timed_out {
             let Some((hpu, alone)) = core.place(owner, next.as_ref()) else { break };
             let Some(task) = next.take().or_else(|| core.table.mpqs.next_task(owner)) else { break };
             let home = task.context.home;
             let hpu = hpu.unwrap_or(HpuId { cluster: home, hpu: 0 });
             if hpu.cluster != home {
-                self.run_away(core, task, hpu, &mut done);
+                self.run_away(core, task, hpu, &mut progress);
             } else if std::mem::replace(sampled, true) {
-                next = self.run_row(core, task, hpu, if alone { 1 } else { most - done.tasks }, &mut done);
+                next = self.run_row(core, task, hpu, if alone { 1 } else { most - progress.tasks }, &mut progress);
             } else {
-                self.sample(core, task, hpu, clock, &mut done);
+                self.sample(core, task, hpu, clock, &mut progress);
             }
         }
-        done
+        progress
     }
 
     /// Runs one task on another cluster than its message's home.
     #[cold]
-    pub(crate) fn run_away(&mut self, core: &mut Core, task: Task<MessageRef, Packet>, hpu: HpuId, done: &mut Done) {
+    pub(crate) fn run_away(
+        &mut self,
+        core: &mut Core,
+        task: Task<MessageRef, Packet>,
+        hpu: HpuId,
+        progress: &mut Progress,
+    ) {
         let MessageRef { slot, home, .. } = task.context;
-        done.tasks += 1;
+        progress.tasks += 1;
         core.contexts.get(slot).begin_away(hpu, home);
-        done.released += u64::from(self.run(core, task, hpu));
+        progress.released += u64::from(self.run(core, task, hpu));
         core.contexts.get(slot).end_away(hpu);
     }
 
@@ -133,12 +139,12 @@ impl TaskRunner {
         task: Task<MessageRef, Packet>,
         hpu: HpuId,
         clock: &impl Fn() -> Duration,
-        done: &mut Done,
+        progress: &mut Progress,
     ) {
         core.telemetry.unsampled = 0;
         let start = clock();
         core.telemetry.latencies.sample_queueing(task.packet.arrived.before(start));
-        self.run_row(core, task, hpu, 1, done);
+        self.run_row(core, task, hpu, 1, progress);
         core.telemetry.latencies.sample_handler(clock().saturating_sub(start));
     }
 
@@ -150,14 +156,14 @@ impl TaskRunner {
         first: Task<MessageRef, Packet>,
         hpu: HpuId,
         most: u32,
-        done: &mut Done,
+        progress: &mut Progress,
     ) -> Option<Task<MessageRef, Packet>> {
         let (stage, MessageRef { slot, home, .. }) = (first.stage, first.context);
         let context = core.contexts.get(slot);
         let in_a_row = context.runs_in_a_row(hpu);
         let Some(handler) = context.handler(stage).filter(|_| in_a_row) else {
-            done.tasks += 1;
-            done.released += u64::from(self.run(core, first, hpu));
+            progress.tasks += 1;
+            progress.released += u64::from(self.run(core, first, hpu));
             return None;
         };
         let verdicts = context.run.verdicts;
@@ -168,7 +174,7 @@ impl TaskRunner {
         let releases_packet = first.releases_packet;
         let mut commands =
             Commands::new(&mut **nic, outbound, host, counts, Some(events), releases_packet, CommandBudget::FULL);
-        let end = QueuedEnd::Done;
+        let end = QueuedEnd::Drained;
         let (left, released, looked_at) = (most, 0, 0);
         let mut queued =
             Queued { mpqs, messages, released_last, slot, home, stage, verdicts, left, looked_at, released, end };
@@ -178,13 +184,13 @@ impl TaskRunner {
         });
         let Queued { left, released, end, .. } = queued;
         commands.recycle_frames();
-        done.tasks += most - left;
-        done.released += released;
+        progress.tasks += most - left;
+        progress.released += released;
         match end {
-            QueuedEnd::Done => None,
+            QueuedEnd::Drained => None,
             QueuedEnd::Other(task) => Some(task),
             QueuedEnd::Unusual(task, exit, issued) => {
-                done.released += u64::from(self.end_unusual(core, task, hpu, exit, issued));
+                progress.released += u64::from(self.end_unusual(core, task, hpu, exit, issued));
                 None
             }
         }
@@ -201,7 +207,7 @@ impl TaskRunner {
         issued: CommandBudget,
     ) -> bool {
         let flow = core.flow(task.context.slot, task.mpq);
-        self.see_to(core, &mut task, hpu, flow, exit);
+        self.handle_exit(core, &mut task, hpu, flow, exit);
         self.leave(core, task, hpu, exit, issued)
     }
 
@@ -237,7 +243,7 @@ impl TaskRunner {
         task: &mut Task<MessageRef, Packet>,
         hpu: HpuId,
         flow: u32,
-        begun: Option<Begun<'_>>,
+        begun: Option<ResumePoint<'_>>,
     ) -> (Exit, CommandBudget) {
         let (stage, slot, releases_packet) = (task.stage, task.context.slot, task.releases_packet);
         let context = core.contexts.get(slot);
@@ -259,7 +265,7 @@ impl TaskRunner {
         let mut print = |line: &[u8]| printer.print(line);
         let ended = hpus.get(hpu).run(&self.executor, spec, packet, &mut commands, &mut print);
         let issued = commands.budget;
-        self.see_to(core, task, hpu, flow, ended.exit);
+        self.handle_exit(core, task, hpu, flow, ended.exit);
         if let Some(difference) = ended.difference {
             report(core.contexts.get(slot), stage, &difference);
         }
@@ -267,7 +273,7 @@ impl TaskRunner {
     }
 
     /// Heeds what a handler returned, and notes its fault.
-    pub(crate) fn see_to(
+    pub(crate) fn handle_exit(
         &mut self,
         core: &mut Core,
         task: &mut Task<MessageRef, Packet>,
@@ -276,7 +282,7 @@ impl TaskRunner {
         exit: Exit,
     ) {
         match exit {
-            Exit::Returned if core.contexts.get(task.context.slot).run.verdicts => self.heed(core, task, hpu),
+            Exit::Returned if core.contexts.get(task.context.slot).run.verdicts => self.apply_verdict(core, task, hpu),
             Exit::Returned | Exit::Finished | Exit::Parked => {}
             Exit::Fault(fault) => {
                 core.sched.timed_out |= fault.cause == Cause::Watchdog;
@@ -286,21 +292,21 @@ impl TaskRunner {
     }
 
     /// Does what a handler's verdict says. Of the packet that the handler had, feedback sees to it.
-    fn heed(&mut self, core: &mut Core, task: &mut Task<MessageRef, Packet>, hpu: HpuId) {
+    fn apply_verdict(&mut self, core: &mut Core, task: &mut Task<MessageRef, Packet>, hpu: HpuId) {
         let slot = task.context.slot;
         let context = core.contexts.get(slot);
         let Some(verdict) = Verdict::from_code(context.hpus.get(hpu).result()) else {
             return context.counts.add(Counter::BadVerdicts, 1);
         };
         // Another has taken the context's place: its messages are to end.
-        let stays_open = verdict.stays_open() && !context.replacement.retired;
+        let stays_open = verdict.stays_open() && !context.replacement.draining;
         match (task.stage, verdict.fate()) {
             (_, Fate::Process) | (Stage::Completion, _) => {}
             (Stage::Payload, Fate::Pass) => task.packet.drop_reason = Some(DropReason::Passed),
-            (Stage::Header, Fate::Pass) => core.kill(task.mpq, slot, DropReason::Passed),
+            (Stage::Header, Fate::Pass) => core.cancel(task.mpq, slot, DropReason::Passed),
             (Stage::Header | Stage::Payload, Fate::Discard) => {
                 task.packet.drop_reason = Some(DropReason::Dropped);
-                core.kill(task.mpq, slot, DropReason::Dropped);
+                core.cancel(task.mpq, slot, DropReason::Dropped);
             }
         }
         if stays_open {
@@ -314,13 +320,13 @@ impl TaskRunner {
         context.counts.add(Counter::Faults, 1);
         let note = remote_l1(&core.machine, context, binding.home, fault);
         context.record_fault(stage, fault, note);
-        context.descriptor.tell(Event { flow, what: What::Fault { stage: stage as u32, fault } });
-        self.see_to_devices(core, binding.slot, hpu);
+        context.event_ring.emit_event(Event { flow, what: What::Fault { stage: stage as u32, fault } });
+        self.handle_devices(core, binding.slot, hpu);
     }
 
     /// A context whose image turned out to touch devices at addresses that its translation took for memory is interpreted
     /// until there is another translation.
-    fn see_to_devices(&mut self, core: &mut Core, slot: Slot, hpu: HpuId) {
+    fn handle_devices(&mut self, core: &mut Core, slot: Slot, hpu: HpuId) {
         let context = core.contexts.get(slot);
         let touched = context.hpus.get(hpu).device_touched();
         if !touched || context.program.options.any_device {

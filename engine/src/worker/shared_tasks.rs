@@ -11,14 +11,14 @@ use hpu_vm::Exit;
 use spin_abi::counters::Counter;
 use spin_nic::Frame;
 
-use crate::cores::helpers::{Loan, Outcome, Peers, Repaid};
-use crate::sched::Shift;
+use crate::cores::helpers::{Helpers, Outcome, SharedResult, SharedTask};
+use crate::sched::PollTimer;
 use crate::worker::core::Core;
 use crate::worker::core::idle_hpu;
 use crate::worker::parked::Borrowed;
 use crate::worker::poll::{Poll, SHARED_BATCH};
 use crate::worker::run::{TaskRun, TaskSource, run_batch};
-use crate::worker::task::{Done, Parts, parts};
+use crate::worker::task::{Parts, Progress, parts};
 use spin_pspin::hpu::TaskIdentity;
 use spin_pspin::hpu::command::{CommandBudget, Commands};
 use spin_pspin::hpu::memory::HpuId;
@@ -26,25 +26,25 @@ use spin_pspin::ids::{DropReason, Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Stage, Task};
 
 /// Tasks that wait, from which on others may be lent: those that remain keep this thread busy meanwhile.
-const ENOUGH: usize = 16;
+const MIN_BACKLOG: usize = 16;
 /// What a task has to take: to hand it over, with a packet that the other core does not have, and to take it back costs somewhat less.
-const LONG: Duration = Duration::from_nanos(150);
+const MIN_TASK_TIME: Duration = Duration::from_nanos(150);
 /// Turns in a row in which there were so many that took so long: once in a while a thread is off its core.
-const LASTING: u32 = 4;
+const MIN_LONG_POLLS: u32 = 4;
 /// Others' tasks that are run in a turn, and while there are tasks of this thread.
-const HELPED: [u32; 2] = [32, 4];
+const MAX_HELPED: [u32; 2] = [32, 4];
 
 impl<C: Fn() -> Duration> Poll<'_, C> {
     /// Whether tasks would wait for long here, and not elsewhere.
     #[inline]
     pub(crate) fn overflows(&self) -> bool {
         self.core.contexts.may_overflow
-            && self.peers.as_deref().is_some_and(|peers| peers.loaded >= LASTING && peers.idle() > 0)
+            && self.helpers.as_deref().is_some_and(|helpers| helpers.loaded >= MIN_LONG_POLLS && helpers.idle() > 0)
     }
 
     /// Tasks of its own that are run in a turn then: as many as others get of a batch, each.
     pub(crate) fn own_part(&self) -> u32 {
-        let threads = 1 + self.peers.as_deref().map_or(0, |peers| peers.idle());
+        let threads = 1 + self.helpers.as_deref().map_or(0, |helpers| helpers.idle());
         (SHARED_BATCH / threads).max(1) as u32
     }
 
@@ -52,10 +52,10 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
     /// which tasks were gone on with that wait, nobody can tell.
     #[inline]
     pub(crate) fn note_load(&mut self, waited: usize, released: u64, time: Duration) {
-        let Some(peers) = self.peers.as_deref_mut() else { return };
+        let Some(helpers) = self.helpers.as_deref_mut() else { return };
         if released > 0 && self.core.parked.is_empty() {
-            let long = time.as_nanos() >= LONG.as_nanos() * u128::from(released);
-            peers.loaded = if long && waited >= ENOUGH { LASTING.min(peers.loaded + 1) } else { 0 };
+            let long = time.as_nanos() >= MIN_TASK_TIME.as_nanos() * u128::from(released);
+            helpers.loaded = if long && waited >= MIN_BACKLOG { MIN_LONG_POLLS.min(helpers.loaded + 1) } else { 0 };
         }
     }
 
@@ -64,19 +64,19 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
     #[inline]
     pub(crate) fn return_shared_tasks(&mut self, taken: usize) {
         let has_own = taken > 0 || self.has_own_tasks();
-        if let Some(peers) = self.peers.as_deref_mut() {
-            peers.give_back();
-            peers.announce(!has_own);
+        if let Some(helpers) = self.helpers.as_deref_mut() {
+            helpers.give_back();
+            helpers.announce(!has_own);
         }
     }
 
     /// Sees to tasks that others had, and to others' tasks. Returns how many packet buffers were given back.
     #[inline]
     pub(crate) fn take_shared_tasks(&mut self) -> u64 {
-        let Some(peers) = self.peers.as_deref_mut() else { return 0 };
-        let lost = peers.take();
-        let (came_back, waiting) = (!peers.back.is_empty(), !peers.waiting.is_empty());
-        peers.exchanged = came_back || waiting;
+        let Some(helpers) = self.helpers.as_deref_mut() else { return 0 };
+        let lost = helpers.take();
+        let (came_back, waiting) = (!helpers.back.is_empty(), !helpers.waiting.is_empty());
+        helpers.exchanged = came_back || waiting;
         self.core.telemetry.counts.add(Counter::DropRemoved, lost);
         let released = if came_back { self.take_back() } else { 0 };
         if waiting {
@@ -88,27 +88,27 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
     /// Feeds tasks back that have ended elsewhere. Those that were not begun are run here.
     #[cold]
     fn take_back(&mut self) -> u64 {
-        let Some(peers) = self.peers.as_deref_mut() else { return 0 };
-        let (mut back, mut not_run) = (std::mem::take(&mut peers.back), std::mem::take(&mut peers.not_run));
+        let Some(helpers) = self.helpers.as_deref_mut() else { return 0 };
+        let (mut back, mut not_run) = (std::mem::take(&mut helpers.back), std::mem::take(&mut helpers.not_run));
         let mut released = 0;
-        for Repaid { loan, outcome } in back.drain(..) {
-            let Loan { task, context, .. } = &loan;
+        for SharedResult { shared_task, outcome } in back.drain(..) {
+            let SharedTask { task, context, .. } = &shared_task;
             if !self.core.contexts.is_current(task.context.slot, *context) {
-                self.core.drop_frame(loan.task.packet.frame, Counter::DropRemoved);
+                self.core.drop_frame(shared_task.task.packet.frame, Counter::DropRemoved);
                 continue;
             }
             match outcome {
-                Outcome::Ended(deferred) => released += u64::from(self.core.feed_back(loan.task, deferred)),
-                Outcome::Abandoned => self.give_up(loan.task),
+                Outcome::Ended(deferred) => released += u64::from(self.core.feed_back(shared_task.task, deferred)),
+                Outcome::Abandoned => self.give_up(shared_task.task),
                 Outcome::NotRun => match idle_hpu(&self.core.contexts.list, task.context, Stage::Payload) {
-                    Some(hpu) => released += self.run_here(loan.task, hpu),
-                    None => not_run.push(Repaid { loan, outcome }),
+                    Some(hpu) => released += self.run_here(shared_task.task, hpu),
+                    None => not_run.push(SharedResult { shared_task, outcome }),
                 },
             }
         }
-        if let Some(peers) = self.peers.as_deref_mut() {
+        if let Some(helpers) = self.helpers.as_deref_mut() {
             // Those are looked at again in the next turn.
-            (peers.back, peers.not_run) = (not_run, back);
+            (helpers.back, helpers.not_run) = (not_run, back);
         }
         released
     }
@@ -118,14 +118,14 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         if hpu.cluster == task.context.home {
             return self.runner.run(self.core, task, hpu).into();
         }
-        let mut done = Done::default();
-        self.runner.run_away(self.core, task, hpu, &mut done);
-        done.released
+        let mut progress = Progress::default();
+        self.runner.run_away(self.core, task, hpu, &mut progress);
+        progress.released
     }
 
     /// Gives a message up, of which another thread gave up a task.
     pub(crate) fn give_up(&mut self, task: Task<MessageRef, Packet>) {
-        self.core.kill(task.mpq, task.context.slot, DropReason::NoRoom);
+        self.core.cancel(task.mpq, task.context.slot, DropReason::NoRoom);
         self.bury_task(task);
     }
 
@@ -136,18 +136,18 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         if self.core.table.mpqs.complete(mpq, stage, None).idle {
             self.core.table.messages.release(mpq);
         }
-        self.core.bury(slot, why);
+        self.core.drain_cancelled(slot, why);
         self.core.dispose(slot, packet, why);
     }
 
     /// Runs some of others' tasks, those that come before this thread's own.
     #[cold]
     fn help(&mut self) {
-        let (mut at, mut left, mut later) = (0, HELPED[usize::from(self.has_own_tasks())], None);
-        let mut shift = self.core.contexts.is_shared().then(|| self.shift());
-        while left > 0 && !shift.as_ref().is_some_and(Shift::is_over) {
-            let Some((_, Loan { task, context: id, .. })) =
-                self.peers.as_deref().and_then(|peers| peers.waiting.get(at))
+        let (mut at, mut left, mut later) = (0, MAX_HELPED[usize::from(self.has_own_tasks())], None);
+        let mut timer = self.core.contexts.is_shared().then(|| self.timer());
+        while left > 0 && !timer.as_ref().is_some_and(PollTimer::is_over) {
+            let Some((_, SharedTask { task, context: id, .. })) =
+                self.helpers.as_deref().and_then(|helpers| helpers.waiting.get(at))
             else {
                 break;
             };
@@ -159,12 +159,12 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
             }
             let hpu = if known { self.idle_for(slot) } else { None };
             // What it takes counts from where the others are, however long it had nothing to run here.
-            let shared = hpu.is_some() && shift.is_some();
+            let shared = hpu.is_some() && timer.is_some();
             let picked = if shared { self.core.sched.scheduler.pick([slot.0]) } else { None };
             let run = self.run_borrowed(at, hpu, picked.map_or(left, |pick| pick.tasks.min(left)));
             left -= run;
-            if let Some(shift) = shift.as_mut().filter(|_| picked.is_some()) {
-                self.core.sched.scheduler.charge(slot.0, run, shift.lap());
+            if let Some(timer) = timer.as_mut().filter(|_| picked.is_some()) {
+                self.core.sched.scheduler.charge(slot.0, run, timer.split());
             }
         }
     }
@@ -184,28 +184,29 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
     /// Runs another thread's task, and those behind it that are of the same context and home, `most` in all; `None`: the context is not
     /// here, or has no HPU. Home is where they wait for one. Returns how many there were.
     fn run_borrowed(&mut self, at: usize, hpu: Option<HpuId>, most: u32) -> u32 {
-        let Some((lender, loan)) = self.peers.as_deref_mut().and_then(|peers| peers.waiting.remove(at)) else {
+        let Some((lender, shared_task)) = self.helpers.as_deref_mut().and_then(|helpers| helpers.waiting.remove(at))
+        else {
             return 0;
         };
         let Some(hpu) = hpu else {
-            self.repay(lender, loan, Outcome::NotRun);
+            self.return_task(lender, shared_task, Outcome::NotRun);
             return 1;
         };
-        let MessageRef { slot, home, .. } = loan.task.context;
+        let MessageRef { slot, home, .. } = shared_task.task.context;
         let here = self.core.contexts.get(slot);
         let in_a_row = here.runs_in_a_row(hpu);
         here.begin_away(hpu, home);
         let run = match self.core.contexts.get(slot).handler(Stage::Payload).filter(|_| in_a_row) {
-            Some(handler) => self.run_borrowed_row(lender, loan, handler, hpu, at, most),
-            None => self.run_borrowed_one(lender, loan, hpu),
+            Some(handler) => self.run_borrowed_row(lender, shared_task, handler, hpu, at, most),
+            None => self.run_borrowed_one(lender, shared_task, hpu),
         };
         self.core.contexts.get(slot).end_away(hpu);
         run
     }
 
-    fn run_borrowed_one(&mut self, lender: usize, mut loan: Loan, hpu: HpuId) -> u32 {
-        let (exit, issued) = self.runner.run_handler(self.core, &mut loan.task, hpu, loan.flow, None);
-        self.end_borrowed(lender, loan, hpu, exit, issued);
+    fn run_borrowed_one(&mut self, lender: usize, mut shared_task: SharedTask, hpu: HpuId) -> u32 {
+        let (exit, issued) = self.runner.run_handler(self.core, &mut shared_task.task, hpu, shared_task.flow, None);
+        self.end_borrowed(lender, shared_task, hpu, exit, issued);
         1
     }
 
@@ -213,18 +214,18 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
     fn run_borrowed_row(
         &mut self,
         lender: usize,
-        loan: Loan,
+        shared_task: SharedTask,
         handler: Handler,
         hpu: HpuId,
         at: usize,
         most: u32,
     ) -> u32 {
-        let (id, MessageRef { slot, home, .. }) = (loan.context, loan.task.context);
-        let Self { core: Core { contexts, nic, egress, .. }, runner, peers: Some(peers), .. } = self else {
+        let (id, MessageRef { slot, home, .. }) = (shared_task.context, shared_task.task.context);
+        let Self { core: Core { contexts, nic, egress, .. }, runner, helpers: Some(helpers), .. } = self else {
             unreachable!("tasks of others come from peers")
         };
         let Parts { spec, hpus, host, counts, events, mut printer } =
-            parts(contexts.get(slot), handler, loan.identity());
+            parts(contexts.get(slot), handler, shared_task.identity());
         let mut print = |line: &[u8]| printer.print(line);
         let outbound = &mut egress.outbound;
         let mut commands = Commands::new(
@@ -233,45 +234,45 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
             host,
             counts,
             Some(events),
-            loan.task.releases_packet,
+            shared_task.task.releases_packet,
             CommandBudget::FULL,
         );
-        let mut shared = SharedTasks { peers, slot, home, context: id, at, left: most, unusual: None };
+        let mut shared = SharedTasks { helpers, slot, home, context: id, at, left: most, unusual: None };
         let hpu_slot = hpus.get(hpu);
         hpu_slot.with_run(&runner.executor, &spec, &mut commands, &mut print, |run| {
-            run_batch(run, &mut shared, Some((lender, loan)))
+            run_batch(run, &mut shared, Some((lender, shared_task)))
         });
         let (run, unusual) = (most - shared.left, shared.unusual);
         commands.counts.add(Counter::PayloadRuns, run.into());
         commands.counts.add(Counter::Overflowed, u64::from(run) - 1);
         commands.recycle_frames();
-        if let Some((lender, mut loan, exit, issued)) = unusual {
-            self.runner.see_to(self.core, &mut loan.task, hpu, loan.flow, exit);
-            self.end_borrowed(lender, loan, hpu, exit, issued);
+        if let Some((lender, mut shared_task, exit, issued)) = unusual {
+            self.runner.handle_exit(self.core, &mut shared_task.task, hpu, shared_task.flow, exit);
+            self.end_borrowed(lender, shared_task, hpu, exit, issued);
         }
         run
     }
 
     /// Gives another thread's task back that has ended, or leaves it where it waits.
-    fn end_borrowed(&mut self, lender: usize, loan: Loan, hpu: HpuId, exit: Exit, issued: CommandBudget) {
+    fn end_borrowed(&mut self, lender: usize, shared_task: SharedTask, hpu: HpuId, exit: Exit, issued: CommandBudget) {
         if exit == Exit::Parked {
-            let Loan { task, context, flow } = loan;
+            let SharedTask { task, context, flow } = shared_task;
             self.runner.park(self.core, task, hpu, issued, Some(Borrowed { lender, context, flow }));
         } else {
-            self.repay(lender, loan, Outcome::Ended(issued.deferred));
+            self.return_task(lender, shared_task, Outcome::Ended(issued.deferred));
         }
     }
 
     /// Gives another thread's task back at the end of the turn.
-    pub(crate) fn repay(&mut self, lender: usize, loan: Loan, outcome: Outcome) {
-        let Some(peers) = self.peers.as_deref_mut() else { unreachable!("tasks of others come from peers") };
-        peers.repay(lender, loan, outcome);
+    pub(crate) fn return_task(&mut self, lender: usize, shared_task: SharedTask, outcome: Outcome) {
+        let Some(helpers) = self.helpers.as_deref_mut() else { unreachable!("tasks of others come from peers") };
+        helpers.return_task(lender, shared_task, outcome);
     }
 
     /// Hands tasks over that would wait for long, or for an HPU.
     #[inline]
-    pub(crate) fn lend(&mut self) {
-        if self.peers.is_some() && (!self.core.parked.is_empty() || self.overflows()) {
+    pub(crate) fn share_tasks(&mut self) {
+        if self.helpers.is_some() && (!self.core.parked.is_empty() || self.overflows()) {
             self.lend_some();
         }
     }
@@ -280,7 +281,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
     #[cold]
     fn lend_some(&mut self) {
         let (overflows, mut lent, mut at) = (self.overflows(), false, 0);
-        while let Some(to) = self.peers.as_deref().and_then(|peers| peers.least_loaded()) {
+        while let Some(to) = self.helpers.as_deref().and_then(|helpers| helpers.least_loaded()) {
             let Some(&owner) = self.core.table.mpqs.backlogged().get(at) else {
                 if !std::mem::take(&mut lent) {
                     break;
@@ -289,18 +290,18 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
                 continue;
             };
             at += 1;
-            let enough = overflows && self.core.table.hers_taken() > ENOUGH;
+            let enough = overflows && self.core.table.hers_taken() > MIN_BACKLOG;
             if let Some(id) = self.may_lend(owner, enough)
                 && let Some(task) = self.core.table.mpqs.next_task(owner)
             {
                 let flow = self.core.flow(task.context.slot, task.mpq);
-                let Some(peers) = self.peers.as_deref_mut() else { break };
-                peers.lend(to, Loan { task, context: id, flow });
+                let Some(helpers) = self.helpers.as_deref_mut() else { break };
+                helpers.share_tasks(to, SharedTask { task, context: id, flow });
                 lent = true;
             }
         }
-        if let Some(peers) = self.peers.as_deref_mut() {
-            peers.hand_over();
+        if let Some(helpers) = self.helpers.as_deref_mut() {
+            helpers.hand_over();
         }
     }
 
@@ -309,8 +310,9 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
     /// context's id.
     fn may_lend(&self, owner: u32, enough: bool) -> Option<u32> {
         let context = self.core.contexts.list.get(owner as usize)?.as_ref()?;
-        let overflows = context.overflows() && !context.replacement.retired;
-        let came_back = self.peers.as_deref()?.back.iter().any(|repaid| repaid.loan.context == context.id);
+        let overflows = context.overflows() && !context.replacement.draining;
+        let came_back =
+            self.helpers.as_deref()?.back.iter().any(|shared_result| shared_result.shared_task.context == context.id);
         let (binding, stage) = self.core.table.mpqs.peek(owner)?;
         let is_payload = stage == Stage::Payload && context.handler(stage).is_some();
         let wanted = overflows
@@ -322,13 +324,13 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
 
     /// Whether there are tasks of its own to begin.
     pub(crate) fn has_own_tasks(&self) -> bool {
-        self.kept_back() > 0 || !self.core.table.mpqs.backlogged().is_empty()
+        self.rx_backlog() > 0 || !self.core.table.mpqs.backlogged().is_empty()
     }
 }
 
 /// Tasks that another thread shares, which wait here next to each other: those of one context and home.
 struct SharedTasks<'s> {
-    peers: &'s mut Peers,
+    helpers: &'s mut Helpers,
     slot: Slot,
     home: u32,
     /// Id of the context.
@@ -338,45 +340,45 @@ struct SharedTasks<'s> {
     /// Tasks that may still be taken.
     left: u32,
     /// A task that needs more than to be returned.
-    unusual: Option<(usize, Loan, Exit, CommandBudget)>,
+    unusual: Option<(usize, SharedTask, Exit, CommandBudget)>,
 }
 
 impl SharedTasks<'_> {
     /// Whether a task may run in this batch.
-    fn is_alike(&self, next: &Loan) -> bool {
+    fn is_alike(&self, next: &SharedTask) -> bool {
         next.context == self.context && next.task.context.slot == self.slot && next.task.context.home == self.home
     }
 }
 
 impl TaskSource for SharedTasks<'_> {
-    type Taken = (usize, Loan);
+    type Taken = (usize, SharedTask);
 
     fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<Self::Taken> {
-        let follows = self.left > 0 && self.peers.waiting.get(self.at).is_some_and(|(_, next)| self.is_alike(next));
-        let taken = if follows { self.peers.waiting.remove(self.at) } else { None };
-        taken.inspect(|(_, loan)| run.commands().begin(loan.task.releases_packet))
+        let follows = self.left > 0 && self.helpers.waiting.get(self.at).is_some_and(|(_, next)| self.is_alike(next));
+        let taken = if follows { self.helpers.waiting.remove(self.at) } else { None };
+        taken.inspect(|(_, shared_task)| run.commands().begin(shared_task.task.releases_packet))
     }
 
-    fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, (_, loan): &Self::Taken) -> TaskIdentity {
-        if let Some((_, next)) = self.peers.waiting.get(self.at) {
+    fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, (_, shared_task): &Self::Taken) -> TaskIdentity {
+        if let Some((_, next)) = self.helpers.waiting.get(self.at) {
             next.task.packet.frame.prefetch_first(run.looked_at());
         }
         self.left -= 1;
-        loan.identity()
+        shared_task.identity()
     }
 
-    fn frame<'t>(&'t mut self, (_, loan): &'t mut Self::Taken) -> &'t mut Frame {
-        &mut loan.task.packet.frame
+    fn frame<'t>(&'t mut self, (_, shared_task): &'t mut Self::Taken) -> &'t mut Frame {
+        &mut shared_task.task.packet.frame
     }
 
-    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, (lender, loan): Self::Taken, returned: bool) -> bool {
+    fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, (lender, shared_task): Self::Taken, returned: bool) -> bool {
         run.finish(returned);
         let issued = run.commands().budget;
         if !returned && run.exit() != Exit::Finished {
-            self.unusual = Some((lender, loan, run.exit(), issued));
+            self.unusual = Some((lender, shared_task, run.exit(), issued));
             return false;
         }
-        self.peers.repay(lender, loan, Outcome::Ended(issued.deferred));
+        self.helpers.return_task(lender, shared_task, Outcome::Ended(issued.deferred));
         true
     }
 }

@@ -8,7 +8,7 @@ use spin_pspin::hpu::{Hpus, TaskIdentity, TaskSpec};
 use spin_pspin::ids::{Handler, MessageRef, Packet};
 use spin_pspin::mpq::{Stage, Task};
 
-use crate::context::event_ring::Descriptor;
+use crate::context::event_ring::EventRing;
 use crate::context::{Context, ContextLog, LINES_PRINTED, Program};
 
 /// What a context's task runs with, each part on its own.
@@ -17,7 +17,7 @@ pub(crate) struct Parts<'c> {
     pub(crate) hpus: &'c mut Hpus,
     pub(crate) host: Option<&'c HostMemory>,
     pub(crate) counts: &'c mut Counts,
-    pub(crate) events: &'c mut Descriptor,
+    pub(crate) events: &'c mut EventRing,
     pub(crate) printer: Printer<'c>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Parts<'c> {
 pub(crate) fn parts(context: &mut Context, handler: Handler, about: TaskIdentity) -> Parts<'_> {
     let Context { hpus, host, counts, run, id, name, log: ContextLog { lines_left, .. }, program, .. } = context;
     let Program { image, translation, l1_bytes, limits, .. } = program;
-    let events = &mut context.descriptor;
+    let events = &mut context.event_ring;
     let spec = TaskSpec {
         handler,
         identity: about,
@@ -53,7 +53,7 @@ pub(crate) fn processes(code: u32) -> bool {
 
 /// What became of some tasks.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Done {
+pub(crate) struct Progress {
     /// How many were run.
     pub(crate) tasks: u32,
     /// How many packet buffers were given back.

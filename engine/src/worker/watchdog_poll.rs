@@ -1,4 +1,4 @@
-//! When a thread looks at what tasks others are at: see [`hpu_vm::Executor::look_at_others`].
+//! When a worker checks the watchdogs of other threads: see [`hpu_vm::jit::Executor::look_at_others`].
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ const TURNS: u32 = 64;
 
 /// What an engine knows of that.
 #[derive(Debug, Default)]
-pub(crate) struct Vigil {
+pub(crate) struct WatchdogPoll {
     /// When to look.
     due: Duration,
     /// When tasks ended last.
@@ -16,7 +16,7 @@ pub(crate) struct Vigil {
     idle: u32,
 }
 
-impl Vigil {
+impl WatchdogPoll {
     /// Looks if it is time to, which `look` tells each time until when not. Tasks ended last at `ended`: as long as some do, no clock is read.
     #[inline]
     pub(crate) fn keep(&mut self, ended: Duration, clock: impl FnOnce() -> Duration, look: impl FnOnce() -> Duration) {
@@ -41,11 +41,11 @@ mod tests {
     use std::cell::Cell;
     use std::time::Duration;
 
-    use super::{TURNS, Vigil};
+    use super::{TURNS, WatchdogPoll};
 
     #[test]
     fn it_looks_when_it_is_time_to_by_tasks_that_ended_or_else_by_the_clock() {
-        let (looks, clocks, mut vigil) = (Cell::new(0), Cell::new(0), Vigil::default());
+        let (looks, clocks, mut watchdog_poll) = (Cell::new(0), Cell::new(0), WatchdogPoll::default());
         let mut keep = |ended, now| {
             let clock = || {
                 clocks.set(clocks.get() + 1);
@@ -55,7 +55,7 @@ mod tests {
                 looks.set(looks.get() + 1);
                 Duration::from_micros(100)
             };
-            vigil.keep(Duration::from_micros(ended), clock, look);
+            watchdog_poll.keep(Duration::from_micros(ended), clock, look);
             (looks.get(), clocks.get())
         };
         for (ended, looks) in [(1, 1), (2, 1), (100, 1), (101, 2), (102, 2), (300, 3)] {

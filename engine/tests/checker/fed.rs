@@ -29,8 +29,8 @@ impl SharedReceiver {
         self.receiver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn turn(&self) {
-        self.lock().turn(|| tick(&self.now)).expect("memory does not fail");
+    pub fn poll(&self) {
+        self.lock().poll(|| tick(&self.now)).expect("memory does not fail");
     }
 }
 
@@ -67,7 +67,7 @@ impl TxQueue for FedQueue {
 
     fn flush_tx(&mut self) -> Result<(), TxClosed> {
         self.queue.flush_tx()?;
-        self.receiver.turn();
+        self.receiver.poll();
         Ok(())
     }
 }

@@ -15,10 +15,10 @@ use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
 use spin_engine::cores::Poller;
 use spin_engine::cores::receiver::Receiver;
-use spin_engine::ingress::rx_batch::Routes;
+use spin_engine::ingress::rx_batch::RoutingTable;
 use spin_engine::install::{Prepared, User};
 use spin_engine::settings::{Limits, Sizes};
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::Queue;
 use spin_pspin::counts::Counts;
 
@@ -140,7 +140,7 @@ const CHECK_PERIOD: u64 = 256;
 
 /// One of the engines.
 struct Half {
-    engine: Engine,
+    engine: Worker,
     /// Who receives for it, if it does not, as in pipeline mode without a local share.
     receiver: Option<SharedReceiver>,
     nic: Nic,
@@ -167,7 +167,7 @@ impl Half {
         let nic = Nic::new(Traffic::new(policies.clone(), seed), judge, seed ^ 1, frames);
         let sizes = if round.is_ample() { AMPLE } else { SMALL };
         let engine = |nic| {
-            let engine = Engine::new(loader.clone(), nic, sizes, round.schedule, clusters.clone());
+            let engine = Worker::new(loader.clone(), nic, sizes, round.schedule, clusters.clone());
             engine.expect("handlers can be run")
         };
         let now = Arc::new(AtomicU64::new(0));
@@ -182,24 +182,24 @@ impl Half {
         };
         let ids = parts.into_iter().map(|part| engine.link(part, &Limits::default()).expect("room")).collect();
         let mut half = Self { engine, receiver, nic, policies, ids, now, polls: 0, rng: Rng::with_seed(seed ^ 2) };
-        half.lead(half.engine.routes());
+        half.set_distribution(half.engine.routes());
         half
     }
 
     /// Frames go along these routes from here on.
-    fn lead(&mut self, routes: Routes) {
+    fn set_distribution(&mut self, routes: RoutingTable) {
         if let Some(receiver) = &self.receiver {
-            receiver.lock().follow(routes);
+            receiver.lock().set_routes(routes);
         }
     }
 
     /// Removes a context, to which nothing is led before.
     fn remove(&mut self, id: u32) {
-        self.lead(self.engine.routes_without(&[id]).expect("fewer rules"));
+        self.set_distribution(self.engine.routes_without(&[id]).expect("fewer rules"));
         self.engine.unlink(id, User(0)).expect("installed");
     }
 
-    fn turn(&mut self) {
+    fn poll(&mut self) {
         let pause = match self.rng.u32(..100_000) {
             // Longer than any open message may be unused.
             0 => 11_000_000,
@@ -208,9 +208,9 @@ impl Half {
         };
         self.now.fetch_add(pause, Relaxed);
         if let Some(receiver) = &self.receiver {
-            receiver.turn();
+            receiver.poll();
         }
-        self.engine.turn(|| tick(&self.now)).expect("memory does not fail");
+        self.engine.poll(|| tick(&self.now)).expect("memory does not fail");
         self.polls += 1;
         if self.polls.is_multiple_of(CHECK_PERIOD) {
             self.engine.check_invariants();
@@ -219,21 +219,21 @@ impl Half {
 
     fn run(&mut self, packets: u64, removed: Option<usize>) {
         while self.nic.inside().totals.arrived < packets / 2 {
-            self.turn();
+            self.poll();
         }
         if let Some(context) = removed {
             // When it has packets waiting, if that ever happens: what becomes of them is to be seen.
             while self.engine.hers_held(self.ids[context]) == 0 && self.nic.inside().totals.arrived < packets / 4 * 3 {
-                self.turn();
+                self.poll();
             }
             self.remove(self.ids[context]);
         }
         while self.nic.inside().totals.arrived < packets {
-            self.turn();
+            self.poll();
         }
         self.nic.inside().closed = true;
         while self.is_busy() {
-            self.turn();
+            self.poll();
         }
         self.engine.check_invariants();
         self.nic.inside().judge.close(removed);
@@ -277,7 +277,7 @@ pub fn tick(now: &AtomicU64) -> Duration {
 }
 
 /// How many frames an engine was given for copies and has not used.
-fn blank(engine: &mut Engine) -> usize {
+fn blank(engine: &mut Worker) -> usize {
     std::iter::from_fn(|| engine.nic().allocate()).count()
 }
 

@@ -18,7 +18,7 @@ use spin_engine::context::loader::Loader;
 use spin_engine::cores::packet_channels::PacketChannels;
 use spin_engine::install::{InstallError, Prepared, User};
 use spin_engine::settings::{Limits, Sizes};
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::frame::TxClosed;
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::steering::AcceptAll;
@@ -28,7 +28,7 @@ use spin_shm::Region;
 pub const ROOT: User = User(0);
 
 pub struct Lab {
-    pub engine: Engine,
+    pub engine: Worker,
     /// It receives as in pipeline mode, with all messages in its local share: where the environment has `SPIN_PIPELINE`.
     pub pipeline: bool,
     pub far: MemoryQueue,
@@ -188,7 +188,7 @@ impl Lab {
         let limits = Limits { watchdog_us: 200_000, ..Limits::default() };
         let (max_frame, pipeline) = (nic.max_frame(), std::env::var_os("SPIN_PIPELINE").is_some());
         let mut engine =
-            Engine::new(loader.clone(), Box::new(nic), sizes, schedule, 0..machine.clusters).expect("a timer");
+            Worker::new(loader.clone(), Box::new(nic), sizes, schedule, 0..machine.clusters).expect("a timer");
         if pipeline {
             let wakeup = Wakeup::new().expect("an event");
             let (channels, _) = PacketChannels::spreading(max_frame, &wakeup, 0, sizes.hers, 75).expect("no channel");
@@ -248,16 +248,16 @@ impl Lab {
         replies
     }
 
-    pub fn turn(&mut self) {
+    pub fn poll(&mut self) {
         self.step();
     }
 
     /// A turn. Returns how many packets were taken in.
     fn step(&mut self) -> usize {
         if self.pipeline {
-            self.engine.lead(self.engine.routes());
+            self.engine.set_distribution(self.engine.routes());
         }
-        self.engine.turn(|| self.now).expect("memory does not fail")
+        self.engine.poll(|| self.now).expect("memory does not fail")
     }
 
     pub fn total(&self, counter: Counter) -> u64 {
@@ -275,7 +275,7 @@ impl Lab {
 
     /// What its application was told.
     pub fn events(&self, id: u32) -> Vec<What> {
-        let region = self.engine.descriptor(id, ROOT).expect("installed");
+        let region = self.engine.event_ring(id, ROOT).expect("installed");
         let mut record = [0; RECORD];
         let read = |number| {
             region.read(Event::place(number), &mut record).expect("inside");

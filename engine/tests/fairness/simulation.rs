@@ -17,7 +17,7 @@ use spin_engine::cores::packet_channels::PacketChannels;
 use spin_engine::cores::receiver::Receiver;
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Limits, Sizes};
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::frame::TxClosed;
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{FlowSteering, Frame, NicError, Queue, TxQueue, Wakeup};
@@ -202,7 +202,7 @@ impl Wire {
 #[allow(clippy::large_enum_variant, reason = "there are few")]
 enum Part {
     Receiver(Receiver),
-    Worker(Engine),
+    Worker(Worker),
 }
 
 struct Thread {
@@ -231,7 +231,7 @@ impl Simulation {
         let loader = Arc::new(Loader::new(Machine { clusters: workers, ..Machine::PSPIN }, Kind::Jit));
         let sizes = Sizes { queues: 1 << 12, ..Sizes::default() };
         let engine = |nic: Box<dyn Queue>, cluster: u32| {
-            let engine = Engine::new(loader.clone(), nic, sizes, Schedule::Wlbvt, cluster..cluster + 1);
+            let engine = Worker::new(loader.clone(), nic, sizes, Schedule::Wlbvt, cluster..cluster + 1);
             engine.expect("this thread runs handlers")
         };
         let (receiver, mut engines) = match mode {
@@ -266,16 +266,16 @@ impl Simulation {
                 let after = rest.split_off(next.min(workers));
                 id = engine.link(std::mem::replace(&mut rest, after), &limits).expect("there is room");
             }
-            contexts.push((id, engines[0].descriptor(id, ROOT).expect("installed"), handlers.cost));
+            contexts.push((id, engines[0].event_ring(id, ROOT).expect("installed"), handlers.cost));
         }
         let routes = engines[0].routes();
         let mut threads = Vec::new();
         let thread = |part, cluster| Thread { part: RefCell::new(part), cluster, overhead: Cell::new(0) };
         if let Some(mut receiver) = receiver {
-            receiver.follow(routes);
+            receiver.set_routes(routes);
             threads.push(thread(Part::Receiver(receiver), None));
         } else {
-            engines[0].lead(routes);
+            engines[0].set_distribution(routes);
         }
         threads.extend(engines.into_iter().zip(0..).map(|(engine, at)| thread(Part::Worker(engine), Some(at))));
         let payloads = [payloads, vec![vec![0; 30]]].concat();
@@ -333,8 +333,8 @@ impl Simulation {
         self.passes(thread, POLL);
         let clock = || self.clock(thread);
         let is_busy = match &mut *part {
-            Part::Receiver(receiver) => receiver.turn(clock).expect("memory does not fail") > 0,
-            Part::Worker(engine) => engine.turn(clock).expect("memory does not fail") > 0 || engine.has_tasks(),
+            Part::Receiver(receiver) => receiver.poll(clock).expect("memory does not fail") > 0,
+            Part::Worker(engine) => engine.poll(clock).expect("memory does not fail") > 0 || engine.has_tasks(),
         };
         if !is_busy {
             self.passes(thread, IDLE);

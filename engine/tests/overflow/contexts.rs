@@ -25,14 +25,14 @@ fn contexts_go_while_their_tasks_are_elsewhere() {
         arrive(&mut two, &mixed);
         let mut seen = Seen::default();
         for _ in 0..rng.u32(10..60) {
-            let sent = two.turn(rng.usize(..2));
+            let sent = two.poll(rng.usize(..2));
             seen.look(&sent, true);
         }
         let first = rng.usize(..2);
         for at in [first, 1 - first] {
             two.engines[at].remove(ids[0], ROOT).expect("installed");
             for _ in 0..rng.u32(..4) {
-                let sent = two.turn(rng.usize(..2));
+                let sent = two.poll(rng.usize(..2));
                 seen.look(&sent, true);
             }
         }
@@ -50,11 +50,11 @@ fn contexts_go_while_their_tasks_are_elsewhere() {
 fn a_task_does_not_run_for_a_context_that_took_its_slot() {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
     let old = two.install("recorder", recorder(0));
-    two.turn(1);
+    two.poll(1);
     let orders = messages(0, 0..60, &mut Rng::with_seed(1), false);
     arrive(&mut two, &orders);
     // Of what the first one lends, the other one has seen nothing.
-    (0..10).for_each(|_| drop(two.turn(0)));
+    (0..10).for_each(|_| drop(two.poll(0)));
     for engine in &mut two.engines {
         engine.remove(old, ROOT).expect("installed");
     }
@@ -75,7 +75,7 @@ fn tasks_of_a_context_that_the_other_thread_has_not_got_yet_run_at_home() {
     (0..2).for_each(|context| _ = two.install("recorder", recorder(context)));
     let (mut rng, mut seen) = (Rng::with_seed(1), Seen::default());
     let orders = messages(2, 0..60, &mut rng, false);
-    two.turn(1);
+    two.poll(1);
     two.install_one_by_one("recorder", recorder(2), |two| {
         run(two, &orders, &mut rng, &mut seen, |_, _| {});
     });
@@ -93,11 +93,11 @@ fn contexts_are_replaced_while_their_tasks_are_elsewhere() {
         let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
         let mut old = two.install("recorder", recorder(0));
         let orders = messages(0, 0..60, &mut rng, false);
-        let (mut seen, mut turns) = (Seen::default(), rng.fork());
+        let (mut seen, mut polls) = (Seen::default(), rng.fork());
         run(&mut two, &orders, &mut rng, &mut seen, |two, seen| {
             let install = Install { replaces: Some(old), ..recorder(0) };
             old = two.install_one_by_one("recorder", install, |two| {
-                (0..turns.u32(..10)).for_each(|_| seen.look(&two.turn(turns.usize(..2)), true));
+                (0..polls.u32(..10)).for_each(|_| seen.look(&two.poll(polls.usize(..2)), true));
             });
         });
         assert_eq!(two.sum(Counter::Released), orders.len() as u64, "seed {seed}: nothing is lost");
@@ -112,7 +112,7 @@ fn contexts_are_replaced_while_their_tasks_are_elsewhere() {
 fn what_was_given_up_elsewhere_is_not_run_again() {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
     let ids = [1, 2].map(|port| two.install("meet", Install { hpus: Some(2), ..rule(&format!("udp dport {port}")) }));
-    two.turn(1);
+    two.poll(1);
     // Those of the first context do not wait: each is its own partner. But one does that is elsewhere.
     let packets = |port: u16, waits_for: u8, flows: Range<u16>| {
         flows.map(move |flow| udp_from(flow, port, &[[1, waits_for].as_slice(), &[0; 30]].concat()))
@@ -122,23 +122,23 @@ fn what_was_given_up_elsewhere_is_not_run_again() {
         if two.total(Counter::Overflowed)[1] > 0 {
             break;
         }
-        (0..2).for_each(|at| drop(two.turn(at)));
+        (0..2).for_each(|at| drop(two.poll(at)));
     }
-    let (mut arrived, mut turns) = (500, 0);
+    let (mut arrived, mut polls) = (500, 0);
     // A task that the system interrupts while it polls waits too, for others of its thread: then fewer run elsewhere.
-    while two.count(1, ids[1], Counter::Parked) == 0 && turns < 1000 {
-        if turns % 100 == 0 {
-            let first = 1000 + turns;
+    while two.count(1, ids[1], Counter::Parked) == 0 && polls < 1000 {
+        if polls % 100 == 0 {
+            let first = 1000 + polls;
             let waiting = packets(2, 99, first..first + 3);
             two.arrive(0, &waiting.chain(packets(1, 1, 0..300)).collect::<Vec<_>>());
             arrived += 303;
         }
-        (0..2).for_each(|at| drop(two.turn(at)));
-        turns += 1;
+        (0..2).for_each(|at| drop(two.poll(at)));
+        polls += 1;
     }
     assert!(two.count(1, ids[1], Counter::Parked) > 0, "one waits elsewhere");
     two.engines[1].remove(ids[1], ROOT).expect("installed");
-    (0..50).for_each(|at| drop(two.turn(at % 2)));
+    (0..50).for_each(|at| drop(two.poll(at % 2)));
     let lost = two.sum(Counter::DropKilled);
     assert!(lost > 0 && two.sum(Counter::MessagesKilled) == lost, "its message is given up");
     let (runs, ended) = (two.sum(Counter::PayloadRuns), two.sum(Counter::Released) + lost);

@@ -94,12 +94,12 @@ fn first_probe_away(planted: usize) -> (usize, [u8; 4]) {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
     two.install("snoop", Install { isolation: Isolation::Message, ..rule("udp dport 1") });
     two.arrive(1, &vec![udp_from(1, 1, b"P"); planted]);
-    (0..20).for_each(|_| drop(two.turn(1)));
+    (0..20).for_each(|_| drop(two.poll(1)));
     let probe = |at: u16| udp_from(1, 1, &[&b"S"[..], &at.to_le_bytes(), b"nnnn"].concat());
     two.arrive(0, &(0..600).map(probe).collect::<Vec<_>>());
     for _ in 0..100 {
-        two.turn(0);
-        if let Some(found) = two.turn(1).first() {
+        two.poll(0);
+        if let Some(found) = two.poll(1).first() {
             let place = u16::from_le_bytes([found[ORDER + 1], found[ORDER + 2]]);
             return (place.into(), *found.last_chunk().expect("four bytes"));
         }
@@ -128,15 +128,15 @@ fn meeting(who: u8, waits_for: u8) -> Vec<u8> {
 fn tasks_whose_hpus_are_all_taken_find_one_elsewhere_and_wait_there() {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
     let id = two.install("meet", rule("udp dport 1"));
-    (0..4).for_each(|at| drop(two.turn(at % 2)));
+    (0..4).for_each(|at| drop(two.poll(at % 2)));
     // Each on an HPU of its own, of four clusters: two here, two there; all wait for the last one, and that for an HPU.
     two.arrive(0, &(1..5).map(|who| meeting(who, if who == 1 { 1 } else { 5 })).collect::<Vec<_>>());
-    let mut sent: Vec<_> = (0..20).flat_map(|at| two.turn(at % 2)).collect();
+    let mut sent: Vec<_> = (0..20).flat_map(|at| two.poll(at % 2)).collect();
     assert_eq!((sent.len(), two.total(Counter::Overflowed)[1] > 0), (1, true));
     assert_eq!(two.sum(Counter::PayloadRuns), 4);
     // Who takes their context's place has its image's memory, and wakes them.
     let id = two.install("meet", Install { replaces: Some(id), ..rule("udp dport 1") });
-    (0..4).for_each(|at| drop(two.turn(at % 2)));
+    (0..4).for_each(|at| drop(two.poll(at % 2)));
     two.arrive(0, &[meeting(5, 5)]);
     sent.extend(two.settle());
     let homes: Vec<_> = sent.iter().map(|frame| (frame[44], frame[45])).collect();
@@ -145,10 +145,10 @@ fn tasks_whose_hpus_are_all_taken_find_one_elsewhere_and_wait_there() {
     assert_eq!(two.sum(Counter::Faults), 0);
     // Those that wait elsewhere when their context goes are lost with it.
     two.arrive(0, &(10..16).map(|who| meeting(who, 99)).collect::<Vec<_>>());
-    (0..20).for_each(|at| drop(two.turn(at % 2)));
+    (0..20).for_each(|at| drop(two.poll(at % 2)));
     assert!(two.has_tasks());
     two.engines[1].remove(id, ROOT).expect("installed");
-    (0..5).for_each(|at| drop(two.turn(at % 2)));
+    (0..5).for_each(|at| drop(two.poll(at % 2)));
     two.engines[0].remove(id, ROOT).expect("installed");
     two.settle();
     assert_eq!(two.sum(Counter::Released), 5);
@@ -160,17 +160,17 @@ fn tasks_whose_hpus_are_all_taken_find_one_elsewhere_and_wait_there() {
 fn a_task_does_not_wait_elsewhere_while_its_home_has_room() {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
     two.install("meet", rule("udp dport 1"));
-    (0..4).for_each(|at| drop(two.turn(at % 2)));
+    (0..4).for_each(|at| drop(two.poll(at % 2)));
     // Two take all HPUs here and wait for 7, one is elsewhere and waits for 5.
     two.arrive(0, &[meeting(1, 7), meeting(2, 7)]);
-    let mut sent = two.turn(0);
+    let mut sent = two.poll(0);
     two.arrive(0, &[meeting(3, 5)]);
-    sent.extend([0, 0, 1, 0].map(|at| two.turn(at)).concat());
+    sent.extend([0, 0, 1, 0].map(|at| two.poll(at)).concat());
     assert_eq!(two.total(Counter::Parked), [2, 1]);
     // 4 takes the last HPU there, before 5.
     for packet in [meeting(7, 7), meeting(4, 5), meeting(5, 5)] {
         two.arrive(0, &[packet]);
-        sent.extend(two.turn(0));
+        sent.extend(two.poll(0));
     }
     sent.extend(two.settle());
     let mut who: Vec<_> = sent.iter().map(|frame| frame[ORDER]).collect();

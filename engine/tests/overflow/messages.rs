@@ -188,7 +188,7 @@ pub fn run(
         let (some, others) = rest.split_at(rng.usize(1..=300).min(rest.len()));
         arrive(two, some);
         for _ in 0..rng.u32(10..40) {
-            let sent = two.turn(rng.usize(..2));
+            let sent = two.poll(rng.usize(..2));
             seen.look(&sent, true);
         }
         between(two, seen);

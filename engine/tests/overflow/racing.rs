@@ -12,10 +12,10 @@ use spin_abi::control::{Checks, Install, Isolation, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
-use spin_engine::cores::helpers::Peers;
+use spin_engine::cores::helpers::Helpers;
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Limits, Sizes};
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Queue, TxQueue, Wakeup};
 use spin_pspin::counts::Counts;
@@ -33,7 +33,7 @@ const FLOWS: u16 = 60;
 
 /// One of the threads' engines, and the far end of its NIC.
 struct Side {
-    engine: Engine,
+    engine: Worker,
     far: MemoryQueue,
     start: Instant,
     rng: Rng,
@@ -42,8 +42,8 @@ struct Side {
 
 impl Side {
     /// A turn, and what left meanwhile.
-    fn turn(&mut self) {
-        self.engine.turn(|| self.start.elapsed()).expect("memory does not fail");
+    fn poll(&mut self) {
+        self.engine.poll(|| self.start.elapsed()).expect("memory does not fail");
         let mut batch = Vec::new();
         self.far.receive(&mut batch, FRAMES);
         for frame in batch {
@@ -61,14 +61,14 @@ impl Side {
                 let mut frame = loop {
                     match self.far.allocate() {
                         Some(frame) => break frame,
-                        None => self.turn(),
+                        None => self.poll(),
                     }
                 };
                 frame.fill(&order.frame()).expect("fits a frame");
                 self.far.send(&mut vec![frame]);
             }
             self.far.flush().expect("memory does not fail");
-            (0..self.rng.u32(..3000)).for_each(|_| self.turn());
+            (0..self.rng.u32(..3000)).for_each(|_| self.poll());
             rest = others;
         }
     }
@@ -105,26 +105,26 @@ fn race(seed: u64) -> (u64, Counts) {
     let (sent, counts) = (Mutex::new(Vec::new()), Mutex::new(Counts::default()));
     let (begin, through) = (Barrier::new(2), AtomicU32::new(0));
     thread::scope(|scope| {
-        for (((index, peers), parts), orders) in (0..).zip(Peers::of(&wakeups)).zip(parts).zip(&orders) {
+        for (((index, helpers), parts), orders) in (0..).zip(Helpers::of(&wakeups)).zip(parts).zip(&orders) {
             let (loader, sent, counts, begin, through) = (loader.clone(), &sent, &counts, &begin, &through);
             scope.spawn(move || {
                 let (near, far) = pair(FRAMES).expect("a pair");
                 let clusters = index * 2..index * 2 + 2;
-                let engine = Engine::new(loader, Box::new(near), Sizes::default(), schedule, clusters);
-                let engine = engine.expect("a timer").with_peers(peers);
+                let engine = Worker::new(loader, Box::new(near), Sizes::default(), schedule, clusters);
+                let engine = engine.expect("a timer").with_peers(helpers);
                 let rng = Rng::with_seed(seed ^ u64::from(index + 1) << 32);
                 let mut side = Side { engine, far, start: Instant::now(), rng, sent: Vec::new() };
                 parts.into_iter().for_each(|part| _ = side.engine.install(part, &limits).expect("there is room"));
                 begin.wait();
                 side.run(orders);
                 while side.count(Counter::Released) < orders.len() as u64 {
-                    side.turn();
+                    side.poll();
                 }
                 through.fetch_add(1, Release);
                 while through.load(Acquire) < 2 {
-                    side.turn();
+                    side.poll();
                 }
-                side.turn();
+                side.poll();
                 assert!(!side.engine.has_tasks() && side.engine.backlog() == 0);
                 let home = std::iter::from_fn(|| side.far.allocate()).count();
                 assert_eq!(home, FRAMES, "seed {seed}: frames are not at home");

@@ -30,7 +30,7 @@ fn wait_after(home: usize) -> u64 {
     two.pace = 1000;
     // Nothing is to be lent to one that is busy.
     two.arrive(0, &packets);
-    two.turn(0);
+    two.poll(0);
     let mix = [spinning(24, 2), spinning(8, 1)].concat();
     while two.runs(1, first) == before[0] {
         for bytes in mix.iter().cycle() {
@@ -39,7 +39,7 @@ fn wait_after(home: usize) -> u64 {
             two.far[1].send(&mut vec![frame]);
         }
         two.far[1].flush().expect("memory does not fail");
-        two.turn(1);
+        two.poll(1);
     }
     two.runs(1, second) - before[1]
 }
@@ -57,7 +57,7 @@ fn packets_that_were_elsewhere_are_in_the_latencies() {
     for _ in 0..40 {
         two.arrive(0, &spinning(64, 1));
         // The other one takes longer.
-        [0, 0, 0, 0, 1, 1, 1, 0, 1, 0].into_iter().for_each(|at| drop(two.turn(at)));
+        [0, 0, 0, 0, 1, 1, 1, 0, 1, 0].into_iter().for_each(|at| drop(two.poll(at)));
     }
     two.settle();
     assert!(two.sum(Counter::Overflowed) > 100);
@@ -73,7 +73,7 @@ fn who_helps_has_something_to_do() {
     for _ in 0..40 {
         two.arrive(0, &spinning(64, 1));
         for _ in 0..6 {
-            two.turn(0);
+            two.poll(0);
             let before = two.total(Counter::PayloadRuns)[1];
             let busy = Poller::poll(&mut two.engines[1], &|| Duration::ZERO).expect("memory does not fail");
             let helps = two.total(Counter::PayloadRuns)[1] > before;

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn who_winds_up_lends_no_more_and_is_there_for_others_until_they_do() {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
     two.install("recorder", recorder(0));
-    two.turn(1);
+    two.poll(1);
     let orders = messages(0, 0..60, &mut Rng::with_seed(1), false);
     arrive(&mut two, &orders);
     let are_needed = |two: &Two| [0, 1].map(|at| two.engines[at].has_dependents());

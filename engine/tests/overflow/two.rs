@@ -8,10 +8,10 @@ use spin_abi::control::{Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
-use spin_engine::cores::helpers::Peers;
+use spin_engine::cores::helpers::Helpers;
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Limits, Sizes};
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::memory::{MemoryQueue, pair};
 use spin_nic::{Queue, TxQueue, Wakeup};
 
@@ -25,7 +25,7 @@ pub const LOSSES: [Counter; 5] =
 /// Two engines, of two clusters each, and the far ends of their NICs.
 pub struct Two {
     pub loader: Arc<Loader>,
-    pub engines: [Engine; 2],
+    pub engines: [Worker; 2],
     pub far: [MemoryQueue; 2],
     /// What their clock shows, in microseconds; and what it gains each time it is read.
     pub now: Cell<u64>,
@@ -37,11 +37,11 @@ impl Two {
         let loader = Arc::new(Loader::new(Machine::PSPIN, kind));
         let wakeups = [(); 2].map(|()| Wakeup::new().expect("an event"));
         let (mut engines, mut ends) = (Vec::new(), Vec::new());
-        for (index, peers) in (0..).zip(Peers::of(&wakeups)) {
+        for (index, helpers) in (0..).zip(Helpers::of(&wakeups)) {
             let (near, far) = pair(FRAMES).expect("a pair");
             let clusters = index * 2..index * 2 + 2;
-            let engine = Engine::new(loader.clone(), Box::new(near), Sizes::default(), schedule, clusters);
-            engines.push(engine.expect("a timer").with_peers(peers));
+            let engine = Worker::new(loader.clone(), Box::new(near), Sizes::default(), schedule, clusters);
+            engines.push(engine.expect("a timer").with_peers(helpers));
             ends.push(far);
         }
         let (Ok(engines), Ok(far)) = (engines.try_into(), ends.try_into()) else { unreachable!("two of each") };
@@ -73,13 +73,13 @@ impl Two {
     }
 
     /// A turn of one engine. Returns what left meanwhile.
-    pub fn turn(&mut self, at: usize) -> Vec<Vec<u8>> {
+    pub fn poll(&mut self, at: usize) -> Vec<Vec<u8>> {
         let Self { engines, far, now, pace, .. } = self;
         let clock = || {
             now.set(now.get() + *pace);
             Duration::from_micros(now.get())
         };
-        engines[at].turn(clock).expect("memory does not fail");
+        engines[at].poll(clock).expect("memory does not fail");
         let (mut batch, mut sent) = (Vec::new(), Vec::new());
         far[at].receive(&mut batch, FRAMES);
         for frame in batch {
@@ -98,7 +98,7 @@ impl Two {
         let mut sent = Vec::new();
         for _ in 0..10_000 {
             let received = self.sum(Counter::RxPackets);
-            sent.extend((0..2).flat_map(|at| self.turn(at)));
+            sent.extend((0..2).flat_map(|at| self.poll(at)));
             if self.sum(Counter::RxPackets) == received && !self.has_tasks() {
                 return sent;
             }
@@ -130,7 +130,7 @@ impl Two {
     pub fn verify_sums(&mut self) {
         let lost: u64 = LOSSES.into_iter().map(|counter| self.sum(counter)).sum();
         assert_eq!(self.sum(Counter::Released) + lost, self.sum(Counter::RxPackets));
-        self.engines.iter().for_each(Engine::check_invariants);
+        self.engines.iter().for_each(Worker::check_invariants);
         for far in &mut self.far {
             let all: Vec<_> = std::iter::from_fn(|| far.allocate()).collect();
             assert_eq!(all.len(), FRAMES, "frames are not at home");

@@ -22,7 +22,7 @@ fn a_request_waits_for_the_hosts_answer() {
             for request in 1..=3u32 {
                 lab.arrive(&[udp(9999, &question)]);
                 for _ in 0..50 {
-                    lab.turn();
+                    lab.poll();
                 }
                 let page = (0..16u64).find(|hpu| host_word(&host, hpu * 4096) & 0xff == request);
                 let hpu = page.expect("an HPU has asked");
@@ -37,7 +37,7 @@ fn a_request_waits_for_the_hosts_answer() {
                 let bytes = [&[b'h', u8::try_from(hpu).unwrap(), 0, 0, 0, 0, 0, 0][..], &answer.to_le_bytes()].concat();
                 lab.arrive(&[udp(9998, &bytes)]);
                 for _ in 0..50 {
-                    lab.turn();
+                    lab.poll();
                 }
                 assert_eq!((lab.count(id, Counter::Messages), lab.faults(id)), (u64::from(request) * 2, vec![]));
                 let told: Vec<u32> = (0..8).map(|n| host_word(&host, 16 * 4096 + 4 * n)).collect();

@@ -4,7 +4,7 @@ use spin_abi::control::Install;
 use spin_engine::context::loader::Loader;
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Limits, Sizes};
-use spin_engine::worker::Engine;
+use spin_engine::worker::Worker;
 use spin_nic::memory::pair;
 use spin_nic::{Queue, TxQueue};
 use std::sync::{Arc, Barrier};
@@ -48,7 +48,7 @@ fn serve(
 ) {
     let (queue, mut far) = pair(64).expect("a pair");
     let mut engine =
-        Engine::new(loader, Box::new(queue), Sizes::default(), Default::default(), clusters).expect("a timer");
+        Worker::new(loader, Box::new(queue), Sizes::default(), Default::default(), clusters).expect("a timer");
     let id = engine.install(prepared, limits).expect("installs");
     both.wait();
     for first in (0..PACKETS).step_by(25) {
@@ -64,7 +64,7 @@ fn serve(
         }
         far.send(&mut batch);
         far.flush().expect("memory does not fail");
-        while engine.turn(|| Duration::ZERO).expect("memory does not fail") > 0 || engine.has_tasks() {}
+        while engine.poll(|| Duration::ZERO).expect("memory does not fail") > 0 || engine.has_tasks() {}
     }
     if !is_last {
         both.wait();

@@ -30,7 +30,7 @@ use crate::control::stats_cache::{StatsCache, StatsQuery};
 use crate::cores::{ChangeResult, SharedConfig, Transaction, WorkerGroup};
 use crate::install::{InstallError, Prepared, User};
 use crate::telemetry::statistics::Statistics;
-use crate::worker::Engine;
+use crate::worker::Worker;
 
 pub use error::DaemonError;
 
@@ -240,13 +240,13 @@ fn raise_descriptors() {
 }
 
 /// Answers a request for one thread's part of a context.
-fn answer(engine: &mut Engine, request: &Request, user: User) -> Result<Answer, String> {
+fn answer(engine: &mut Worker, request: &Request, user: User) -> Result<Answer, String> {
     let answer = match *request {
         Request::MapHost { context, address } => {
             engine.map_host(context, user, address).map(|()| Answer::plain(Reply::Ok))
         }
         Request::Events { context } => engine
-            .descriptor(context, user)
+            .event_ring(context, user)
             .map(|region| Answer::Reply(Reply::Events { len: region.len() }, Vec::new(), Some(region))),
         Request::HostMemory { context } => engine.host_memory(context, user).map(|(region, address)| {
             Answer::Reply(Reply::HostMemory { len: region.len(), address }, Vec::new(), Some(region))

@@ -11,7 +11,7 @@ use spin_matcher::KeySpec;
 use spin_shm::Region;
 
 use super::abi_check;
-use crate::context::event_ring::Descriptor;
+use crate::context::event_ring::EventRing;
 use crate::context::loader::Loader;
 use crate::install::error::MAX_NAME;
 use crate::install::match_spec::check_length;
@@ -48,7 +48,7 @@ impl Prepared {
         let memory = context_memory(&install, run.hpus, &image, &loader.machine)?;
         let hpus = hpus(&loader.machine, &image, &memory, &run)?;
         let host = host_memory(&install, limits)?;
-        let descriptor = Descriptor::create(loader.machine.clusters)?;
+        let event_ring = EventRing::create(loader.machine.clusters)?;
         let options = options(&run, image.any_device.load(Relaxed));
         let translation = translate(loader, &image, &run, options, &install.name);
         let limits = jit::Limits { time: Some(run.watchdog_us), instructions: run.instruction_limit };
@@ -64,7 +64,7 @@ impl Prepared {
             match_spec,
             key,
             host,
-            descriptor,
+            event_ring,
             limits,
             run,
         })
