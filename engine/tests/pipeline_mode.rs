@@ -15,7 +15,7 @@ use spin_engine::context::loader::Loader;
 use spin_engine::cores::Poller;
 use spin_engine::cores::packet_channel::{ChannelQueue, PacketRx};
 use spin_engine::cores::packet_channels::{Ends, PacketChannels};
-use spin_engine::cores::receiver::Receiver;
+use spin_engine::cores::receive_only::ReceiveOnly;
 use spin_engine::ingress::rx_batch::RoutingTable;
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Limits, Sizes};
@@ -32,7 +32,7 @@ type Request = Box<dyn FnOnce(&mut Worker) + Send>;
 
 struct Lab {
     far: MemoryQueue,
-    receiver: Receiver,
+    receiver: ReceiveOnly,
     threads: Vec<(Sender<Request>, JoinHandle<Statistics>)>,
     loader: Arc<Loader>,
 }
@@ -42,7 +42,7 @@ impl Lab {
         let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
         let (near, far) = pair(frames).expect("a pair");
         let (receiver, ends) =
-            Receiver::new(Box::new(near), THREADS as usize, Sizes::default().hers).expect("channels");
+            ReceiveOnly::new(Box::new(near), THREADS as usize, Sizes::default().hers).expect("channels");
         let thread = |(number, (arrivals, queue)): (u32, (_, _))| {
             let (requests, asked) = channel::<Request>();
             let loader = loader.clone();
@@ -144,7 +144,7 @@ fn arrive(far: &mut MemoryQueue, bytes: &[u8]) {
 }
 
 /// Has packets arrive, and the receiver hand them over.
-fn hand_over(far: &mut MemoryQueue, receiver: &mut Receiver, packets: impl Iterator<Item = Vec<u8>>) {
+fn hand_over(far: &mut MemoryQueue, receiver: &mut ReceiveOnly, packets: impl Iterator<Item = Vec<u8>>) {
     let mut until = receiver.received();
     for bytes in packets {
         arrive(far, &bytes);
@@ -156,9 +156,9 @@ fn hand_over(far: &mut MemoryQueue, receiver: &mut Receiver, packets: impl Itera
 }
 
 /// The far end of a receiver for one engine, which takes its turns on this thread, and what loads its images.
-fn one_thread(clusters: u32) -> (MemoryQueue, Receiver, Worker, Arc<Loader>) {
+fn one_thread(clusters: u32) -> (MemoryQueue, ReceiveOnly, Worker, Arc<Loader>) {
     let (near, far) = pair(1024).expect("a pair");
-    let (receiver, mut ends) = Receiver::new(Box::new(near), 1, Sizes::default().hers).expect("a channel");
+    let (receiver, mut ends) = ReceiveOnly::new(Box::new(near), 1, Sizes::default().hers).expect("a channel");
     let (arrivals, queue) = ends.swap_remove(0);
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
     let engine = Worker::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..clusters);
@@ -187,7 +187,7 @@ fn packets_on_their_way_to_a_context_that_is_replaced_are_its_own() {
     const PACKETS: u16 = 300;
     let (mut far, mut receiver, mut engine, loader) = one_thread(4);
     let limits = Limits::default();
-    let link = |engine: &mut Worker, receiver: &mut Receiver, install: Install| {
+    let link = |engine: &mut Worker, receiver: &mut ReceiveOnly, install: Install| {
         let prepared = Prepared::new(install, &image("udp_pingpong"), 0, &loader, &limits).expect("installs");
         let id = engine.link(prepared, &limits).expect("there is room");
         receiver.set_routes(engine.routes());
@@ -234,20 +234,21 @@ fn packets_that_are_on_their_way_when_another_context_is_removed_are_of_their_me
 }
 
 /// An engine with room for so many HERs that receives for others too, and its far end; those are fed by what is returned besides.
-fn spreading(clusters: u32, others: usize, hers: u32) -> (MemoryQueue, Worker, Ends, Arc<Loader>) {
+fn with_local_share(clusters: u32, others: usize, hers: u32) -> (MemoryQueue, Worker, Ends, Arc<Loader>) {
     let (near, far) = pair(1 << 14).expect("a pair");
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
     let wakeup = Wakeup::new().expect("an event");
-    let (channels, ends) = PacketChannels::spreading(near.max_frame(), &wakeup, others, hers, 75).expect("channels");
+    let (channels, ends) =
+        PacketChannels::with_local_share(near.max_frame(), &wakeup, others, hers, 75).expect("channels");
     let sizes = Sizes { hers, ..Sizes::default() };
     let engine = Worker::new(loader.clone(), Box::new(near), sizes, Schedule::default(), 0..clusters);
-    (far, engine.expect("a timer").spreading(channels), ends, loader)
+    (far, engine.expect("a timer").with_local_share(channels), ends, loader)
 }
 
 #[test]
 fn who_receives_and_runs_handlers_has_a_quarter_less_of_the_messages() {
     const PACKETS: u16 = 900;
-    let (mut far, first, ends, loader) = spreading(1, 2, Sizes::default().hers);
+    let (mut far, first, ends, loader) = with_local_share(1, 2, Sizes::default().hers);
     let limits = Limits::default();
     let fed = |(cluster, (arrivals, queue)): (u32, (PacketRx, ChannelQueue))| {
         let (sizes, schedule) = (Sizes::default(), Schedule::default());
@@ -290,7 +291,7 @@ fn a_context_that_is_slow_keeps_no_other_s_packets_from_arriving() {
     const FLOOD: u16 = 3000;
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
     let (near, mut far) = pair(1 << 13).expect("a pair");
-    let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1, Sizes::default().hers).expect("a channel");
+    let (mut receiver, mut ends) = ReceiveOnly::new(Box::new(near), 1, Sizes::default().hers).expect("a channel");
     let (arrivals, queue) = ends.remove(0);
     let engine = Worker::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..1);
     let (mut engine, limits, start) = (engine.expect("a timer").fed_by(arrivals), Limits::default(), Instant::now());
@@ -301,7 +302,7 @@ fn a_context_that_is_slow_keeps_no_other_s_packets_from_arriving() {
         engine.link(prepared, &limits).expect("there is room");
     }
     receiver.set_routes(engine.routes());
-    let mut poll = |receiver: &mut Receiver| {
+    let mut poll = |receiver: &mut ReceiveOnly| {
         receiver.poll(|| Duration::ZERO).expect("memory does not fail");
         engine.poll(|| start.elapsed()).expect("a channel does not fail");
     };
@@ -320,7 +321,7 @@ fn who_receives_and_runs_handlers_has_frames_for_all_copies() {
     // All packets that arrive together are less than a quarter: no context is kept to its share. The watchdog parks a task that the
     // system has interrupted for long, and the packets behind it are queued.
     const HERS: u32 = 4096;
-    let (mut far, mut engine, _, loader) = spreading(4, 0, HERS);
+    let (mut far, mut engine, _, loader) = with_local_share(4, 0, HERS);
     // Nor does it end one that is interrupted.
     let limits = Limits { watchdog_us: PATIENCE.as_micros() as u64, ..Limits::default() };
     let (mut expected, mut sent, deadline) = (0, 0, Instant::now() + PATIENCE);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{Moody, image, moody_nic, rule, udp_from};
 use spin_abi::control::Install;
-use spin_engine::cores::receiver::Receiver;
+use spin_engine::cores::receive_only::ReceiveOnly;
 use spin_engine::cores::{
     ChangeResult, ClusterThread, PollThread, Receiving, SharedConfig, Transaction, WorkerGroup, WorkerLinks,
 };
@@ -56,7 +56,7 @@ impl Live {
         let (workers, receiving) = match way {
             Way::Alone => (alone(WorkerLinks::from_nic(nic).expect("a descriptor")), Receiving::Each),
             Way::Fed => {
-                let (receiver, mut channels) = Receiver::new(nic, 1, 1024).expect("a channel");
+                let (receiver, mut channels) = ReceiveOnly::new(nic, 1, 1024).expect("a channel");
                 let (arrivals, queue) = channels.swap_remove(0);
                 let wakeup = receiver.wakeup().clone();
                 let worker = PollThread::start(common.clone(), "receiver".into(), None, wakeup, || Ok(receiver));

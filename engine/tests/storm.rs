@@ -16,7 +16,7 @@ use common::{Moody, image, moody_nic, payload, rule, udp_from};
 use fastrand::Rng;
 use spin_abi::control::Install;
 use spin_abi::counters::Counter;
-use spin_engine::cores::receiver::Receiver;
+use spin_engine::cores::receive_only::ReceiveOnly;
 use spin_engine::cores::{
     ChangeResult, ClusterThread, PollThread, Receiving, SharedConfig, Transaction, WorkerGroup, WorkerLinks,
 };
@@ -50,7 +50,7 @@ fn start(local_share: Option<u32>, handlers: usize, common: &SharedConfig) -> (W
     let (mut feeds, receiving) = match local_share {
         None => (vec![WorkerLinks::from_nic(nic).expect("a descriptor")], Receiving::Each),
         Some(0) => {
-            let (receiver, ends) = Receiver::new(nic, handlers, 1024).expect("channels");
+            let (receiver, ends) = ReceiveOnly::new(nic, handlers, 1024).expect("channels");
             let wakeup = receiver.wakeup().clone();
             let receiver = PollThread::start(common.clone(), "receiver".into(), None, wakeup, || Ok(receiver));
             let feeds = ends.into_iter().map(|(arrivals, queue)| WorkerLinks::from_channel(arrivals, queue)).collect();

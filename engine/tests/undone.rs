@@ -16,7 +16,7 @@ use spin_abi::control::{Install, Schedule};
 use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
-use spin_engine::cores::receiver::Receiver;
+use spin_engine::cores::receive_only::ReceiveOnly;
 use spin_engine::cores::{ClusterThread, PollThread, Receiving, Transaction, WorkerGroup, WorkerLinks};
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Idle, Limits, Sizes};
@@ -53,7 +53,7 @@ fn a_message_that_was_begun_by_one_that_gives_way_is_its_own_to_the_end() {
 /// A thread that receives, and an engine that it feeds, by turns.
 struct Fed {
     far: MemoryQueue,
-    receiver: Receiver,
+    receiver: ReceiveOnly,
     engine: Worker,
 }
 
@@ -86,7 +86,7 @@ impl Fed {
 #[test]
 fn packets_on_a_lane_that_were_found_to_be_of_one_that_gives_way_are_the_old_one_s() {
     let (near, far) = pair(1024).expect("a pair");
-    let (receiver, mut ends) = Receiver::new(Box::new(near), 1, 1024).expect("a channel");
+    let (receiver, mut ends) = ReceiveOnly::new(Box::new(near), 1, 1024).expect("a channel");
     let (arrivals, queue) = ends.swap_remove(0);
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
     let engine = Worker::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..4);

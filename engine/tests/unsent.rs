@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::moody_nic;
-use spin_engine::cores::receiver::Receiver;
+use spin_engine::cores::receive_only::ReceiveOnly;
 use spin_engine::cores::{PollThread, Poller, SharedConfig, WorkerLinks};
 use spin_engine::settings::Idle;
 use threads::all_threads;
@@ -23,7 +23,7 @@ fn who_sent_what_has_not_left_sleeps_for_short() {
             .expect("a thread")
     });
     sleeps_for_short(|common, nic| {
-        let (receiver, _) = Receiver::new(nic, 0, 1024).expect("an event");
+        let (receiver, _) = ReceiveOnly::new(nic, 0, 1024).expect("an event");
         let wakeup = receiver.wakeup().clone();
         PollThread::start(common, "receiver".into(), None, wakeup, || Ok(receiver)).expect("a thread")
     });

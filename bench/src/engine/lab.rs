@@ -17,7 +17,7 @@ use spin_engine::context::loader::Loader;
 use spin_engine::cores::Poller;
 use spin_engine::cores::packet_channel::{ChannelQueue, PacketRx};
 use spin_engine::cores::packet_channels::PacketChannels;
-use spin_engine::cores::receiver::Receiver;
+use spin_engine::cores::receive_only::ReceiveOnly;
 use spin_engine::ingress::rx_batch::RoutingTable;
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Limits, Sizes};
@@ -140,7 +140,7 @@ impl Setting {
     /// As [`Setting::round`].
     pub fn receive_only(&self, packets: u64) -> Result<f64, Failure> {
         let nic = Box::new(self.rotation()?.in_order());
-        let (mut receiver, mut ends) = Receiver::new(nic, 1, SIZES.hers)?;
+        let (mut receiver, mut ends) = ReceiveOnly::new(nic, 1, SIZES.hers)?;
         self.feeding(ends.remove(0), self.prepare(1)?.remove(0), 0, move |routes| {
             receiver.set_routes(routes);
             let start = Instant::now();
@@ -162,11 +162,16 @@ impl Setting {
     /// As [`Setting::round`].
     pub fn pipeline(&self, packets: u64) -> Result<f64, Failure> {
         let nic = Box::new(self.rotation()?.in_order());
-        let (channels, mut ends) =
-            PacketChannels::spreading(nic.max_frame(), &Wakeup::new().map_err(NicError::from)?, 1, SIZES.hers, 75)?;
+        let (channels, mut ends) = PacketChannels::with_local_share(
+            nic.max_frame(),
+            &Wakeup::new().map_err(NicError::from)?,
+            1,
+            SIZES.hers,
+            75,
+        )?;
         let mut parts = self.prepare(2)?;
         let engine = Worker::new(self.loader.clone(), nic, SIZES, Schedule::default(), 0..1)?;
-        let mut lab = Lab::of(self.case, engine.spreading(channels));
+        let mut lab = Lab::of(self.case, engine.with_local_share(channels));
         lab.engine.link(parts.remove(0), &Limits::default())?;
         // The other thread ends with it.
         self.feeding(ends.remove(0), parts.remove(0), 1, move |routes| {

@@ -13,7 +13,7 @@ use super::error::ThreadError;
 use super::slot_allocator::SlotAllocator;
 use super::thread::{PendingReply, PollThread};
 use super::transaction::{ChangeResult, Transaction};
-use crate::cores::receiver::Receiver;
+use crate::cores::receive_only::ReceiveOnly;
 use crate::ingress::rx_batch::RoutingTable;
 use crate::install::{InstallError, MatchSpec, Prepared, User, warn_of_rules};
 use crate::settings::Limits;
@@ -35,7 +35,7 @@ pub enum Receiving {
     /// The first of them receives for all.
     First,
     /// A thread that runs no handlers receives for all.
-    Apart(PollThread<Receiver>),
+    Apart(PollThread<ReceiveOnly>),
 }
 
 /// All threads of an engine.
@@ -233,7 +233,7 @@ impl WorkerGroup {
     }
 
     /// The thread that only receives, if there is one.
-    pub const fn receiver(&self) -> Option<&PollThread<Receiver>> {
+    pub const fn receiver(&self) -> Option<&PollThread<ReceiveOnly>> {
         match &self.receiving {
             Receiving::Apart(receiver) => Some(receiver),
             Receiving::Each | Receiving::First => None,

@@ -57,7 +57,8 @@ impl WorkerLinks {
         local_share: u32,
     ) -> Result<(Self, Ends), NicError> {
         let own = Self::from_nic(nic)?;
-        let (channels, ends) = PacketChannels::spreading(own.nic.max_frame(), &own.wakeup, others, hers, local_share)?;
+        let (channels, ends) =
+            PacketChannels::with_local_share(own.nic.max_frame(), &own.wakeup, others, hers, local_share)?;
         Ok((Self { channels: Some(channels), ..own }, ends))
     }
 
@@ -78,7 +79,7 @@ impl WorkerLinks {
             engine = engine.fed_by(arrivals);
         }
         if let Some(channels) = channels {
-            engine = engine.spreading(channels);
+            engine = engine.with_local_share(channels);
         }
         if let Some(helpers) = helpers {
             engine = engine.with_peers(helpers);

@@ -8,17 +8,18 @@
 //! * `transaction`: changes of contexts that are carried out together; `slot_allocator`: ids and slots of contexts.
 
 mod channel_quota;
+pub(crate) mod distributor;
 mod error;
 mod group;
 pub mod helpers;
 pub mod idle;
 mod links;
+pub(crate) mod local_share;
 pub mod packet_channel;
 pub mod packet_channels;
 mod poller;
-pub mod receiver;
+pub mod receive_only;
 mod slot_allocator;
-pub(crate) mod spread;
 mod thread;
 mod transaction;
 

@@ -52,7 +52,7 @@ impl PacketChannels {
     ///
     /// # Errors
     /// As [`PacketChannels::new`].
-    pub fn spreading(
+    pub fn with_local_share(
         max_frame: usize,
         wakeup: &Arc<Wakeup>,
         others: usize,
@@ -184,7 +184,7 @@ mod tests {
     fn each_thread_charges_for_all_whose_frames_are_handed_on_by_one() {
         let wakeup = Wakeup::new().expect("an event");
         let pipeline = PacketChannels::new(2048, &wakeup, 3, 64).expect("channels");
-        let spread = PacketChannels::spreading(2048, &wakeup, 3, 64, 75).expect("channels");
+        let spread = PacketChannels::with_local_share(2048, &wakeup, 3, 64, 75).expect("channels");
         for ((channels, ends), sharing) in [(pipeline, 3), (spread, 4)] {
             assert_eq!(channels.pass_cost().estimate(), PassCost::new(1).estimate() * sharing);
             assert!(ends.iter().all(|(arrivals, _)| Arc::ptr_eq(&arrivals.pass_cost, channels.pass_cost())));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spin_nic::{NicError, Queue};
 
-use crate::cores::receiver::Receiver;
+use crate::cores::receive_only::ReceiveOnly;
 use crate::telemetry::statistics::Statistics;
 use crate::worker::Worker;
 
@@ -101,7 +101,7 @@ impl Poller for Worker {
     }
 }
 
-impl Poller for Receiver {
+impl Poller for ReceiveOnly {
     fn poll(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError> {
         Ok(self.poll(clock)? > 0)
     }

@@ -227,7 +227,7 @@ impl Worker {
     /// Frames go where `routes` lead from here on: those too that this thread has matched and not queued.
     fn set_routes(&mut self, routes: RoutingTable) {
         self.core.contexts.routes = routes;
-        if self.arrivals.is_none() && self.spread.is_none() {
+        if self.arrivals.is_none() && self.local_share.is_none() {
             self.ingress.inbound.find(&self.core.contexts.routes, |_, _| 0);
         }
     }

@@ -29,9 +29,9 @@ use crate::context::Context;
 use crate::context::loader::Loader;
 use crate::context::packet_rules::home;
 use crate::cores::helpers::Helpers;
+use crate::cores::local_share::LocalShare;
 use crate::cores::packet_channel::PacketRx;
 use crate::cores::packet_channels::PacketChannels;
-use crate::cores::spread::Spread;
 use crate::egress::pass_cost::MAX_PASSING;
 use crate::ingress::Ingress;
 use crate::ingress::rx_batch::{BATCH, RoutingTable};
@@ -54,8 +54,8 @@ pub struct Worker {
     pub(crate) admission: Admission,
     /// Packets come from another thread, which receives and matches them.
     pub(crate) arrivals: Option<PacketRx>,
-    /// It receives for other threads too: see [`crate::cores::spread`].
-    pub(crate) spread: Option<Box<Spread>>,
+    /// It receives for other threads too: see [`crate::cores::local_share`].
+    pub(crate) local_share: Option<Box<LocalShare>>,
     /// Threads with which it shares tasks: see [`crate::worker::shared_tasks`].
     pub(crate) helpers: Option<Box<Helpers>>,
 }
@@ -83,7 +83,7 @@ impl Worker {
             ingress: Ingress::default(),
             admission: Admission::default(),
             arrivals: None,
-            spread: None,
+            local_share: None,
             helpers: None,
         })
     }
@@ -105,19 +105,19 @@ impl Worker {
 
     /// Has it receive for the threads that these channels lead to, too.
     #[must_use]
-    pub fn spreading(mut self, channels: PacketChannels) -> Self {
+    pub fn with_local_share(mut self, channels: PacketChannels) -> Self {
         // All that others have may come back in one poll.
         self.core.egress.reserve(channels.size() + MAX_PASSING);
         self.core.egress.pass_cost = channels.pass_cost().clone();
-        self.spread = Some(Box::new(Spread::new(channels)));
+        self.local_share = Some(Box::new(LocalShare::new(channels)));
         self
     }
 
     /// Where frames go that are received from here on, if it receives for others too. The NIC is to be told apart: see
     /// [`spin_nic::Queue::steering`].
     pub fn set_distribution(&mut self, routes: RoutingTable) {
-        if let Some(spread) = &mut self.spread {
-            spread.routes = routes;
+        if let Some(local_share) = &mut self.local_share {
+            local_share.distributor.routes = routes;
         }
     }
 
@@ -148,7 +148,7 @@ impl Worker {
     /// Takes what other threads returned: frames, and what the thread that receives has dropped.
     #[inline]
     fn take_back_frames(&mut self) {
-        let Self { core, ingress: Ingress { rx_catch_up, .. }, arrivals, spread, .. } = self;
+        let Self { core, ingress: Ingress { rx_catch_up, .. }, arrivals, local_share, .. } = self;
         if let Some(arrivals) = arrivals {
             arrivals.read_drops(|slot, count| {
                 if let Some(Some(context)) = core.contexts.list.get_mut(slot.0 as usize) {
@@ -163,8 +163,8 @@ impl Worker {
                 }
             }
         }
-        if let Some(spread) = spread {
-            spread.take_back(core);
+        if let Some(local_share) = local_share {
+            local_share.take_back(core);
         }
     }
 
@@ -172,18 +172,20 @@ impl Worker {
     /// HERs: others have room.
     #[inline]
     fn room_for(&self, wanted: usize) -> usize {
-        let goes_on = self.spread.is_some() && self.core.contexts.is_shared() && !self.core.contexts.stalls;
+        let goes_on = self.local_share.is_some() && self.core.contexts.is_shared() && !self.core.contexts.stalls;
         if goes_on { wanted } else { self.core.table.mpqs.room().min(wanted) }
     }
 
     /// Frames that others have.
     pub(crate) fn out_on_channels(&self) -> usize {
-        self.spread.as_ref().map_or(0, |spread| spread.out())
+        self.local_share.as_ref().map_or(0, |local_share| local_share.out())
     }
 
     /// Whether there is something to do for others, or was in the last poll.
     pub(crate) fn is_busy_for_others(&self) -> bool {
-        self.spread.as_ref().is_some_and(|spread| spread.is_busy() || !self.core.egress.passing.is_empty())
+        self.local_share
+            .as_ref()
+            .is_some_and(|local_share| local_share.is_busy() || !self.core.egress.passing.is_empty())
     }
 
     /// The parts that a poll iteration runs tasks on.
@@ -249,8 +251,8 @@ impl Worker {
     fn receive(&mut self, clock: &impl Fn() -> Duration) -> usize {
         self.ingress.charges.begin(&self.core, clock);
         let taken = self.receive_matched();
-        if let Some(spread) = &mut self.spread {
-            spread.hand_over(&mut *self.core.nic);
+        if let Some(local_share) = &mut self.local_share {
+            local_share.hand_over(&mut *self.core.nic);
         }
         self.ingress.charges.charge(&mut self.core, clock);
         taken
@@ -279,7 +281,7 @@ impl Worker {
             self.reroute();
         }
         // Another thread has matched them, or they are other contexts' now: their buckets are not prefetched.
-        let again = rerouted || self.arrivals.is_some() || self.spread.is_some();
+        let again = rerouted || self.arrivals.is_some() || self.local_share.is_some();
         self.core.table.prefetch(&mut self.ingress.inbound, again);
         if taken > 1 && self.core.contexts.reorders && self.core.clusters.len() > 1 {
             self.sort_by_cluster();
@@ -289,9 +291,9 @@ impl Worker {
 
     /// Receives a batch of at most `room` packets from where they come from. Returns how many.
     fn receive_batch(&mut self, room: usize) -> usize {
-        let Self { core, arrivals, ingress, spread, .. } = self;
-        if let Some(spread) = spread.as_mut().filter(|_| arrivals.is_none() && !ingress.closed) {
-            return spread.receive(core, ingress, room);
+        let Self { core, arrivals, ingress, local_share, .. } = self;
+        if let Some(local_share) = local_share.as_mut().filter(|_| arrivals.is_none() && !ingress.closed) {
+            return local_share.receive(core, ingress, room);
         }
         let Core { nic, table, contexts, telemetry, .. } = core;
         let taken = match arrivals {
@@ -339,11 +341,11 @@ impl Worker {
     #[cold]
     fn pass(&mut self, clock: &impl Fn() -> Duration) {
         let Core { nic, egress, telemetry, .. } = &mut self.core;
-        match (&self.arrivals, &mut self.spread) {
+        match (&self.arrivals, &mut self.local_share) {
             // The thread that these come from does it, and knows how long it takes.
             (Some(_), _) => _ = nic.pass_to_kernel(&mut egress.passing),
-            (None, Some(spread)) => {
-                let dropped = egress.pass_cost.pass_bounded(&mut **nic, &mut egress.passing, &mut spread.passed, clock);
+            (None, Some(local_share)) => {
+                let dropped = local_share.distributor.pass_bounded(&mut **nic, &mut egress.passing, clock);
                 telemetry.counts.add(Counter::DropShare, dropped);
             }
             (None, None) => {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use spin_engine::cores::packet_channel::ChannelQueue;
-use spin_engine::cores::receiver::Receiver;
+use spin_engine::cores::receive_only::ReceiveOnly;
 use spin_nic::frame::TxClosed;
 use spin_nic::{FlowSteering, Frame, NicError, Queue, TxQueue};
 
@@ -15,16 +15,16 @@ use crate::round::tick;
 /// The receiver, which the test and the queue share.
 #[derive(Clone)]
 pub struct SharedReceiver {
-    receiver: Arc<Mutex<Receiver>>,
+    receiver: Arc<Mutex<ReceiveOnly>>,
     now: Arc<AtomicU64>,
 }
 
 impl SharedReceiver {
-    pub fn new(receiver: Receiver, now: Arc<AtomicU64>) -> Self {
+    pub fn new(receiver: ReceiveOnly, now: Arc<AtomicU64>) -> Self {
         Self { receiver: Arc::new(Mutex::new(receiver)), now }
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, Receiver> {
+    pub fn lock(&self) -> MutexGuard<'_, ReceiveOnly> {
         // Whoever panicked has failed the test already.
         self.receiver.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,7 +14,7 @@ use spin_abi::counters::Counter;
 use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
 use spin_engine::cores::Poller;
-use spin_engine::cores::receiver::Receiver;
+use spin_engine::cores::receive_only::ReceiveOnly;
 use spin_engine::ingress::rx_batch::RoutingTable;
 use spin_engine::install::{Prepared, User};
 use spin_engine::settings::{Limits, Sizes};
@@ -172,7 +172,7 @@ impl Half {
         };
         let now = Arc::new(AtomicU64::new(0));
         let (receiver, mut engine) = if round.is_fed() {
-            let (receiver, mut ends) = Receiver::new(Box::new(nic.clone()), 1, sizes.hers).expect("a channel");
+            let (receiver, mut ends) = ReceiveOnly::new(Box::new(nic.clone()), 1, sizes.hers).expect("a channel");
             let receiver = SharedReceiver::new(receiver, now.clone());
             let (arrivals, queue) = ends.remove(0);
             let queue = FedQueue { queue, receiver: receiver.clone() };

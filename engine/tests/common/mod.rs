@@ -191,8 +191,9 @@ impl Lab {
             Worker::new(loader.clone(), Box::new(nic), sizes, schedule, 0..machine.clusters).expect("a timer");
         if pipeline {
             let wakeup = Wakeup::new().expect("an event");
-            let (channels, _) = PacketChannels::spreading(max_frame, &wakeup, 0, sizes.hers, 75).expect("no channel");
-            engine = engine.spreading(channels);
+            let (channels, _) =
+                PacketChannels::with_local_share(max_frame, &wakeup, 0, sizes.hers, 75).expect("no channel");
+            engine = engine.with_local_share(channels);
         }
         Self { engine, pipeline, far, limits, loader, now: Duration::ZERO, steering, longest, passed }
     }

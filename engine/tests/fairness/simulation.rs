@@ -14,7 +14,7 @@ use spin_abi::events::PAGE;
 use spin_abi::map::Machine;
 use spin_engine::context::loader::Loader;
 use spin_engine::cores::packet_channels::PacketChannels;
-use spin_engine::cores::receiver::Receiver;
+use spin_engine::cores::receive_only::ReceiveOnly;
 use spin_engine::install::Prepared;
 use spin_engine::settings::{Limits, Sizes};
 use spin_engine::worker::Worker;
@@ -201,7 +201,7 @@ impl Wire {
 
 #[allow(clippy::large_enum_variant, reason = "there are few")]
 enum Part {
-    Receiver(Receiver),
+    ReceiveOnly(ReceiveOnly),
     Worker(Worker),
 }
 
@@ -239,12 +239,12 @@ impl Simulation {
             Mode::LocalShare => {
                 let wakeup = Wakeup::new().expect("an event");
                 let (channels, mut ends) =
-                    PacketChannels::spreading(nic.max_frame(), &wakeup, 1, sizes.hers, 75).expect("channels");
+                    PacketChannels::with_local_share(nic.max_frame(), &wakeup, 1, sizes.hers, 75).expect("channels");
                 let (arrivals, queue) = ends.remove(0);
-                (None, vec![engine(nic, 0).spreading(channels), engine(Box::new(queue), 1).fed_by(arrivals)])
+                (None, vec![engine(nic, 0).with_local_share(channels), engine(Box::new(queue), 1).fed_by(arrivals)])
             }
             Mode::ReceiveOnly => {
-                let (receiver, ends) = Receiver::new(nic, 2, sizes.hers).expect("channels");
+                let (receiver, ends) = ReceiveOnly::new(nic, 2, sizes.hers).expect("channels");
                 let fed =
                     |(cluster, (arrivals, queue)): (u32, (_, _))| engine(Box::new(queue), cluster).fed_by(arrivals);
                 (Some(receiver), (0..).zip(ends).map(fed).collect())
@@ -273,7 +273,7 @@ impl Simulation {
         let thread = |part, cluster| Thread { part: RefCell::new(part), cluster, overhead: Cell::new(0) };
         if let Some(mut receiver) = receiver {
             receiver.set_routes(routes);
-            threads.push(thread(Part::Receiver(receiver), None));
+            threads.push(thread(Part::ReceiveOnly(receiver), None));
         } else {
             engines[0].set_distribution(routes);
         }
@@ -333,7 +333,7 @@ impl Simulation {
         self.passes(thread, POLL);
         let clock = || self.clock(thread);
         let is_busy = match &mut *part {
-            Part::Receiver(receiver) => receiver.poll(clock).expect("memory does not fail") > 0,
+            Part::ReceiveOnly(receiver) => receiver.poll(clock).expect("memory does not fail") > 0,
             Part::Worker(engine) => engine.poll(clock).expect("memory does not fail") > 0 || engine.has_tasks(),
         };
         if !is_busy {
@@ -387,7 +387,7 @@ impl Simulation {
     pub fn unmatched_time(&self) -> u64 {
         let times = self.threads.iter().map(|thread| match &*thread.part.borrow() {
             Part::Worker(engine) => engine.statistics().counts.get(Counter::UnmatchedTime),
-            Part::Receiver(_) => 0,
+            Part::ReceiveOnly(_) => 0,
         });
         times.sum()
     }

@@ -5,7 +5,7 @@ use spin_nic::Queue;
 use super::error::DaemonError;
 use crate::control::config::Config;
 use crate::cores::packet_channels::Ends;
-use crate::cores::receiver::Receiver;
+use crate::cores::receive_only::ReceiveOnly;
 use crate::cores::{ClusterThread, PollThread, Receiving, SharedConfig, ThreadError, WorkerLinks};
 use crate::settings::Mode;
 use spin_pspin::hpu::memory::saturate;
@@ -32,7 +32,7 @@ pub fn start(
         let links = std::iter::once(first).chain(links_of(ends)).collect();
         return Ok((start_clusters(config, shared, &config.cores, links)?, Receiving::First));
     }
-    let (receiver, ends) = Receiver::new(nic, others.len(), config.sizes.hers)?;
+    let (receiver, ends) = ReceiveOnly::new(nic, others.len(), config.sizes.hers)?;
     let clusters = start_clusters(config, shared, others, links_of(ends).collect())?;
     let wakeup = receiver.wakeup().clone();
     let receiver = PollThread::start(shared.clone(), "receiver".to_owned(), own, wakeup, move || Ok(receiver))?;

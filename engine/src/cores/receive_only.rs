@@ -1,5 +1,4 @@
-//! A distributor with a local share of 0: it receives and matches packets, sends them to the workers of their home clusters, and takes the
-//! frames back.
+//! A distributor without a local share, on a thread that runs no handlers. It hands all packets over to workers, and takes the frames back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,27 +6,25 @@ use std::time::Duration;
 use spin_abi::counters::Counter;
 use spin_nic::{Frame, NicError, Queue, Wakeup};
 
+use crate::cores::distributor::Distributor;
 use crate::cores::packet_channels::{Ends, PacketChannels};
 use crate::egress::TRANSMIT_BACKLOG;
-use crate::egress::pass_cost::{MAX_PASSED, MAX_PASSING};
+use crate::egress::pass_cost::MAX_PASSING;
 use crate::ingress::matched::Match;
 use crate::ingress::rx_batch::{BATCH, RoutingTable, RxBatch};
 use crate::telemetry::statistics::Statistics;
 use spin_pspin::counts::Counts;
 
-/// The receiving thread's part.
-pub struct Receiver {
+/// What a thread polls that only receives.
+pub struct ReceiveOnly {
     nic: Box<dyn Queue>,
-    routes: RoutingTable,
-    channels: PacketChannels,
+    distributor: Distributor,
     wakeup: Arc<Wakeup>,
     inbound: RxBatch,
     spent: Vec<Frame>,
     transmit: Vec<Frame>,
-    /// Those for the kernel that wait, in order,
+    /// Frames for the kernel, in order.
     passing: Vec<Frame>,
-    /// and those that it gets in this turn.
-    passed: Vec<Frame>,
     counts: Counts,
     /// Nothing is taken from the NIC any more.
     closed: bool,
@@ -35,7 +32,7 @@ pub struct Receiver {
     stalled: bool,
 }
 
-impl Receiver {
+impl ReceiveOnly {
     /// Feeds `threads` threads, which have room for so many HERs each. Returns also what each of them needs.
     ///
     /// # Errors
@@ -46,14 +43,12 @@ impl Receiver {
         let most = channels.size();
         let receiver = Self {
             nic,
-            routes: RoutingTable::default(),
-            channels,
+            distributor: Distributor::new(channels),
             wakeup,
             inbound: RxBatch::default(),
             spent: Vec::with_capacity(most),
             transmit: Vec::with_capacity(most),
             passing: Vec::with_capacity(MAX_PASSING + most),
-            passed: Vec::with_capacity(MAX_PASSED),
             counts: Counts::default(),
             closed: false,
             stalled: false,
@@ -69,7 +64,7 @@ impl Receiver {
     pub fn poll(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
         let returned = self.take_back();
         let arrived = self.receive();
-        self.channels.hand_over(|| self.nic.allocate());
+        self.distributor.channels.hand_over(|| self.nic.allocate());
         let passed = if self.passing.is_empty() { 0 } else { self.pass(clock) };
         self.nic.send(&mut self.transmit);
         self.nic.flush()?;
@@ -79,15 +74,15 @@ impl Receiver {
     /// Hands some frames on to the kernel, and drops those that are too many to wait for it. Returns how many of both.
     #[cold]
     fn pass(&mut self, clock: impl Fn() -> Duration) -> usize {
-        let Self { nic, channels, passing, passed, counts, .. } = self;
+        let Self { nic, distributor, passing, counts, .. } = self;
         let waiting = passing.len();
-        counts.add(Counter::DropShare, channels.pass_cost().pass_bounded(&mut **nic, passing, passed, clock));
+        counts.add(Counter::DropShare, distributor.pass_bounded(&mut **nic, passing, clock));
         waiting - passing.len()
     }
 
     fn take_back(&mut self) -> usize {
-        let Self { nic, channels, spent, transmit, passing, .. } = self;
-        let returned = channels.take_back([spent, transmit, passing]);
+        let Self { nic, distributor, spent, transmit, passing, .. } = self;
+        let returned = distributor.channels.take_back([spent, transmit, passing]);
         nic.recycle_all(spent);
         returned
     }
@@ -97,7 +92,7 @@ impl Receiver {
         if self.closed {
             return 0;
         }
-        let room = self.channels.begin_batch().min(BATCH);
+        let room = self.distributor.channels.begin_batch().min(BATCH);
         let stalls = room == 0 || self.transmit.len() >= TRANSMIT_BACKLOG;
         // This thread has nothing else to do, and asks on and on.
         self.counts.add(Counter::HerStalls, u64::from(stalls && !self.stalled));
@@ -105,39 +100,36 @@ impl Receiver {
         if stalls {
             return 0;
         }
-        let arrived = self.inbound.receive(&mut *self.nic, &self.routes, room, &mut self.counts, |_, _| 0);
-        let Self { nic, channels, inbound, counts, .. } = self;
-        while let Some((frame, found)) = inbound.take() {
-            match channels.channel_of(&found) {
-                Some(channel) => {
-                    if channel.admits(found.owner) {
-                        channel.stage(frame, &found);
-                    } else {
-                        nic.recycle(frame);
-                    }
-                }
-                None => {
-                    counts.add(Counter::DropUnmatched, 1);
-                    nic.recycle(frame);
-                }
-            }
-        }
+        let Self { nic, distributor, inbound, spent, counts, .. } = self;
+        let arrived = distributor.receive(&mut **nic, inbound, room, counts);
+        distributor.distribute(
+            inbound,
+            spent,
+            |_| (),
+            |_, frame, _| {
+                counts.add(Counter::DropUnmatched, 1);
+                Some(frame)
+            },
+        );
+        nic.recycle_all(spent);
         arrived
     }
 
     /// Where frames go from here on, those too that were not handed over yet. The NIC is to be told apart: see
     /// [`Queue::steering`].
     pub fn set_routes(&mut self, routes: RoutingTable) {
-        self.routes = routes;
-        let staged: Vec<_> = self.channels.unstage().collect();
+        let Self { nic, distributor, counts, .. } = self;
+        distributor.routes = routes;
+        let staged: Vec<_> = distributor.channels.unstage().collect();
         for frame in staged {
-            let found = self.routes.find(&frame, |owner, key, end_of_message| Match { owner, end_of_message, key });
+            let found =
+                distributor.routes.find(&frame, |owner, key, end_of_message| Match { owner, end_of_message, key });
             let found = found.unwrap_or_default();
-            match self.channels.channel_of(&found) {
+            match distributor.channels.channel_of(&found) {
                 Some(channel) => channel.stage(frame, &found),
                 None => {
-                    self.counts.add(Counter::DropRemoved, 1);
-                    self.nic.recycle(frame);
+                    counts.add(Counter::DropRemoved, 1);
+                    nic.recycle(frame);
                 }
             }
         }
@@ -151,7 +143,7 @@ impl Receiver {
     /// Frames that are on channels, or that have not left.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.channels.out() + self.passing.len() + self.unsent()
+        self.distributor.channels.out() + self.passing.len() + self.unsent()
     }
 
     /// Frames that have not left.
@@ -174,7 +166,7 @@ impl Receiver {
     /// Whether frames came back.
     #[must_use]
     pub fn has_news(&self) -> bool {
-        self.channels.has_news()
+        self.distributor.channels.has_news()
     }
 
     /// Whether no frame will ever come any more, and none is out.
@@ -204,7 +196,7 @@ mod tests {
     use spin_nic::memory::{MemoryQueue, pair};
     use spin_nic::{Queue, TxQueue};
 
-    use super::Receiver;
+    use super::ReceiveOnly;
     use crate::cores::packet_channel::{ChannelQueue, PacketRx};
     use crate::egress::pass_cost::{MAX_PASSED, MAX_PASSING};
     use crate::ingress::rx_batch::{BATCH, RoutingTable};
@@ -214,9 +206,9 @@ mod tests {
     const HERS: u32 = 4096;
 
     /// A receiver of which all that arrives goes to one channel.
-    fn receiver() -> (Receiver, MemoryQueue, PacketRx, ChannelQueue) {
+    fn receiver() -> (ReceiveOnly, MemoryQueue, PacketRx, ChannelQueue) {
         let (near, far) = pair(4096).expect("a pair");
-        let (mut receiver, mut ends) = Receiver::new(Box::new(near), 1, HERS).expect("a channel");
+        let (mut receiver, mut ends) = ReceiveOnly::new(Box::new(near), 1, HERS).expect("a channel");
         let entry = TableEntry { rules: "any".parse().expect("a rule"), ..TableEntry::default() };
         receiver.set_routes(RoutingTable { table: Table::new(&[entry]).expect("fits"), slots: vec![Slot(0)] });
         let (arrivals, queue) = ends.remove(0);
@@ -231,7 +223,7 @@ mod tests {
     }
 
     /// A turn, after which the other thread leaves to the kernel all that it was handed. Returns how many frames there were.
-    fn poll(receiver: &mut Receiver, arrivals: &mut PacketRx, queue: &mut ChannelQueue) -> usize {
+    fn poll(receiver: &mut ReceiveOnly, arrivals: &mut PacketRx, queue: &mut ChannelQueue) -> usize {
         let count = receiver.poll(|| Duration::ZERO).expect("memory does not fail");
         let mut frames = Vec::new();
         arrivals.take(arrivals.len(), |frame| frames.push(frame), |_| {});

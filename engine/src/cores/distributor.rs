@@ -1,0 +1,71 @@
+//! The distributor of pipeline mode: it receives and matches the packets of all workers, and hands each to the worker that is the home of
+//! its message. With a local share it belongs to a worker, which keeps that share of the messages: [`LocalShare`]. Without one it has a
+//! thread of its own that runs no handlers: [`ReceiveOnly`].
+//!
+//! [`LocalShare`]: crate::cores::local_share::LocalShare
+//! [`ReceiveOnly`]: crate::cores::receive_only::ReceiveOnly
+
+use std::time::Duration;
+
+use spin_nic::{Frame, Queue};
+use spin_pspin::counts::Counts;
+use spin_pspin::ids::Slot;
+
+use crate::cores::packet_channels::PacketChannels;
+use crate::egress::pass_cost::MAX_PASSED;
+use crate::ingress::matched::Match;
+use crate::ingress::rx_batch::{RoutingTable, RxBatch};
+
+/// Channels to other workers, and which packets go to which contexts on all of them.
+#[derive(Debug)]
+pub(crate) struct Distributor {
+    pub(crate) channels: PacketChannels,
+    pub(crate) routes: RoutingTable,
+    /// Frames passed to the kernel in a poll.
+    passed: Vec<Frame>,
+}
+
+impl Distributor {
+    pub(crate) fn new(channels: PacketChannels) -> Self {
+        Self { channels, routes: RoutingTable::default(), passed: Vec::with_capacity(MAX_PASSED) }
+    }
+
+    /// Receives and matches at most `room` packets. Returns how many.
+    pub(crate) fn receive(&self, nic: &mut dyn Queue, batch: &mut RxBatch, room: usize, counts: &mut Counts) -> usize {
+        batch.receive(nic, &self.routes, room, counts, |_, _| 0)
+    }
+
+    /// Stages the packets of a batch for their home workers; `handed` is told whose they are. `local` takes what goes to no other worker,
+    /// or returns its frame to `recycle`. Packets beyond their context's quota of a channel are recycled too; the channel counts them.
+    pub(crate) fn distribute(
+        &mut self,
+        batch: &mut RxBatch,
+        recycle: &mut Vec<Frame>,
+        mut handed: impl FnMut(Slot),
+        mut local: impl FnMut(&mut RxBatch, Frame, Match) -> Option<Frame>,
+    ) {
+        while let Some((frame, found)) = batch.take() {
+            let Some(channel) = self.channels.channel_of(&found) else {
+                recycle.extend(local(batch, frame, found));
+                continue;
+            };
+            handed(found.owner);
+            if channel.admits(found.owner) {
+                channel.stage(frame, &found);
+            } else {
+                recycle.push(frame);
+            }
+        }
+    }
+
+    /// Passes some of the waiting frames to the kernel, and drops those beyond a bound. Returns how many it dropped.
+    #[cold]
+    pub(crate) fn pass_bounded(
+        &mut self,
+        nic: &mut dyn Queue,
+        waiting: &mut Vec<Frame>,
+        clock: impl Fn() -> Duration,
+    ) -> u64 {
+        self.channels.pass_cost().pass_bounded(nic, waiting, &mut self.passed, clock)
+    }
+}
