@@ -1,0 +1,71 @@
+//! The diffs of `docs/extending.md` apply to the sources, and the result builds and passes its unit tests.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+/// The fenced blocks of a document that are diffs.
+fn diffs(document: &str) -> Vec<String> {
+    let blocks = document.split("```diff\n").skip(1);
+    blocks.map(|block| block.split("```").next().expect("a block").to_owned()).collect()
+}
+
+/// Copies the workspace without what was built.
+fn copy_sources(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("a folder").map(|entry| entry.expect("an entry")) {
+        let (name, path) = (entry.file_name(), entry.path());
+        if name == "target" || name == ".git" {
+            continue;
+        }
+        let kind = entry.file_type().expect("a type");
+        let place = to.join(&name);
+        if kind.is_dir() {
+            copy_sources(&path, &place);
+        } else if kind.is_file() && fs::read(&place).ok() != Some(fs::read(&path).expect("a file")) {
+            // A file that has not changed keeps its time: cargo need not build it again.
+            fs::copy(&path, &place).expect("room");
+        }
+    }
+}
+
+fn apply(diff: &str, copy: &Path) {
+    // Otherwise git would look for the files in the repository around the copy.
+    let mut git = Command::new("git")
+        .args(["apply", "-"])
+        .current_dir(copy)
+        .env("GIT_CEILING_DIRECTORIES", copy.parent().expect("a folder"))
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("git runs");
+    git.stdin.take().expect("a pipe").write_all(diff.as_bytes()).expect("git reads");
+    assert!(git.wait().expect("git ends").success(), "does not apply:\n{diff}");
+}
+
+#[test]
+fn the_diffs_of_the_extension_guide_apply_and_build() {
+    let target = root().join("target");
+    let copy = target.join("extending");
+    copy_sources(&root(), &copy);
+    let document = fs::read_to_string(root().join("docs/extending.md")).expect("the guide");
+    let diffs = diffs(&document);
+    assert_eq!(diffs.len(), 3, "a drop cause, a scheduling policy, a command");
+    diffs.iter().for_each(|diff| apply(diff, &copy));
+    let tests = Command::new(env!("CARGO"))
+        .args(["test", "--locked", "--lib", "-p", "spin-abi", "-p", "spin-engine", "-p", "libpspin"])
+        .args(["--", "--nocapture"])
+        .current_dir(&copy)
+        .env("CARGO_TARGET_DIR", &target)
+        .output()
+        .expect("cargo runs");
+    let output = String::from_utf8_lossy(&tests.stdout);
+    assert!(tests.status.success(), "{output}{}", String::from_utf8_lossy(&tests.stderr));
+    for test in ["a_context_of_lower_priority_waits", "the_fourth_type_clears_host_memory"] {
+        assert!(output.contains(&format!("{test} ... ok")), "{test} did not run");
+    }
+}
