@@ -1,10 +1,10 @@
-/* Sums the 32-bit integers of a message's UDP datagrams; the sum goes to the start of host memory.
+/* Sums the 32-bit integers of a message's UDP datagrams and writes the sum to the start of host memory.
  *
- * The sum of each message is a word of its home cluster's scratchpad, at its queue's index: the message's tasks agree
- * on that wherever they run. A packet is summed in a register and added at once. */
+ * Each message's sum is a word of its home cluster's scratchpad, at the index of its queue. All tasks of the message find it
+ * there, on whatever cluster they run. A packet is summed in a register and added once. */
 #include <spin.h>
 
-/* The message's sum; NULL: the scratchpad is too small. */
+/* The message's sum, or NULL if the scratchpad is too small. */
 static uint32_t *sum_of(const task_t *task) {
     uint32_t home = task->home_cluster_id % SPIN_MAX_CLUSTERS;
     uint32_t sums = task->scratchpad_size[home] / sizeof(uint32_t);

@@ -1,8 +1,8 @@
-/* Counts the 32-bit integers of UDP datagrams by value, 0 to 1024; others are not counted. After each message the counts
- * go to host memory.
+/* Counts the 32-bit integers of UDP datagrams by value, from 0 to 1024; other values are not counted. The counts go to host
+ * memory after each message.
  *
- * The bins are in the scratchpad of the message's home cluster, so each cluster has its own, and their place in host
- * memory: the whole histogram is the sum of the clusters'. */
+ * The bins are in the scratchpad of the message's home cluster. Each cluster therefore has its own bins, and a place for them in
+ * host memory; the whole histogram is the sum over the clusters. */
 #include <spin.h>
 
 #define BINS 1025u
@@ -10,7 +10,7 @@
 
 static uint32_t home(const task_t *task) { return task->home_cluster_id % SPIN_MAX_CLUSTERS; }
 
-/* The home cluster's bins; NULL: the scratchpad is too small. */
+/* The home cluster's bins, or NULL if the scratchpad is too small. */
 static uint32_t *bins_of(const task_t *task) {
     return task->scratchpad_size[home(task)] < HISTOGRAM_BYTES ? NULL : (uint32_t *)task->scratchpad[home(task)];
 }

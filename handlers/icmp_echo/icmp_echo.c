@@ -1,26 +1,26 @@
 /* Answers ICMP echo requests (ping) over IPv4.
  *
- * As a host would (RFC 1122, 3.2.2.6), it answers whole requests with right checksums, sent by one host to one host:
- * no fragments, no truncated packets, no broadcasts. VLAN tags and IP options go back as they came. */
+ * It answers as a host does (RFC 1122, 3.2.2.6): whole requests with correct checksums, sent by one host to one host. Fragments,
+ * truncated packets and broadcasts get no answer. VLAN tags and IP options are returned unchanged. */
 #include <spin.h>
 
-#define ECHO_REQUEST 8 /* type 8, code 0, as the half-word lies in memory */
+#define ECHO_REQUEST 8 /* type 8, code 0, in memory order */
 #define ECHO_REPLY 0
-#define TTL 64 /* that of the reply is ours to set: what is left of the request's may not reach back */
+#define TTL 64 /* time to live of the reply: the rest of the request's may not suffice for the way back */
 
 static bool ip_header_holds(const spin_packet *p) {
     return spin_checksum_holds(spin_checksum_bytes(0, p->ip, (uint32_t)(p->l4 - p->ip)));
 }
 
-/* Time to live and protocol share a half-word of the header's sum. */
+/* Sets the time to live, which shares a half-word of the header's sum with the protocol. */
 static void set_ttl(uint8_t *ip) {
     uint16_t before = spin_load16(ip + 8);
     ip[8] = TTL;
     spin_store16(ip + 10, spin_checksum_update(spin_load16(ip + 10), before, spin_load16(ip + 8)));
 }
 
-/* Makes the message a reply. The sum that proves the request is also the reply's checksum, for a reply differs from
- * its request in nothing but the type, which becomes 0: exact also where all else is zero (0xffff, not 0x0000). */
+/* Turns the message into a reply. The sum that verifies the request also gives the reply's checksum: a reply differs from its
+ * request only in the type, which becomes 0. The result is exact even if everything else is zero (0xffff, not 0x0000). */
 static bool make_reply(spin_packet *p) {
     uint8_t *icmp = p->l4;
     if (p->l4_len < SPIN_ICMP_HEADER || spin_load16(icmp) != ECHO_REQUEST) return false;

@@ -1,8 +1,8 @@
-/* A key-value cache: a UDP datagram asks to get or set a value and comes back as its own answer.
+/* A key-value cache: a UDP datagram requests to get or set a value and is returned as the answer.
  *
- * A request is three words in network order, { operation, key, value }. The answer has GET or SET replaced by FOUND,
- * ABSENT or STORED, and after FOUND the value. The cache is the context's handler memory. It is set-associative: 4 entries
- * to a set, 125 sets, the set of a key is the key modulo that; a new key takes the place of the set's oldest. */
+ * A request is three words in network order, { operation, key, value }. In the answer, FOUND, ABSENT or STORED replaces GET or
+ * SET, and after FOUND the stored value replaces the request's. The cache is the context's handler memory. It is set-associative:
+ * 125 sets of 4 entries, and a key's set is the key modulo 125. A new key replaces the oldest one of its set. */
 #include <spin.h>
 
 #define SETS 125u
@@ -11,15 +11,15 @@
 
 enum { GET = 1, SET = 2, FOUND = 3, ABSENT = 4, STORED = 5 };
 
-/* Keys and values lie as in packets: nothing here computes with values. */
+/* A set. Keys and values are stored in packet order, because no code computes with values. */
 typedef struct set {
     uint32_t lock;
-    uint32_t filled; /* keys ever placed: the next one goes to this modulo WAYS */
+    uint32_t filled; /* number of keys ever placed; the next one goes to this modulo WAYS */
     uint32_t key[WAYS];
     uint32_t value[WAYS];
 } set;
 
-/* The way that holds `key`, WAYS for none. */
+/* The way of `key`, or WAYS if there is none. */
 SPIN_INLINE uint32_t find(const set *s, uint32_t key) {
     uint32_t ways = SPIN_MIN(s->filled, WAYS), way = 0;
     while (way < ways && s->key[way] != key) way++;
@@ -41,7 +41,7 @@ SPIN_INLINE uint32_t put(set *s, uint32_t key, uint32_t value) {
     return STORED;
 }
 
-/* Answers the request in place. False: it is none. */
+/* Answers the request in place. Returns false if the packet is no request. */
 SPIN_INLINE bool serve(set *cache, uint8_t *request) {
     uint32_t operation = spin_read_be32(request), key = spin_load32(request + 4), value = spin_load32(request + 8);
     if (operation != GET && operation != SET) return false;
@@ -56,13 +56,13 @@ SPIN_INLINE bool serve(set *cache, uint8_t *request) {
 
 SPIN_INLINE void answer(set *cache, spin_packet *p) {
     if (p->payload_len < REQUEST_BYTES || !spin_is_unicast(p) || !serve(cache, p->payload)) return;
-    spin_store16(p->l4 + 6, 0); /* no checksum, which IPv4 allows (RFC 768): that of a large packet costs more than all */
+    spin_store16(p->l4 + 6, 0); /* no checksum, which IPv4 allows (RFC 768): a large packet's costs more than the rest of the handler */
     spin_swap_addresses(p);
     spin_swap_ports(p->l4);
     spin_send_reply(p);
 }
 
-/* What few requests are: with tags or options. */
+/* Answers rare requests: with tags or options. */
 SPIN_APART void answer_any(const handler_args_t *args) {
     spin_packet p;
     if (spin_parse_udp_l2(args, &p) && p.ethertype == SPIN_ETHERTYPE_IPV4) answer((set *)args->task->handler_mem, &p);

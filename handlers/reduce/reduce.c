@@ -1,17 +1,17 @@
-/* Adds messages up element by element: the i-th 32-bit integer of each UDP datagram into the i-th of a vector. After
- * each message the vector goes to host memory.
+/* Adds up messages element by element: the i-th 32-bit integer of each UDP datagram is added to the i-th element of a vector. The
+ * vector goes to host memory after each message.
  *
- * The vector is in the scratchpad of the message's home cluster, so each cluster has one, and its place in host memory:
- * the whole sum is that of the clusters' vectors. */
+ * The vector is in the scratchpad of the message's home cluster. Each cluster therefore has one, and a place for it in host
+ * memory; the whole sum is that of the clusters' vectors. */
 #include <spin.h>
 
-/* Elements of the vector. */
+/* Number of elements of the vector. */
 #define ELEMENTS 512u
 #define VECTOR_BYTES (ELEMENTS * 4)
 
 static uint32_t home(const task_t *task) { return task->home_cluster_id % SPIN_MAX_CLUSTERS; }
 
-/* The home cluster's vector; NULL: the scratchpad is too small. */
+/* The home cluster's vector, or NULL if the scratchpad is too small. */
 static uint32_t *vector_of(const task_t *task) {
     return task->scratchpad_size[home(task)] < VECTOR_BYTES ? NULL : (uint32_t *)task->scratchpad[home(task)];
 }

@@ -1,13 +1,13 @@
-/* Scatters a message over host memory: its bytes go to blocks that lie a stride apart.
+/* Scatters a message over host memory in blocks at a fixed stride.
  *
- * A UDP datagram begins with the offset of its data in the message, 32 bits in network order. Block size and stride, both
- * in bytes, are the first two words of handler memory; while they are zero they are looked for in the last two words of host
- * memory, where the application writes them. */
+ * A UDP datagram begins with the offset of its data in the message, 32 bits in network order. The first two words of handler
+ * memory are block size and stride in bytes. While they are zero, handlers fetch them from the last two words of host memory,
+ * where the application writes them. */
 #include <spin.h>
 
 #define OFFSET_BYTES 4u
 
-/* What the receiver specifies: the layout of the message in host memory. */
+/* Layout of the message in host memory, specified by the receiver. */
 typedef struct layout {
     uint32_t block;
     uint32_t stride;
@@ -15,7 +15,7 @@ typedef struct layout {
 
 static inline bool is_known(const layout *to) { return to->block != 0 && to->stride != 0; }
 
-/* Handler memory, when it has room for the layout; else NULL. */
+/* The layout in handler memory, or NULL if handler memory is too small. */
 static inline layout *kept(const task_t *task) {
     return task->handler_mem_size < sizeof(layout) ? NULL : (layout *)task->handler_mem;
 }
@@ -36,8 +36,8 @@ SPIN_INLINE void scatter(const handler_args_t *args, const spin_packet *p, const
     }
 }
 
-/* Fetches the layout from the end of host memory; false: there is none yet. Handlers that do so at the same time write the
- * same bytes, and who sees half of them fetches them too. */
+/* Fetches the layout from the end of host memory. Returns false if there is none yet. Concurrent handlers write the same bytes; a
+ * handler that sees only one of the two words fetches them too. */
 static bool fetch(const handler_args_t *args, layout *to) {
     if (args->task->host_mem_size < sizeof *to) return false;
     spin_cmd_t handle;
@@ -47,7 +47,7 @@ static bool fetch(const handler_args_t *args, layout *to) {
     return is_known(to);
 }
 
-/* What is seldom to be done: the layout is not there yet, or the datagram has tags, options, IPv6. */
+/* Handles rare cases: the layout is not fetched yet, or the datagram has tags, options or IPv6. */
 SPIN_APART void scatter_any(const handler_args_t *args) {
     spin_packet p;
     layout *to = kept(args->task);

@@ -1,4 +1,4 @@
-/* Sends each packet back, and has a handler for each stage. */
+/* Sends each packet back; has header, payload and completion handlers. */
 #include <spin.h>
 
 void header_handler(handler_args_t *args) { (void)args; }

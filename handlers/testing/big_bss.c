@@ -1,4 +1,5 @@
-/* Two thirds of the PsPIN preset's L2 as .bss: zero at both ends, writable, and sent back marked. */
+/* Uses two thirds of the PsPIN preset's L2 as .bss. It checks that both ends are equal, increments both, and sends the packet back
+ * with their value in its last byte. */
 #include <spin.h>
 
 static uint8_t big[2 << 20];

@@ -1,4 +1,4 @@
-/* Issues commands for ever: DMA of 64 KiB of scratchpad to host memory if the context has both, else sends. */
+/* Issues commands forever: DMA of 64 KiB of scratchpad to host memory if the context has that much host memory, otherwise sends. */
 #include <spin.h>
 
 void payload_handler(handler_args_t *args) {

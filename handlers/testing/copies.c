@@ -1,4 +1,4 @@
-/* Sends copies of each packet, as many as its last byte says. */
+/* Sends copies of each packet; the packet's last byte is their number. */
 #include <spin.h>
 
 void payload_handler(handler_args_t *args) {

@@ -1,4 +1,4 @@
-/* Copies packets that it never looks at, to the host and from there. */
+/* Copies packets that it never reads, to the host and back. */
 #include <spin.h>
 
 void payload_handler(handler_args_t *args) {

@@ -1,9 +1,10 @@
-/* Prints how many instructions the functions of the SDK run, for a UDP datagram of IPv4: the handler of REFERENCE.md. */
+/* Prints the number of instructions of the SDK's functions, for a UDP datagram over IPv4: the handler of REFERENCE.md. */
 #include <spin.h>
 
 #define LINE(name, instructions) (spin_puts(name " "), spin_put_dec(instructions), spin_putc('\n'))
 
-/* Instructions of `what` without those of counting them, all of whose effects are kept between the two. */
+/* Prints the instructions of `what` without those of the measurement. The barriers keep all effects of `what` between the two
+ * readings. */
 #define COST(what)                                                                                                     \
     do {                                                                                                               \
         __asm__ volatile("" ::: "memory");                                                                             \

@@ -1,6 +1,6 @@
-/* State across packets: sends each packet back with the number of packets so far, network order, in its last four
- * bytes. The count starts at the image's 1000. That .bss starts as zero, keeps its value too, and that constants can be
- * read is checked on the way: if not, the handler reports an error. */
+/* State across packets: sends each packet back with the number of packets so far in its last four bytes, in network order. The
+ * count starts at the image's 1000. The handler reports an error if .bss does not start as zero, does not keep its value, or if
+ * constants cannot be read. */
 #include <spin.h>
 
 SPIN_HANDLER_DATA uint32_t packets = 1000;

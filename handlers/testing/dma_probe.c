@@ -2,7 +2,7 @@
  *   0 DMA to host at the region's start     1 DMA from host of the same bytes into handler memory
  *   2 HostDirect at the region's end - 8    3 HostDirect that ends one byte past the region
  *   4 DMA to host one byte before it        5 DMA to host of more than the region
- *   6 DMA to host from address 0            7 whether what came back by 1 is what 0 wrote: 0 yes, 1 no */
+ *   6 DMA to host from address 0            7 comparison of the bytes of 0 and 1: 0 equal, 1 not */
 #include <spin.h>
 
 #define PROBE 16

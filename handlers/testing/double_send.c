@@ -1,4 +1,4 @@
-/* Sends each packet twice, from L2 and from L1, the second marked in the last byte. */
+/* Sends each packet twice, from L2 and from L1; the second one has its last byte inverted. */
 #include <spin.h>
 
 void payload_handler(handler_args_t *args) {

@@ -1,4 +1,4 @@
-/* Nothing: what it costs to give a handler its packet and get the HPU back. */
+/* Does nothing: measures the cost of giving a handler its packet and getting the HPU back. */
 #include <spin.h>
 
 void payload_handler(handler_args_t *args) { (void)args; }

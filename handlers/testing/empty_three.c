@@ -1,4 +1,4 @@
-/* Header, payload and completion that do nothing: what it costs to run all three in their order. */
+/* Header, payload and completion handlers that do nothing: measures the cost of running all three in order. */
 #include <spin.h>
 
 void header_handler(handler_args_t *args) { (void)args; }

@@ -1,5 +1,5 @@
-/* Prints the UDP payload's second byte through an address that is computed from its first, so that nobody who looks at
- * the code can tell that it is a device's; then sends the packet back. */
+/* Prints the UDP payload's second byte through an address computed from its first byte, then sends the packet back. The code
+ * alone does not show that the address is a device's. */
 #include <spin.h>
 
 void payload_handler(handler_args_t *args) {

@@ -1,4 +1,4 @@
-/* Runs an instruction that is none: all bits set is defined never to be one (RISC-V ISA manual, 1.5). */
+/* Runs an illegal instruction: all bits set is defined never to be an instruction (RISC-V ISA manual, 1.5). */
 #include <spin.h>
 
 void payload_handler(handler_args_t *args) {

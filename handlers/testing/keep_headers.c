@@ -1,8 +1,8 @@
-/* The headers of each UDP datagram go to host memory, to a place of its sender's: what a command costs that copies a few bytes of a packet
- * that its handler has looked at. */
+/* Writes the headers of each UDP datagram to host memory, at a place of its sender. Measures the cost of a command that copies a few
+ * bytes of a packet that the handler has read. */
 #include <spin.h>
 
-/* Of each cluster, far apart: see to_host.c. */
+/* Bytes per cluster. Clusters are far apart: see to_host.c. */
 #define CLUSTER 65536u
 #define PLACES 64u
 #define PLACE 64u

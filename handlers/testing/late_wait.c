@@ -1,5 +1,5 @@
-/* Waits in one task for the send of the task before, by polling: a command is complete when its task's completion is
- * reported, so this ends at once. */
+/* Polls in one task for the send of the previous task. A command is complete when its task's completion is reported, so the wait
+ * ends at once. */
 #include <spin.h>
 
 SPIN_HANDLER_DATA spin_cmd_t earlier = 0;

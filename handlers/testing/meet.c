@@ -1,5 +1,6 @@
-/* Tasks that wait for each other. A packet's first byte says who it is and its second one for whom it waits: the task sets its
- * own flag, then polls the other's, then sends the packet back, with its own cluster and its message's home behind these. */
+/* Tasks that wait for each other. The packet's first payload byte is the task's own flag, the second the flag for which it waits.
+ * The task sets its flag, polls the other, then sends the packet back, with its own cluster and its message's home in the next two
+ * bytes. */
 #include <spin.h>
 
 SPIN_HANDLER_DATA volatile uint32_t here[256];

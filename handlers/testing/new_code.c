@@ -1,5 +1,5 @@
-/* 200 instructions. The word of the first one, 0xabcde2b7, is looked for in the image and its upper 20 bits are changed: that is
- * an image that nobody has seen yet, without a compiler. */
+/* 200 instructions. Tests find the word of the first one, 0xabcde2b7, in the image and change its upper 20 bits: that makes an image
+ * not seen before, without a compiler. */
 #include <spin.h>
 
 void payload_handler(handler_args_t *args) {

@@ -1,4 +1,4 @@
-/* Reads address 0, which nothing is mapped at. */
+/* Reads address 0, where nothing is mapped. */
 #include <spin.h>
 
 void payload_handler(handler_args_t *args) {

@@ -1,4 +1,5 @@
-/* Sends each frame back with what it is in its first two bytes: whether it is a plain datagram; and whether it is any, and if both, alike. */
+/* Sends each frame back with two results in its first bytes: whether spin_parse_plain_udp_l2 accepts it; and whether
+ * spin_parse_udp_l2 accepts it, with the same view if both do. */
 #include <spin.h>
 
 enum { NONE, ANY, ALIKE };

@@ -1,7 +1,7 @@
-/* RDMA puts to node 7 on queue pair 9, and some that are refused. Sends the packet back with the statuses in its last six bytes:
+/* RDMA puts to node 7 on queue pair 9, some of which are refused. Sends the packet back with the statuses in its last six bytes:
  *   0 4000 bytes of handler memory, which count up     1 1469 bytes of host memory
- *   2 bytes behind the end of handler memory           3 of host memory
- *   4 none                                             5 more than a task may ask for */
+ *   2 bytes past the end of handler memory             3 bytes past the end of host memory
+ *   4 no bytes                                         5 more bytes than a task's budget allows */
 #include <spin.h>
 
 static uint8_t put(uint32_t low, uint32_t high, uint32_t length) {

@@ -1,5 +1,5 @@
-/* Sends a record of each run, then does what the packet asks of that handler: engine/tests/checker reads the records and knows
- * what was asked. The layouts of both are there too (traffic.rs, judge.rs).
+/* Sends a record of each run, then performs the action that the packet requests for that handler. engine/tests/checker reads the
+ * records and knows the requests; traffic.rs and judge.rs there have the layouts too.
  *
  * -DNO_HEADER and -DNO_COMPLETION leave handlers out; -DONE_ORDER numbers the records of all clusters together. */
 #define SPIN_VERDICTS
@@ -11,7 +11,7 @@
 
 enum action { NOTHING, FAULT_UNSEEN, FAULT, LOOP, REPORT, FINISH, SEND, WAIT, SET, BUSY };
 
-/* What a packet asks for. */
+/* Request in a packet. */
 typedef struct order {
     uint8_t end, context;
     uint16_t flow;
@@ -21,7 +21,7 @@ typedef struct order {
     uint32_t message, sequence, instance, word;
 } order_t;
 
-/* A frame that says who ran. */
+/* Frame that reports a run. */
 typedef struct record {
     uint8_t addresses[12];
     uint16_t type;
@@ -30,7 +30,7 @@ typedef struct record {
     uint32_t message, sequence, instance, run;
 } record_t;
 
-/* By context and cluster: how many records there were, and what its tasks tell each other. */
+/* By context and cluster: number of records, and the word by which its tasks communicate. */
 SPIN_HANDLER_DATA uint32_t runs[CONTEXTS][SPIN_MAX_CLUSTERS];
 SPIN_HANDLER_DATA volatile uint32_t words[CONTEXTS][SPIN_MAX_CLUSTERS];
 
@@ -43,7 +43,7 @@ SPIN_HANDLER_DATA volatile uint32_t words[CONTEXTS][SPIN_MAX_CLUSTERS];
 static void record(const handler_args_t *args, const order_t *order, char kind) {
     record_t record = {
         .addresses = {2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2},
-        .type = spin_htons(0x88b5), /* for local experiments: IEEE 802, 9.2.4 */
+        .type = spin_htons(0x88b5), /* EtherType for local experiments: IEEE 802, 9.2.4 */
         .kind = (uint8_t)kind,
         .context = order->context,
         .flow = order->flow,
@@ -66,7 +66,7 @@ static void act(const handler_args_t *args, const order_t *order, uint8_t action
     case LOOP: for (;;) __asm__ volatile("");
     case REPORT: spin_report_error(order->instance); break;
     case FINISH: (void)*spin_reg(SPIN_REG_DOORBELL); break;
-    /* of the copy in L2, which leaves as it is: the frame itself, if nobody else needs it */
+    /* the L2 copy is sent unchanged: the received frame itself, if no other handler needs it */
     case SEND: spin_send_packet((void *)task->l2_pkt_mem, task->pkt_mem_size, &handle); break;
     case WAIT:
         while (*word < order->word) {}

@@ -1,5 +1,5 @@
-/* Adds 1 to the first word of a scratchpad, atomically, and sends the packet back with the sum in its last byte. The UDP
- * payload's first byte chooses the cluster: '0' the one it runs on, '1' the next one. */
+/* Adds 1 atomically to the first word of a scratchpad, and sends the packet back with the sum in the payload's second byte. The UDP
+ * payload's first byte selects the cluster: '0' the one on which it runs, '1' the next one. */
 #include <spin.h>
 
 void payload_handler(handler_args_t *args) {

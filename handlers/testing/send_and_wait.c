@@ -1,5 +1,5 @@
-/* Sends the packet back, and then waits: for the flag that the packet's second byte names, which tasks set whose first byte that is,
- * or for the send itself if the third byte is not 0. */
+/* Sends the packet back, sets the flag of the payload's first byte, and waits for the flag of the second byte. If the third byte is
+ * not 0 it waits for the send instead. */
 #include <spin.h>
 
 SPIN_HANDLER_DATA volatile uint32_t here[256];

@@ -1,8 +1,8 @@
-/* Leaves marks where it may write, and looks for what others left. The UDP payload's first byte chooses:
- *   'P' plants marks in the stack, and behind the packet in its windows in L1 and L2
- *   'S' counts what it finds there: the last four bytes of the reply are the marks in the stack, in the window in L1, in
- *       that in L2, and the bytes 0xab behind the packet in both windows (each at most 255)
- * Any other packet does nothing, so a long one of 0xab leaves no more than itself. */
+/* Leaves marks where it may write, and looks for marks of other tasks. The UDP payload's first byte selects the action:
+ *   'P' writes marks to the stack, and behind the packet in its windows in L1 and L2
+ *   'S' counts the marks it finds. The last four bytes of the reply are the marks in the stack, in the L1 window and in the
+ *       L2 window, and the bytes 0xab behind the packet in both windows (each at most 255)
+ * Any other packet does nothing, so a long one of 0xab leaves no marks but its own bytes. */
 #include <spin.h>
 
 #define MARK 0x5eed5eedu
@@ -40,7 +40,7 @@ void payload_handler(handler_args_t *args) {
         for (uint32_t at = (l2 + 3) & ~3u; at < l2_end; at += 4) *(volatile uint32_t *)at = MARK;
     }
     if (p.payload[0] != 'S' || p.payload_len < 5) return;
-    /* below this function's frame and those it calls */
+    /* the stack below the frames of this function and those that it calls */
     uint32_t stack = (uint32_t)args & ~(WINDOW - 1);
     uint8_t *results = (uint8_t *)l1 - 4;
     results[0] = atmost(words(stack, (uint32_t)__builtin_frame_address(0) - 256, MARK));

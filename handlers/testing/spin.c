@@ -1,4 +1,4 @@
-/* Spins as often as the packet says: little-endian in the four bytes behind 42 bytes of headers. */
+/* Spins for the number of rounds in the packet: little-endian in the four bytes behind 42 bytes of headers. */
 #include <spin.h>
 
 void payload_handler(handler_args_t *args) {

@@ -1,9 +1,9 @@
-/* Stores where it may not. The UDP payload's first byte chooses where:
+/* Stores outside its memory. The UDP payload's first byte selects the place:
  *   'e' the byte after the packet in L1     'E' the byte after the packet in L2
  *   'b' the byte before the packet in L1    'n' the next HPU's packet window in L1
  *   's' the other clusters' stacks          'h' past the end of handler memory
  *   'c' its own code                        'w' the last byte of the address space
- * Any other byte, and any other packet: it stores nothing and sends the packet back. */
+ * With any other byte or packet it stores nothing and sends the packet back. */
 #include <spin.h>
 
 static uint8_t *victim(const handler_args_t *args, uint8_t choice) {

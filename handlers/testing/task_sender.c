@@ -1,6 +1,6 @@
-/* Sends 60 bytes that hold the task registers: through their addresses in the driver page, through args->task, and 60
- * bytes of the stack that end in them. The reply's last three bytes are what became of the commands; 4 more bytes of
- * stack below them may be sent, so one frame leaves before it. */
+/* Sends 60 bytes that contain the task registers: through their addresses in the driver page, through args->task, and as the end of
+ * 60 bytes of the stack. The reply's last three bytes are the statuses of these commands. 4 more bytes of stack below may be sent
+ * too, so one frame leaves before the reply. */
 #include <spin.h>
 
 static uint8_t sent(uint32_t address) {

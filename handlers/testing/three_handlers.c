@@ -1,5 +1,5 @@
-/* Header, payload and completion each append a record of eight bytes to host memory, so that their order is seen:
- * { u8 'H' | 'P' | 'C', u8 HPU, u16 queue of the message, u32 last four bytes of the packet, as they lie }. */
+/* Header, payload and completion handlers each append a record of eight bytes to host memory, which shows their order:
+ * { u8 'H' | 'P' | 'C', u8 HPU, u16 queue of the message, u32 last four bytes of the packet in memory order }. */
 #include <spin.h>
 
 SPIN_HANDLER_DATA uint32_t records;

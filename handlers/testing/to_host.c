@@ -1,8 +1,8 @@
-/* Each packet goes to host memory, to a place of its message: what a command costs that copies. */
+/* Copies each packet to host memory, to a place of its message: measures the cost of a command that copies. */
 #include <spin.h>
 
-/* Of each cluster: messages of different threads have the same flow ids. Another one's are far behind: a core fetches lines that it expects to
- * be next, and would take them from the other one. */
+/* Bytes per cluster: messages of different threads have the same flow ids. Clusters are far apart because a core prefetches the
+ * next lines, and would take them from the other core. */
 #define CLUSTER 65536u
 #define PLACES 16u
 #define PLACE 2048u

@@ -1,5 +1,6 @@
-/* Copies the packet to host memory, at the offset that its first word behind 42 bytes of headers says (big-endian), and back into
- * handler memory; has the host told of the first copy if the byte behind that is not zero, of the second one if the next byte is not. */
+/* Copies the packet to host memory, and its first bytes back into handler memory. The word behind 42 bytes of headers, big-endian, is
+ * the offset in host memory. If the byte behind that word is not zero, the application is notified of the first copy; likewise the
+ * next byte for the second copy. */
 #include <spin.h>
 
 SPIN_HANDLER_DATA uint8_t back[4];

@@ -1,6 +1,6 @@
-/* Returns the verdict that the packet asks for: of the header handler in the first byte behind 42 bytes of headers, of the
- * payload handler in the second, of the completion handler in the fourth (the third says whether the packet is the last one). The
- * completion handler sends a frame, so that it is seen to run. */
+/* Returns the verdict in the packet. Behind 42 bytes of headers, the first byte is the header handler's, the second the payload
+ * handler's and the fourth the completion handler's; the third says whether the packet is the last one. The completion handler sends
+ * a frame to show that it ran. */
 #define SPIN_VERDICTS
 #define SPIN_VERDICTS_OPTIONAL
 #include <spin.h>

@@ -1,4 +1,4 @@
-/* Jumps where no code is. With -DTARGET=… elsewhere, e.g. into data. */
+/* Jumps to an address without code. -DTARGET=… selects another address, e.g. in data. */
 #include <spin.h>
 
 #ifndef TARGET

@@ -1,9 +1,11 @@
 /* Runs a payload handler as a Linux RV32 program under qemu-riscv32, without the engine.
  *
- * Standard input: frames, each as a 32-bit length and its bytes. Standard output: for each, what the handler sent, in
- * the same form, length 0 for nothing. The driver page is plain memory here, so a command is seen by its words after
- * the handler returned; one command a frame. Both copies of the packet end where a page ends, the next page being
- * absent, and start behind an absent page when that is page-aligned: an access beyond a frame ends the program. */
+ * Standard input has frames, each as a 32-bit length and its bytes. Standard output has the handler's answer to each in the same
+ * form, with length 0 for none. The driver page is plain memory here: the harness reads the command words after the handler has
+ * returned, so it sees one command per frame.
+ *
+ * Both copies of the packet end at a page's end, before an absent page. They start behind an absent page if their start is
+ * page-aligned. An access beyond a frame therefore ends the program. */
 #include <spin.h>
 
 #define SYS_READ 63
@@ -33,7 +35,7 @@ static void map(uint32_t at, int protection) {
     if ((uint32_t)got != at) quit(40);
 }
 
-/* False at the end of input. */
+/* Returns false at the end of input. */
 static bool read_all(void *to, uint32_t length) {
     for (uint8_t *at = to; length > 0;) {
         long got = syscall6(SYS_READ, 0, (long)at, (long)length, 0, 0, 0);

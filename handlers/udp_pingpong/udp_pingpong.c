@@ -1,6 +1,6 @@
-/* Sends every UDP datagram back to its sender: swaps MAC addresses, IP addresses and ports.
+/* Sends every UDP datagram back to its sender: exchanges MAC addresses, IP addresses and ports.
  *
- * Nothing that is swapped changes a checksum, so none is computed. VLAN tags and IP options go back as they came. */
+ * The exchange changes no checksum, so none is computed. VLAN tags and IP options are returned unchanged. */
 #include <spin.h>
 
 SPIN_INLINE void answer(spin_packet *p) {
@@ -9,7 +9,7 @@ SPIN_INLINE void answer(spin_packet *p) {
     spin_send_reply(p);
 }
 
-/* All that few datagrams are: with tags, options or IPv6; and what gets no answer. */
+/* Answers rare datagrams, with tags, options or IPv6. Packets that get no answer end here too. */
 SPIN_APART void answer_any(const handler_args_t *args) {
     spin_packet p;
     if (spin_parse_udp_l2(args, &p) && spin_is_unicast(&p)) answer(&p);

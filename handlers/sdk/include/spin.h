@@ -1,14 +1,14 @@
-/* The SDK of spind's handlers: include this one.
+/* The SDK of spind's handlers: include this file.
  *
- * The view of a packet is the wire's: Ethernet header first, fields in network order.
+ * Handlers see a packet as on the wire: Ethernet header first, fields in network order.
  *
- *   spin_task.h      what a handler is given
- *   spin_verdict.h   what handlers may return
+ *   spin_task.h      arguments of a handler
+ *   spin_verdict.h   return values of a handler
  *   spin_packet.h    checked views of packets
- *   spin_reply.h     turning a packet into its answer
+ *   spin_reply.h     functions that turn a packet into its answer
  *   spin_command.h   sending, DMA, writes to host memory
- *   spin_atomic.h    atomic adds and the like, locks
- *   spin_checksum.h  the internet checksum
+ *   spin_atomic.h    atomic operations, locks
+ *   spin_checksum.h  internet checksum
  *   spin_bytes.h     numbers in memory, byte order
  *   spin_io.h        printing, cycle counter
  *   spin_device.h    registers of the device page, waiting for commands
@@ -33,7 +33,7 @@
 #include "spin_task.h"
 #include "spin_verdict.h"
 
-/* Provided by the SDK, linked in when used. */
+/* Functions of the SDK's library, linked in when used. */
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -1,7 +1,7 @@
-/* Atomic read-modify-write of words in NIC memory: one AMO instruction each, the former value back.
+/* Atomic read-modify-write of words in NIC memory: one AMO instruction each, which returns the former value.
  *
- * Handlers of different packets run at the same time on different HPUs, so what they share is changed by these. They
- * are relaxed: each is atomic, but orders nothing around it. Where bytes are guarded by a word, lock it. */
+ * Handlers of different packets run concurrently on different HPUs, so they must change shared data by these functions. The
+ * operations are relaxed: each is atomic, but orders no other access. Use a lock where a word guards other bytes. */
 #ifndef SPIN_ATOMIC_H
 #define SPIN_ATOMIC_H
 
@@ -23,9 +23,9 @@ static inline uint32_t spin_amo_swap(uint32_t *at, uint32_t value) {
     return __atomic_exchange_n(at, value, __ATOMIC_RELAXED);
 }
 
-/* Adds to a word whose former value nobody wants. With SPIN_HOME defined (spin-cc -DSPIN_HOME) this is a plain addition,
- * which compilers vectorise. That is right for words in the own cluster's L1 and contexts whose tasks all run on their
- * home cluster's thread, `placement = "home"`, and for nothing else: additions of others get lost then. */
+/* Adds to a word whose former value is not needed. With SPIN_HOME defined (spin-cc -DSPIN_HOME) this is a plain addition,
+ * which compilers vectorise. A plain addition is correct only for words in the own cluster's L1, in contexts whose tasks all run
+ * on their home cluster's thread (`placement = "home"`). Elsewhere it loses concurrent additions. */
 static inline void spin_add(uint32_t *at, uint32_t value) {
 #ifdef SPIN_HOME
     *at += value;
@@ -34,8 +34,8 @@ static inline void spin_add(uint32_t *at, uint32_t value) {
 #endif
 }
 
-/* A lock is a word that starts as zero. What is done between the two stays between them. A handler that is ended while
- * it holds a lock leaves it locked: check what can fail before locking. */
+/* A lock is a word that starts as zero. Accesses between spin_lock and spin_unlock stay between them. A handler that is ended
+ * while it holds a lock leaves it locked: do everything that can fail before locking. */
 static inline void spin_lock(uint32_t *lock) {
     while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) {}
 }

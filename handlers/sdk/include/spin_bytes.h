@@ -1,19 +1,21 @@
-/* Bytes in memory as numbers: at any alignment, in network order or as they lie. */
+/* Numbers in memory at any alignment, in network order or in the HPU's order. */
 #ifndef SPIN_BYTES_H
 #define SPIN_BYTES_H
 
 #include <stdint.h>
 
-/* A function that is part of all that call it, also where several do: what they know is known in it. */
+/* Begins the definition of a function that is inlined into every caller, even if it has several. The compiler then
+ * specialises it for each caller. */
 #define SPIN_INLINE static inline __attribute__((always_inline))
-/* One for what is seldom done. A handler that calls it last leaves it no stack and no registers. */
+/* Begins the definition of a function for rare cases, which is never inlined. As a handler's last call it costs the handler
+ * no stack and no registers. */
 #define SPIN_APART static __attribute__((noinline))
 
 #define SPIN_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define SPIN_MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* As they lie (the HPU is little-endian). The builtin is one load or store where the compiler knows that
- * misaligned accesses are cheap (-mno-strict-align, which spin-cc gives), bytewise else. */
+/* Loads and stores in the HPU's byte order, little-endian. The builtin is one load or store if the compiler knows that
+ * misaligned accesses are cheap (-mno-strict-align, which spin-cc sets), bytewise otherwise. */
 static inline uint16_t spin_load16(const void *at) {
     uint16_t value;
     __builtin_memcpy(&value, at, sizeof value);
@@ -29,14 +31,14 @@ static inline uint32_t spin_load32(const void *at) {
 static inline void spin_store16(void *at, uint16_t value) { __builtin_memcpy(at, &value, sizeof value); }
 static inline void spin_store32(void *at, uint32_t value) { __builtin_memcpy(at, &value, sizeof value); }
 
-/* Network order to the HPU's and back. As macros they are constants of constants. */
+/* Conversion between network order and the HPU's. Macros, so that a constant argument gives a constant. */
 #define spin_htons(x) ((uint16_t)((uint16_t)(x) << 8 | (uint16_t)(x) >> 8))
 #define spin_htonl(x) __builtin_bswap32(x)
 #define spin_ntohs(x) spin_htons(x)
 #define spin_ntohl(x) spin_htonl(x)
 
-/* Network order, from and to memory. Half-words bytewise: the shorter code without a byte-swap instruction; where there
- * is one (Zbb), compilers find it. */
+/* Loads and stores in network order. Half-words are read bytewise: without a byte-swap instruction that is the shorter code,
+ * and with one (Zbb) compilers recognise it. */
 static inline uint16_t spin_read_be16(const void *at) {
     const uint8_t *bytes = (const uint8_t *)at;
     return (uint16_t)(bytes[0] << 8 | bytes[1]);

@@ -1,8 +1,8 @@
 /* Commands: sending frames, moving bytes between NIC memory and host memory.
  *
- * Issuing waits only while SPIN_COMMANDS_IN_FLIGHT commands of this HPU are in flight. Waiting for a command is
- * optional: the engine holds a task's completion back until its commands are done. The source of a command must
- * stay as it is until the command is complete. A refused command moves nothing and says why in its status.
+ * Issuing a command blocks only while SPIN_COMMANDS_IN_FLIGHT commands of this HPU are in flight. Waiting for a command is
+ * optional: the engine completes a task only after its commands. Do not change the source of a command until the command is
+ * complete. A refused command moves nothing and has the reason in its status.
  */
 #ifndef SPIN_COMMAND_H
 #define SPIN_COMMAND_H
@@ -10,26 +10,26 @@
 #include "spin_device.h"
 #include "spin_task.h"
 
-/* How a command ended. */
+/* Status of a command. */
 typedef enum spin_status {
-    SPIN_STATUS_DONE = 0,             /* complete, or so old that it is forgotten */
+    SPIN_STATUS_DONE = 0,             /* complete, or too old to be remembered */
     SPIN_STATUS_PENDING = 1,          /* not complete yet */
-    SPIN_STATUS_MALFORMED = 2,        /* the words name no command */
-    SPIN_STATUS_BAD_NIC_ADDRESS = 3,  /* NIC memory the context may not touch, or a constant of the image */
-    SPIN_STATUS_BAD_HOST_ADDRESS = 4, /* outside the context's host memory */
-    SPIN_STATUS_BAD_LENGTH = 5,       /* longer than a frame, shorter than an Ethernet header, or empty */
-    SPIN_STATUS_NO_BUFFER = 6,        /* no transmit buffer came free in time, or the task's budget is used up */
-    SPIN_STATUS_UNSUPPORTED = 7,      /* not carried out by this engine */
+    SPIN_STATUS_MALFORMED = 2,        /* command words that form no command */
+    SPIN_STATUS_BAD_NIC_ADDRESS = 3,  /* NIC memory that the context may not access, or a constant of the image */
+    SPIN_STATUS_BAD_HOST_ADDRESS = 4, /* host address outside the context's host memory */
+    SPIN_STATUS_BAD_LENGTH = 5,       /* length above a frame's, below an Ethernet header's, or zero */
+    SPIN_STATUS_NO_BUFFER = 6,        /* no free transmit buffer in time, or the task's budget is used up */
+    SPIN_STATUS_UNSUPPORTED = 7,      /* a command that this engine does not carry out */
 } spin_status;
 
-/* A command word. */
+/* Sets a command word. */
 static inline void spin_command_word(uint32_t index, uint32_t value) {
     *spin_reg(SPIN_REG_COMMAND_WORDS + 4 * index) = value;
 }
 
-/* Issues the command whose words are written. */
+/* Issues the command in the command words and returns its handle. */
 static inline spin_cmd_t spin_command_issue(uint32_t info) {
-    /* The device reads packet and state bytes that the compiler may still hold in registers. */
+    /* The barrier stores packet and state bytes that the compiler still holds in registers: the device reads them. */
     __asm__ volatile("" ::: "memory");
     *spin_reg(SPIN_REG_COMMAND_INFO) = info;
     return *spin_reg(SPIN_REG_COMMAND_ISSUE);
@@ -48,7 +48,7 @@ static inline int spin_send_packet(const void *data, uint32_t length, spin_cmd_t
 
 /* Sends `length` bytes of host memory as one frame. */
 static inline int spin_send_from_host(uint64_t host, uint32_t length, spin_cmd_t *handle) {
-    if (host >> 32 == 0) return SPIN_FAIL; /* would be taken for a NIC address */
+    if (host >> 32 == 0) return SPIN_FAIL; /* without an upper half it would be a NIC address */
     spin_command_word(0, 0);
     spin_command_word(1, 0);
     spin_command_word(2, (uint32_t)host);
@@ -67,19 +67,19 @@ static inline spin_cmd_t spin_dma_command(uint64_t host, uint32_t nic, uint32_t 
     return spin_command_issue(SPIN_INFO_DMA | (event ? SPIN_INFO_EVENT : 0));
 }
 
-/* Copies `length` bytes of NIC memory to host memory; `event` tells the host. */
+/* Copies `length` bytes of NIC memory to host memory. With `event` the application is notified. */
 static inline int spin_dma_to_host(uint64_t host, uint32_t nic, uint32_t length, bool event, spin_cmd_t *handle) {
     *handle = spin_dma_command(host, nic, length, SPIN_DMA_TO_HOST, event);
     return SPIN_OK;
 }
 
-/* Copies `length` bytes of host memory to NIC memory; `event` tells the host. */
+/* Copies `length` bytes of host memory to NIC memory. With `event` the application is notified. */
 static inline int spin_dma_from_host(uint64_t host, uint32_t nic, uint32_t length, bool event, spin_cmd_t *handle) {
     *handle = spin_dma_command(host, nic, length, SPIN_DMA_FROM_HOST, event);
     return SPIN_OK;
 }
 
-/* Writes up to SPIN_HOST_DIRECT_MAX bytes, given by value, to host memory. SPIN_FAIL: no bytes or too many. */
+/* Writes up to SPIN_HOST_DIRECT_MAX bytes by value to host memory. Returns SPIN_FAIL for 0 bytes or more than the maximum. */
 static inline int spin_write_bytes_to_host(uint64_t host, const void *data, uint32_t length, spin_cmd_t *handle) {
     if (length == 0 || length > SPIN_HOST_DIRECT_MAX) return SPIN_FAIL;
     spin_command_word(0, (uint32_t)host);
@@ -105,7 +105,7 @@ static inline int spin_write_to_host(uint64_t host, uint64_t value, spin_cmd_t *
     return SPIN_OK;
 }
 
-/* How the command ended; known for the latest eight commands. */
+/* The command's status, known for the latest eight commands. */
 static inline spin_status spin_cmd_status(spin_cmd_t handle) {
     *spin_reg(SPIN_REG_COMMAND_STATUS) = handle;
     return (spin_status)*spin_reg(SPIN_REG_COMMAND_STATUS);

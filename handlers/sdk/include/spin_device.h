@@ -1,4 +1,4 @@
-/* The device page, the same for handlers of every ABI: its registers, and waiting for a command. */
+/* The device page, common to all ABIs: its registers, and waiting for a command. */
 #ifndef SPIN_DEVICE_H
 #define SPIN_DEVICE_H
 
@@ -10,7 +10,7 @@
 #define SPIN_OK 0
 #define SPIN_FAIL 1
 
-/* Names a command of this task. */
+/* Handle of a command of this task. */
 typedef uint32_t spin_cmd_t;
 
 /* A device register. */

@@ -1,4 +1,4 @@
-/* Turning a packet into the answer to it: swapped addresses, the length to send, checksums. */
+/* Functions that turn a packet into its answer: exchanged addresses, the length to send, checksums. */
 #ifndef SPIN_REPLY_H
 #define SPIN_REPLY_H
 
@@ -16,7 +16,7 @@ static inline void spin_swap_mac(uint8_t *eth) {
     spin_store16(eth + 10, dst_tail);
 }
 
-/* Exchanges source and destination of an IPv4 header. The checksum stays right: a sum does not know its order. */
+/* Exchanges source and destination of an IPv4 header. The checksum stays right, because a sum does not depend on the order. */
 static inline void spin_swap_ipv4(uint8_t *ip) {
     uint32_t source = spin_load32(ip + 12), destination = spin_load32(ip + 16);
     spin_store32(ip + 12, destination);
@@ -47,10 +47,12 @@ static inline void spin_swap_addresses(spin_packet *p) {
         spin_swap_ipv6(p->ip);
 }
 
-/* Whether one host sent the packet to one host, so that an answer with swapped addresses makes sense. Not so: group
- * MAC addresses (IEEE 802, first bit), and as IPv4 source or destination 224.0.0.0 and above, which is multicast,
- * reserved and the limited broadcast (RFC 1122, 3.2.1.3), or 0.0.0.0/8; as IPv6 ones multicast (ff00::/8) or an
- * unspecified source. */
+/* Whether one host sent the packet to one host, so that an answer with exchanged addresses makes sense. It returns false for
+ *
+ *   - group MAC addresses (IEEE 802, first bit);
+ *   - IPv4 source or destination 224.0.0.0 and above: multicast, reserved, limited broadcast (RFC 1122, 3.2.1.3);
+ *   - IPv4 source or destination in 0.0.0.0/8;
+ *   - IPv6 multicast (ff00::/8) as source or destination, and an unspecified IPv6 source. */
 static inline bool spin_is_unicast(const spin_packet *p) {
     if ((p->frame[0] | p->frame[6]) & 1) return false;
     const uint8_t *ip = p->ip;
@@ -59,14 +61,14 @@ static inline bool spin_is_unicast(const spin_packet *p) {
     return ip[8] != 0xff && ip[24] != 0xff && source != 0;
 }
 
-/* Bytes to send back: up to the IP packet's end, with as much of the received padding as the shortest Ethernet frame
- * needs. More is a trailer that is not ours to repeat. */
+/* Bytes to send back: up to the IP packet's end, plus received padding up to the minimum Ethernet frame. Further bytes are a
+ * trailer, which is not repeated. */
 static inline uint32_t spin_reply_len(const spin_packet *p) {
     uint32_t end = (uint32_t)(p->l4 - p->frame) + p->l4_len;
     return end >= SPIN_ETH_MIN ? end : SPIN_MIN(p->frame_len, SPIN_ETH_MIN);
 }
 
-/* Writes the checksum that belongs to the datagram: for handlers that changed its payload. */
+/* Computes and writes the datagram's checksum: for handlers that changed the payload. */
 static inline void spin_udp_write_checksum(spin_packet *p) {
     bool v4 = p->ethertype == SPIN_ETHERTYPE_IPV4;
     uint32_t udp_len = SPIN_UDP_HEADER + p->payload_len;
@@ -74,10 +76,10 @@ static inline void spin_udp_write_checksum(spin_packet *p) {
     uint32_t sum = v4 ? spin_checksum_bytes(0, p->ip + 12, 8) : spin_checksum_bytes(0, p->ip + 8, 32);
     sum = spin_checksum_add(sum, spin_htons(SPIN_IPPROTO_UDP) + (uint32_t)spin_htons(udp_len));
     uint16_t checksum = spin_checksum_finish(spin_checksum_bytes(sum, p->l4, udp_len));
-    spin_store16(p->l4 + 6, checksum ? checksum : 0xffff); /* 0 means none: RFC 768 */
+    spin_store16(p->l4 + 6, checksum ? checksum : 0xffff); /* 0 would mean no checksum: RFC 768 */
 }
 
-/* Sends the packet, as parsed, back to the wire. */
+/* Sends the parsed packet back. */
 static inline void spin_send_reply(const spin_packet *p) {
     spin_cmd_t handle;
     spin_send_packet(p->frame, spin_reply_len(p), &handle);

@@ -1,9 +1,9 @@
-/* The four functions that compilers call on their own (C standard, freestanding) and people miss first.
- * Compiled with -fno-builtin: otherwise the loops below would be recognised as calls to themselves. */
+/* The four functions that compilers call on their own (C standard, freestanding) and that handlers most often need.
+ * Compile with -fno-builtin: otherwise the compiler recognises the loops below as calls of the functions themselves. */
 #include <stddef.h>
 #include <stdint.h>
 
-/* A word that may alias anything and lie anywhere. */
+/* A word at any alignment that may alias any object. */
 typedef struct {
     uint32_t value;
 } __attribute__((packed, may_alias)) word_t;
@@ -19,7 +19,7 @@ void *memcpy(void *restrict to, const void *restrict from, size_t length) {
 void *memmove(void *to, const void *from, size_t length) {
     uint8_t *out = to;
     const uint8_t *in = from;
-    /* Forward unless the destination starts inside the source; the difference wraps when it lies below. */
+    /* Copies forward unless the destination starts inside the source; the difference wraps if it lies below. */
     if ((uintptr_t)out - (uintptr_t)in >= length) {
         for (; length > 0; length--) *out++ = *in++;
     } else {

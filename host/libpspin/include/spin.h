@@ -13,18 +13,19 @@
 #define SPIN_STATIC_ASSERT(condition) _Static_assert(condition, #condition)
 #endif
 
-/* What all functions return; with SPIN_ERR a line on stderr says why. */
+/* Return values of all functions; with SPIN_ERR a line on stderr has the reason. */
 #define SPIN_SUCCESS 0
 #define SPIN_ERR 1
 
 /* An address in NIC memory. */
 typedef uint32_t spin_nic_addr_t;
 
-/* An execution context: given with each packet, and the same one if all fields are the same. Handlers at address 0 are absent. */
+/* An execution context, given with each packet. Packets whose fields are all equal have the same context. A handler at address 0 is
+ * absent. */
 typedef struct __attribute__((packed)) spin_ec {
     uint32_t handler_mem_addr; /* handler memory, within L2_HND_BUFF_START and its size */
     uint32_t handler_mem_size;
-    uint64_t host_mem_addr; /* host memory: any address, the program's callbacks have it */
+    uint64_t host_mem_addr; /* host memory: any address; the program's callbacks serve it */
     uint32_t host_mem_size;
     uint32_t hh_addr; /* header handler */
     uint32_t hh_size;
@@ -50,13 +51,13 @@ SPIN_STATIC_ASSERT(offsetof(spin_ec_t, scratchpad_size) == 60);
 extern "C" {
 #endif
 
-/* Copies `size` bytes to, or from, NIC memory: L1 data, scratchpads, L2 data and handler memory; program memory can be read. It is
- * done when the function returns. The completion callback gets `user` when the access would have been complete. */
+/* Copy `size` bytes to or from NIC memory: L1 data, scratchpads, L2 data and handler memory; program memory is readable only. The
+ * copy is done when the function returns. The completion callback gets `user` at the time when the access would be complete. */
 int spin_nicmem_write(spin_nic_addr_t addr, void *data, size_t size, void *user);
 int spin_nicmem_read(spin_nic_addr_t addr, void *data, size_t size, void *user);
 
-/* Finds a function of an image by its name. The first call loads that image; there is one program memory, so all other calls name
- * the same. A name that is not there leaves `addr` and `size` as they are. */
+/* Finds a function of an image by name. The first call loads the image. There is one program memory, so all other calls must name
+ * the same image. An unknown name leaves `addr` and `size` unchanged. */
 int spin_find_handler_by_name(const char *elf, const char *name, spin_nic_addr_t *addr, size_t *size);
 
 #ifdef __cplusplus

@@ -1,14 +1,14 @@
-/* The machine that is simulated: PsPIN's 4 clusters of 8 HPUs. */
+/* The simulated machine: PsPIN's 4 clusters of 8 HPUs. */
 #ifndef SPIN_HW_CONF_H
 #define SPIN_HW_CONF_H
 
 #define NUM_CLUSTERS 4
-#define NUM_CORES 8 /* HPUs of a cluster */
+#define NUM_CORES 8 /* HPUs per cluster */
 
-/* Bits of a message's id that PsPIN has. Here ids have 32, of which the lower 8 say the message's queue. */
+/* Bits of a message id in PsPIN. Here ids have 32 bits, and the lower 8 select the message's queue. */
 #define C_MSGID_WIDTH 10
 
-/* Where the host memory of trace files begins. */
+/* Start of the host memory of trace files. */
 #define PCIE_START_ADDR 0x1000000000000000ULL
 
 /* L1 of cluster c is at L1_CLUSTER_BASE + c * L1_CLUSTER_STRIDE. */
@@ -17,7 +17,7 @@
 #define L1_SIZE 0x100000
 #define L1_PKT_BUFF_SIZE 0x8000 /* packets of a cluster's tasks */
 
-/* The scratchpad area of a cluster: spin_ec_t's scratchpad_addr are offsets in it. It begins at this offset of L1. */
+/* The scratchpad area of a cluster begins at this offset in L1. scratchpad_addr of spin_ec_t are offsets in this area. */
 #define L1_SCRATCHPAD_OFFSET 0x15000
 #define L1_SCRATCHPAD_SIZE 0xeb000
 
@@ -32,7 +32,7 @@
 #define PROG_MEM_START 0x1d000000
 #define PROG_MEM_SIZE 0x8000
 
-/* Bytes of the longest packet that can be added. */
+/* Maximum bytes of a packet. */
 #define MAX_PKT_BYTES 4096
 
 #endif

@@ -1,7 +1,7 @@
-/* FPsPIN's host library, as spind offers it: a program connects to spind, installs handlers for the packets that its rulesets match,
- * answers what they ask and reads what they count; and it sends messages by SLMP.
+/* FPsPIN's host library for spind. A program connects to spind, installs handlers for the packets that its rulesets match, answers
+ * their requests and reads their counters. It also sends messages by SLMP.
  *
- * What is different from FPsPIN is in README.md beside this library. Functions that fail say why on standard error. */
+ * README.md of this library lists the differences from FPsPIN. Functions that fail print the reason to standard error. */
 #ifndef FPSPIN_FPSPIN_H
 #define FPSPIN_FPSPIN_H
 
@@ -14,25 +14,25 @@
 extern "C" {
 #endif
 
-/* HPUs of the machine: pages of host memory that handlers ask in, one each. */
+/* HPUs of the machine. Each has a page of host memory for its requests. */
 #define NUM_HPUS 16
 #ifndef PAGE_SIZE
 #define PAGE_SIZE 4096
 #endif
-/* Pages of host memory that are enough for those. */
+/* Number of pages of host memory that suffices for all HPUs. */
 #define FPSPIN_HOSTDMA_PAGES_DEFAULT 16
-/* Where in its page an HPU's payload begins. */
+/* Offset of the payload in an HPU's page. */
 #ifndef DMA_ALIGN
 #define DMA_ALIGN 64
 #endif
-/* Counters of an image. */
+/* Number of counters of an image. */
 #define FPSPIN_NUM_COUNTERS 16
-/* Rulesets of a context. */
+/* Maximum number of rulesets of a context. */
 #define FPSPIN_NUM_RULESETS 4
 
-/* ---- matching ---- */
+/* Matching. */
 
-/* Holds when start <= word[idx] & mask <= end; words are four bytes of the frame, read little-endian. */
+/* A rule. Holds if start <= word[idx] & mask <= end; a word is four bytes of the frame, read little-endian. */
 struct fpspin_rule {
     int idx;
     uint32_t mask;
@@ -42,7 +42,7 @@ struct fpspin_rule {
 
 enum fpspin_mode { FPSPIN_MODE_AND = 0, FPSPIN_MODE_OR = 1 };
 
-/* Rules 0 to 2, joined by `mode`, say which packets match; rule 3 says which of these end their message. */
+/* Rules 0 to 2, joined by `mode`, select the packets that match; rule 3 selects those that end their message. */
 typedef struct fpspin_ruleset {
     struct fpspin_rule r[4];
     enum fpspin_mode mode;
@@ -53,27 +53,27 @@ typedef struct fpspin_ruleset {
 #else
 #define FPSPIN_RULE(idx, mask, start, end) ((struct fpspin_rule){(idx), (mask), (start), (end)})
 #endif
-/* Never holds; always holds. */
+/* Rules that never hold and always hold. */
 #define FPSPIN_RULE_FALSE FPSPIN_RULE(0, 0, 1, 0)
 #define FPSPIN_RULE_EMPTY FPSPIN_RULE(0, 0, 0, 0)
-/* The EtherType is IPv4's; of such a packet without options: its protocol, and its UDP ports. */
+/* Rules for packets whose EtherType is IPv4, and for fields of IPv4 packets without options: protocol, UDP ports. */
 #define FPSPIN_RULE_IP FPSPIN_RULE(3, htonl(0xffff0000u), htonl(0x08000000u), htonl(0x08000000u))
 #define FPSPIN_RULE_IP_PROTO(n) FPSPIN_RULE(5, htonl(0xffu), htonl((uint32_t)(n)), htonl((uint32_t)(n)))
 #define FPSPIN_RULE_UDP_SPORT(n) FPSPIN_RULE(8, htonl(0xffffu), htonl((uint32_t)(n)), htonl((uint32_t)(n)))
 #define FPSPIN_RULE_UDP_DPORT(n) FPSPIN_RULE(9, htonl(0xffff0000u), htonl((uint32_t)(n) << 16), htonl((uint32_t)(n) << 16))
 
-/* Fills a ruleset: no packet; all; UDP over IPv4; SLMP, whose messages end with a packet that says so. Packets of the others are
- * messages of their own. */
+/* Fill a ruleset. bypass: no packet. match: all packets. udp: UDP over IPv4. slmp: SLMP, whose messages end with a packet that says
+ * so. With the first three, each packet is a message. */
 void fpspin_ruleset_bypass(fpspin_ruleset_t *rs);
 void fpspin_ruleset_match(fpspin_ruleset_t *rs);
 void fpspin_ruleset_udp(fpspin_ruleset_t *rs);
 void fpspin_ruleset_slmp(fpspin_ruleset_t *rs);
 
-/* ---- contexts ---- */
+/* Contexts. */
 
-/* What a handler tells its host program, and that the handler. */
+/* Flag of a handler's request to its host program, and of the answer. */
 typedef struct fpspin_flag {
-    uint8_t dma_id; /* changes with each request; the answer has the same */
+    uint8_t dma_id; /* changes with each request; the answer has the same id */
     uint32_t len;   /* bytes of payload */
     uint16_t hpu_id;
 } __attribute__((packed)) fpspin_flag_t;
@@ -83,61 +83,62 @@ typedef struct fpspin_counter {
     uint32_t count;
 } fpspin_counter_t;
 
-/* What an image's data begins with in NIC memory: __host_data. */
+/* Start of an image's data in NIC memory: __host_data. */
 struct host_data {
     uint64_t flag[NUM_HPUS];
     fpspin_counter_t counters[FPSPIN_NUM_COUNTERS];
 };
 
-/* Bytes of NIC memory. */
+/* Area of NIC memory. */
 struct mem_area {
     uint32_t addr;
     uint32_t size;
 };
 
 typedef struct fpspin_ctx {
-    int ctx_id;                /* as given to fpspin_init */
+    int ctx_id;                /* dest_ctx of fpspin_init */
     int fd;                    /* the connection to spind */
-    void *cpu_addr;            /* host memory: a page for each HPU, the rest is the program's own */
-    size_t mmap_len;           /* its bytes */
-    uint8_t dma_idx[NUM_HPUS]; /* by HPU: dma_id of the request that was taken last */
+    void *cpu_addr;            /* host memory: one page per HPU; the program owns the rest */
+    size_t mmap_len;           /* bytes of host memory */
+    uint8_t dma_idx[NUM_HPUS]; /* by HPU: dma_id of the last request taken */
     union {
-        struct host_data *pspin_host_data; /* an address in NIC memory: not for this program to follow */
+        struct host_data *pspin_host_data; /* address in NIC memory, not for dereferencing */
         uint64_t host_data_ptr;
     };
-    struct mem_area hh, ph, th, handler_mem; /* the handlers, and the memory they share */
-    void *app_data;                          /* for the program */
+    struct mem_area hh, ph, th, handler_mem; /* the handlers, and their shared memory */
+    void *app_data;                          /* data of the program */
 } fpspin_ctx_t;
 
-/* Connects to the spind that listens at `dev` (/dev/pspin0: the default one), installs the handlers of the image `img` for packets
- * that one of `num_rs` rulesets matches, and maps `hostdma_pages` pages of host memory. */
+/* Connects to the spind that listens at `dev` (/dev/pspin0: the default one), and maps `hostdma_pages` pages of host memory. It
+ * installs the handlers of the image `img` for packets that match one of `num_rs` rulesets. */
 bool fpspin_init(fpspin_ctx_t *ctx, const char *dev, const char *img, int dest_ctx, const fpspin_ruleset_t *rs, int num_rs,
                  int hostdma_pages);
-/* Removes them, and with them the host memory. */
+/* Removes the handlers and the host memory. */
 void fpspin_exit(fpspin_ctx_t *ctx);
 
-/* Installs another image in place of the one that is there, if one is, with new host memory; removes it. */
+/* fpspin_load removes the image, if there is one, and installs another with new host memory. fpspin_unload removes the image. */
 bool fpspin_load(fpspin_ctx_t *ctx, const char *img, int hostdma_pages);
 void fpspin_unload(fpspin_ctx_t *ctx);
 
-/* Has the context take other packets: those of all these rulesets; of one other, the rest staying. */
+/* Change the packets that the context receives. fpspin_prog_me replaces all rulesets, fpspin_set_me_ruleset only ruleset `id`. */
 bool fpspin_prog_me(fpspin_ctx_t *ctx, const fpspin_ruleset_t *rs, int num_rs);
 bool fpspin_set_me_ruleset(fpspin_ctx_t *ctx, int id, const fpspin_ruleset_t *rs);
 
-/* Where a NIC's registers are: kept, and not looked at. */
+/* Address of a NIC's registers: stored, not used. */
 void fpspin_set_regs_base(volatile void *base);
 volatile void *fpspin_get_regs_base(void);
 
-/* The payload of a request by an HPU that was not taken yet, and its flag; NULL: there is none. */
+/* Takes the next request of an HPU. Returns its payload and fills in its flag; NULL if there is no new request. */
 volatile void *fpspin_pop_req(fpspin_ctx_t *ctx, int hpu_id, fpspin_flag_t *flag);
-/* Answers the request taken last: the handler gets `flag`, with that request's id. */
+/* Answers the last request taken: the handler gets `flag` with that request's dma_id and hpu_id. */
 void fpspin_push_resp(fpspin_ctx_t *ctx, int hpu_id, fpspin_flag_t flag);
 
-/* What handlers count by push_counter: sum and count; sum / count, 0 if nothing was counted; back to zero. */
+/* Counters that handlers add to by push_counter. get_counter returns sum and count; get_cycles sum / count, or 0 for count 0.
+ * clear_counter sets both to zero. */
 fpspin_counter_t fpspin_get_counter(fpspin_ctx_t *ctx, int id);
 double fpspin_get_cycles(fpspin_ctx_t *ctx, int id);
 void fpspin_clear_counter(fpspin_ctx_t *ctx, int id);
-/* fpspin_get_cycles of counter 0. */
+/* Returns fpspin_get_cycles of counter 0. */
 double fpspin_get_avg_cycles(fpspin_ctx_t *ctx);
 
 /* Writes NIC memory: the image's data, handler memory, scratchpads. */
@@ -146,29 +147,29 @@ bool fpspin_write_memory(fpspin_ctx_t *ctx, uint32_t addr, const void *src, size
 /* Prints bytes to standard output. */
 void hexdump(const volatile void *data, size_t size);
 
-/* ---- SLMP: messages in UDP datagrams ---- */
+/* SLMP: messages in UDP datagrams. */
 
 #define SLMP_PORT 9330
 #define SLMP_MAX_PAYLOAD 1462
 #define SLMP_EOM 0x8000 /* last packet of its message */
-#define SLMP_SYN 0x4000 /* to be acknowledged */
-#define SLMP_ACK 0x2000 /* acknowledges */
+#define SLMP_SYN 0x4000 /* acknowledgement requested */
+#define SLMP_ACK 0x2000 /* acknowledgement */
 
 typedef struct slmp_sock {
     bool parallel;   /* more than one thread */
-    int wnd_sz;      /* packets that may wait for their acknowledgement; 0: only the first is acknowledged */
-    int align;       /* payloads are multiples of this many bytes, but the last; 0 and 1: of any length */
-    int fc_us;       /* microseconds between two packets of a thread, at least */
-    int num_threads; /* that send */
+    int wnd_sz;      /* maximum number of unacknowledged packets; 0: wait for the first acknowledgement only */
+    int align;       /* payloads but the last are multiples of this number of bytes; 0 and 1: any length */
+    int fc_us;       /* minimum number of microseconds between two packets of a thread */
+    int num_threads; /* number of sending threads */
 } slmp_sock_t;
 
-/* 0 on success. */
+/* Returns 0 on success. */
 int slmp_socket(slmp_sock_t *sock, int wnd_sz, int align, int fc_us, int num_threads);
-/* Sends a message, and returns when it is sent and, with a window, acknowledged: 0. Not 0: it was not, nothing is sent again. */
+/* Sends a message. Returns 0 when it is sent and, with a window, acknowledged; another value if not. Nothing is retransmitted. */
 int slmp_sendmsg(slmp_sock_t *sock, in_addr_t server, int msgid, void *buf, size_t sz);
 int slmp_close(slmp_sock_t *sock);
 
-/* ---- what programs were compiled with ---- */
+/* Layout that programs were compiled with. */
 
 #ifdef __cplusplus
 #define FPSPIN_ASSERT(holds) static_assert(holds, #holds)
