@@ -36,6 +36,7 @@
 //!        | [ "ip" | "ip6" ] "proto" N            1 to 255
 //!        | "ether" ("src" | "dst") MAC
 //!        | "ether" "type" N                      after VLAN tags
+//!        | "arp"
 //!        | "vlan" [ ID ]                         the outer tag, 802.1Q or 802.1ad
 //!        | word
 //! word  := field [ "&" N ] ("=" | "==") N        compared as one big-endian number
@@ -43,6 +44,8 @@
 //! field := base "[" OFFSET ":" (1 | 2 | 4) [ "le" ] [ "zero" ] "]" | "kind"
 //! base  := "frame" | "ip" | "l4" | "payload"
 //! ```
+//! Upper and lower case are the same. Some of tcpdump's spellings are read too: `udp dst port 53`, `src host 10.0.0.1`, `dst net …`.
+//!
 //! Numbers are decimal or `0x` and hexadecimal. Fragments and packets cut short have no transport header, so no term on
 //! protocol, ports, `l4` or `payload` holds for them. `kind` is `EtherType << 16 | IP version << 8 | protocol`. A field
 //! marked `le` is read little-endian, and the bytes of one marked `zero` read as zero beyond the packet: FPsPIN's words.

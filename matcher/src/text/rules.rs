@@ -24,7 +24,8 @@ impl FromStr for Rules {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let mut cursor = Cursor::new(text);
+        let text = text.to_ascii_lowercase();
+        let mut cursor = Cursor::new(&text);
         let mut rules = Self::default();
         if !cursor.eat_name("never") {
             rules = alternatives(&mut cursor)?;
@@ -37,10 +38,13 @@ impl FromStr for Eom {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        match text.trim() {
-            "always" => Ok(Self::Always),
-            "never" => Ok(Self::Never),
-            rules => rules.parse().map(Self::When),
+        let text = text.trim();
+        if text.eq_ignore_ascii_case("always") {
+            Ok(Self::Always)
+        } else if text.eq_ignore_ascii_case("never") {
+            Ok(Self::Never)
+        } else {
+            text.parse().map(Self::When)
         }
     }
 }
@@ -88,14 +92,63 @@ fn term(cursor: &mut Cursor<'_>) -> Result<Term, ParseError> {
         }
     }
     match start.peek_name() {
-        "not" | "src" | "dst" | "port" | "host" => Err(start.error(HINT)),
+        "arp" => {
+            cursor.eat_name("arp");
+            Ok(Term::EtherType(ARP))
+        }
+        "src" => either_version(cursor, Side::Source),
+        "dst" => either_version(cursor, Side::Destination),
+        "port" | "host" | "net" | "portrange" | "not" | "!" => Err(tcpdump(start)),
+        _ if start.clone().eat("!") => Err(start.error(NOT)),
         _ if start.clone().eat("(") => Err(unexpected(&start)),
         _ => Err(start.expected(TERMS)),
     }
 }
 
-/// For those who know tcpdump's language.
-const HINT: &str = "not a condition here: there is no `not`, an address is `ip src 10.0.0.1`, a port `udp dport 53`";
+const NOT: &str = "there is no `not`: the context installed first wins, so let one take the packets to leave out";
+/// EtherType of ARP.
+const ARP: u16 = 0x0806;
+
+/// The error for a condition of tcpdump that stands for several alternatives. It says how to write them.
+fn tcpdump(mut cursor: Cursor<'_>) -> ParseError {
+    let start = cursor;
+    let name = cursor.peek_name();
+    cursor.eat_name(name);
+    let value = match cursor.address() {
+        "" => {
+            if name == "port" {
+                "53"
+            } else {
+                "10.0.0.1"
+            }
+        }
+        value => value,
+    };
+    start.error(match name {
+        "port" | "portrange" => format!(
+            "`{name}` is of either side and transport: write `udp sport {value} or udp dport {value}`, or `tcp …`"
+        ),
+        "host" | "net" => {
+            let ip = if value.contains(':') { "ip6" } else { "ip" };
+            format!("`{name}` is of either side: write `{ip} src {value} or {ip} dst {value}`")
+        }
+        _ => NOT.to_owned(),
+    })
+}
+
+/// Reads what follows tcpdump's `src` and `dst` without a version: an address or a network.
+fn either_version(cursor: &mut Cursor<'_>, side: Side) -> Result<Term, ParseError> {
+    let (start, name) = (*cursor, cursor.peek_name());
+    cursor.eat_name(name);
+    if cursor.eat_name("port") || cursor.eat_name("portrange") {
+        let (port, side) = (cursor.address(), if side == Side::Source { "sport" } else { "dport" });
+        let port = if port.is_empty() { "53" } else { port };
+        return Err(start.error(format!("name the transport: write `udp {side} {port}` or `tcp {side} {port}`")));
+    }
+    let _ = cursor.eat_name("host") || cursor.eat_name("net");
+    let version = if cursor.clone().address().contains(':') { IpVersion::V6 } else { IpVersion::V4 };
+    prefix(cursor, version).map(|prefix| Term::Network { side, prefix })
+}
 
 /// Reads what follows a condition's first name.
 type Reader = fn(&mut Cursor<'_>) -> Result<Term, ParseError>;
@@ -113,13 +166,44 @@ const READERS: [(&str, Reader); 9] = [
 ];
 
 fn ports(cursor: &mut Cursor<'_>, transport: Transport) -> Result<Term, ParseError> {
+    if let Some(side) = tcpdump_side(cursor) {
+        return port_range(cursor, transport, side);
+    }
     let side = match cursor.peek_name() {
         "sport" => Side::Source,
         "dport" => Side::Destination,
         "" | "and" | "or" => return Ok(Term::Protocol { version: None, protocol: transport.protocol() }),
+        "port" | "portrange" => {
+            let (start, name) = (*cursor, if transport == Transport::Tcp { "tcp" } else { "udp" });
+            cursor.eat_name(cursor.peek_name());
+            let port = match cursor.address() {
+                "" => "53",
+                port => port,
+            };
+            return Err(
+                start.error(format!("a port is of one side: write `{name} sport {port} or {name} dport {port}`"))
+            );
+        }
         _ => return Err(cursor.expected("`sport`, `dport`, `and`, `or` or the end")),
     };
     cursor.eat_name(cursor.peek_name());
+    port_range(cursor, transport, side)
+}
+
+/// Consumes tcpdump's `src port` or `dst port`.
+fn tcpdump_side(cursor: &mut Cursor<'_>) -> Option<Side> {
+    let mut ahead = *cursor;
+    let side =
+        [("src", Side::Source), ("dst", Side::Destination)].into_iter().find(|(name, _)| ahead.eat_name(name))?.1;
+    if !ahead.eat_name("port") && !ahead.eat_name("portrange") {
+        return None;
+    }
+    *cursor = ahead;
+    Some(side)
+}
+
+/// Reads a port or a range of ports.
+fn port_range(cursor: &mut Cursor<'_>, transport: Transport, side: Side) -> Result<Term, ParseError> {
     let start = *cursor;
     let first = cursor.half("a port")?;
     let last = if cursor.eat("-") { cursor.half("a port")? } else { first };
@@ -158,6 +242,7 @@ fn ip(cursor: &mut Cursor<'_>, version: IpVersion) -> Result<Term, ParseError> {
         _ => return Err(cursor.expected("`src`, `dst`, `proto`, `and`, `or` or the end")),
     };
     cursor.eat_name(cursor.peek_name());
+    let _ = cursor.eat_name("host") || cursor.eat_name("net");
     prefix(cursor, version).map(|prefix| Term::Network { side, prefix })
 }
 
