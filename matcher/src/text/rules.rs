@@ -8,11 +8,11 @@ use super::cursor::{Cursor, ParseError};
 use super::word;
 use crate::rule::{Eom, IpVersion, MAX_TERMS, Prefix, Rule, Rules, Side, Term, Transport};
 
-/// What a rule may begin with.
+/// Description of the possible beginnings of a rule.
 const TERMS: &str = "a condition (`udp dport 9999`, `ip src 10.0.0.0/24`, `icmp echo`, `ether type 0x88b5`, \
                      `vlan 100`, `l4[2:2] = 9999`, `any`)";
 
-/// ICMP and ICMPv6 types with a name.
+/// ICMP and ICMPv6 types that have a name.
 pub(super) const ICMP_NAMES: [(IpVersion, u8, &str); 4] = [
     (IpVersion::V4, 8, "echo"),
     (IpVersion::V4, 0, "echo-reply"),
@@ -55,7 +55,7 @@ fn alternatives(cursor: &mut Cursor<'_>) -> Result<Rules, ParseError> {
     }
 }
 
-/// Reads one rule; `left` conditions may still come.
+/// Reads one rule. `left` is the number of conditions that may follow.
 fn conjunction(cursor: &mut Cursor<'_>, left: &mut usize) -> Result<Rule, ParseError> {
     let mut rule = Rule::default();
     loop {
@@ -69,7 +69,7 @@ fn conjunction(cursor: &mut Cursor<'_>, left: &mut usize) -> Result<Rule, ParseE
     }
 }
 
-/// The error for text that goes on after a condition, or cannot begin one.
+/// Error for text that continues after a condition, or cannot begin one.
 fn unexpected(cursor: &Cursor<'_>) -> ParseError {
     if cursor.clone().eat("(") || cursor.clone().eat(")") {
         return cursor.error("there are no parentheses: write the alternatives out, `a and b or a and c`");
@@ -94,10 +94,10 @@ fn term(cursor: &mut Cursor<'_>) -> Result<Term, ParseError> {
     }
 }
 
-/// For those who know tcpdump's language.
+/// Hint for users of tcpdump's language.
 const HINT: &str = "not a condition here: there is no `not`, an address is `ip src 10.0.0.1`, a port `udp dport 53`";
 
-/// Reads what follows a condition's first name.
+/// Reads the text after a condition's first name.
 type Reader = fn(&mut Cursor<'_>) -> Result<Term, ParseError>;
 
 const READERS: [(&str, Reader); 9] = [
