@@ -19,8 +19,8 @@
 //!   it, the EtherType is 0.
 //! * [`Base::Ip`], IPv4 (EtherType 0x0800): present when 20 bytes are there, version is 4, `ihl >= 5`, the header fits
 //!   the frame and `total_length >= 4 * ihl`. The packet's end is `min(frame length, start + total_length)`.
-//! * [`Base::Ip`], IPv6 (0x86dd): present when 40 bytes are there and version is 6. The packet's end is `min(frame
-//!   length, start + 40 + payload_length)`.
+//! * [`Base::Ip`], IPv6 (0x86dd): present when 40 bytes are there and version is 6. The packet's end is
+//!   `min(frame length, start + 40 + payload_length)`.
 //! * [`Base::L4`]: present when the packet is neither a fragment (IPv4: MF or offset set; IPv6: a fragment header) nor
 //!   cut short by the frame's end, and at least one byte of the packet follows the IP header. A fragment's ports say
 //!   nothing about the other fragments, which only the kernel can reassemble. At most [`MAX_IPV6_EXTENSIONS`] IPv6

@@ -55,8 +55,8 @@ struct Args {
     /// Division of work between these threads ('spread' is the old word for 'pipeline').
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Pipeline mode: the first core's share of the messages, in percent of another core's share, 0 to 100. 0: it only receives [default:
-    /// 75].
+    /// Pipeline mode: the first core's share of the messages, in percent of another core's share, 0 to 100. 0: it only receives
+    /// [default: 75].
     #[arg(long, value_name = "PERCENT")]
     local_share: Option<u32>,
     /// Scheduling policy between contexts: equal numbers of tasks, numbers by weight, or time by weight.

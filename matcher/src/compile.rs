@@ -108,8 +108,8 @@ struct Word {
     max: u32,
 }
 
-/// Moves the window back over the low-order bytes that the mask leaves out. Masked values are multiples of `1 <<
-/// shift`, so the minimum is rounded up and the maximum down.
+/// Moves the window back over the low-order bytes that the mask leaves out. Masked values are multiples of
+/// `1 << shift`, so the minimum is rounded up and the maximum down.
 fn big_endian_window(base: Base, word: Word) -> (i16, Word) {
     let back = window_shift(base, word.offset, word.mask.trailing_zeros() / 8);
     let shift = 8 * back;
