@@ -8,9 +8,9 @@
 //! * [`filter`]: the XDP program; `attach` puts it on the interface.
 //! * `kernel_pass`: returns frames to the kernel's stack.
 //!
-//! A frame is the bytes that the kernel gave to the XDP program. On veth this needs two settings on the peer. Without
-//! `ethtool -K PEER tx off` checksums are not filled in. Without `ethtool -K PEER txvlan off` the tags of VLAN interfaces are missing. Tags that a packet
-//! socket or an AF_XDP socket writes are always in the frame.
+//! A frame is the bytes that the kernel gave to the XDP program. On veth this needs two settings on the peer.
+//! Without `ethtool -K PEER tx off` checksums are not filled in. Without `ethtool -K PEER txvlan off` the tags of
+//! VLAN interfaces are missing. Tags that a packet socket or an AF_XDP socket writes are always in the frame.
 
 mod attach;
 mod bind;

@@ -2,8 +2,8 @@
 //!
 //! An image of the SDK has a symbol for each handler. An image for PsPIN or FPsPIN has a function
 //! `init_handlers(hh, ph, th, handler_mem)`, which stores the addresses of its handlers and of its handler memory where its arguments
-//! point. The interpreter runs it once when the image is loaded, with the rights of a handler without a packet. It runs on the memory that the image's contexts will
-//! share.
+//! point. The interpreter runs it once when the image is loaded, with the rights of a handler without a packet. It
+//! runs on the memory that the image's contexts will share.
 
 use hpu_vm::memory::{Space, SpaceError};
 use hpu_vm::{Device, Exit, Hart, Image, Kind, Reg, Trap, View, run};
