@@ -12,7 +12,7 @@ fn main() {
     let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("filter.bpf.o");
     let clang = clang();
     let status = Command::new(&clang)
-        // -g for BTF: libbpf reads the maps from it. v3 is understood since Linux 5.1.
+        // libbpf reads the maps from BTF, which `-g` adds. Linux supports v3 since 5.1.
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-c", SOURCE, "-o"])
         .arg(&object)
         .args(multiarch_include())
@@ -21,7 +21,7 @@ fn main() {
     assert!(status.success(), "{clang} could not compile {SOURCE}: {status}");
 }
 
-/// `$CLANG`, else the first clang that runs.
+/// `$CLANG`, otherwise the first clang that runs.
 fn clang() -> String {
     if let Ok(clang) = env::var("CLANG") {
         return clang;

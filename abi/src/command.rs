@@ -1,30 +1,30 @@
-//! Commands a handler issues: the words of the HPU driver page, decoded (PsPIN paper §III-B1).
+//! Commands of handlers: the words of the HPU driver page, decoded (PsPIN paper §III-B1).
 
 use crate::regs::COMMAND_WORD_COUNT;
 
-/// How a command ended, as [`crate::regs::COMMAND_STATUS`] reads.
+/// Result of a command, as [`crate::regs::COMMAND_STATUS`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Status {
-    /// Complete, or so old that it is forgotten.
+    /// Complete, or so old that its status is no longer kept.
     Done = 0,
     /// Not complete yet.
     Pending = 1,
-    /// Info register or words name no command.
+    /// The info register or the words name no command.
     Malformed = 2,
-    /// A NIC address range the context may not touch.
+    /// NIC address range that the context may not access.
     BadNicAddress = 3,
-    /// A host address range outside the context's host memory.
+    /// Host address range outside the context's host memory.
     BadHostAddress = 4,
     /// Longer than a frame, or empty.
     BadLength = 5,
-    /// No transmit buffer came free in time.
+    /// No transmit buffer became free in time.
     NoBuffer = 6,
-    /// A command this engine does not carry out.
+    /// Command that this engine does not implement.
     Unsupported = 7,
 }
 
-/// Which way a DMA moves bytes.
+/// Direction of a DMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From host memory to NIC memory.
@@ -33,10 +33,10 @@ pub enum Direction {
     ToHost,
 }
 
-/// Where a NIC send takes its bytes from.
+/// Source of the bytes of a NIC send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Guest address: L1, L2 packet, handler memory.
+    /// Guest address: L1, L2 packet or handler memory.
     Nic(u32),
     /// Host virtual address.
     Host(u64),
@@ -57,44 +57,44 @@ impl Immediate {
     }
 }
 
-/// A decoded command. Addresses and lengths are as the handler gave them: unchecked.
+/// A decoded command. Addresses and lengths are unchecked: they are the handler's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Send one frame (fid 0) or put on queue pair `fid`.
+    /// Sends one frame (`fid` 0), or puts the bytes on queue pair `fid`.
     Send {
-        /// Destination node; 0 for raw frames.
+        /// Destination node. 0 for raw frames.
         destination: u32,
-        /// 0: a raw frame; else an RDMA queue pair.
+        /// RDMA queue pair. 0: a raw frame.
         fid: u32,
-        /// Where the bytes are.
+        /// Source of the bytes.
         source: Source,
-        /// How many.
+        /// Number of bytes.
         length: u32,
     },
-    /// Copy between NIC memory and host memory.
+    /// Copies between NIC memory and host memory.
     Dma {
         /// Host virtual address.
         host: u64,
         /// Guest address.
         nic: u32,
-        /// Bytes.
+        /// Number of bytes.
         length: u32,
-        /// Which way.
+        /// Direction of the copy.
         direction: Direction,
-        /// The host asked to be told.
+        /// Whether the application gets an event when the copy is done.
         event: bool,
     },
-    /// Write immediate data to host memory.
+    /// Writes immediate data to host memory.
     HostDirect {
         /// Host virtual address.
         host: u64,
-        /// What to write.
+        /// Bytes to write.
         data: Immediate,
     },
 }
 
 impl Command {
-    /// Decodes the info register and the command words, of which `word` gives that of an index below [`COMMAND_WORD_COUNT`].
+    /// Decodes the info register and the command words. `word` returns the word of an index below [`COMMAND_WORD_COUNT`].
     ///
     /// # Errors
     /// [`Status::Malformed`] when they name no command.
@@ -122,7 +122,7 @@ impl Command {
         }
     }
 
-    /// Word 2 is `size << 1 | direction`; only writes to the host (direction 1) of up to 32 B exist.
+    /// Word 2 is `size << 1 | direction`. Only writes to the host (direction 1) of up to 32 B exist.
     fn decode_host_direct(word: impl Fn(usize) -> u32) -> Result<Self, Status> {
         let len = word(2) >> 1;
         if word(2) & 1 == 0 || len == 0 || len > 32 {

@@ -1,8 +1,8 @@
-//! Messages between an application and spind, over its Unix stream socket.
+//! Messages between an application and spind, over spind's Unix stream socket.
 //!
-//! A message is a [`Preamble`] of 16 bytes, a JSON document and a binary blob. Requests carry the handler image in the
-//! blob; replies may carry a descriptor (host memory) as ancillary data. Every preamble carries the protocol
-//! version, and a peer of another version is refused by name.
+//! A message is a [`Preamble`] of 16 bytes, a JSON document and a binary blob. The blob of a request holds the handler image. A reply may
+//! carry a file descriptor (host memory) as ancillary data. Every preamble carries the protocol version. A peer of another version is
+//! refused with an error that names both versions.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
 
-/// Version of this protocol; changed whenever an older peer would misunderstand.
+/// Version of this protocol. It changes whenever an older peer would misread a message.
 pub const VERSION: u16 = 1;
 /// First four bytes of every message.
 pub const MAGIC: [u8; 4] = *b"sPIN";
-/// Most bytes of a JSON document.
+/// Maximum length of the JSON document, in bytes.
 pub const MAX_JSON: usize = 4 << 20;
-/// Most bytes of a blob.
+/// Maximum length of the blob, in bytes.
 pub const MAX_BLOB: usize = 16 << 20;
-/// Where spind listens unless told otherwise.
+/// Default path of spind's control socket.
 pub const DEFAULT_SOCKET: &str = "/run/spin/spind.sock";
 
 macro_rules! choices {
@@ -35,7 +35,7 @@ macro_rules! choices {
             }
 
             impl $name {
-                /// The words for all of them.
+                /// Words of all variants.
                 pub const ALL: &'static [&'static str] = &[$($text),*];
             }
 
@@ -59,7 +59,7 @@ macro_rules! choices {
     };
 }
 
-/// A word that is none of these.
+/// Word that names no variant. Holds the valid words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadChoice(pub &'static [&'static str]);
 
@@ -72,108 +72,108 @@ impl fmt::Display for BadChoice {
 impl core::error::Error for BadChoice {}
 
 choices! {
-    /// What runs handlers.
+    /// Execution engine for handlers.
     Engine {
-        /// The interpreter.
+        /// Interpreter.
         Interp = "interp",
-        /// Machine code made of them at install, the interpreter where that leaves off.
+        /// Machine code, translated at install. The interpreter continues where the translation stops.
         #[default]
         Jit = "jit",
-        /// Both, and they are compared: slow.
+        /// Both engines, with their results compared. Slow.
         Check = "check",
     }
 
-    /// How exactly a handler's loads and stores are kept to its memory.
+    /// Granularity of the memory checks on a handler's loads and stores.
     Checks {
-        /// To the pages of it: free of cost. What lies around it in them is nobody else's.
+        /// Pages: free of cost. Bytes beside the handler's memory in its pages belong to no other context.
         #[default]
         Page = "page",
-        /// To the byte.
+        /// Bytes.
         Exact = "exact",
     }
 
-    /// Who may see what a task leaves in its HPU's stack and packet windows.
+    /// Tasks that may see the data that an earlier task left in its HPU's stack and packet windows.
     Isolation {
-        /// Later tasks of the context.
+        /// Later tasks of the same context.
         #[default]
         Context = "context",
-        /// Tasks of the same message alone: all is cleared before another one's.
+        /// Tasks of the same message only: the windows are cleared before a task of another message.
         Message = "message",
     }
 
-    /// Where a message's tasks may run, which is what their atomics have to allow for.
+    /// Clusters on which a message's tasks may run. This decides how atomics are implemented.
     Placement {
-        /// On its home cluster alone: no other cluster's L1 can be reached, and atomics on the own one are plain.
+        /// Home cluster only. Handlers cannot access another cluster's L1, and atomics on their own L1 are plain.
         Home = "home",
-        /// On any cluster, at the same time too: all L1 can be reached, all atomics are locked.
+        /// All clusters, also at the same time. Handlers can access all L1, and all atomics are locked.
         #[default]
         Any = "any",
     }
 
-    /// Which machine's handlers an image's are: how they see a packet.
+    /// Machine that the handlers were written for. This decides how they see a packet.
     Abi {
-        /// spind's own: the frame, as it is on the wire.
+        /// spind's own: the frame as it is on the wire.
         #[default]
         Wire = "wire",
-        /// PsPIN's: from the IP header on, fields of the IPv4 and UDP headers in the HPU's byte order.
+        /// PsPIN: the packet from the IP header on, with fields of the IPv4 and UDP headers in the HPU's byte order.
         Pspin = "pspin",
-        /// FPsPIN's: the frame, as it is on the wire, and no more HPUs than that machine has.
+        /// FPsPIN: the frame as it is on the wire, and no more HPUs than that machine has.
         Fpspin = "fpspin",
     }
 
-    /// Whose rules of messages contexts have that say nothing of it.
+    /// Default message rules, for contexts that specify none.
     Compat {
-        /// spind's own: a message is named by its whole flow, and what else its context says.
+        /// spind's own: the whole flow is the message key.
         #[default]
         None = "none",
-        /// FPsPIN's, for contexts with its handlers: 16 message queues, named by bits of the frame alone.
+        /// FPsPIN's, for contexts with FPsPIN handlers: 16 message queues, selected by bits of the frame alone.
         Fpspin = "fpspin",
     }
 
-    /// What becomes of packets of a context that has its share of the packet buffer full, while others have room.
+    /// Policy for packets of a context whose share of the packet buffer is full while others have room.
     Full {
-        /// They are dropped and counted.
+        /// Packets are dropped and counted.
         #[default]
         Drop = "drop",
-        /// Nothing more is received until there is room. Others wait too: for no more of the time than its share, then packets are
-        /// dropped. Of a context that is alone on its thread nothing is lost.
+        /// Reception stops until there is room, which stalls other contexts too. Once the stalls exceed the context's share of the time,
+        /// its packets are dropped. A context that is alone on its thread loses nothing.
         Wait = "wait",
-        /// From half the share on they are marked as having met congestion (ECN, RFC 3168), if their senders know that; then
-        /// they are dropped.
+        /// Packets are marked as having met congestion (ECN, RFC 3168) from half the share on, if their senders support ECN. Beyond the
+        /// share they are dropped.
         Mark = "mark",
-        /// Their message is given up: what there is of it, and what is still to come.
+        /// The message is cancelled: its queued packets and all later ones are dropped.
         Kill = "kill",
     }
 
-    /// Whose tasks run next when several contexts have some.
+    /// Scheduling policy between contexts.
     Schedule {
-        /// As many tasks of each.
+        /// Equal numbers of tasks for all contexts.
         RoundRobin = "round-robin",
-        /// Tasks in proportion to the contexts' weights.
+        /// Numbers of tasks in proportion to the contexts' weights.
         Weighted = "weighted",
-        /// Time in proportion to the contexts' weights.
+        /// Execution time in proportion to the contexts' weights.
         #[default]
         Wlbvt = "wlbvt",
     }
 }
 
-/// The fixed head of a message.
+/// Fixed head of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preamble {
-    /// Bytes of JSON that follow.
+    /// Length of the JSON document, in bytes.
     pub json: u32,
-    /// Bytes of blob that follow the JSON.
+    /// Length of the blob behind the JSON document, in bytes.
     pub blob: u32,
 }
 
-/// Why a preamble was refused.
+/// Reason for refusing a preamble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreambleError {
-    /// Not this protocol.
+    /// Wrong magic number: not this protocol.
     Magic,
-    /// Another version: the peer's.
+    /// Version of the peer, which differs.
     Version(u16),
-    /// Longer than [`MAX_JSON`] or [`MAX_BLOB`].
+    /// JSON document longer than [`MAX_JSON`], or blob longer than [`MAX_BLOB`].
     TooLong,
 }
 
@@ -190,7 +190,7 @@ impl fmt::Display for PreambleError {
 impl core::error::Error for PreambleError {}
 
 impl Preamble {
-    /// Encoded length.
+    /// Encoded length, in bytes.
     pub const LEN: usize = 16;
 
     /// Little-endian bytes: magic, version, two zero bytes, JSON length, blob length.
@@ -204,7 +204,7 @@ impl Preamble {
         bytes
     }
 
-    /// Reads a preamble.
+    /// Decodes a preamble.
     ///
     /// # Errors
     /// See [`PreambleError`].
@@ -225,218 +225,220 @@ impl Preamble {
     }
 }
 
-/// What an application asks for.
+/// Request of an application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Install an execution context; the image is the blob.
+    /// Install an execution context. The blob is the image.
     Install(Install),
     /// Remove a context.
     Remove {
-        /// Its id.
+        /// Id of the context.
         context: u32,
     },
     /// List contexts.
     List,
-    /// All counters.
+    /// Read all counters.
     Stats,
-    /// What spind and its machine offer.
+    /// Read the capabilities of spind and its machine.
     Capabilities,
-    /// Tell spind where the application mapped its host memory: handlers name it by these addresses.
+    /// Set the address at which the application mapped its host memory. Handlers use this address.
     MapHost {
-        /// The context's id.
+        /// Id of the context.
         context: u32,
         /// Address of the region's first byte in the application.
         address: u64,
     },
-    /// Share the descriptor of a context: see [`crate::events`].
+    /// Share the event ring of a context: see [`crate::events`].
     Events {
-        /// The context's id.
+        /// Id of the context.
         context: u32,
     },
-    /// Share the host memory of a context with another process of its user.
+    /// Share the host memory of a context with another process of the same user.
     HostMemory {
-        /// The context's id.
+        /// Id of the context.
         context: u32,
     },
-    /// Read NIC memory of a context that was installed over this connection: its image's memories, handler memory, scratchpads. The
-    /// bytes are the reply's blob.
+    /// Read NIC memory of a context that was installed over this connection: its image's memories, handler memory, scratchpads. The blob
+    /// of the reply holds the bytes.
     ReadMemory {
-        /// The context's id.
+        /// Id of the context.
         context: u32,
-        /// Address as handlers know it.
+        /// Guest address of the first byte.
         address: u32,
-        /// Bytes.
+        /// Number of bytes.
         len: u32,
     },
-    /// Write the blob to such memory. Aligned doublewords are written as a whole, in order of their address.
+    /// Write the blob to NIC memory, with the restrictions of `ReadMemory`. Aligned doublewords are written atomically, in ascending
+    /// order of address.
     WriteMemory {
-        /// The context's id.
+        /// Id of the context.
         context: u32,
-        /// Address as handlers know it.
+        /// Guest address of the first byte.
         address: u32,
     },
-    /// Have a context take other packets than before. Messages that are open go on.
+    /// Replace the rules of a context. Open messages continue.
     SetRules {
-        /// The context's id.
+        /// Id of the context.
         context: u32,
-        /// As [`Install::rules`].
+        /// Rules, as in [`Install::rules`].
         rules: Vec<String>,
-        /// As [`Install::eom`].
+        /// End-of-message predicate, as in [`Install::eom`].
         eom: Option<String>,
     },
-    /// On `--nic loopback`: the blob is a pcap whose frames arrive as if from the wire; the reply's blob is a pcap of
-    /// what was sent.
+    /// Replay a capture on `--nic loopback`. The blob is a pcap whose frames arrive as if from the wire. The blob of the reply is a pcap
+    /// of the frames sent.
     Replay,
 }
 
-/// A context to install.
+/// Parameters of a context to install.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Install {
-    /// A name for people; the image's file name usually.
+    /// Name for display. Usually the file name of the image.
     pub name: String,
-    /// Rules in the text form of the matcher; any of them matches.
+    /// Rules in the text form of the matcher. A frame matches if any of them holds.
     pub rules: Vec<String>,
-    /// When a frame is its message's last, in the matcher's text form: `None` = `always` (each datagram is a message).
+    /// End-of-message predicate in the text form of the matcher. `None`: `always` (each datagram is a message).
     pub eom: Option<String>,
-    /// What names a message: `None` = the whole flow, else the key in the matcher's text form.
+    /// Message key in the text form of the matcher. `None`: the whole flow.
     pub key: Option<String>,
-    /// Bytes of host memory to share, 0 for none.
+    /// Size of the shared host memory, in bytes. 0: none.
     pub host_mem: u64,
-    /// Bytes of handler memory beyond the image's own.
+    /// Size of handler memory beyond the image's own, in bytes.
     pub handler_mem: u32,
-    /// Bytes of scratchpad in each cluster's L1.
+    /// Size of the scratchpad in each cluster's L1, in bytes.
     pub scratchpad: u32,
-    /// Bytes of each packet copied to L1: `None` = all.
+    /// Number of bytes of each packet copied to L1. `None`: all.
     pub l1_bytes: Option<u32>,
-    /// Instructions a handler may run, a send for about 1000 and a copy by its length: `None` = the daemon's default,
+    /// Instruction limit of a handler. A send counts as about 1000 instructions, a copy by its length. `None`: the daemon's default,
     /// which is not to count them.
     pub instruction_limit: Option<u64>,
-    /// Microseconds of its core that a handler may take: `None` = the daemon's default.
+    /// Time limit of a handler on its core, in microseconds. `None`: the daemon's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watchdog_us: Option<u64>,
-    /// Microseconds that an open message may wait for its next packet before it is ended and its queue given to another, with what it takes to
-    /// notice that: a tenth of a second, with `[sizes] queues` above 8192 as often as that goes into them. `None` = for ever, as long as
-    /// queues are free.
+    /// Longest wait of an open message for its next packet, in microseconds. Afterwards the message is ended and its queue is free for
+    /// another. Detection adds up to 0.1 s, and proportionally more with `[sizes] queues` above 8192. `None`: no limit, as long as queues
+    /// are free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_timeout_us: Option<u64>,
-    /// Microseconds that events may wait for others while there are packets, before the application is woken for all of them:
-    /// `None` = it is woken after each batch of packets that had some.
+    /// Longest delay of the doorbell while packets arrive, in microseconds: one wake-up of the application then covers several events.
+    /// `None`: a wake-up after each batch of packets with events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doorbell_us: Option<u64>,
-    /// Which machine's handlers they are.
+    /// Machine that the handlers were written for.
     #[serde(skip_serializing_if = "is_default")]
     pub abi: Abi,
-    /// How exact memory checks are.
+    /// Granularity of memory checks.
     #[serde(skip_serializing_if = "is_default")]
     pub checks: Checks,
-    /// Who sees what tasks leave behind.
+    /// Tasks that may see data left by earlier ones.
     #[serde(skip_serializing_if = "is_default")]
     pub isolation: Isolation,
-    /// Where tasks may run.
+    /// Clusters on which tasks may run.
     #[serde(skip_serializing_if = "is_default")]
     pub placement: Placement,
-    /// Share of time and packet buffer, relative to other contexts': `None` = 1.
+    /// Share of time and packet buffer, relative to the weights of other contexts. `None`: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// What becomes of packets beyond its share of the packet buffer.
+    /// Policy for packets beyond the context's share of the packet buffer.
     #[serde(skip_serializing_if = "is_default")]
     pub full: Full,
-    /// HPUs of each cluster that its tasks may hold at a time: `None` = 1. A task holds one while it waits, for memory to change.
+    /// Maximum number of HPUs per cluster that the context's tasks may hold at a time. `None`: 1. A task that waits for memory to change
+    /// holds its HPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hpus: Option<u32>,
-    /// What its handlers return decides what becomes of packets: see [`crate::verdict`].
+    /// Whether return values of handlers decide on packets: see [`crate::verdict`].
     #[serde(skip_serializing_if = "is_default")]
     pub verdicts: bool,
-    /// Id of a context of the same user whose place this one takes: messages that begin from then on are this one's, those that
-    /// are open end with the handlers they began with. They get 10 s between packets, if not less.
+    /// Id of a context of the same user that this one replaces. New messages belong to this context. Open messages continue with the old
+    /// handlers, with a message timeout of at most 10 s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaces: Option<u32>,
-    /// Stay after this connection closes.
+    /// Whether the context stays when this connection closes.
     pub persistent: bool,
 }
 
-/// Says nothing of what a peer that does not know it would assume anyway.
+/// Omits a field whose value a peer assumes anyway when the field is absent.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What spind answers.
+/// Reply of spind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
-    /// The context is installed; its host memory's descriptor comes along when it has one.
+    /// Context installed. The descriptor of its host memory is attached, if it has any.
     Installed {
-        /// Id to name it by.
+        /// Id of the context.
         context: u32,
-        /// Bytes of host memory.
+        /// Size of host memory, in bytes.
         host_mem: u64,
-        /// Address by which handlers name it until [`Request::MapHost`] changes that.
+        /// Address that handlers use for host memory until [`Request::MapHost`] changes it.
         host_address: u64,
-        /// Where its handlers and handler memory are.
+        /// Locations of its handlers and handler memory.
         #[serde(default)]
         areas: Areas,
     },
-    /// The context's descriptor; the file's descriptor comes along.
+    /// Event ring of the context. Its file descriptor is attached.
     Events {
-        /// Bytes.
+        /// Size in bytes.
         len: u64,
     },
-    /// Host memory, whose descriptor comes along.
+    /// Host memory. Its file descriptor is attached.
     HostMemory {
-        /// Bytes.
+        /// Size in bytes.
         len: u64,
-        /// Address by which handlers name its first byte.
+        /// Address that handlers use for its first byte.
         address: u64,
     },
-    /// The capture was replayed; what was sent is the blob.
+    /// Capture replayed. The blob holds the frames sent.
     Replayed(Replayed),
-    /// Done, nothing to say.
+    /// Success, without further data.
     Ok,
     /// The contexts.
     Contexts {
-        /// In order of installation, which is the order of priority.
+        /// Contexts in order of installation, which is the order of priority.
         contexts: Vec<ContextInfo>,
     },
     /// Counters of the engine, the NIC and each context.
     Stats(Stats),
-    /// What there is to be had.
+    /// Capabilities of spind and its machine.
     Capabilities(Box<Capabilities>),
-    /// Refused.
+    /// Request refused.
     Error {
-        /// What was wrong, where, and what to do.
+        /// Cause, location and remedy.
         message: String,
     },
 }
 
-/// What came of a capture that was replayed.
+/// Result of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Replayed {
-    /// Frames that arrived.
+    /// Number of frames that arrived.
     pub arrived: u64,
-    /// Those of them that no context had a rule for.
+    /// Number of arrived frames that no context had a rule for.
     pub unmatched: u64,
-    /// Frames of the capture that were left out: they are longer than the NIC takes.
+    /// Number of frames skipped because they are longer than the NIC accepts.
     pub too_long: u64,
-    /// Frames left out that were shorter than an Ethernet header.
+    /// Number of frames skipped because they are shorter than an Ethernet header.
     #[serde(default)]
     pub too_short: u64,
-    /// Frames that were sent.
+    /// Number of frames sent.
     pub sent: u64,
 }
 
-/// Bytes in NIC memory; none of something that is not there.
+/// Range of NIC memory. Empty when the part does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Area {
-    /// First one's address.
+    /// First address.
     pub address: u32,
-    /// How many.
+    /// Size in bytes.
     pub size: u32,
 }
 
-/// Where in NIC memory the parts of a context are.
+/// Locations of a context's parts in NIC memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Areas {
@@ -446,93 +448,93 @@ pub struct Areas {
     pub handler_mem: Area,
 }
 
-/// One context as `list` and `stats` show it.
+/// One context, as shown by `list` and `stats`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextInfo {
-    /// Id.
+    /// Id of the context.
     pub context: u32,
     /// Name given at install.
     pub name: String,
-    /// User it belongs to.
+    /// User id of the owner.
     pub uid: u32,
-    /// Rules, in text.
+    /// Rules, as text.
     pub rules: Vec<String>,
-    /// End-of-message predicate, in text.
+    /// End-of-message predicate, as text.
     pub eom: String,
-    /// Message key, in text.
+    /// Message key, as text.
     pub key: String,
-    /// Which handlers the image has: header, payload, completion.
+    /// Presence of each handler in the image: header, payload, completion.
     pub handlers: [bool; 3],
-    /// Bytes of host memory.
+    /// Size of host memory, in bytes.
     pub host_mem: u64,
-    /// How its handlers are run.
+    /// Execution parameters of its handlers.
     #[serde(default)]
     pub run: RunInfo,
     /// Non-zero counters by name.
     pub counters: Vec<(String, u64)>,
-    /// The latest faults, oldest first.
+    /// Latest faults, oldest first.
     pub faults: Vec<FaultInfo>,
 }
 
 impl ContextInfo {
-    /// Adds what another thread knows of the same context.
+    /// Adds the counters and faults that another thread has of this context.
     pub fn merge(&mut self, other: Self) {
         crate::counters::add_named(&mut self.counters, other.counters);
         self.faults.extend(other.faults);
     }
 }
 
-/// How a context's handlers are run.
+/// Execution parameters of a context's handlers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunInfo {
-    /// What runs them: the interpreter for a context whose image could not be translated.
+    /// Execution engine. The interpreter for an image that could not be translated.
     pub engine: Engine,
-    /// Which machine's handlers they are.
+    /// Machine that the handlers were written for.
     pub abi: Abi,
-    /// How exact memory checks are.
+    /// Granularity of memory checks.
     pub checks: Checks,
-    /// Who sees what tasks leave behind.
+    /// Tasks that may see data left by earlier ones.
     pub isolation: Isolation,
-    /// Where tasks may run.
+    /// Clusters on which tasks may run.
     pub placement: Placement,
-    /// Microseconds a handler may run.
+    /// Time limit of a handler, in microseconds.
     pub watchdog_us: u64,
-    /// Instructions a handler may run, if they are counted.
+    /// Instruction limit of a handler, if instructions are counted.
     pub instruction_limit: Option<u64>,
-    /// Microseconds that an open message may wait for its next packet, if not for ever.
+    /// Longest wait of an open message for its next packet, in microseconds. `None`: no limit.
     pub message_timeout_us: Option<u64>,
-    /// Microseconds that events may wait for others before the application is woken.
+    /// Longest delay of the doorbell, in microseconds.
     pub doorbell_us: Option<u64>,
-    /// Share of time and packet buffer, relative to other contexts'.
+    /// Share of time and packet buffer, relative to the weights of other contexts.
     pub weight: u32,
-    /// What becomes of packets beyond its share of the packet buffer.
+    /// Policy for packets beyond the context's share of the packet buffer.
     pub full: Full,
-    /// HPUs of each cluster that its tasks may hold at a time.
+    /// Maximum number of HPUs per cluster that its tasks may hold at a time.
     pub hpus: u32,
-    /// Its handlers return verdicts.
+    /// Whether its handlers return verdicts.
     pub verdicts: bool,
 }
 
-/// A fault with the names that the image gives its addresses.
+/// Fault, with the image's symbols for its addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultInfo {
-    /// What happened.
+    /// The fault itself.
     pub fault: Fault,
     /// `header`, `payload` or `completion`.
     pub handler: String,
-    /// Symbol and offset of the pc; the handler's symbol when the pc is in no function.
+    /// Symbol and offset of the pc. The handler's symbol when the pc lies in no function.
     pub symbol: String,
-    /// Source line of the pc, when the image was built with `-g`.
+    /// Source line of the pc, if the image was built with `-g`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<SourceLine>,
-    /// What else is known of it.
+    /// Further information.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl FaultInfo {
-    /// Symbol and source line, as far as they are known.
+    /// Symbol and source line, as far as known.
     #[must_use]
     pub fn place(&self) -> String {
         let Self { symbol, line, .. } = self;
@@ -548,12 +550,12 @@ impl fmt::Display for FaultInfo {
     }
 }
 
-/// A place in a handler's source; prints as `file.c:34`.
+/// Position in a handler's source, printed as `file.c:34`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceLine {
-    /// Name of the file without folders.
+    /// File name without folders.
     pub file: String,
-    /// Line number from 1.
+    /// Line number, from 1.
     pub line: u32,
 }
 
@@ -563,157 +565,157 @@ impl fmt::Display for SourceLine {
     }
 }
 
-/// What an application can know before it chooses handlers and sizes: sPIN's NIC limits, and what its NIC guarantees.
-/// Nothing of it changes while spind runs.
+/// Capabilities that an application can read before it chooses handlers and sizes: sPIN's NIC limits, and the guarantees of the NIC. They
+/// are constant while spind runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capabilities {
-    /// spind's version.
+    /// Version of spind.
     pub version: String,
     /// [`VERSION`] of the control protocol.
     pub protocol: u16,
-    /// NIC in words: interface, mode, queues.
+    /// Description of the NIC: interface, mode, queues.
     pub nic: String,
     /// Clusters, HPUs and memories.
     pub machine: MachineInfo,
-    /// Threads that share the clusters out between them.
+    /// Number of threads among which the clusters are divided.
     pub threads: u32,
-    /// Bytes of the longest frame that handlers are given and may send, from the Ethernet header on, without FCS.
+    /// Longest frame that handlers receive and may send, in bytes from the Ethernet header on, without FCS.
     pub max_frame: u32,
-    /// Bytes of the longest packet behind an Ethernet header: the MTU.
+    /// MTU: longest packet behind an Ethernet header, in bytes.
     pub max_payload: u32,
-    /// Limits on contexts.
+    /// Limits for contexts.
     pub limits: LimitsInfo,
-    /// What runs handlers.
+    /// Execution engine for handlers.
     pub engine: String,
-    /// How exact memory checks can be, best first; a context chooses.
+    /// Available granularities of memory checks, the best first. Each context chooses one.
     pub checks: Vec<String>,
-    /// What isolation of messages there is to choose from.
+    /// Available isolation of messages.
     pub isolation: Vec<String>,
-    /// Where tasks can be placed.
+    /// Available placements of tasks.
     pub placement: Vec<String>,
-    /// Whose rules of messages contexts have that say nothing of it.
+    /// Default message rules, for contexts that specify none.
     pub compat: Compat,
-    /// What holds for packets and handlers.
+    /// Guarantees for packets and handlers.
     pub guarantees: Guarantees,
 }
 
-/// Clusters, HPUs and memories of a machine, in bytes.
+/// Clusters, HPUs and memories of a machine. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MachineInfo {
-    /// Clusters.
+    /// Number of clusters.
     pub clusters: u32,
-    /// HPUs of each.
+    /// Number of HPUs in each cluster.
     pub hpus_per_cluster: u32,
-    /// L1 of each cluster.
+    /// Size of each cluster's L1.
     pub l1: u32,
-    /// Of that: most scratchpad a context can have.
+    /// Largest scratchpad of a context. Part of L1.
     pub scratchpad: u32,
-    /// L2 for an image's data.
+    /// Size of L2 for an image's data.
     pub l2_data: u32,
-    /// Handler memory of an image and a context.
+    /// Size of handler memory, for image and context together.
     pub handler_mem: u32,
-    /// L2 packet buffer.
+    /// Size of the L2 packet buffer.
     pub l2_packet: u32,
-    /// Code and constants of an image.
+    /// Size of program memory: code and constants of an image.
     pub program: u32,
-    /// Stack of a task.
+    /// Stack size of a task.
     pub stack: u32,
 }
 
-/// What contexts may take.
+/// Limits for contexts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LimitsInfo {
-    /// Contexts at a time, of all users.
+    /// Maximum number of contexts of all users together.
     pub contexts: u64,
-    /// Message queues: messages open at a time, of all contexts and threads.
+    /// Number of message queues. Bounds the open messages of all contexts and threads together.
     pub queues: u64,
-    /// Packets that wait for their handlers at a time.
+    /// Maximum number of packets that wait for their handlers.
     pub hers: u64,
-    /// Bytes of host memory of one context.
+    /// Maximum host memory of one context, in bytes.
     pub host_mem: u64,
-    /// Microseconds a handler may run.
+    /// Time limit of a handler, in microseconds.
     pub watchdog_us: u64,
-    /// Instructions a handler may run, if they are counted for all.
+    /// Instruction limit of a handler, if instructions are counted for all contexts.
     pub instruction_limit: Option<u64>,
-    /// Bytes of an image's file.
+    /// Maximum size of an image file, in bytes.
     pub image: u64,
-    /// Control connections of one user at a time.
+    /// Maximum number of open control connections of one user.
     pub connections: u64,
 }
 
-/// What holds for packets and handlers (PsPIN paper §II: the network's guarantees decide which handlers are possible).
+/// Guarantees for packets and handlers (PsPIN paper §II: the network's guarantees decide which handlers are possible).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Guarantees {
-    /// A message's header handler has ended before its payload handlers start, and these before its completion handler.
+    /// A message's header handler ends before its payload handlers start. These end before its completion handler starts.
     pub header_first: bool,
-    /// Payload handlers of a message start in the order in which its packets arrived at the NIC's queue. If not: those of contexts that
-    /// are placed `home` or have verdicts do.
+    /// Payload handlers of a message start in the order in which its packets arrived at the NIC's queue. If false, this holds only for
+    /// contexts that are placed `home` or have verdicts.
     pub in_order: bool,
-    /// Lost packets are sent again.
+    /// Lost packets are retransmitted.
     pub reliable: bool,
-    /// Packets that no context's rules match go to the kernel as if spind were not there.
+    /// Packets that match no context's rules go to the kernel, as without spind.
     pub unmatched_to_kernel: bool,
     /// A handler can pass its packet to the kernel.
     pub matched_to_kernel: bool,
-    /// Ticks per second of the handlers' cycle counter; `None`: it counts instructions.
+    /// Frequency of the handlers' cycle counter, in Hz. `None`: the counter counts instructions.
     pub clock_hz: Option<u64>,
 }
 
-/// All counters.
+/// Statistics of spind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
-    /// NIC in words: interface, mode, queues.
+    /// Description of the NIC: interface, mode, queues.
     pub nic: String,
     /// Counters of the whole engine, zeros included.
     pub engine: Vec<(String, u64)>,
-    /// The same by thread.
+    /// Counters of the engine by thread.
     #[serde(default)]
     pub threads: Vec<ThreadInfo>,
-    /// Counters of the NIC backend: what the kernel passed and dropped.
+    /// Counters of the NIC backend, including frames that the kernel passed and dropped.
     pub nic_counters: Vec<(String, u64)>,
-    /// How long packets and handlers took: `total`, `queueing`, `handler`.
+    /// Latencies of packets and handlers: `total`, `queueing`, `handler`.
     #[serde(default)]
     pub latencies: Vec<LatencyInfo>,
-    /// Each context.
+    /// Counters of each context.
     pub contexts: Vec<ContextInfo>,
 }
 
-/// One thread's part of the engine's counters.
+/// Counters of one engine thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThreadInfo {
-    /// First and last of its clusters.
+    /// First and last cluster of the thread.
     pub clusters: (u32, u32),
-    /// Its counters, zeros included.
+    /// Counters of the thread, zeros included.
     pub counters: Vec<(String, u64)>,
 }
 
-/// Times of one kind, in nanoseconds, since the start; all threads together.
+/// Distribution of a latency since the start, over all threads, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LatencyInfo {
-    /// What took them: `total`, a packet from arrival to release; `queueing`, a task until its handler started; `handler`, a
+    /// Measured interval. `total`: a packet from arrival to release. `queueing`: a task until its handler starts. `handler`: one run of a
     /// handler.
     pub name: String,
-    /// How many were recorded: every packet of `total`, samples of the others.
+    /// Number of samples. `total` covers every packet, the others a sample.
     pub count: u64,
-    /// All of them together.
+    /// Sum of all samples.
     pub sum_ns: u64,
-    /// Shortest.
+    /// Minimum.
     pub min_ns: u64,
-    /// Longest.
+    /// Maximum.
     pub max_ns: u64,
-    /// Half took at most this; less than 1 % too high, as the other two.
+    /// Median. Like the other percentiles it is less than 1 % too high.
     pub p50_ns: u64,
-    /// 99 % took at most this.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// 99.9 % took at most this.
+    /// 99.9th percentile.
     pub p999_ns: u64,
-    /// How many took at most how long: ascending times, with all that took up to 1 % longer.
+    /// Histogram: ascending upper bounds, and the number of samples up to each bound. A bound is less than 1 % too high.
     pub ranges: Vec<(u64, u64)>,
 }
 

@@ -1,11 +1,11 @@
-//! Counters: one per cause, so that every packet that was not processed is found under the reason why.
+//! Counters. Each cause of a drop has its own counter, so every unprocessed packet is found under its cause.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 macro_rules! counters {
     ($($variant:ident $name:literal $meaning:literal)*) => {
-        /// A counter. Its value in an array of [`Counter::COUNT`] words is its index.
+        /// A counter. Its discriminant is the index of its value in an array of [`Counter::COUNT`] words.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(usize)]
         pub enum Counter {
@@ -15,16 +15,16 @@ macro_rules! counters {
         impl Counter {
             /// Every counter, in index order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-            /// How many there are.
+            /// Number of counters.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// Name as users see it.
+            /// Name that users see.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// What one count means.
+            /// Meaning of one count.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* }
@@ -35,86 +35,86 @@ macro_rules! counters {
 
 counters! {
     RxPackets "rx_packets" "frames received from the NIC queue"
-    RxBytes "rx_bytes" "bytes of those frames"
+    RxBytes "rx_bytes" "bytes in rx_packets"
     Matched "matched" "frames that matched a context's rules and were queued"
-    RxTime "rx_time_ns" "nanoseconds in which frames of this context were received, matched, queued or dropped, charged to it; only counted while several contexts share a thread by time"
-    UnmatchedTime "unmatched_time_ns" "nanoseconds of the same for frames that match no context: the daemon's"
-    Released "released" "matched frames whose packet buffer was given back after processing"
+    RxTime "rx_time_ns" "nanoseconds spent receiving, matching and queueing or dropping frames of this context, charged to it; counted only while several contexts share a thread by time"
+    UnmatchedTime "unmatched_time_ns" "nanoseconds spent receiving and matching frames of no context, charged to the daemon; counted under the same condition as rx_time_ns"
+    Released "released" "matched frames whose packet buffer was released after processing"
     HeaderRuns "header_runs" "header handlers started"
     PayloadRuns "payload_runs" "payload handlers started"
     CompletionRuns "completion_runs" "completion handlers started"
     Faults "faults" "handlers ended by a fault"
     Messages "messages" "messages completed"
-    TxPackets "tx_packets" "frames that handlers sent, staged for the NIC queue"
-    TxBytes "tx_bytes" "bytes of those frames"
+    TxPackets "tx_packets" "frames sent by handlers, staged for the NIC queue"
+    TxBytes "tx_bytes" "bytes in tx_packets"
     TxMoved "tx_moved" "of tx_packets: sent from the receive buffer itself, without a copy"
-    CommandsSend "commands_send" "NIC send commands carried out"
-    CommandsDma "commands_dma" "DMA commands carried out"
-    CommandsHostDirect "commands_host_direct" "HostDirect commands carried out"
-    CommandErrors "command_errors" "commands refused; nothing was moved"
-    CommandsOverBudget "commands_over_budget" "of command_errors: the task had asked for more than a task may"
-    CommandsMalformed "commands_malformed" "of command_errors: they name no command that this engine carries out"
-    CommandsBadNicAddress "commands_bad_nic_address" "of command_errors: from or to NIC memory that the context may not touch so; nothing is sent from an image's constants"
-    CommandsBadHostAddress "commands_bad_host_address" "of command_errors: outside the context's host memory, or it has none"
-    CommandsBadLength "commands_bad_length" "of command_errors: no bytes, or fewer or more than a frame has"
-    CommandsNoBuffer "commands_no_buffer" "of command_errors: no transmit buffer came free in time"
-    CheckDifferences "check_differences" "handlers on which interpreter and translation differed (spind --engine check)"
+    CommandsSend "commands_send" "NIC send commands executed"
+    CommandsDma "commands_dma" "DMA commands executed"
+    CommandsHostDirect "commands_host_direct" "HostDirect commands executed"
+    CommandErrors "command_errors" "commands refused; no data was moved"
+    CommandsOverBudget "commands_over_budget" "of command_errors: the task had used up its command budget"
+    CommandsMalformed "commands_malformed" "of command_errors: not a command that this engine implements"
+    CommandsBadNicAddress "commands_bad_nic_address" "of command_errors: NIC memory that the context may not access in this way; sends from an image's constants are refused"
+    CommandsBadHostAddress "commands_bad_host_address" "of command_errors: outside the context's host memory, or the context has none"
+    CommandsBadLength "commands_bad_length" "of command_errors: empty, or shorter or longer than a frame may be"
+    CommandsNoBuffer "commands_no_buffer" "of command_errors: no transmit buffer became free in time"
+    CheckDifferences "check_differences" "handlers for which interpreter and translation differed (spind --engine check)"
     DmaToHostBytes "dma_to_host_bytes" "bytes written to host memory by DMA and HostDirect"
     DmaFromHostBytes "dma_from_host_bytes" "bytes read from host memory by DMA and sends"
-    HerStalls "her_stalls" "turns that took nothing since no HER was free or too many frames waited to be sent; of a thread that only receives, times that began"
-    DropUnmatched "drop_unmatched" "frames that reached user space and match no context"
-    DropRemoved "drop_removed" "frames queued for a context when it was removed"
+    HerStalls "her_stalls" "polls that received nothing because no HER was free, a packet was stalled or too many frames waited to be sent; on a receive-only thread, number of such stalls"
+    DropUnmatched "drop_unmatched" "frames dropped: they reached user space and match no context"
+    DropRemoved "drop_removed" "frames dropped: their context was removed while they were queued"
     MessagesEvicted "messages_evicted" "open messages ended early because another message needed their queue"
-    MessagesTimedOut "messages_timed_out" "open messages ended because their next packet did not come in time"
-    MessagesKilled "messages_killed" "messages given up because their context's share of the packet buffer was full"
-    DropShare "drop_share" "frames of a context whose share of the packet buffer, or of a thread's packet channel, was full, or whose message gave its queue to another context's; or that it would have left to the kernel at others' expense"
-    DropKilled "drop_killed" "frames of messages that were given up"
-    EcnMarked "ecn_marked" "frames marked as having met congestion, since much of their context's share of the packet buffer was taken"
-    Parked "parked" "times a handler was left where it waits, for others to run"
-    Overflowed "overflowed" "of payload_runs: on another cluster than the message's home, which had more to do than it could, or HPUs with handlers that wait"
-    DropNoMpq "drop_no_mpq" "frames of a new message while every message queue was taken by open messages"
-    Passed "passed_verdict" "frames that a handler's verdict left to the kernel, those in matched and what came behind them; the NIC queue counts which got there"
-    DropVerdict "drop_verdict" "frames discarded because a handler's verdict said so, those in matched and what came behind them"
-    DropVerdictBytes "drop_verdict_bytes" "bytes of those frames"
-    BadVerdicts "bad_verdicts" "handlers that returned no verdict where one was asked for"
+    MessagesTimedOut "messages_timed_out" "open messages ended because their next packet did not arrive in time"
+    MessagesKilled "messages_killed" "messages cancelled because their context's share of the packet buffer was full"
+    DropShare "drop_share" "frames dropped: the context had used up its share (packet buffer, packet channel or kernel hand-over), or another message took over the queue"
+    DropKilled "drop_killed" "frames dropped: their message was cancelled because its context's share was full"
+    EcnMarked "ecn_marked" "frames marked as having met congestion (ECN) because much of their context's share of the packet buffer was in use"
+    Parked "parked" "times a handler was suspended while it waited, so that others could run"
+    Overflowed "overflowed" "of payload_runs: run on a cluster other than the message's home, because the home was overloaded or its HPUs held waiting handlers"
+    DropNoMpq "drop_no_mpq" "frames of a new message dropped: open messages held all message queues"
+    Passed "passed_verdict" "frames left to the kernel by a handler's verdict, from matched or arriving later in the message; the NIC counter passed has those that got there"
+    DropVerdict "drop_verdict" "frames dropped by a handler's verdict, from matched or arriving later in the message"
+    DropVerdictBytes "drop_verdict_bytes" "bytes in drop_verdict"
+    BadVerdicts "bad_verdicts" "handlers that returned an invalid verdict"
 }
 
-/// What the counters of NICs mean, by name: of AF_XDP, captures and pairs in memory.
+/// Meanings of NIC counters by name, for AF_XDP, captures and memory pairs.
 const NIC: [(&str, &str); 22] = [
-    ("passed_kernel", "frames that no rule matched, left to the kernel"),
-    ("passed_kernel_bytes", "bytes of those frames"),
+    ("passed_kernel", "frames that matched no rule, left to the kernel"),
+    ("passed_kernel_bytes", "bytes in passed_kernel"),
     (
         "redirected",
-        "frames that a rule matched, handed to the sockets: those that are in no `rx_` counter of losses arrived",
+        "frames that matched a rule, redirected to the sockets; all of them arrived except those counted as rx_ losses",
     ),
-    ("redirected_bytes", "bytes of those frames"),
-    ("unserved", "of passed_kernel: matched, but no socket is bound to their queue"),
+    ("redirected_bytes", "bytes in redirected"),
+    ("unserved", "of passed_kernel: frames that matched a rule, on a queue without a socket"),
     ("rx_frames", "frames received"),
-    ("rx_dropped", "frames lost by the kernel for want of a free buffer, or longer than one"),
-    ("rx_ring_full", "frames lost since the ring of received ones was full"),
-    ("rx_fill_empty", "times the kernel found no free buffer; in copy mode the frame is in rx_dropped too"),
-    ("rx_invalid", "buffers that the kernel would not fill"),
-    ("rx_too_long", "frames of the capture left out: longer than a buffer"),
-    ("rx_cut_short", "frames of the capture left out: not captured in full"),
-    ("tx_frames", "frames given to the kernel, or the capture, to be sent"),
-    ("tx_busy", "times the kernel could not send for now: frames waited"),
-    ("tx_dropped", "of tx_frames: not sent by the device, which has no carrier or whose peer takes none as long"),
+    ("rx_dropped", "frames dropped by the kernel: no free buffer, or longer than a buffer"),
+    ("rx_ring_full", "frames dropped by the kernel: the receive ring was full"),
+    ("rx_fill_empty", "times the kernel found no free buffer; in copy mode rx_dropped counts the frame as well"),
+    ("rx_invalid", "receive buffers that the kernel refused"),
+    ("rx_too_long", "frames of the capture skipped: longer than a buffer"),
+    ("rx_cut_short", "frames of the capture skipped: not captured completely"),
+    ("tx_frames", "frames handed to the kernel, or written to the capture, for sending"),
+    ("tx_busy", "flushes after which frames waited because the kernel could not send at that time"),
+    ("tx_dropped", "of tx_frames: dropped by the device: no carrier, or longer than its peer accepts"),
     ("tx_invalid", "frames not sent: shorter than an Ethernet header"),
-    ("tx_oversize", "frames not sent: longer than the interface sends"),
+    ("tx_oversize", "frames not sent: longer than the interface can send"),
     ("tx_invalid_kernel", "of tx_frames: refused by the kernel"),
-    ("passed", "frames handed on to the kernel for a verdict"),
-    ("pass_failed", "frames that the kernel did not take for a verdict: lost"),
-    ("bad_descriptors", "buffers that the kernel named and does not have"),
-    ("foreign_frames", "buffers of another NIC that were given back here: mistakes of spind's"),
+    ("passed", "frames returned to the kernel's stack by a verdict"),
+    ("pass_failed", "frames lost: a verdict left them to the kernel, which did not accept them"),
+    ("bad_descriptors", "descriptors from the kernel that name a buffer it does not hold"),
+    ("foreign_frames", "buffers of another NIC returned to this one: a bug in spind"),
 ];
 
-/// What one count of a NIC's counter means, if it is known.
+/// Meaning of one count of a NIC counter, if known.
 #[must_use]
 pub fn nic_meaning(name: &str) -> Option<&'static str> {
     NIC.iter().find(|(known, _)| *known == name).map(|(_, meaning)| *meaning)
 }
 
-/// Adds the values of counters to those of the same names, and appends the others.
+/// Adds counter values to the sums of the same names, and appends counters that are not yet in `sums`.
 pub fn add_named(sums: &mut Vec<(String, u64)>, counters: impl IntoIterator<Item = (String, u64)>) {
     for (name, value) in counters {
         match sums.iter_mut().find(|(known, _)| *known == name) {

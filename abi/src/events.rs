@@ -1,47 +1,47 @@
-//! An execution context's descriptor in host memory: what its application is told of handlers that were ended, messages that were
-//! (PsPIN paper §III-B2 and §III-B3), and copies that a handler wanted it to be told of.
+//! The event ring of an execution context, in memory shared with the application. It reports handlers ended by a fault, messages ended
+//! early (PsPIN paper §III-B2 and §III-B3), and copies for which a handler requested an event.
 //!
-//! The descriptor has a page for each of the machine's clusters; a thread of the engine writes to that of its first cluster. A page
-//! begins with the number of events that were ever written there, and holds the latest of them in a ring of records. All
-//! words are little-endian. The application is woken by a doorbell in the first page: see [`DOORBELL`].
+//! The event ring has one page for each cluster of the machine. A thread of the engine writes to the page of its first cluster. A page
+//! begins with the total number of events written there, followed by a ring that holds the latest records. All words are little-endian.
+//! The doorbell in the first page wakes the application: see [`DOORBELL`].
 
 use crate::command::Direction;
 use crate::fault::{Cause, Fault};
 
-/// Bytes of a page.
+/// Size of a page, in bytes.
 pub const PAGE: u64 = 4096;
-/// Bytes of a record.
+/// Size of a record, in bytes.
 pub const RECORD: usize = 32;
-/// Records of a page; the first place is taken by the count.
+/// Number of records in a page. The count takes the place of the first record.
 pub const RECORDS: u64 = PAGE / RECORD as u64 - 1;
 
-/// Offset in the descriptor of its doorbell: a word that counts how often it was rung, and one that counts who sleeps on the first
-/// as on a futex of Linux. It is rung when there are new events, on whichever page.
+/// Offset of the doorbell in the event ring. The first word counts the rings of the doorbell, and is a Linux futex on which the
+/// application sleeps. The second word counts the sleepers. New events on any page ring the doorbell.
 pub const DOORBELL: u64 = 8;
 
-/// What happened.
+/// Kind of an event, with its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A handler was ended by a fault; the watchdog's is one.
+    /// A fault ended a handler. The watchdog causes such a fault, too.
     Fault {
-        /// Which handler: 0 header, 1 payload, 2 completion.
+        /// Stage of the handler: 0 header, 1 payload, 2 completion.
         stage: u32,
         /// Cause, pc and address.
         fault: Fault,
     },
-    /// The next packet of an open message did not come in time.
+    /// The next packet of an open message did not arrive in time.
     TimedOut,
-    /// An open message was ended because another one needed its queue.
+    /// An open message was ended because another message needed its queue.
     Evicted,
-    /// A message was given up because the context's share of the packet buffer was full.
+    /// A message was cancelled because the context's share of the packet buffer was full.
     Killed,
-    /// A copy is done that was to be told of ([`crate::command::Command::Dma`]).
+    /// A copy that requested an event is done ([`crate::command::Command::Dma`]).
     Copied {
-        /// Which way.
+        /// Direction of the copy.
         direction: Direction,
-        /// Host address of its first byte.
+        /// Host address of the first byte.
         host: u64,
-        /// Bytes.
+        /// Number of bytes.
         length: u32,
     },
 }
@@ -49,21 +49,21 @@ pub enum What {
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Queue of the message, which its handlers know as the flow id.
+    /// Queue of the message. Handlers know it as the flow id.
     pub flow: u32,
-    /// What happened.
+    /// Kind of the event.
     pub what: What,
 }
 
 impl Event {
-    /// Where the record of the event with a number, from 0, begins in its page.
+    /// Offset in its page of the record of event `number`, counted from 0.
     #[must_use]
     pub const fn place(number: u64) -> u64 {
         (1 + number % RECORDS) * RECORD as u64
     }
 
-    /// The record: number + 1 (8 bytes), kind, stage, cause, pc, address, flow. Of copies: kind, bytes, 0, lower and upper half of
-    /// the host address, flow.
+    /// Encodes the record: number + 1 (8 bytes), kind, stage, cause, pc, address, flow. For copies: kind, bytes, 0, lower and upper half
+    /// of the host address, flow.
     #[must_use]
     pub fn encode(self, number: u64) -> [u8; RECORD] {
         let words = match self.what {
@@ -84,7 +84,7 @@ impl Event {
         record
     }
 
-    /// Reads the record of the event with a number; `None` when it is another one's, or none.
+    /// Decodes the record of event `number`. `None` when the record is empty or holds another event.
     #[must_use]
     pub fn decode(record: &[u8; RECORD], number: u64) -> Option<Self> {
         let word = |index: usize| {

@@ -1,10 +1,10 @@
-//! Why a handler was ended before it returned.
+//! Faults: causes for which a handler is ended before it returns.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// Cause of a fault. Values below 16 are RISC-V's `mcause` exception codes (privileged ISA, table 3.6); those from
-/// 24 on are in the range the ISA leaves to the platform.
+/// Cause of a fault. Values below 16 are RISC-V's `mcause` exception codes (privileged ISA, table 3.6). Values from 24
+/// on are in the range that the ISA leaves to the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u32)]
@@ -13,7 +13,7 @@ pub enum Cause {
     InstructionMisaligned = 0,
     /// Fetch from outside the context's code.
     InstructionAccess = 1,
-    /// Not an instruction of RV32IMAC, Zba, Zbb, Zbs, the vector subset or Zicsr's counters.
+    /// Instruction outside RV32IMAC, Zba, Zbb, Zbs, the vector subset and Zicsr's counters.
     IllegalInstruction = 2,
     /// `ebreak`.
     Breakpoint = 3,
@@ -27,18 +27,18 @@ pub enum Cause {
     StoreAccess = 7,
     /// `ecall` with a number the ABI does not define.
     UnknownEcall = 8,
-    /// The handler ran over its context's limit.
+    /// The handler exceeded its context's limit.
     Watchdog = 24,
-    /// Access to a device register of wrong width, direction or offset.
+    /// Access to a device register with wrong width, direction or offset.
     DeviceAccess = 25,
-    /// The handler itself reported an error through the error register.
+    /// The handler reported an error through the error register.
     Reported = 26,
     /// Access below the handler's stack window.
     StackOverflow = 27,
 }
 
 impl Cause {
-    /// Every cause, in the order of the codes.
+    /// All causes, in the order of their codes.
     pub const ALL: [Self; 13] = [
         Self::InstructionMisaligned,
         Self::InstructionAccess,
@@ -55,13 +55,13 @@ impl Cause {
         Self::StackOverflow,
     ];
 
-    /// What the error register and the context's descriptor hold.
+    /// Code in the error register and in the context's event ring.
     #[must_use]
     pub const fn code(self) -> u32 {
         self as u32
     }
 
-    /// A phrase for people.
+    /// Description for users.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -91,12 +91,12 @@ impl fmt::Display for Cause {
 /// A fault: what happened, at which instruction, on which address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// What happened.
+    /// Cause of the fault.
     pub cause: Cause,
-    /// Address of the instruction that faulted; for a fetch, the address fetched from.
+    /// Address of the faulting instruction. For a fetch, the address fetched from.
     pub pc: u32,
-    /// Data address of a memory fault, jump target of a fetch fault, the instruction bits of an illegal one, the value
-    /// that the handler reported, else 0.
+    /// Data address of a memory fault, jump target of a fetch fault, or bits of an illegal instruction. The reported
+    /// value of [`Cause::Reported`]. Otherwise 0.
     pub address: u32,
 }
 

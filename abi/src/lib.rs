@@ -1,13 +1,13 @@
-//! The bytes that spind, its handlers, its applications and its XDP program agree on.
+//! Binary interfaces between spind, its handlers, its applications and its XDP program.
 //!
-//! Every layout exists once, here; the C headers of the SDK and of the XDP program are compared with it
-//! by tests. No code in this crate touches memory it was not given, so `unsafe` is forbidden.
+//! Every layout is defined once, here. Tests compare the C headers of the SDK and of the XDP program with it. No code
+//! in this crate touches memory that it was not given, so `unsafe` is forbidden.
 //!
 //! * [`map`]: the 32-bit guest address map of the PsPIN machine and its two presets.
 //! * [`regs`]: the HPU driver page (task registers, command issue, doorbell).
 //! * [`command`]: the words a handler writes to issue a command, decoded.
 //! * [`fault`]: why a handler was ended.
-//! * [`verdict`]: what a handler's return value decides.
+//! * [`verdict`]: the effect of a handler's return value.
 //! * [`rules`]: compiled matching rules, evaluated by the XDP program and by the matcher alike.
 //! * [`counters`]: one counter per cause, with its name and meaning.
 //! * [`control`]: the messages between applications and spind.

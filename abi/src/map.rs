@@ -1,87 +1,87 @@
 //! The 32-bit guest address map (PsPIN paper §III-A; FPsPIN's preset differs in sizes).
 //!
-//! Code, `.data`, `.l2_handler_data` and device addresses are fixed by the image, so they are constants of the
-//! machine. Handlers learn the addresses of packet, scratchpads and stack from their arguments and `sp`; those
-//! windows are page-aligned inside their region so that a later engine can map them one by one.
+//! Addresses of code, `.data`, `.l2_handler_data` and devices are fixed by the image, so they are constants of the machine. Handlers
+//! learn the addresses of packet, scratchpads and stack from their arguments and `sp`. These windows are page-aligned within their
+//! region, so that an engine can map each of them separately.
 
 mod check;
 
 pub use check::MachineError;
 
-/// Granularity at which windows are laid out: a host page.
+/// Alignment of windows: a host page, in bytes.
 pub const PAGE: u32 = 4096;
 
 /// Base of cluster 0's L1; cluster `c` starts [`L1_STRIDE`]` * c` above it.
 pub const L1_BASE: u32 = 0x1000_0000;
 /// Distance between the L1 memories of two clusters.
 pub const L1_STRIDE: u32 = 0x0040_0000;
-/// Where a handler sees the L1 of the cluster it runs on, whichever that is.
+/// Alias of the L1 of the cluster that a handler runs on.
 pub const L1_ALIAS: u32 = 0x1b00_0000;
-/// First address of the devices of a cluster: they reach up to the last register of the driver page.
+/// First address of a cluster's devices, which end with the last register of the driver page.
 pub const PERIPHERALS: u32 = 0x1b20_0000;
-/// Bytes of the devices of a cluster.
+/// Size of a cluster's devices, in bytes.
 pub const PERIPHERALS_SIZE: u32 = DRIVER_BASE + crate::regs::DRIVER_SIZE - PERIPHERALS;
-/// A 1 stored here ends the computation: the task.
+/// Register that ends the task when a 1 is stored there.
 pub const END_OF_COMPUTATION: u32 = PERIPHERALS;
 /// Front-end of the cluster's DMA engine, see [`crate::regs::dma`].
 pub const DMA_BASE: u32 = 0x1b20_4400;
 /// HPU driver page, see [`crate::regs`].
 pub const DRIVER_BASE: u32 = 0x1b20_5000;
-/// A byte stored here is a character printed.
+/// Stdout device: a byte stored here is printed.
 pub const STDOUT_BASE: u32 = 0x1a10_4000;
-/// Extent of the stdout device: FPsPIN adds `core << 3 | cluster << 7` to the base.
+/// Size of the stdout device. FPsPIN adds `core << 3 | cluster << 7` to the base.
 pub const STDOUT_SIZE: u32 = 0x1000;
 /// L2: `.data` and `.bss` of the image.
 pub const L2_BASE: u32 = 0x1c00_0000;
 /// Program memory: `.text` and `.rodata`.
 pub const PROGRAM_BASE: u32 = 0x1d00_0000;
-/// Most bytes of program memory: what translating an image may cost grows with them.
+/// Maximum size of program memory, in bytes. It bounds the cost of translating an image.
 pub const PROGRAM_MOST: u32 = 1 << 20;
-/// A return to this address ends the handler: `ra` holds it when a handler starts. Nothing is ever mapped here.
+/// Return address of a handler in `ra`. Returning there ends the handler. Nothing is ever mapped at this address.
 pub const RETURN_ADDRESS: u32 = 0xffff_fffc;
 
 /// Stack window of one HPU slot, in bytes.
 pub const STACK_WINDOW: u32 = PAGE;
-/// Packet window of one HPU slot, in bytes, in L1 and in L2: the largest frame a handler can be given.
+/// Packet window of one HPU slot in L1 and in L2, in bytes. The largest frame that a handler can receive.
 pub const PACKET_WINDOW: u32 = PAGE;
-/// Bytes at the top of a stack window that hold the task registers, then `handler_args_t`; the stack pointer starts
-/// below them.
+/// Size of the task block at the top of a stack window: task registers, then `handler_args_t`, in bytes. The stack pointer starts below
+/// it.
 pub const TASK_BLOCK: u32 = 96;
-/// Bytes of `handler_args_t`: task, HPU's global id, cluster, HPU.
+/// Size of `handler_args_t`, in bytes: task, HPU's global id, cluster, HPU.
 pub const HANDLER_ARGS: u32 = 16;
-/// Bytes at the start of each L1 for what images keep there (`.data_tiny_l1`): PsPIN's reserved 1 KiB and its runtime's
-/// 16 KiB, in whole pages.
+/// Size of the area at the start of each L1 for images (`.data_tiny_l1`): PsPIN's reserved 1 KiB and its runtime's 16 KiB, in whole
+/// pages.
 pub const L1_DATA: u32 = 0x5000;
 /// Offset in L1 of HPU 0's stack window.
 pub const L1_STACKS: u32 = L1_DATA;
 
-/// Sizes and addresses that differ between machines. Those of a machine that was made up have to be [checked](Machine::check).
+/// Sizes and addresses that differ between machines. A machine with configured sizes has to be [checked](Machine::check).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Clusters of the machine, 1 to [`Machine::MAX_CLUSTERS`].
+    /// Number of clusters, 1 to [`Machine::MAX_CLUSTERS`].
     pub clusters: u32,
-    /// HPUs per cluster, 1 to [`Machine::MAX_HPUS`].
+    /// Number of HPUs per cluster, 1 to [`Machine::MAX_HPUS`].
     pub hpus_per_cluster: u32,
-    /// Bytes of one cluster's L1.
+    /// Size of one cluster's L1, in bytes.
     pub l1_size: u32,
-    /// Bytes of L2 for `.data` and `.bss`, from [`L2_BASE`].
+    /// Size of L2 for `.data` and `.bss` from [`L2_BASE`], in bytes.
     pub l2_data_size: u32,
-    /// Base of handler memory (`.l2_handler_data`, then what the context asked for).
+    /// Base of handler memory (`.l2_handler_data`, then the memory that the context requested).
     pub handler_mem_base: u32,
-    /// Bytes of handler memory.
+    /// Size of handler memory, in bytes.
     pub handler_mem_size: u32,
     /// Base of the L2 packet buffer.
     pub l2_packet_base: u32,
-    /// Bytes of the L2 packet buffer.
+    /// Size of the L2 packet buffer, in bytes.
     pub l2_packet_size: u32,
-    /// Bytes of program memory, from [`PROGRAM_BASE`].
+    /// Size of program memory from [`PROGRAM_BASE`], in bytes.
     pub program_size: u32,
 }
 
 impl Machine {
-    /// The task registers have room for four clusters' scratchpads.
+    /// Maximum number of clusters: the task registers have room for four clusters' scratchpads.
     pub const MAX_CLUSTERS: u32 = 4;
-    /// Most HPUs in a cluster.
+    /// Maximum number of HPUs in a cluster.
     pub const MAX_HPUS: u32 = 8;
 
     /// PsPIN: 4 clusters of 8 HPUs, 1 MiB of L1 each.
@@ -134,13 +134,13 @@ impl Machine {
         self.l2_packet_base + (cluster * self.hpus_per_cluster + hpu) * PACKET_WINDOW
     }
 
-    /// Base of the scratchpad area of `cluster`: all of L1 above images' data, stacks and packet windows.
+    /// Base of the scratchpad area of `cluster`: all of L1 above the images' data, stacks and packet windows.
     #[must_use]
     pub const fn scratchpad_base(&self, cluster: u32) -> u32 {
         self.l1_base(cluster) + self.scratchpad_offset()
     }
 
-    /// Bytes of the scratchpad area of one cluster.
+    /// Size of the scratchpad area of one cluster, in bytes.
     #[must_use]
     pub const fn scratchpad_size(&self) -> u32 {
         self.l1_size - self.scratchpad_offset()

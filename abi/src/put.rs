@@ -1,6 +1,7 @@
-//! RDMA puts on the wire: what a put's bytes are divided into. PsPIN leaves that to the NIC; this is ours.
+//! Wire format of RDMA puts. PsPIN leaves the format to the NIC; this one is spind's.
 //!
-//! A packet is a header of [`HEADER`] bytes and at most [`MTU`] − [`HEADER`] of the put's. All numbers are big-endian.
+//! A packet has a header of [`HEADER`] bytes and at most [`MTU`] − [`HEADER`] bytes of the put. All numbers are
+//! big-endian.
 //!
 //! | at | bytes | what |
 //! |---|---|---|
@@ -9,47 +10,47 @@
 //! | 12 | 2 | [`ETHERTYPE`] |
 //! | 14 | 2 | 1 in the put's last packet, else 0 |
 //! | 16 | 4 | queue pair |
-//! | 20 | 4 | the command's handle: packets of one put have the same |
-//! | 24 | 4 | which of the put's bytes the first one here is |
-//! | 28 | 4 | how many bytes the put has |
+//! | 20 | 4 | handle of the command, equal in all packets of a put |
+//! | 24 | 4 | offset in the put of the packet's first byte |
+//! | 28 | 4 | length of the put in bytes |
 
 use core::iter;
 use core::ops::Range;
 
-/// Bytes of a packet at most.
+/// Maximum length of a packet, in bytes.
 pub const MTU: u32 = 1500;
-/// Bytes of its header.
+/// Length of the packet header, in bytes.
 pub const HEADER: u32 = 32;
-/// For experiments within a network (IEEE 802, local experimental 1).
+/// EtherType for experiments within a network (IEEE 802, local experimental 1).
 pub const ETHERTYPE: u16 = 0x88b5;
 
-/// A put.
+/// An RDMA put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// Number of the node it is for.
+    /// Number of the destination node.
     pub destination: u32,
-    /// Queue pair there.
+    /// Queue pair at the destination.
     pub queue_pair: u32,
-    /// Handle of its command.
+    /// Handle of the command.
     pub handle: u32,
-    /// How many bytes it has.
+    /// Length in bytes.
     pub length: u32,
 }
 
 impl Put {
-    /// How many packets it takes.
+    /// Number of packets.
     #[must_use]
     pub const fn packets(&self) -> u32 {
         self.length.div_ceil(MTU - HEADER)
     }
 
-    /// Bytes of its longest packet.
+    /// Length of the longest packet, in bytes.
     #[must_use]
     pub const fn longest(&self) -> u32 {
         if self.length < MTU - HEADER { self.length + HEADER } else { MTU }
     }
 
-    /// Its packets: each one's header, and which of the put's bytes follow it.
+    /// Splits the put into packets: the header of each, and the range of the put's bytes that follows it.
     pub fn split(self) -> impl Iterator<Item = ([u8; HEADER as usize], Range<u32>)> {
         let first = (self.length > 0).then_some(0);
         let starts = iter::successors(first, move |&start: &u32| {

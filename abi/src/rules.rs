@@ -6,50 +6,50 @@
 //! table matches nothing.
 //!
 //! # A test
-//! The four bytes at `position(base) + offset` are read as one big-endian word (little-endian with
-//! [`LITTLE_ENDIAN`]); the test holds when `min <= word & mask <= max`, unsigned. A test whose base is absent, or whose
-//! four bytes are not all within `[0, limit(base))` of the frame, does not hold. With [`ZERO_BEYOND`] bytes outside
-//! are read as zero instead (FPsPIN's RTL), and only an absent base fails.
+//! The four bytes at `position(base) + offset` are read as one big-endian word (little-endian with [`LITTLE_ENDIAN`]).
+//! The test holds when `min <= word & mask <= max`, unsigned. A test whose base is absent, or whose four bytes are not
+//! all within `[0, limit(base))` of the frame, does not hold. With [`ZERO_BEYOND`] bytes outside are read as zero
+//! instead (FPsPIN's RTL), and only an absent base fails.
 //!
 //! # Positions
-//! Both evaluators find them the same way, from the frame's bytes alone:
+//! Both evaluators derive the positions from the frame's bytes alone, in the same way:
 //! * [`Base::Frame`]: 0; limit: the frame's length.
-//! * VLAN: the EtherType is the big-endian half-word at 12. While it is 0x8100 or 0x88a8, and at most
-//!   [`MAX_VLAN_TAGS`] times, the next four bytes are skipped. The network header starts after the EtherType. If the
-//!   frame ends before it, the EtherType is 0.
+//! * VLAN: the EtherType is the big-endian half-word at 12. While it is 0x8100 or 0x88a8, and at most [`MAX_VLAN_TAGS`]
+//!   times, the next four bytes are skipped. The network header starts after the EtherType. If the frame ends before
+//!   it, the EtherType is 0.
 //! * [`Base::Ip`], IPv4 (EtherType 0x0800): present when 20 bytes are there, version is 4, `ihl >= 5`, the header fits
 //!   the frame and `total_length >= 4 * ihl`. The packet's end is `min(frame length, start + total_length)`.
 //! * [`Base::Ip`], IPv6 (0x86dd): present when 40 bytes are there and version is 6. The packet's end is
 //!   `min(frame length, start + 40 + payload_length)`.
 //! * [`Base::L4`]: present when the packet is neither a fragment (IPv4: MF or offset set; IPv6: a fragment header) nor
-//!   cut short by the frame's end, and at least one byte of the packet follows the IP header. A fragment's ports tell
-//!   nothing about the other fragments, which only the kernel can reassemble. IPv6 hop-by-hop (0), routing (43) and
-//!   destination-options (60) headers are skipped, at most [`MAX_IPV6_EXTENSIONS`] of them; with one more, or when one
-//!   is cut short or ends the packet, L4 is absent. The *protocol* is the IPv4 protocol or the last next-header
+//!   cut short by the frame's end, and at least one byte of the packet follows the IP header. A fragment's ports say
+//!   nothing about the other fragments, which only the kernel can reassemble. At most [`MAX_IPV6_EXTENSIONS`] IPv6
+//!   headers of the kinds hop-by-hop (0), routing (43) and destination-options (60) are skipped. With one more, or when
+//!   one is cut short or ends the packet, L4 is absent. The *protocol* is the IPv4 protocol or the last next-header
 //!   field, 0 when L4 is absent (so IPv4 protocol 0 leaves L4 absent).
-//! * [`Base::Payload`]: L4 + 8 for UDP (17), ICMP (1), ICMPv6 (58); L4 + 4 * data offset (>= 5) for TCP (6);
-//!   present when that is at or before the packet's end; absent for other protocols.
+//! * [`Base::Payload`]: L4 + 8 for UDP (17), ICMP (1), ICMPv6 (58). L4 + 4 * data offset (>= 5) for TCP (6). Present
+//!   when that is at or before the packet's end. Absent for other protocols.
 //! * Limit of Ip, L4 and Payload: the packet's end, so Ethernet padding is never taken for payload.
 //! * [`Base::Kind`]: no bytes; the word is `ethertype << 16 | ip version << 8 | protocol` (version 0 when Ip is
 //!   absent), whatever the offset.
 
 use serde::{Deserialize, Serialize};
 
-/// Most tests in one table: the XDP program's loop bound.
+/// Maximum number of tests in a table: the XDP program's loop bound.
 pub const MAX_TESTS: usize = 512;
-/// VLAN tags skipped (802.1ad: an outer and an inner one).
+/// Maximum number of VLAN tags skipped (802.1ad: an outer and an inner one).
 pub const MAX_VLAN_TAGS: usize = 2;
-/// IPv6 extension headers skipped.
+/// Maximum number of IPv6 extension headers skipped.
 pub const MAX_IPV6_EXTENSIONS: usize = 4;
 
-/// [`Test::flags`]: the last test of its rule.
+/// Flag in [`Test::flags`]: the last test of its rule.
 pub const END_OF_RULE: u8 = 1;
-/// [`Test::flags`]: read the word little-endian.
+/// Flag in [`Test::flags`]: the word is read little-endian.
 pub const LITTLE_ENDIAN: u8 = 2;
-/// [`Test::flags`]: bytes outside the limit read as zero.
+/// Flag in [`Test::flags`]: bytes outside the limit read as zero.
 pub const ZERO_BEYOND: u8 = 4;
 
-/// What an offset counts from.
+/// Origin of an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
@@ -62,7 +62,7 @@ pub enum Base {
     L4 = 2,
     /// The first byte after the transport header.
     Payload = 3,
-    /// Not bytes: what the header parser found.
+    /// No bytes: the result of the header parser.
     Kind = 4,
 }
 
@@ -70,22 +70,22 @@ pub enum Base {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(C)]
 pub struct Test {
-    /// What `offset` counts from.
+    /// Origin of `offset`.
     pub base: Base,
-    /// [`END_OF_RULE`], [`LITTLE_ENDIAN`], [`ZERO_BEYOND`].
+    /// Bit set of [`END_OF_RULE`], [`LITTLE_ENDIAN`], [`ZERO_BEYOND`].
     pub flags: u8,
-    /// Byte offset from the base; may be negative (a word that ends inside a header may begin before it).
+    /// Byte offset from the base. May be negative: a word that ends inside a header may begin before it.
     pub offset: i16,
-    /// Bits looked at.
+    /// Bits that are compared.
     pub mask: u32,
-    /// Least value of the masked word that holds.
+    /// Minimum of the masked word.
     pub min: u32,
-    /// Greatest value of the masked word that holds.
+    /// Maximum of the masked word.
     pub max: u32,
 }
 
 impl Test {
-    /// The 16 bytes the XDP program reads, in host order.
+    /// The 16 bytes that the XDP program reads, in host order.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];

@@ -1,43 +1,43 @@
-//! What a handler's return value decides, in contexts that ask for it: the return codes of sPIN (Hoefler et al., SC'17) in
-//! one numbering for all three handlers. Handlers of PsPIN return nothing.
+//! Verdicts: return values of handlers that decide on packets, in contexts with verdicts. They are the return codes of sPIN (Hoefler et
+//! al., SC'17), in one numbering for all three handlers. Handlers of PsPIN return nothing.
 
-/// What a handler returned, in a0.
+/// Return value of a handler, in a0.
 ///
-/// A header handler decides on the whole message, before any payload handler runs; a payload handler on its packet, and
-/// with a drop on all that follows; a completion handler only on whether the message stays open.
+/// The verdict of a header handler applies to the whole message, before any payload handler runs. The verdict of a payload handler
+/// applies to its packet, a drop also to all later ones. The verdict of a completion handler decides only whether the message stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Verdict {
-    /// Done: the packet was dealt with. Of a header handler: go on as usual.
+    /// The packet is done. From a header handler: continue normally.
     Success = 0,
-    /// As if there were no handlers: the kernel gets the message, or the payload handler's packet, unchanged.
+    /// The kernel gets the message, or the payload handler's packet, unchanged, as without handlers.
     Proceed = 1,
     /// Run the payload handlers.
     ProcessData = 2,
-    /// The same, and the message stays open after its last packet.
+    /// As [`Verdict::ProcessData`], and the message stays open after its last packet.
     ProcessDataPending = 3,
-    /// Discard the rest of the message; it counts as dropped bytes. Of a header handler that is all of it. No further handler
-    /// runs, the completion handler neither.
+    /// Discard the rest of the message, or all of it if a header handler returns this. Its bytes count as dropped. No further handler
+    /// runs, not even the completion handler.
     Drop = 4,
-    /// The same, and the message stays open after its last packet.
+    /// As [`Verdict::Drop`], and the message stays open after its last packet.
     DropPending = 5,
     /// As [`Verdict::Success`], and the message stays open after its last packet.
     SuccessPending = 6,
 }
 
-/// What becomes of packets.
+/// Fate of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// They are the handlers'.
+    /// Packets go to the handlers.
     Process,
-    /// They are the kernel's.
+    /// Packets go to the kernel.
     Pass,
-    /// They are discarded and counted.
+    /// Packets are discarded and counted.
     Discard,
 }
 
 impl Verdict {
-    /// Every verdict, in the order of the codes.
+    /// All verdicts, in the order of their codes.
     pub const ALL: [Self; 7] = [
         Self::Success,
         Self::Proceed,
@@ -48,19 +48,19 @@ impl Verdict {
         Self::SuccessPending,
     ];
 
-    /// What a handler returns for it.
+    /// Return value of the verdict.
     #[must_use]
     pub const fn code(self) -> u32 {
         self as u32
     }
 
-    /// The verdict that a handler returned; `None` for a value that is none.
+    /// Verdict of a return value. `None` for an invalid value.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(usize::try_from(code).ok()?).copied()
     }
 
-    /// What becomes of the packets it is about.
+    /// Fate of the packets that the verdict applies to.
     #[must_use]
     pub const fn fate(self) -> Fate {
         match self {
@@ -70,8 +70,8 @@ impl Verdict {
         }
     }
 
-    /// Whether the message is to stay open after its next last packet: what arrives under its key later is still part of it, so
-    /// that payload handlers run on it without a header handler, up to another last packet.
+    /// Whether the message stays open after its next last packet. Later packets with its key then still belong to it: payload handlers
+    /// run on them without a header handler, up to the next last packet.
     #[must_use]
     pub const fn stays_open(self) -> bool {
         matches!(self, Self::ProcessDataPending | Self::DropPending | Self::SuccessPending)

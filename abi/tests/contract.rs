@@ -1,4 +1,4 @@
-//! The numbers that handlers written for PsPIN and FPsPIN were compiled with: checked while this compiles.
+//! Constants that handlers for PsPIN and FPsPIN were compiled with, checked at compile time.
 
 use spin_abi::map::{self, Machine};
 use spin_abi::regs::{self, dma};
@@ -22,7 +22,7 @@ same! {
 }
 // PsPIN's reserved 1 KiB and its runtime's 16 KiB.
 const _: () = assert!(map::L1_DATA >= 0x400 + 0x4000);
-// The last HPU's: core << 3 | cluster << 7.
+// Address of the last HPU: core << 3 | cluster << 7.
 const _: () = assert!(map::STDOUT_SIZE > (7 << 3 | 3 << 7));
 
 // The two machines.
@@ -70,7 +70,7 @@ same! {
     regs::COMMAND_TEST => 0x88,
     regs::COMMAND_INFO => 0x8c,
     regs::COMMAND_WORDS => 0x90,
-    // Words 0 to 6, and up to 10 for the paper's 32 immediate bytes.
+    // Words 0 to 6, and words up to 10 for the paper's 32 immediate bytes.
     regs::COMMAND_WORDS + 4 * 6 => 0xa8,
     regs::COMMAND_WORDS + 4 * (regs::COMMAND_WORD_COUNT as u32 - 1) => 0xb8,
     regs::COMMANDS_IN_FLIGHT => 4,
@@ -90,7 +90,7 @@ same! {
     dma::CONFIG => 0x28,
 }
 
-/// All of it was checked by now.
+/// The compiler has checked everything above.
 #[test]
 fn the_numbers_are_those_of_the_machines() {
     assert_eq!(map::PERIPHERALS_SIZE, 0x50c0);

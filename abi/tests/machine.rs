@@ -1,4 +1,4 @@
-//! Machines that are accepted have a map in which everything has a place of its own.
+//! In an accepted machine, no two parts of the address map overlap.
 
 use proptest::prelude::*;
 use spin_abi::map::{
@@ -6,14 +6,14 @@ use spin_abi::map::{
     PROGRAM_MOST, RETURN_ADDRESS, STACK_WINDOW, STDOUT_BASE, STDOUT_SIZE,
 };
 
-/// An address range that something claims for itself: first address, bytes.
+/// Address range of a part: first address, number of bytes.
 type Claim = (u64, u64);
 
 fn claim(base: u32, size: u32) -> Claim {
     (base.into(), size.into())
 }
 
-/// What a machine's parts claim, window by window.
+/// Address ranges of a machine's parts, window by window.
 fn claims(m: &Machine) -> Vec<Claim> {
     let mut claims = vec![
         claim(STDOUT_BASE, STDOUT_SIZE),
@@ -45,7 +45,7 @@ fn holds((outer, outer_len): Claim, (inner, inner_len): Claim) -> bool {
     outer <= inner && inner + inner_len <= outer + outer_len
 }
 
-/// What [`Machine::check`] has to say, found out the long way.
+/// Independent oracle of [`Machine::check`].
 fn possible(m: &Machine) -> bool {
     let counts = (1..=4).contains(&m.clusters) && (1..=8).contains(&m.hpus_per_cluster);
     let sizes = [m.l1_size, m.l2_data_size, m.handler_mem_size, m.l2_packet_size, m.program_size];
@@ -53,7 +53,7 @@ fn possible(m: &Machine) -> bool {
     if !counts || sizes.contains(&0) || sizes.iter().chain(&bases).any(|value| value % PAGE != 0) {
         return false;
     }
-    // Else there is no scratchpad to speak of, and no packet window for some HPU.
+    // Smaller machines have no scratchpad worth using, or lack a packet window for some HPU.
     if m.l1_size < L1_DATA + m.hpus_per_cluster * (STACK_WINDOW + PACKET_WINDOW)
         || m.l2_packet_size < m.clusters * m.hpus_per_cluster * PACKET_WINDOW
         || m.program_size > PROGRAM_MOST
@@ -69,7 +69,7 @@ fn possible(m: &Machine) -> bool {
     in_l2.iter().all(|&memory| holds(l2, memory)) && disjoint(&claims(m))
 }
 
-/// Whole pages mostly, up to `most`, and anything at times.
+/// Mostly whole pages up to `most`, sometimes any value.
 fn size(most: u32) -> impl Strategy<Value = u32> {
     let pages = (0..=most / PAGE).prop_map(|pages| pages * PAGE);
     prop_oneof![20 => pages, 1 => any::<u32>()]
@@ -106,7 +106,7 @@ proptest! {
 }
 
 proptest! {
-    // Few machines are possible.
+    // Most generated machines are impossible.
     #![proptest_config(ProptestConfig { cases: 500, max_global_rejects: 1_000_000, ..ProptestConfig::default() })]
 
     #[test]

@@ -20,11 +20,10 @@ use tracing::warn;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// How long the end of the process waits for the last lines of the log.
+/// Longest wait at exit for the last lines of the log.
 const LOG_FLUSH_TIME: Duration = Duration::from_secs(1);
 
-/// Turn an interface into a NIC with a PsPIN unit: run sPIN handlers on the packets they match, pass the rest to the
-/// kernel.
+/// Turn an interface into a NIC with a PsPIN unit. Runs sPIN handlers on the packets that they match and passes the rest to the kernel.
 #[derive(Debug, Parser)]
 #[command(version, after_help = "Log level: the environment variable SPIND_LOG (error, warn, info, debug or trace).")]
 struct Args {
@@ -37,26 +36,26 @@ struct Args {
     /// Machine that handlers see.
     #[arg(long, value_enum)]
     preset: Option<Preset>,
-    /// Clusters of that machine, 1 to 4; its other sizes are in the configuration file, under machine.
+    /// Clusters of that machine, 1 to 4. The configuration file sets its other sizes, in section machine.
     #[arg(long, value_name = "N")]
     clusters: Option<u32>,
     /// HPUs of each cluster, 1 to 8.
     #[arg(long, value_name = "M")]
     hpus_per_cluster: Option<u32>,
-    /// What runs handlers: 'jit', 'interp', or 'check', which runs both and compares them, slowly.
+    /// Execution engine for handlers: 'jit', 'interp', or 'check', which runs both and compares them (slow).
     #[arg(long, value_name = "interp|jit|check")]
     engine: Option<Engine>,
-    /// Default message rules of contexts with FPsPIN's handlers ('--abi fpspin'). 'fpspin': those of that machine, with 16 queues, by
-    /// ten bits of the frame, in which ids of different senders collide.
+    /// Default message rules of contexts with FPsPIN's handlers ('--abi fpspin'). 'fpspin': those of that machine, with 16 queues
+    /// selected by ten bits of the frame. Ids of different senders then collide.
     #[arg(long, value_name = "none|fpspin")]
     compat: Option<Compat>,
     /// Cores for the engine's threads, one each, e.g. 2,3. The threads divide the machine's clusters and the interface's queues.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cores: Vec<usize>,
-    /// How these threads divide the work ('spread' is the old word for 'pipeline').
+    /// Division of work between these threads ('spread' is the old word for 'pipeline').
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Pipeline mode: messages whose handlers the first core runs, in percent of another core's share, 0 to 100. 0: it only receives
+    /// Pipeline mode: the first core's share of the messages, in percent of another core's share, 0 to 100. 0: it only receives
     /// [default: 75].
     #[arg(long, value_name = "PERCENT")]
     local_share: Option<u32>,
@@ -69,19 +68,20 @@ struct Args {
     /// Path of the control socket.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Serve metrics for Prometheus (GET /metrics) there. There is no authentication: 127.0.0.1:9464 is for all users of this host.
+    /// Serve metrics for Prometheus (GET /metrics) on this address. There is no authentication: all users of this host can read
+    /// 127.0.0.1:9464.
     #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
     metrics: Option<String>,
-    /// What to do when no packet waits.
+    /// Behaviour without waiting packets.
     #[arg(long, value_enum)]
     idle: Option<Idle>,
-    /// How to attach the XDP program.
+    /// Attachment of the XDP program.
     #[arg(long, value_enum)]
     xdp_mode: Option<XdpMode>,
 }
 
 impl Args {
-    /// The settings of the configuration file, overridden by those given here.
+    /// The settings of the configuration file, overridden by the command line.
     fn config(self) -> Result<Config, Box<dyn Error>> {
         let mut file = self.config.as_deref().map(File::read).transpose()?.unwrap_or_default();
         if self.iface.is_some() || self.nic.is_some() {
@@ -116,19 +116,19 @@ fn main() -> ExitCode {
         .with_writer(|| &LOG)
         .with_ansi(stderr().is_terminal())
         .with_target(false)
-        // Otherwise it would report errors on standard error, which cannot be written then, and panic.
+        // Otherwise it would report errors on standard error and panic if that cannot be written.
         .log_internal_errors(false)
         .init();
     let ran = run(Args::parse());
     if let Err(error) = &ran {
-        // Through the log too, which does not block.
+        // Use the log, which does not block.
         let _ = (&LOG).write_all(format!("spind: {error}\n").as_bytes());
     }
     LOG.finish(LOG_FLUSH_TIME);
     if ran.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The filter of the log: a level, or, with a `=`, a level for each of some modules.
+/// Filter of the log: a level, or, with a `=`, levels for some modules.
 fn filter(asked: Option<String>) -> Option<EnvFilter> {
     let asked = asked.unwrap_or_else(|| "info".to_owned());
     let known = asked.contains('=') || asked.parse::<LevelFilter>().is_ok();
@@ -140,7 +140,7 @@ fn run(args: Args) -> Result<(), Box<dyn Error>> {
     let stop = Arc::new(AtomicBool::new(false));
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
-        // A second signal of a kind ends the process at once.
+        // A second signal of the same kind ends the process at once.
         signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
         signal_hook::flag::register(signal, stop.clone())?;
     }

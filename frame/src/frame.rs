@@ -1,12 +1,12 @@
 //! A frame: the bytes of one packet, with one owner.
 //!
-//! A [`Frame`] cannot be copied, and only a pool makes frames. So the holder of a frame is the only one who can touch its
-//! bytes, and returning it is a move. A frame knows its pool, and a pool refuses the frames of others.
+//! A [`Frame`] cannot be copied, and only a pool makes frames. So only the holder of a frame can access its bytes, and returning it is a
+//! move. A frame knows its pool, and a pool refuses the frames of others.
 //!
-//! The bytes of a frame are either a heap allocation or one chunk of a mapping that the pool shares with the kernel.
-//! Dropping a heap frame frees it. Dropping a mapped frame loses its chunk until the pool is closed. The pool cannot tell
-//! a dropped frame from one that is still held, so it then leaves its mapping in place forever. Dropping is therefore
-//! never unsound, only wasteful, and frames need no reference count.
+//! The bytes of a frame are either a heap allocation or one chunk of a mapping that the pool shares with the kernel. Dropping a heap
+//! frame frees it. Dropping a mapped frame loses its chunk until the pool is closed. The pool cannot tell a dropped frame from one that
+//! is still held, so it then leaves its mapping in place forever. Dropping is therefore never unsound, only wasteful, and frames need no
+//! reference count.
 #![allow(unsafe_code, reason = "owns the bytes of frames by address")]
 
 use std::fmt;
@@ -75,8 +75,9 @@ impl Chunk {
     /// Takes ownership of a chunk of a pool.
     ///
     /// # Safety
-    /// * `base` points at [`CHUNK`] initialised bytes, which stay mapped and which nothing else reads or writes until
-    ///   [`Frame::into_chunk`] has taken the chunk out of its frame; forever, if the chunk or its frame is dropped.
+    /// * `base` points at [`CHUNK`] initialised bytes. They stay mapped, and nothing else reads or writes them, until
+    ///   [`Frame::into_chunk`] has taken the chunk out of its frame. If the chunk or its frame is dropped, this holds
+    ///   forever.
     /// * The chunk belongs to the pool `pool`: that pool expects to get its frame back.
     #[inline]
     #[must_use]

@@ -1,4 +1,4 @@
-//! Packet frames and what needs nothing but frames.
+//! Packet frames, and code that needs only frames.
 //!
 //! * [`Frame`]: the bytes of one packet, with one owner.
 //! * [`HeapPool`]: a pool of frames on the heap.

@@ -12,16 +12,16 @@ use crate::frame::{CHUNK, Frame, MIN_SEND, PoolId};
 use crate::heap_pool::HeapPool;
 use crate::tx_queue::{TxClosed, TxQueue};
 
-/// Frames counted since a port was made.
+/// Numbers of frames since the port was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounts {
-    /// Received.
+    /// Received frames.
     pub received: u64,
-    /// Sent.
+    /// Sent frames.
     pub sent: u64,
-    /// Not sent: shorter than [`MIN_SEND`].
+    /// Frames not sent because they are shorter than [`MIN_SEND`].
     pub tx_invalid: u64,
-    /// Dropped: they belong to another pool.
+    /// Frames dropped because they belong to another pool.
     pub foreign_frames: u64,
 }
 
@@ -98,7 +98,7 @@ impl MemoryPort {
         }
     }
 
-    /// Frames of each port.
+    /// Number of frames of each port.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.outgoing.buffer().capacity()
@@ -132,7 +132,7 @@ impl TxQueue for MemoryPort {
 
     #[inline]
     fn send(&mut self, batch: &mut Vec<Frame>) -> usize {
-        // A peer that is gone takes nothing, so frames sent to it would pile up in the ring: recycle them instead.
+        // Recycle frames to a peer that is gone: it takes none, so they would fill the ring.
         let gone = self.outgoing.is_abandoned();
         let count = if gone { batch.len() } else { batch.len().min(self.outgoing.slots()) };
         for frame in batch.drain(..count) {
@@ -193,7 +193,7 @@ mod tests {
     fn frames_cross_and_come_back() {
         let (mut a, mut b) = pair(2);
         let mut out = Vec::new();
-        // More rounds than either pool has frames: they must come back although traffic goes one way only.
+        // More rounds than either pool has frames: frames must return although traffic goes one way only.
         for round in 0..10_u8 {
             let mut batch = vec![frame(&mut a, &[round; 60]), frame(&mut a, &[round; 61])];
             assert!(a.allocate().is_none(), "both frames are in use");

@@ -7,7 +7,7 @@ use crate::frame::Frame;
 /// A queue with fewer free frames is [low on buffers](TxQueue::low_on_buffers): each task of a batch may send a copy.
 pub const LOW_WATERMARK: usize = 128;
 
-/// The queue can send nothing any more: its device is gone, or its file cannot be written.
+/// The queue can send nothing more: its device is gone, or its file cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the queue can send nothing any more")]
 pub struct TxClosed;
@@ -53,6 +53,6 @@ pub trait TxQueue: Send {
     /// Transmits the frames that `send` took, and frees the frames whose transmission has completed.
     ///
     /// # Errors
-    /// When no frame can be sent any more. A device that is busy or down is no error: the next flush tries again.
+    /// When no frame can be sent again. A device that is busy or down is no error: the next flush tries again.
     fn flush_tx(&mut self) -> Result<(), TxClosed>;
 }

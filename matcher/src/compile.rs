@@ -8,18 +8,18 @@ use spin_abi::rules::{Base, END_OF_RULE, LITTLE_ENDIAN, MAX_TESTS, Test, ZERO_BE
 
 use crate::rule::{MAX_TERMS, Range, Rule, Rules};
 
-/// Why rules could not be compiled.
+/// Reason why rules could not be compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// One rule alone is too long.
+    /// A single rule is too long.
     #[error("a rule has {0} terms, at most {MAX_TERMS} fit: split it or use wider ranges")]
     TooManyTerms(usize),
-    /// The rules together are too long.
+    /// All rules together are too long.
     #[error("the rules need more than {MAX_TESTS} tests: use fewer rules, prefixes instead of addresses, or ranges")]
     TooManyTests,
 }
 
-/// Compiles `rules` in order; the result has at most [`MAX_TESTS`] tests and is empty when `rules` is `never`.
+/// Compiles `rules` in order. The result has at most [`MAX_TESTS`] tests and is empty when `rules` is `never`.
 ///
 /// # Errors
 /// When they need more tests than a table holds.
@@ -54,10 +54,10 @@ fn compile_rule(rule: &Rule, tests: &mut Vec<Test>) -> Result<(), CompileError> 
     Ok(())
 }
 
-/// Holds for every frame: a rule needs at least one test to carry [`END_OF_RULE`].
+/// Test that holds for every frame: a rule needs at least one test to carry [`END_OF_RULE`].
 const ANY: Test = Test { base: Base::Kind, flags: 0, offset: 0, mask: 0, min: 0, max: 0 };
 
-/// Adds `test` to a conjunction, joined with an equality on the same word when that says the same.
+/// Adds `test` to a conjunction. Joins it with an equality on the same word if one test can express both.
 fn add(conjunction: &mut Vec<Test>, test: Test) {
     for known in conjunction.iter_mut() {
         if *known == test {
@@ -84,13 +84,13 @@ fn join(a: &Test, b: &Test) -> Option<Test> {
 /// The test of one range.
 fn test(range: &Range) -> Test {
     let field = range.field();
-    // Every masked value is at most the mask, so a greater maximum says the same and would not survive the shift.
+    // No masked value exceeds the mask. A greater maximum is equivalent, but would not survive the shift.
     let (mask, min, max) = (range.mask(), range.min(), range.max().min(range.mask()));
     let unused = 8 * (4 - field.width as u32);
     let word = Word { offset: field.offset, mask: mask << unused, min: min << unused, max: max << unused };
     let (offset, word) = match field.base {
         Base::Kind => (0, word),
-        // Bytes outside read as zero wherever the window is, so it may stay.
+        // The window may stay anywhere, because bytes outside read as zero.
         _ if field.zero_beyond => (offset(field.offset, 0), word),
         base if field.little_endian => little_endian_window(base, word),
         base => big_endian_window(base, word),
@@ -108,8 +108,8 @@ struct Word {
     max: u32,
 }
 
-/// Moves the window back over the low-order bytes the mask leaves out. Masked values are multiples of `1 << shift`,
-/// hence the minimum rounds up and the maximum down.
+/// Moves the window back over the low-order bytes that the mask leaves out. Masked values are multiples of
+/// `1 << shift`, so the minimum is rounded up and the maximum down.
 fn big_endian_window(base: Base, word: Word) -> (i16, Word) {
     let back = window_shift(base, word.offset, word.mask.trailing_zeros() / 8);
     let shift = 8 * back;
@@ -117,7 +117,8 @@ fn big_endian_window(base: Base, word: Word) -> (i16, Word) {
     (offset(word.offset, back), Word { mask: word.mask >> shift, min, max: word.max >> shift, ..word })
 }
 
-/// The same where the last bytes are the high-order ones. Nothing is lost: minimum and maximum are at most the mask.
+/// [`big_endian_window`] for a word whose last bytes are the high-order ones. No bit is lost: minimum and maximum are
+/// at most the mask.
 fn little_endian_window(base: Base, word: Word) -> (i16, Word) {
     let back = window_shift(base, word.offset, word.mask.leading_zeros() / 8);
     let shift = 8 * back;
@@ -125,13 +126,13 @@ fn little_endian_window(base: Base, word: Word) -> (i16, Word) {
     (offset(word.offset, back), Word { mask, min, max, ..word })
 }
 
-/// How far a window may move back: over all bytes left out at its end, but not before the frame.
+/// Number of bytes by which a window moves back: all bytes left out at its end, but not beyond the frame's start.
 fn window_shift(base: Base, offset: u16, left_out: u32) -> u32 {
     let left_out = left_out.min(3);
     if base == Base::Frame { left_out.min(offset.into()) } else { left_out }
 }
 
-/// Fields are checked to start at most at `MAX_OFFSET`, so the result fits.
+/// Offset of a window as `i16`. Fields start at most at `MAX_OFFSET`, so the result fits.
 fn offset(at: u16, back: u32) -> i16 {
     i16::try_from(i32::from(at) - back.cast_signed()).unwrap_or(i16::MAX)
 }
@@ -182,7 +183,7 @@ mod tests {
             tests("frame[9:1 zero] = 7"),
             [test(Base::Frame, end | ZERO_BEYOND, 9, 0xff << 24, 7 << 24, 7 << 24)]
         );
-        // Of the multiples of 0x100 these bounds let through 2 and 3.
+        // The multiples of 0x100 within these bounds are 2 and 3.
         assert_eq!(tests("ip[0:4] & 0xff00 in 0x101..0x3ff"), [test(Base::Ip, end, -1, 0xff, 2, 3)]);
         assert_eq!(tests("ip[0:2] & 0x0f in 3..200"), [test(Base::Ip, end, -2, 0xf, 3, 0xf)]);
     }

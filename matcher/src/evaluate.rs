@@ -1,4 +1,4 @@
-//! Evaluation of compiled tests, exactly as [`spin_abi::rules`] defines it and the XDP program does it.
+//! Evaluation of compiled tests, as [`spin_abi::rules`] defines it and the XDP program implements it.
 
 use spin_abi::rules::{Base, END_OF_RULE, LITTLE_ENDIAN, Test, ZERO_BEYOND};
 
@@ -36,7 +36,7 @@ pub(crate) fn in_range(test: &Test, word: u32) -> bool {
     (test.min..=test.max).contains(&(word & test.mask))
 }
 
-/// Where `base` is in `frame` and where its bytes end, at most the frame's length.
+/// Position of `base` in `frame` and end of its bytes, at most the frame's length.
 #[inline]
 pub(crate) fn extent(base: Base, frame: &[u8], headers: &Headers) -> Option<(i64, usize)> {
     let end = usize::try_from(headers.end).unwrap_or(usize::MAX).min(frame.len());
@@ -49,10 +49,10 @@ pub(crate) fn extent(base: Base, frame: &[u8], headers: &Headers) -> Option<(i64
     }
 }
 
-/// The four bytes at `start`, if they are among `bytes` or read as zero where they are not.
+/// The four bytes at `start`. `None` when they are not all among `bytes`, unless missing bytes read as zero.
 #[inline]
 pub(crate) fn word(bytes: &[u8], start: i64, flags: u8) -> Option<u32> {
-    // What is before the first byte is far behind the last one.
+    // A position before the first byte becomes an index far beyond the last one.
     let whole = bytes.get(start.cast_unsigned() as usize..).and_then(<[u8]>::first_chunk);
     let word = match whole {
         Some(&word) => word,

@@ -1,12 +1,12 @@
-//! FPsPIN's rulesets: four rules over 32-bit words of the frame, as one encoding of ours.
+//! FPsPIN's rulesets: four rules over 32-bit words of the frame, in one encoding of spind's own.
 //!
-//! * A rule holds when `start <= word[idx] & mask <= end`, the word being the frame's bytes `4 * idx` to `4 * idx + 3`
-//!   read *little-endian*: upstream writes its constants through `htonl`.
-//! * Rules 0 to 2 say, joined by AND or OR, which frames match; rule 3 says which of them end their message.
-//! * A zero mask with start 0 always holds, which is how upstream writes "no rule here".
-//! * Words beyond the frame never hold, and rules may look at all of it; unless in [`Beyond::Zero`], where as in the RTL
-//!   rules see the frame's first [`SEEN`] bytes and zeroes behind them.
-//! * [`message_queue`] is upstream's mapping of frames to message queues, for those who ask for it.
+//! * A rule holds when `start <= word[idx] & mask <= end`. The word is the frame's bytes `4 * idx` to `4 * idx + 3`, read
+//!   *little-endian*: upstream writes its constants through `htonl`.
+//! * Rules 0 to 2, joined by AND or OR, decide which frames match. Rule 3 decides which of them end their message.
+//! * A zero mask with start 0 always holds. Upstream writes "no rule here" like this.
+//! * Words beyond the frame never hold, and rules may read all of it. In [`Beyond::Zero`], as in the RTL, rules see only the frame's
+//!   first [`SEEN`] bytes, followed by zeroes.
+//! * [`message_queue`] is upstream's mapping of frames to message queues, for contexts that request it.
 
 use spin_abi::rules::Base;
 
@@ -14,7 +14,7 @@ use crate::key::{KeyBytes, KeySpec};
 pub use crate::message_queue::{MESSAGE_QUEUES, message_queue};
 use crate::rule::{Eom, Field, MAX_OFFSET, Range, Rule, Rules, Term, Width};
 
-/// Bytes of a frame that the RTL's matching looks at: the rest reads as zero.
+/// Number of bytes of a frame that the RTL's matching reads. The others read as zero.
 pub const SEEN: u32 = 66;
 
 /// One of the four rules.
@@ -22,38 +22,38 @@ pub const SEEN: u32 = 66;
 pub struct FpspinRule {
     /// Index of the word in the frame.
     pub idx: u32,
-    /// Bits looked at.
+    /// Bits that are compared.
     pub mask: u32,
-    /// Least masked value that holds.
+    /// Minimum of the masked word.
     pub start: u32,
-    /// Greatest masked value that holds.
+    /// Maximum of the masked word.
     pub end: u32,
 }
 
-/// How the rules 0 to 2 are joined.
+/// Combination of the rules 0 to 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// All must hold.
+    /// All rules must hold.
     And,
-    /// One must hold.
+    /// One rule must hold.
     Or,
 }
 
-/// What words beyond the frame are.
+/// Value of words beyond the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beyond {
-    /// A rule on them does not hold.
+    /// No value: a rule on them does not hold.
     Fails,
-    /// Zero, and so is all behind the first [`SEEN`] bytes, as in FPsPIN's RTL: for `--compat fpspin`.
+    /// Zero, also for everything behind the first [`SEEN`] bytes, as in FPsPIN's RTL (`--compat fpspin`).
     Zero,
 }
 
 /// Four rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ruleset {
-    /// Rules 0 to 2 match, rule 3 ends the message.
+    /// Rules 0 to 2 match frames, rule 3 ends the message.
     pub rules: [FpspinRule; 4],
-    /// How rules 0 to 2 are joined.
+    /// Combination of rules 0 to 2.
     pub mode: Mode,
 }
 
@@ -65,7 +65,7 @@ enum Condition {
 }
 
 impl Ruleset {
-    /// Which frames match.
+    /// Rules that hold for the frames that match.
     #[must_use]
     pub fn rules(&self, beyond: Beyond) -> Rules {
         let conditions = self.rules[..3].iter().map(|rule| rule.condition(beyond));
@@ -75,7 +75,7 @@ impl Ruleset {
         }
     }
 
-    /// Which frames end their message.
+    /// Predicate that holds for frames that end their message.
     #[must_use]
     pub fn eom(&self, beyond: Beyond) -> Eom {
         match self.rules[3].condition(beyond) {
@@ -86,8 +86,8 @@ impl Ruleset {
     }
 }
 
-/// What several rulesets of one context are together: frames that one of them matches, and which of these end their message,
-/// those for which rule 3 of a ruleset that matches holds.
+/// Combines several rulesets of one context. A frame matches if one ruleset matches it. It ends its message if rule 3 of a matching
+/// ruleset holds.
 #[must_use]
 pub fn together(rulesets: &[Ruleset], beyond: Beyond) -> (Rules, Eom) {
     let rules = Rules { rules: rulesets.iter().flat_map(|ruleset| ruleset.rules(beyond).rules).collect() };
@@ -108,7 +108,7 @@ pub fn together(rulesets: &[Ruleset], beyond: Beyond) -> (Rules, Eom) {
     (rules, eom)
 }
 
-/// The rules that hold when one of each does.
+/// Rules that hold when one rule of each list does.
 fn both(these: &[Rule], those: &[Rule]) -> Vec<Rule> {
     let joined = |a: &Rule, b: &Rule| Rule { terms: a.terms.iter().chain(&b.terms).copied().collect() };
     these.iter().flat_map(|a| those.iter().map(move |b| joined(a, b))).collect()
@@ -147,7 +147,7 @@ impl FpspinRule {
         }
         let Some(offset) = self.idx.checked_mul(4).and_then(|at| u16::try_from(at).ok()).filter(|at| *at <= MAX_OFFSET)
         else {
-            // Beyond any frame.
+            // The word is beyond any frame.
             return Condition::Never;
         };
         let field = Field { little_endian: true, zero_beyond, ..Field::new(Base::Frame, offset, Width::Four) };
@@ -158,7 +158,7 @@ impl FpspinRule {
     }
 }
 
-/// The bits of a word that the RTL looks at.
+/// Bits of a word that the RTL reads.
 const fn seen(idx: u32) -> u32 {
     match SEEN.saturating_sub(idx.saturating_mul(4)) {
         bytes @ 0..4 => (1 << (8 * bytes)) - 1,
@@ -166,9 +166,8 @@ const fn seen(idx: u32) -> u32 {
     }
 }
 
-/// FPsPIN's message id: bytes 44 to 47 of the frame (SLMP's `msg_id` behind 42 bytes of headers and 2 of flags). Ours
-/// adds the flow, so that the ids of two senders do not collide; in [`Beyond::Zero`] they do, as upstream: see
-/// [`message_queue`].
+/// FPsPIN's message id: bytes 44 to 47 of the frame (SLMP's `msg_id` behind 42 bytes of headers and 2 of flags). spind adds the flow, so
+/// that the ids of two senders do not collide. In [`Beyond::Zero`] they collide, as upstream: see [`message_queue`].
 #[must_use]
 pub fn key(beyond: Beyond) -> KeySpec {
     if beyond == Beyond::Zero {
@@ -188,12 +187,12 @@ mod tests {
 
     const EMPTY: FpspinRule = FpspinRule { idx: 0, mask: 0, start: 0, end: 0 };
     const FALSE: FpspinRule = FpspinRule { idx: 0, mask: 0, start: 1, end: 0 };
-    /// The EtherType, in the low half of word 3, is IPv4.
+    /// IPv4 frames: the EtherType is in the low half of word 3.
     const IP: FpspinRule = FpspinRule { idx: 3, mask: 0xffff, start: 0x0008, end: 0x0008 };
 
-    /// UDP port 9330 at bytes 36 and 37: word 9, its low half.
+    /// UDP port 9330 at bytes 36 and 37: the low half of word 9.
     const SLMP: FpspinRule = FpspinRule { idx: 9, mask: 0xffff, start: 0x7224, end: 0x7224 };
-    /// EOM is the top bit of the flags at 42: bit 7 of the third byte of word 10.
+    /// End of message: the top bit of the flags at 42, which is bit 7 of the third byte of word 10.
     const EOM: FpspinRule = FpspinRule { idx: 10, mask: 0x0080_0000, start: 0x0080_0000, end: 0x0080_0000 };
 
     fn matched(ruleset: Ruleset, beyond: Beyond, frame: &[u8]) -> Option<bool> {
@@ -241,7 +240,7 @@ mod tests {
             assert_eq!(matched(zero(idx), Beyond::Fails, &[0; 60]).is_some(), inside, "word {idx}");
             assert_eq!(matched(zero(idx), Beyond::Zero, &[0; 60]), Some(true), "word {idx}");
         }
-        // Half of word 15 is there.
+        // The frame contains half of word 15.
         let mut frame = [0; 62];
         assert_eq!(matched(zero(15), Beyond::Zero, &frame), Some(true));
         frame[61] = 1;

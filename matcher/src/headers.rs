@@ -1,7 +1,7 @@
-//! Where a frame's headers are.
+//! Header positions in a frame.
 //!
-//! The definition is the module documentation of [`spin_abi::rules`]; the XDP program finds the same positions from the
-//! same bytes. No bytes make the parser fail: what is not there, or not whole, is absent.
+//! The module documentation of [`spin_abi::rules`] defines them. The XDP program finds the same positions from the same bytes. No input
+//! makes the parser fail: a missing or incomplete header is absent.
 
 use spin_abi::rules::{MAX_IPV6_EXTENSIONS, MAX_VLAN_TAGS};
 
@@ -32,34 +32,34 @@ const DESTINATION_OPTIONS: u8 = 60;
 /// Header positions of one frame, in bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
-    /// The EtherType after at most two VLAN tags; 0 when the frame ends before it.
+    /// EtherType after at most two VLAN tags. 0 when the frame ends before it.
     pub ethertype: u16,
-    /// VLAN tags skipped, 0 to [`MAX_VLAN_TAGS`]. The `n`th one's id is in the two bytes at `14 + 4 * n`.
+    /// Number of VLAN tags skipped, 0 to [`MAX_VLAN_TAGS`]. The id of tag `n` is in the two bytes at `14 + 4 * n`.
     pub tags: u8,
     /// Start of the IPv4 or IPv6 header.
     pub ip: Option<u16>,
-    /// 4, 6, or 0 when `ip` is absent.
+    /// IP version: 4, 6, or 0 when `ip` is absent.
     pub ip_version: u8,
-    /// Transport protocol; 0 when `l4` is absent.
+    /// Transport protocol. 0 when `l4` is absent.
     pub protocol: u8,
-    /// Start of the transport header; absent in fragments and in packets cut short.
+    /// Start of the transport header. Absent in fragments and in packets cut short.
     pub l4: Option<u16>,
-    /// First byte after the transport header, of UDP, TCP, ICMP and ICMPv6; may equal `end`.
+    /// First byte after the transport header of UDP, TCP, ICMP and ICMPv6. May equal `end`.
     pub payload: Option<u16>,
-    /// End of the IP packet, at most the frame's length: what follows is padding. Without `ip`: the frame's length.
+    /// End of the IP packet, at most the frame's length. Padding follows it. Without `ip`: the frame's length.
     pub end: u32,
-    /// See [`Headers::kind`].
+    /// Result of [`Headers::kind`].
     pub(crate) kind: u32,
 }
 
 impl Headers {
-    /// Where a [plain](Headers::plain_end) frame has its IP header,
+    /// Start of the IP header in a [plain](Headers::plain_end) frame.
     pub(crate) const PLAIN_IP: u16 = 14;
-    /// its UDP header,
+    /// Start of the UDP header in a plain frame.
     pub(crate) const PLAIN_L4: u16 = Self::PLAIN_IP + 20;
-    /// and its payload.
+    /// Start of the payload in a plain frame.
     pub(crate) const PLAIN_PAYLOAD: u16 = Self::PLAIN_L4 + 8;
-    /// What kind of frame it is.
+    /// Kind word of a plain frame.
     pub(crate) const PLAIN_KIND: u32 = kind(ETHERTYPE_IPV4, 4, UDP);
 
     /// Finds the headers of `frame`, which starts with the destination MAC address.
@@ -69,21 +69,21 @@ impl Headers {
         Self::plain_end(frame).map_or_else(|| Self::parse_any(frame), Self::plain)
     }
 
-    /// Where the packet ends of a frame that has UDP over IPv4 without tags, options and fragments, as most have: all positions
-    /// are known beforehand. `None` of another frame, and of one that is cut short.
+    /// End of the packet in a plain frame: UDP over IPv4 without tags, options and fragments, like most traffic. All positions are then
+    /// constants. `None` for other frames and for plain ones that are cut short.
     #[inline]
     pub(crate) fn plain_end(frame: &[u8]) -> Option<u32> {
         const LENGTH: usize = Headers::PLAIN_PAYLOAD as usize;
         let head: &[u8; LENGTH] = frame.first_chunk()?;
         let end = u32::from(Self::PLAIN_IP) + u32::from(u16::from_be_bytes([head[16], head[17]]));
-        // A word each, as it is in memory: every frame goes this way.
+        // Compare whole words in memory order, because every frame passes through here.
         let word = |at: usize| head[at..].first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
         const fn mask(bytes: [u8; 4]) -> u32 {
             u32::from_ne_bytes(bytes)
         }
-        // EtherType, version and length of the header.
+        // EtherType, IP version and header length.
         let first = word(12)? & mask([0xff, 0xff, 0xff, 0]) == mask([8, 0, 0x45, 0]);
-        // Flags and offset of a fragment, hop limit, protocol.
+        // Fragment flags and offset, hop limit, protocol.
         let [high, low] = IPV4_FRAGMENT.to_be_bytes();
         let second = word(20)? & mask([high, low, 0, 0xff]) == mask([0, 0, 0, UDP]);
         let plain = first && second;
@@ -105,7 +105,7 @@ impl Headers {
         }
     }
 
-    /// As [`Headers::parse`] does, whatever the frame.
+    /// [`Headers::parse`] without the case for plain frames.
     pub(crate) fn parse_any(frame: &[u8]) -> Self {
         let (ethertype, tags) = ethertype(frame);
         let end = u32::try_from(frame.len()).unwrap_or(u32::MAX);
@@ -118,7 +118,7 @@ impl Headers {
         let Some(packet) = found else {
             return Self { ethertype, tags, end, kind: kind(ethertype, 0, 0), ..Self::default() };
         };
-        // Protocol 0 says "L4 absent" in the kind word; RFC 791 gives the number no other use in IPv4.
+        // Protocol 0 means "L4 absent" in the kind word. RFC 791 gives the number no other use in IPv4.
         let transport = packet.transport.filter(|&(protocol, l4)| protocol != 0 && l4 < packet.end);
         let protocol = transport.map_or(0, |(protocol, _)| protocol);
         Self {
@@ -134,32 +134,32 @@ impl Headers {
         }
     }
 
-    /// The word that tests on [`spin_abi::rules::Base::Kind`] look at.
+    /// Word that tests on [`spin_abi::rules::Base::Kind`] read.
     #[must_use]
     #[inline]
     pub const fn kind(&self) -> u32 {
         self.kind
     }
 
-    /// The packet's bytes after its transport header, without Ethernet padding.
+    /// Bytes of the packet after its transport header, without Ethernet padding.
     #[must_use]
     pub fn payload_of<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {
         frame.get(usize::from(self.payload?)..usize::try_from(self.end).ok()?)
     }
 }
 
-/// EtherType, IP version and protocol as [`Headers::kind`] has them.
+/// EtherType, IP version and protocol in the form of [`Headers::kind`].
 #[inline]
 pub(crate) const fn kind(ethertype: u16, ip_version: u8, protocol: u8) -> u32 {
     (ethertype as u32) << 16 | (ip_version as u32) << 8 | protocol as u32
 }
 
-/// What an IP header says about its packet.
+/// Packet properties from the IP header.
 struct Packet {
     version: u8,
-    /// At most the frame's length.
+    /// End of the packet, at most the frame's length.
     end: usize,
-    /// Protocol and start of the transport header; not checked against `end`.
+    /// Protocol and start of the transport header, not checked against `end`.
     transport: Option<(u8, usize)>,
 }
 
@@ -191,8 +191,8 @@ impl Packet {
     }
 }
 
-/// Protocol and start of what follows the extension headers of `packet` (from the frame's start to the packet's end);
-/// `None` for fragments, for extension headers cut short, and when there are too many.
+/// Protocol and start of the data behind the extension headers of `packet` (from the frame's start to the packet's end). `None` for
+/// fragments, for extension headers cut short, and when there are too many.
 fn skip_extensions(packet: &[u8], first: u8, start: usize) -> Option<(u8, usize)> {
     let (mut next, mut at) = (first, start);
     for _ in 0..MAX_IPV6_EXTENSIONS {
@@ -213,7 +213,7 @@ fn is_skipped(next: u8) -> bool {
     matches!(next, HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS)
 }
 
-/// The EtherType after the VLAN tags, and how many there are.
+/// EtherType after the VLAN tags, and the number of tags.
 #[inline]
 fn ethertype(frame: &[u8]) -> (u16, u8) {
     let mut tags = 0;
@@ -240,13 +240,13 @@ fn payload(packet: &[u8], protocol: u8, l4: usize) -> Option<u16> {
     (l4 + length <= packet.len()).then(|| position(l4 + length)).flatten()
 }
 
-/// Positions fit: the furthest payload starts after 2 tags, 4 extension headers of 2 KiB and 60 bytes of TCP.
+/// Converts a position. It fits: the furthest payload starts after 2 tags, 4 extension headers of 2 KiB and 60 bytes of TCP.
 #[inline]
 fn position(at: usize) -> Option<u16> {
     u16::try_from(at).ok()
 }
 
-/// The big-endian half-word at `at`, if it is there.
+/// Big-endian half-word at `at`, if it is there.
 #[inline]
 pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at.checked_add(2)?)?.try_into().ok().map(u16::from_be_bytes)
@@ -256,7 +256,7 @@ pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
 mod tests {
     use super::{Headers, UDP};
 
-    /// UDP over IPv4 behind `tags` 802.1Q tags: 8 bytes of header, 4 of payload, then `padding`.
+    /// Frame of UDP over IPv4 behind `tags` 802.1Q tags: 8 bytes of header, 4 of payload, then `padding`.
     fn udp4(tags: usize, padding: usize) -> Vec<u8> {
         let mut frame = vec![2; 12];
         for _ in 0..tags {

@@ -1,15 +1,16 @@
-//! Which message a frame belongs to: the bytes that name it.
+//! Message keys: the bytes that identify a frame's message.
 //!
-//! A [`KeySpec`] is the *flow*, some byte ranges, or both; or FPsPIN's number of the message. Flow means, each in the order of the packet:
+//! A [`KeySpec`] is the *flow*, some byte ranges, or both, or FPsPIN's number of the message. The flow consists of these bytes, in the
+//! order of the packet:
 //! * VLAN ids, so that equal addresses in two networks stay apart;
-//! * IP with a transport header: addresses, protocol, and the ports of TCP, UDP, DCCP, SCTP and UDP-Lite, or the
-//!   identifier of an ICMP or ICMPv6 echo;
-//! * IP without (a fragment, a packet cut short): addresses, the header's protocol field and, of IPv4, the
-//!   identification, so that the fragments of one datagram are one message;
+//! * IP with a transport header: addresses, protocol, and the ports of TCP, UDP, DCCP, SCTP and UDP-Lite, or the identifier of an ICMP or
+//!   ICMPv6 echo;
+//! * IP without one (a fragment, a packet cut short): addresses, the header's protocol field and, for IPv4, the identification, so that
+//!   the fragments of one datagram are one message;
 //! * anything else: MAC addresses and EtherType.
 //!
-//! Bytes of a range that are outside the packet are left out, and the range's length is part of the key: a short
-//! packet never shares a message with one that has zeroes there.
+//! Bytes of a range that are outside the packet are left out, and the range's length is part of the key. A short packet therefore never
+//! shares a message with a packet that has zeroes there.
 
 use spin_abi::rules::Base;
 
@@ -18,25 +19,25 @@ use crate::headers::{Headers, ICMP, ICMP6, TCP, UDP, be16};
 use crate::message_queue::message_queue;
 use crate::rule::MAX_OFFSET;
 
-/// Most bytes in a key.
+/// Maximum number of bytes in a key.
 const CAPACITY: usize = 47;
-/// The same with the length behind them, in words.
+/// Number of words in a key: its bytes, followed by their number.
 const WORDS: usize = (CAPACITY + 1) / 8;
-/// Longest flow: its shape, two VLAN ids, two IPv6 addresses, protocol, ports.
+/// Length of the longest flow: its shape, two VLAN ids, two IPv6 addresses, protocol, ports.
 const LONGEST_FLOW: usize = 1 + 4 + 32 + 1 + 4;
 
-/// What names a message. Equal keys have equal bytes.
+/// Identifies a message within its context. Equal keys have equal bytes.
 ///
-/// A key names a message among those of its context, not beyond.
+/// Keys of different contexts may be equal.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct MessageKey {
-    /// The bytes, first ones lowest, then zeroes; the highest byte of all is how many there are. As words, since a key is
-    /// made, hashed and compared within a few instructions.
+    /// The bytes in memory order, then zeroes. The highest byte of the last word is the number of bytes. Words let a key be built, hashed
+    /// and compared within a few instructions.
     words: [u64; WORDS],
 }
 
 impl MessageKey {
-    /// The bytes, at most 47.
+    /// Bytes of the key, at most 47.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -44,17 +45,17 @@ impl MessageKey {
         bytes
     }
 
-    /// Whether the keys are equal: for where it matters that this is a few instructions, not a call.
+    /// Whether the keys are equal. For hot paths: it compiles to a few instructions instead of a call.
     #[must_use]
     #[inline]
     pub const fn is(&self, other: &Self) -> bool {
         let ([a, b, c, d, e, f], [u, v, w, x, y, z]) = (self.words, other.words);
-        // The last words have the lengths: if those are equal, and what is behind them is zero, the others are too.
+        // The last words contain the lengths. If these are equal and at most 16, the words between are zero in both keys.
         let begin_alike = (a ^ u) | (b ^ v) | (f ^ z) == 0;
         begin_alike && (self.length() <= 16 || (c ^ w) | (d ^ x) | (e ^ y) == 0)
     }
 
-    /// Its first 16 bytes, and how many it has; and what is behind them, which is nothing in shorter ones.
+    /// The first 16 bytes with the key's length, and the words behind them. `None` for keys of up to 16 bytes.
     #[must_use]
     #[inline]
     pub const fn split(&self) -> (([u64; 2], u8), Option<[u64; 4]>) {
@@ -65,14 +66,14 @@ impl MessageKey {
         (first, if Self::goes_on(first.1) { Some(rest) } else { None })
     }
 
-    /// Whether a key of such a length has something behind its [first](MessageKey::split) bytes.
+    /// Whether a key of this length has bytes behind its [first](MessageKey::split) 16.
     #[must_use]
     #[inline]
     pub const fn goes_on(length: u8) -> bool {
         length > 16
     }
 
-    /// The key of such parts. The `rest` is asked for if there is one.
+    /// Reassembles a [split](MessageKey::split) key. Calls `rest` only if the key has further bytes.
     #[must_use]
     #[inline]
     pub fn join(([a, b], length): ([u64; 2], u8), rest: impl FnOnce() -> [u64; 4]) -> Self {
@@ -84,38 +85,38 @@ impl MessageKey {
         (self.words[WORDS - 1] >> 56) as usize
     }
 
-    /// Its first byte: the whole key where that is [`KeySpec::fpspin`].
+    /// First byte, which is the whole key for [`KeySpec::fpspin`].
     #[must_use]
     pub const fn first_byte(&self) -> u8 {
         self.words[0] as u8
     }
 
-    /// The same 32 bits for the same key on every machine and in every version of the same key format. Spreads flows
-    /// over clusters and queues; not a defence against senders who choose colliding flows: [`MessageKey::hash_with`] is.
+    /// Hash of 32 bits, equal on every machine and in every version with the same key format. It spreads flows over clusters and queues.
+    /// [`MessageKey::hash_with`] is the defence against senders who choose colliding flows.
     #[must_use]
     #[inline]
     pub fn hash(&self) -> u32 {
         (self.hash_with(HashSeed::new(0)) >> 32) as u32
     }
 
-    /// A hash of which senders who do not know `seed` cannot tell which keys collide.
+    /// Seeded hash. Senders who do not know `seed` cannot tell which keys collide.
     #[must_use]
     #[inline]
     pub const fn hash_with(&self, HashSeed([low_seed, high_seed]): HashSeed) -> u64 {
         let [a, b, c, d, e, f] = self.words;
         let mut hash = fold(a ^ low_seed ^ f >> 56, b ^ high_seed);
-        // What is behind the last byte is zero in equal keys, and so is left out.
+        // Words behind the last byte are zero in equal keys, so they are left out.
         if self.length() > 16 {
             hash = fold(c ^ hash, d ^ high_seed);
         }
         if self.length() > 32 {
             hash = fold(e ^ hash, f ^ high_seed);
         }
-        // Of one product alone the lower bits would hardly depend on the lower ones of the factors.
+        // Fold twice: in a single product, the lower bits would depend little on the lower bits of the factors.
         fold(hash, 0x8ebc_6af0_9c88_c6e3)
     }
 
-    /// The key of a flow of TCP or UDP over untagged IPv4, which most are; `None` of another one.
+    /// Key of a flow of TCP or UDP over untagged IPv4, the most common case. `None` for other flows.
     #[inline]
     fn common_flow(frame: &[u8], headers: &Headers) -> Option<Self> {
         let Headers { tags: 0, ip_version: 4, protocol: TCP | UDP, ip: Some(ip), l4: Some(l4), .. } = *headers else {
@@ -128,7 +129,7 @@ impl MessageKey {
         Some(Self { words: common_flow(addresses, headers.protocol, ports) })
     }
 
-    /// The same of a [plain](Headers::plain_end) frame.
+    /// Key of the flow of a [plain](Headers::plain_end) frame.
     #[inline(always)]
     pub(crate) fn plain_flow(frame: &[u8]) -> Option<Self> {
         const ADDRESSES: usize = Headers::PLAIN_IP as usize + 12;
@@ -137,7 +138,7 @@ impl MessageKey {
     }
 }
 
-/// The words of the key of a flow of TCP or UDP over untagged IPv4: see [`push_flow`] for the bytes.
+/// Words of the key for a flow of TCP or UDP over untagged IPv4. [`push_flow`] defines the bytes.
 #[inline]
 const fn common_flow(addresses: [u8; 8], protocol: u8, ports: [u8; 4]) -> [u64; WORDS] {
     let (addresses, ports) = (u64::from_le_bytes(addresses), u32::from_le_bytes(ports));
@@ -147,20 +148,20 @@ const fn common_flow(addresses: [u8; 8], protocol: u8, ports: [u8; 4]) -> [u64; 
     [first, second, 0, 0, 0, 14 << 56]
 }
 
-/// What [`MessageKey::hash_with`] depends on besides the key. It is in both factors of each product: who could make one of them zero could
-/// make all keys collide.
+/// Secret of [`MessageKey::hash_with`]. It is part of both factors of each product: senders who could make one factor zero could make all
+/// keys collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashSeed([u64; 2]);
 
 impl HashSeed {
-    /// One for each `seed`. The constants are wyhash's.
+    /// Seeds derived from `seed`. The constants are wyhash's.
     #[must_use]
     #[inline]
     pub const fn new(seed: u64) -> Self {
         Self([seed ^ 0xa076_1d64_78bd_642f, seed.rotate_left(32) ^ 0xe703_7ed1_a0b4_28db])
     }
 
-    /// Another one for each `number`.
+    /// Derives a different seed for each `number`.
     #[must_use]
     #[inline]
     pub const fn of(self, number: u32) -> Self {
@@ -182,9 +183,9 @@ impl core::fmt::Debug for MessageKey {
     }
 }
 
-/// A key that is being put together.
+/// A key under construction.
 struct Builder {
-    /// As those of a [`MessageKey`].
+    /// Bytes in the layout of a [`MessageKey`].
     bytes: [u8; CAPACITY + 1],
 }
 
@@ -193,7 +194,7 @@ impl Builder {
         self.bytes[CAPACITY] as usize
     }
 
-    /// Appends `bytes`, which [`KeySpec::new`] has made room for. The length is known to the compiler: one move.
+    /// Appends `bytes`, for which [`KeySpec::new`] has checked the room. The compiler knows the length: one move.
     #[inline]
     fn push<const N: usize>(&mut self, bytes: [u8; N]) {
         let length = self.length();
@@ -203,7 +204,7 @@ impl Builder {
         }
     }
 
-    /// Appends a range of any length, which there is room for as well.
+    /// Appends a range of any length, for which [`KeySpec::new`] has checked the room.
     fn push_range(&mut self, bytes: &[u8]) {
         self.push([bytes.len() as u8]);
         let start = self.length();
@@ -225,41 +226,41 @@ impl Builder {
 /// Bytes of a packet that are part of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyBytes {
-    /// What `offset` counts from; not [`Base::Kind`].
+    /// Origin of `offset`. Not [`Base::Kind`].
     pub base: Base,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u16,
-    /// How many, at least 1.
+    /// Number of bytes, at least 1.
     pub length: u8,
 }
 
-/// Which bytes name a message.
+/// Specification of the bytes in a message key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySpec {
     flow: bool,
     parts: Vec<KeyBytes>,
-    /// Neither of these, but [`message_queue`].
+    /// FPsPIN's [`message_queue`] is the key, without flow or bytes.
     fpspin: bool,
 }
 
-/// Why a key was refused.
+/// Reason why a key was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// Neither flow nor bytes.
     #[error("the key is empty: without a key all frames would be one message")]
     Empty,
-    /// A part without bytes.
+    /// Range without bytes.
     #[error("a part of the key has no bytes")]
     EmptyPart,
     /// Too many bytes.
     #[error("the key needs {needed} bytes, at most {room} fit (each range counts one more than its length)")]
     TooLong {
-        /// Bytes asked for, besides the flow.
+        /// Number of bytes requested besides the flow.
         needed: usize,
-        /// Bytes left for them.
+        /// Number of bytes left for them.
         room: usize,
     },
-    /// [`Base::Kind`] has no bytes, and offsets end at [`MAX_OFFSET`].
+    /// [`Base::Kind`], which has no bytes, or an offset above [`MAX_OFFSET`].
     #[error("a part of the key lies outside any frame")]
     Outside,
 }
@@ -275,7 +276,7 @@ impl KeySpec {
     /// The flow if `flow`, then `parts`.
     ///
     /// # Errors
-    /// When the longest key would not fit a [`MessageKey`], or there is nothing in it.
+    /// When the longest key would not fit a [`MessageKey`], or the key would be empty.
     pub fn new(flow: bool, parts: Vec<KeyBytes>) -> Result<Self, KeyError> {
         let needed = parts.iter().map(|part| 1 + usize::from(part.length)).sum();
         let room = if flow { CAPACITY - LONGEST_FLOW } else { CAPACITY };
@@ -291,7 +292,7 @@ impl KeySpec {
         if needed > room { Err(KeyError::TooLong { needed, room }) } else { Ok(Self { flow, parts, fpspin: false }) }
     }
 
-    /// The message's number as FPsPIN has it, a byte: [`message_queue`].
+    /// FPsPIN's message number, one byte: [`message_queue`].
     #[must_use]
     pub const fn fpspin() -> Self {
         Self { flow: false, parts: Vec::new(), fpspin: true }
@@ -329,7 +330,7 @@ impl KeySpec {
         self.build(frame, headers)
     }
 
-    /// The same, whatever it is.
+    /// [`KeySpec::extract`] for any frame, without the case for plain ones.
     #[inline(never)]
     pub(crate) fn build(&self, frame: &[u8], headers: &Headers) -> MessageKey {
         let mut key = Builder { bytes: [0; CAPACITY + 1] };
@@ -347,7 +348,7 @@ impl KeySpec {
 }
 
 impl KeyBytes {
-    /// Those of its bytes that the packet has.
+    /// Bytes of the range that the packet contains.
     fn bytes<'a>(&self, frame: &'a [u8], headers: &Headers) -> &'a [u8] {
         let Some((position, limit)) = extent(self.base, frame, headers) else { return &[] };
         let start = usize::try_from(position).unwrap_or(usize::MAX).saturating_add(self.offset.into()).min(limit);
@@ -356,8 +357,7 @@ impl KeyBytes {
     }
 }
 
-/// The part of a flow that follows the protocol. Its length and the IP version's follow from the shape byte, so no two
-/// flows have the same bytes.
+/// Part of a flow behind the protocol. The shape byte determines its length and the IP version, so no two flows have the same bytes.
 enum Tail {
     None,
     Ports([u8; 4]),
@@ -377,7 +377,7 @@ fn push_flow(key: &mut Builder, frame: &[u8], headers: &Headers) {
     };
     key.push([headers.ip_version | headers.tags << 3 | tail_shape << 5]);
     for tag in 0..usize::from(headers.tags) {
-        // The id without priority and drop-eligibility (802.1Q §9.6).
+        // VLAN id without priority and drop-eligibility (802.1Q §9.6).
         key.push((be16(frame, 14 + 4 * tag).unwrap_or(0) & 0x0fff).to_be_bytes());
     }
     match ip {
@@ -401,7 +401,7 @@ fn push_flow(key: &mut Builder, frame: &[u8], headers: &Headers) {
     }
 }
 
-/// The frame from its IP header on, at least as long as the fixed part of that.
+/// Bytes of the frame from its IP header on, at least as many as the fixed part of the header.
 fn ip_header<'a>(frame: &'a [u8], headers: &Headers) -> Option<&'a [u8]> {
     let least = if headers.ip_version == 4 { 20 } else { 40 };
     frame.get(usize::from(headers.ip?)..).filter(|ip| ip.len() >= least)
@@ -421,12 +421,12 @@ fn tail(frame: &[u8], headers: &Headers, ip: &[u8]) -> Tail {
     }
 }
 
-/// Protocols that begin with two ports like UDP (RFC 4340 §5.1, RFC 9260 §3.1, RFC 3828 §3).
+/// DCCP, SCTP and UDP-Lite begin with two ports like UDP (RFC 4340 §5.1, RFC 9260 §3.1, RFC 3828 §3).
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
-/// Destination and source; a frame too short for them reads as padded with zeroes.
+/// Destination and source address. A frame that is too short reads as padded with zeroes.
 fn mac_addresses(frame: &[u8]) -> [u8; 12] {
     let mut addresses = [0; 12];
     let there = frame.len().min(12);
@@ -573,7 +573,7 @@ mod tests {
 
     #[test]
     fn who_does_not_know_the_seed_cannot_make_factors_zero() {
-        // The constant that the second word is combined with: a product by zero would be zero for every first word.
+        // Constant that is combined with the second word. A product with zero would be zero for every first word.
         let second = 0xe703_7ed1_a0b4_28db_u64.to_le_bytes();
         let hashes = |seed| {
             let bytes = |first: u8| [[first; 7].as_slice(), &second].concat();

@@ -1,12 +1,12 @@
-//! Bytes in, (context, message, end of message) out.
+//! Maps the bytes of a frame to (context, message, end of message).
 //!
-//! * [`headers`]: where a frame's headers are.
-//! * [`rule`]: rules as people mean them; [`text`] reads and prints them.
+//! * [`headers`]: header positions in a frame.
+//! * [`rule`]: rules as users write them; [`text`] reads and prints them.
 //! * [`compile`]: from rules to the tests of [`spin_abi::rules`].
-//! * [`evaluate`]: those tests on a frame, as the XDP program does it.
-//! * [`key`]: which bytes name a frame's message.
-//! * `plain`: the same tests, put together anew for frames of the most common kind.
-//! * [`table`]: all contexts in order of priority; what the engine calls per frame.
+//! * [`evaluate`]: evaluates those tests on a frame, as the XDP program does.
+//! * [`key`]: message keys.
+//! * `plain`: the same tests, specialised for the most common kind of frames.
+//! * [`table`]: all contexts in order of priority, which the engine consults for each frame.
 //! * [`fpspin`]: FPsPIN's rulesets as rules.
 //! * `testing` (feature of that name): random frames and rules for property tests.
 //!
@@ -46,9 +46,9 @@
 //! ```
 //! Upper and lower case are the same. Some of tcpdump's spellings are read too: `udp dst port 53`, `src host 10.0.0.1`, `dst net …`.
 //!
-//! Numbers are decimal or `0x` and hexadecimal. Fragments and packets cut short have no transport header, so no term on
-//! protocol, ports, `l4` or `payload` holds for them. `kind` is `EtherType << 16 | IP version << 8 | protocol`. A field
-//! marked `le` is read little-endian, and the bytes of one marked `zero` read as zero beyond the packet: FPsPIN's words.
+//! Numbers are decimal, or hexadecimal with `0x`. Fragments and packets cut short have no transport header, so no term on protocol,
+//! ports, `l4` or `payload` holds for them. `kind` is `EtherType << 16 | IP version << 8 | protocol`. A field marked `le` is read
+//! little-endian. The bytes of a field marked `zero` read as zero beyond the packet: FPsPIN's words.
 //!
 //! # End of message as text
 //! `always` (each frame is a message of its own; the default), `never`, or rules.
@@ -56,11 +56,11 @@
 //! # Message keys as text
 //! ```text
 //! key   := part { ("+" | ",") part } | "fpspin"
-//! part  := "flow"                                once and first; see [`key`] for what a flow is
+//! part  := "flow"                                once and first; [`key`] defines the flow
 //!        | base "[" OFFSET ":" LENGTH "]"
 //! ```
-//! `fpspin` is what FPsPIN makes of bytes 44 to 47 of the frame: see [`fpspin::message_queue`]. Beside `flow` there is room for one range of four bytes, without it for 47 bytes, each range counting one more
-//! than its length.
+//! `fpspin` is FPsPIN's queue number, computed from bytes 44 to 47 of the frame: see [`fpspin::message_queue`]. Beside `flow` there is
+//! room for one range of four bytes. Without it there is room for 47 bytes, and each range takes one more byte than its length.
 #![forbid(unsafe_code)]
 
 pub mod compile;

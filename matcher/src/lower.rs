@@ -1,4 +1,4 @@
-//! Which masked ranges a phrase stands for.
+//! Translates phrases to masked ranges.
 
 use core::net::IpAddr;
 use core::num::NonZeroU8;
@@ -11,7 +11,7 @@ impl Rule {
     /// The rule as alternatives of conjunctions of ranges.
     ///
     /// There is one alternative, or two when the rule mentions `vlan`: the two EtherTypes of a tag are not one masked
-    /// range. All `vlan` terms of a rule speak of the same tag, so there are never more.
+    /// range. All `vlan` terms of a rule refer to the same tag, so two are enough.
     #[must_use]
     pub fn alternatives(&self) -> Vec<Vec<Range>> {
         let tagged = self.terms.iter().any(|term| matches!(term, Term::Vlan(_)));
@@ -20,7 +20,7 @@ impl Rule {
     }
 }
 
-/// The ranges of one term, for frames whose VLAN tag, if the term asks for one, has EtherType `tag`.
+/// Ranges of one term. `tag` is the EtherType of the VLAN tag, if the term requires one.
 fn ranges(term: &Term, tag: u16) -> Vec<Range> {
     match *term {
         Term::Ip(version) => vec![ip_version(version)],
@@ -60,7 +60,7 @@ fn protocol_is(version: Option<IpVersion>, protocol: NonZeroU8) -> Vec<Range> {
     version.map(ip_version).into_iter().chain([protocol]).collect()
 }
 
-/// IPv4 addresses are at 12 and 16 (RFC 791 §3.1), IPv6 ones at 8 and 24 (RFC 8200 §3).
+/// Ranges of an address. IPv4 addresses are at 12 and 16 (RFC 791 §3.1), IPv6 ones at 8 and 24 (RFC 8200 §3).
 fn network(side: Side, prefix: Prefix) -> Vec<Range> {
     let length = u32::from(prefix.length());
     match prefix.address() {
@@ -77,7 +77,7 @@ fn network(side: Side, prefix: Prefix) -> Vec<Range> {
     }
 }
 
-/// A range for each word that the first `length` bits reach into.
+/// One range for each word that contains some of the first `length` bits.
 fn prefix_words(start: u16, words: &[u32], length: u32) -> Vec<Range> {
     let mut ranges = Vec::new();
     let (mut at, mut left) = (start, length);

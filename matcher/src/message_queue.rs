@@ -1,8 +1,8 @@
 //! FPsPIN's mapping of frames to message queues.
 
-/// Message queues of FPsPIN's mapping.
+/// Number of message queues in FPsPIN's mapping.
 pub const MESSAGE_QUEUES: u32 = 16;
-/// Bits of FPsPIN's message ids.
+/// Number of bits in FPsPIN's message ids.
 const MESSAGE_ID_BITS: u32 = 10;
 
 /// The message queue that FPsPIN assigns to a frame: the message id modulo the number of queues. The id is the lower

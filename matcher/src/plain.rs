@@ -1,26 +1,26 @@
-//! The table for plain frames: UDP over IPv4 without tags, options and fragments, as most frames are.
+//! Table for plain frames: UDP over IPv4 without tags, options and fragments, like most traffic.
 //!
-//! All header positions are known beforehand there. So when the table is built, tests on the kind of a frame are decided, which
-//! leaves out most rules that do not concern these frames, and the other tests get their places in the frame.
+//! All header positions are constants in these frames. Tests on the kind of a frame are therefore decided when the table is built, which
+//! removes most rules for other frames. The remaining tests get fixed offsets in the frame.
 
 use spin_abi::rules::{Base, END_OF_RULE, LITTLE_ENDIAN, Test};
 
 use crate::evaluate::{in_range, word};
 use crate::headers::Headers;
 
-/// A test whose place is known.
+/// A test at a fixed offset.
 #[derive(Clone, Debug)]
 struct PlainTest {
-    /// From the frame's first byte on.
+    /// Offset in the frame.
     at: i64,
-    /// Padding counts too.
+    /// Whether padding belongs to the bytes of the test.
     whole_frame: bool,
-    /// The last one of its rule is marked as such.
+    /// The test. The last test of a rule carries the flag for it.
     test: Test,
 }
 
 impl PlainTest {
-    /// `None`: it is one on the kind, which says the same of all plain frames.
+    /// `None` for a test on the kind, whose result is the same for all plain frames.
     fn new(test: Test) -> Option<Self> {
         let at = match test.base {
             Base::Frame => 0,
@@ -32,7 +32,7 @@ impl PlainTest {
         Some(Self { at: i64::from(at) + i64::from(test.offset), whole_frame: test.base == Base::Frame, test })
     }
 
-    /// Whether it holds for `frame`, whose packet ends at `end`, at most the frame's length.
+    /// Whether the test holds for `frame`, whose packet ends at `end`, at most the frame's length.
     #[inline]
     fn holds(&self, frame: &[u8], end: usize) -> bool {
         let bytes = if self.whole_frame { frame } else { frame.get(..end).unwrap_or(frame) };
@@ -40,24 +40,24 @@ impl PlainTest {
     }
 }
 
-/// A test whether some bits of the packet have a value: most are.
+/// Test whether some bits of the packet have a given value. Most tests have this form.
 #[derive(Clone, Copy, Debug)]
 struct Equal {
     at: u32,
-    /// Both as the packet's bytes are in memory.
+    /// Mask and value in the memory order of the packet's bytes.
     mask: u32,
     value: u32,
 }
 
 impl Equal {
-    /// Holds for all.
+    /// Test that holds for every packet.
     const ALWAYS: Self = Self { at: 0, mask: 0, value: 0 };
-    /// Holds for none.
+    /// Test that holds for no packet.
     const NEVER: Self = Self { at: 0, mask: 0, value: 1 };
-    /// Is outside of all: nobody knows.
+    /// Test beyond every packet, so that its result is always `None`.
     const UNKNOWN: Self = Self { at: u32::MAX, mask: 0, value: 0 };
 
-    /// `None`: it is another kind of test.
+    /// `None` for a test of another form.
     fn new(test: &PlainTest) -> Option<Self> {
         let PlainTest { at, test: Test { mask, min, max, flags, .. }, .. } = *test;
         let in_memory = |word: u32| if flags & LITTLE_ENDIAN == 0 { word.to_be() } else { word.to_le() };
@@ -65,7 +65,7 @@ impl Equal {
         Some(Self { at, mask: in_memory(mask), value: in_memory(min) })
     }
 
-    /// Whether it holds; `None` where not all of the word is in the packet.
+    /// Whether the test holds. `None` when the word is not completely in the packet.
     #[inline(always)]
     fn holds(self, packet: &[u8]) -> Option<bool> {
         let at = self.at as usize;
@@ -74,22 +74,22 @@ impl Equal {
     }
 }
 
-/// Rules, as they are to plain frames.
+/// Rules, specialised for plain frames.
 #[derive(Clone, Debug)]
 pub(crate) struct PlainRules {
-    /// What they say of most packets; [`Equal::UNKNOWN`] if that takes more than one test.
+    /// Single test that decides most packets. [`Equal::UNKNOWN`] if the rules need more than one.
     quick: Equal,
-    /// One of them holds, whatever is in the frame.
+    /// Whether a rule holds for every plain frame.
     always: bool,
-    /// Those of each rule that may hold, one at least.
+    /// Remaining tests of the rules that may hold, at least one per rule.
     tests: Vec<PlainTest>,
 }
 
 impl PlainRules {
-    /// For all plain frames.
+    /// Rules that hold for all plain frames.
     pub(crate) const ALWAYS: Self = Self { quick: Equal::ALWAYS, always: true, tests: Vec::new() };
 
-    /// What `tests` say of plain frames.
+    /// Specialises `tests` for plain frames.
     pub(crate) fn new(tests: &[Test]) -> Self {
         let kind_fits = |test: &Test| test.base != Base::Kind || in_range(test, Headers::PLAIN_KIND);
         let mut all = Vec::new();

@@ -1,7 +1,7 @@
-//! Rules as people mean them: alternatives ([`Rules`]) of conjunctions ([`Rule`]) of [`Term`]s.
+//! Rules as users write them: alternatives ([`Rules`]) of conjunctions ([`Rule`]) of [`Term`]s.
 //!
 //! A term is either a phrase (`udp dport 9999`) or one masked [`Range`] over a field of one, two or four bytes. Phrases
-//! are kept as such so that a rule prints the way it was typed; [`Rule::alternatives`] says which ranges they stand for.
+//! are kept as such, so that a rule prints the way it was typed. [`Rule::alternatives`] translates them to ranges.
 
 use core::net::IpAddr;
 use core::num::NonZeroU8;
@@ -9,20 +9,20 @@ use spin_abi::rules::Base;
 
 use crate::headers::{ICMP, ICMP6, TCP, UDP};
 
-/// Largest offset of a field: a test's offset is an `i16` and its word four bytes.
+/// Largest offset of a field: a test's offset is an `i16` and its word has four bytes.
 pub const MAX_OFFSET: u16 = i16::MAX as u16 - 3;
-/// Most terms in one rule: what one table could hold.
+/// Maximum number of terms in a rule: the capacity of a table.
 pub const MAX_TERMS: usize = spin_abi::rules::MAX_TESTS;
 
-/// How many bytes a field has.
+/// Width of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Width {
-    /// A byte.
+    /// One byte.
     One = 1,
-    /// A half-word.
+    /// Half-word: two bytes.
     Two = 2,
-    /// A word.
+    /// Word: four bytes.
     Four = 4,
 }
 
@@ -34,18 +34,18 @@ impl Width {
     }
 }
 
-/// A few bytes of a frame that are compared as one number.
+/// One to four bytes of a frame that are compared as one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// What `offset` counts from. [`Base::Kind`] is not bytes: its offset is 0 and its width four.
+    /// Origin of `offset`. [`Base::Kind`] has no bytes: its offset is 0 and its width four.
     pub base: Base,
-    /// First byte, 0 to [`MAX_OFFSET`].
+    /// Offset of the first byte, 0 to [`MAX_OFFSET`].
     pub offset: u16,
-    /// Bytes.
+    /// Number of bytes.
     pub width: Width,
-    /// Least significant byte first (FPsPIN's words); only for four bytes.
+    /// Byte order: least significant byte first (FPsPIN's words). Only for four bytes.
     pub little_endian: bool,
-    /// Bytes beyond the packet read as zero (FPsPIN's RTL) instead of failing the range.
+    /// Whether bytes beyond the packet read as zero (FPsPIN's RTL) instead of failing the range.
     pub zero_beyond: bool,
 }
 
@@ -59,8 +59,8 @@ impl Field {
 
 /// `min <= field & mask <= max`, unsigned.
 ///
-/// Holds only where the base and every byte that the mask selects are there (a field of the frame's first three bytes
-/// also needs a frame of four bytes).
+/// Holds only if the base and every byte that the mask selects are present. A field of the frame's first three bytes
+/// also needs a frame of four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     field: Field,
@@ -69,7 +69,7 @@ pub struct Range {
     max: u32,
 }
 
-/// Why a range was refused.
+/// Reason why a range was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// The mask is zero.
@@ -81,13 +81,13 @@ pub enum RangeError {
     /// `min > max`.
     #[error("the range is empty: {0:#x} is above {1:#x}")]
     Empty(u32, u32),
-    /// `min` is above anything the mask lets through.
+    /// `min` is above the mask.
     #[error("can never hold: {0:#x} is above mask {1:#x}")]
     AboveMask(u32, u32),
     /// The offset is above [`MAX_OFFSET`].
     #[error("offset {0} is beyond any frame, the largest is {MAX_OFFSET}")]
     Offset(u16),
-    /// Little-endian, but not four bytes.
+    /// Little-endian field that has not four bytes.
     #[error("only fields of four bytes can be little-endian")]
     LittleEndian,
     /// [`Base::Kind`] with an offset or another width.
@@ -96,7 +96,7 @@ pub enum RangeError {
 }
 
 impl Range {
-    /// Checks and makes a range.
+    /// Makes a range after checking it.
     ///
     /// # Errors
     /// See [`RangeError`].
@@ -123,52 +123,52 @@ impl Range {
         if matches!(field.base, Base::Kind) && !bare {
             return Err(RangeError::Kind);
         }
-        // What the field cannot hold says the same as its greatest value.
+        // A maximum above the field's greatest value is equivalent to that value.
         let max = if max > field.width.mask() { field.width.mask() } else { max };
         Ok(Self { field, mask, min, max })
     }
 
-    /// `field & mask == value`, for values known to be good.
+    /// `field & mask == value`, for valid values.
     pub(crate) const fn exact(field: Field, mask: u32, value: u32) -> Self {
         Self { field, mask, min: value, max: value }
     }
 
-    /// `min <= field <= max`, for values known to be good.
+    /// `min <= field <= max`, for valid values.
     pub(crate) const fn between(field: Field, min: u32, max: u32) -> Self {
         Self { field, mask: field.width.mask(), min, max }
     }
 
-    /// The bytes compared.
+    /// Field that is compared.
     #[must_use]
     pub const fn field(&self) -> Field {
         self.field
     }
 
-    /// Bits looked at; not zero, within the field's width.
+    /// Bits that are compared. Not zero, within the field's width.
     #[must_use]
     pub const fn mask(&self) -> u32 {
         self.mask
     }
 
-    /// Least masked value that holds; at most the mask.
+    /// Minimum of the masked field. At most the mask.
     #[must_use]
     pub const fn min(&self) -> u32 {
         self.min
     }
 
-    /// Greatest masked value that holds; may be above the mask, not above what the field can hold.
+    /// Maximum of the masked field. May be above the mask, but not above the field's greatest value.
     #[must_use]
     pub const fn max(&self) -> u32 {
         self.max
     }
 }
 
-/// Which end of a conversation.
+/// End of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The sender's address or port.
+    /// Sender's address or port.
     Source,
-    /// The receiver's.
+    /// Receiver's address or port.
     Destination,
 }
 
@@ -183,7 +183,7 @@ pub enum IpVersion {
 }
 
 impl IpVersion {
-    /// Protocol number of its ICMP.
+    /// Protocol number of this version's ICMP.
     #[must_use]
     pub const fn icmp(self) -> NonZeroU8 {
         match self {
@@ -213,30 +213,30 @@ impl Transport {
     }
 }
 
-/// All addresses that share their first bits.
+/// Network: all addresses that share their first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     address: IpAddr,
     length: u8,
 }
 
-/// Why a prefix was refused.
+/// Reason why a prefix was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
-    /// Longer than the address.
+    /// Prefix longer than the address.
     #[error("a prefix of {length} bits is longer than an address of {bits}")]
     Length {
-        /// Asked for.
+        /// Requested length.
         length: u8,
-        /// Bits of the address.
+        /// Number of bits in the address.
         bits: u8,
     },
     /// Bits after the prefix are set.
     #[error("{given} has bits set after its prefix, the network is {network}")]
     HostBits {
-        /// Asked for.
+        /// Requested prefix.
         given: Prefix,
-        /// With those bits cleared.
+        /// Prefix with those bits cleared.
         network: Prefix,
     },
 }
@@ -262,7 +262,7 @@ impl Prefix {
         self.address
     }
 
-    /// Bits in common.
+    /// Number of common bits.
     #[must_use]
     pub const fn length(&self) -> u8 {
         self.length
@@ -288,68 +288,68 @@ pub enum Term {
     Ip(IpVersion),
     /// `ip src 10.0.0.0/24`: an address in a network.
     Network {
-        /// Which address.
+        /// Side of the address.
         side: Side,
         /// The network.
         prefix: Prefix,
     },
-    /// `udp`, `icmp`, `ip proto 47`: a transport header of that protocol is there, which it is not in a fragment.
+    /// `udp`, `icmp`, `ip proto 47`: a transport header of that protocol is present. Fragments have none.
     Protocol {
-        /// Of this version only.
+        /// Required IP version, if any.
         version: Option<IpVersion>,
-        /// Its number.
+        /// Protocol number.
         protocol: NonZeroU8,
     },
     /// `udp dport 9999`, `tcp sport 80-90`.
     Port {
         /// TCP or UDP.
         transport: Transport,
-        /// Which port.
+        /// Side of the port.
         side: Side,
-        /// Least port.
+        /// Lowest port.
         first: u16,
-        /// Greatest port.
+        /// Highest port.
         last: u16,
     },
     /// `icmp echo`, `icmp6 type 135 code 0`.
     Icmp {
         /// ICMP or ICMPv6.
         version: IpVersion,
-        /// The type.
+        /// ICMP type.
         kind: u8,
-        /// The code; any when `None`.
+        /// ICMP code. `None`: any.
         code: Option<u8>,
     },
     /// `ether type 0x88b5`: the EtherType after VLAN tags.
     EtherType(u16),
     /// `ether dst 02:00:00:00:00:01`.
     EtherAddress {
-        /// Which address.
+        /// Side of the address.
         side: Side,
         /// The address.
         address: [u8; 6],
     },
     /// `vlan`, `vlan 100`: a tag (802.1Q or 802.1ad) directly after the addresses, with this id.
     Vlan(Option<u16>),
-    /// `l4[2:2] in 9000..9100`.
+    /// `l4[2:2] in 9000..9100`: a masked range.
     Word(Range),
 }
 
-/// Conditions that must all hold; none is `any`.
+/// Conditions that must all hold. No condition: `any`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// The conditions.
+    /// Conditions of the rule.
     pub terms: Vec<Term>,
 }
 
-/// Alternatives of which one must hold; none at all is `never`.
+/// Alternatives, one of which must hold. No alternative: `never`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// The alternatives, tried in order.
+    /// Alternatives, tried in order.
     pub rules: Vec<Rule>,
 }
 
-/// When a frame is its message's last.
+/// Predicate for the last frame of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Eom {
     /// Every frame is a message of its own.
@@ -357,6 +357,6 @@ pub enum Eom {
     Always,
     /// Messages do not end.
     Never,
-    /// Frames for which these rules hold.
+    /// A frame ends its message if these rules hold.
     When(Rules),
 }

@@ -1,4 +1,4 @@
-//! Contexts in order of priority, and which of them a frame belongs to.
+//! Table of contexts in order of priority. It finds the context of a frame.
 
 use spin_abi::rules::{MAX_TESTS, Test};
 
@@ -9,73 +9,73 @@ use crate::key::{KeySpec, MessageKey};
 use crate::plain::PlainRules;
 use crate::rule::{Eom, Rules};
 
-/// One context's matching.
+/// Matching parameters of a context.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableEntry {
-    /// The context's id.
+    /// Id of the context.
     pub context: u32,
-    /// Which frames are the context's, unless an earlier one takes them.
+    /// Rules for the context's frames. Contexts earlier in the table take precedence.
     pub rules: Rules,
-    /// Which of those are their message's last.
+    /// Predicate for the last frame of a message.
     pub eom: Eom,
-    /// What names their message.
+    /// Message key.
     pub key: KeySpec,
 }
 
-/// Why a table could not be built.
+/// Reason why a table could not be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// A context's rules alone are too many.
+    /// The rules of a single context are too many.
     #[error("{}: {source}", of(*context))]
     Rules {
-        /// Whose rules.
+        /// Id of the context.
         context: u32,
-        /// What was wrong.
+        /// Cause.
         source: CompileError,
     },
-    /// A context's end-of-message rules alone are too many.
+    /// The end-of-message rules of a single context are too many.
     #[error("{}, end of message: {source}", of(*context))]
     Eom {
-        /// Whose predicate.
+        /// Id of the context.
         context: u32,
-        /// What was wrong.
+        /// Cause.
         source: CompileError,
     },
-    /// All contexts' rules together are too many.
+    /// The rules of all contexts together are too many.
     #[error(
         "{} needs {tests} tests, {left} of {MAX_TESTS} are left: \
          remove a context or use fewer rules, prefixes instead of addresses, or ranges",
         of(*context)
     )]
     Full {
-        /// The first context that did not fit.
+        /// Id of the first context that did not fit.
         context: u32,
-        /// Tests of its rules.
+        /// Number of tests of its rules.
         tests: usize,
-        /// Tests left by the contexts before it.
+        /// Number of tests left by the contexts before it.
         left: usize,
     },
 }
 
-/// Names a context; one that is not installed yet has no id.
+/// Name of a context in messages. A context that is not installed yet has no id.
 fn of(context: u32) -> String {
     if context == 0 { "the new context".to_owned() } else { format!("context {context}") }
 }
 
-/// What a frame is to its context.
+/// Result of matching a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match {
-    /// The context's id.
+    /// Id of the context.
     pub context: u32,
-    /// Its place in the table.
+    /// Index of the context in the table.
     pub index: usize,
-    /// Names the message among the context's.
+    /// Key of the message within the context.
     pub key: MessageKey,
-    /// The frame is its message's last.
+    /// Whether the frame is the last of its message.
     pub eom: bool,
 }
 
-/// Compiled matching of all contexts. Immutable: a change of contexts builds another one.
+/// Compiled matching rules of all contexts. Immutable: a change of contexts builds a new table.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// Rules of all contexts, in order.
@@ -86,20 +86,20 @@ pub struct Table {
 #[derive(Clone, Debug)]
 struct Context {
     id: u32,
-    /// End of its rules in `Table::tests`; they start where those of the context before end.
+    /// End of the context's rules in `Table::tests`. They start at the end of the previous context's rules.
     end: usize,
     eom: CompiledEom,
     key: KeySpec,
-    /// That is the flow alone.
+    /// Whether the message key is the flow alone.
     key_is_flow: bool,
-    /// Its rules, as they are to plain frames,
+    /// Rules, specialised for plain frames.
     plain_rules: PlainRules,
-    /// and its end of message.
+    /// End-of-message predicate, specialised for plain frames.
     plain_eom: PlainRules,
 }
 
 impl Context {
-    /// What `found` makes of the message's key, and of whether it is the last one, of a plain frame of this context's.
+    /// Calls `found` with the message key of a plain frame of this context, and with whether the frame is the last of its message.
     #[inline(always)]
     fn found_plain<R>(&self, frame: &[u8], end: u32, found: impl FnOnce(MessageKey, bool) -> R) -> R {
         let eom = self.plain_eom.hold(frame, end as usize);
@@ -117,10 +117,10 @@ enum CompiledEom {
 }
 
 impl Table {
-    /// Compiles `entries`; earlier ones take precedence.
+    /// Compiles `entries`. Earlier ones take precedence.
     ///
     /// # Errors
-    /// When they need more than [`MAX_TESTS`] tests; the table in use is best kept then.
+    /// When they need more than [`MAX_TESTS`] tests. The caller should then keep its current table.
     pub fn new(entries: &[TableEntry]) -> Result<Self, TableError> {
         let mut table = Self::default();
         for entry in entries {
@@ -167,15 +167,15 @@ impl Table {
         &self.tests
     }
 
-    /// The first context whose rules hold for `frame`: what [`Table::match_frame`] finds, sooner for most frames. Returns what `found`
-    /// makes of its place in the table, the message's key, and whether the frame is the message's last.
+    /// First context whose rules hold for `frame`. Equivalent to [`Table::match_frame`], but faster for most frames. Calls `found` with
+    /// the index in the table, the message key, and whether the frame is the last of its message.
     #[inline(always)]
     pub fn find<R>(&self, frame: &[u8], found: impl FnOnce(usize, MessageKey, bool) -> R) -> Option<R> {
         let Some(end) = Headers::plain_end(frame) else {
             let Match { index, key, eom, .. } = self.find_any(frame)?;
             return Some(found(index, key, eom));
         };
-        // Of several the first one gets its frames sooner.
+        // Test the first context separately, which is faster for its frames.
         let first = self.contexts.first()?;
         if first.plain_rules.hold(frame, end as usize) {
             return Some(first.found_plain(frame, end, |key, eom| found(0, key, eom)));
@@ -196,7 +196,7 @@ impl Table {
         self.contexts.iter().position(|context| context.plain_rules.hold(frame, end))
     }
 
-    /// The first context whose rules hold for `frame`, whose headers are `headers`. Allocates nothing.
+    /// First context whose rules hold for `frame`, whose headers are `headers`. Allocates nothing.
     #[must_use]
     pub fn match_frame(&self, frame: &[u8], headers: &Headers) -> Option<Match> {
         let index = self.first(frame, headers)?;

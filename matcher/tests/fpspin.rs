@@ -1,10 +1,10 @@
-//! FPsPIN's rulesets and message ids against the words of its documentation, evaluated naively.
+//! FPsPIN's rulesets and message ids, compared with a naive evaluation of its documentation.
 
 use proptest::prelude::*;
 use spin_matcher::fpspin::{Beyond, FpspinRule, Mode, Ruleset, key, message_queue, together};
 use spin_matcher::{Headers, Table, TableEntry};
 
-/// A word of the frame, or `None` where it is not all there and not seen as zeroes.
+/// Word of the frame. `None` if it is incomplete and missing bytes do not read as zero.
 fn word(frame: &[u8], idx: u32, beyond: Beyond) -> Option<u32> {
     let mut word = 0;
     for place in 0..4u64 {
@@ -20,8 +20,8 @@ fn word(frame: &[u8], idx: u32, beyond: Beyond) -> Option<u32> {
     Some(word)
 }
 
-/// `start <= word[idx] & mask <= end`. A rule that looks at no bit of a word does not depend on it being there, nor, where
-/// words may be missing, on bytes that it does not look at.
+/// `start <= word[idx] & mask <= end`. A rule with an empty mask does not depend on the word's presence. Where words may be missing, a
+/// rule does not depend on bytes that its mask leaves out.
 fn holds(rule: &FpspinRule, frame: &[u8], beyond: Beyond) -> bool {
     let masked = match (rule.mask, word(frame, rule.idx, beyond)) {
         (0, _) => Some(0),
@@ -38,18 +38,18 @@ fn matches(ruleset: &Ruleset, frame: &[u8], beyond: Beyond) -> bool {
     }
 }
 
-/// Whether one of the rulesets takes the frame, and whether one that does ends its message.
+/// Whether a ruleset matches the frame, and whether a matching one ends its message.
 fn naive(rulesets: &[Ruleset], frame: &[u8], beyond: Beyond) -> Option<bool> {
     let taking: Vec<_> = rulesets.iter().filter(|ruleset| matches(ruleset, frame, beyond)).collect();
     if taking.is_empty() { None } else { Some(taking.iter().any(|ruleset| holds(&ruleset.rules[3], frame, beyond))) }
 }
 
-/// Frames of few different bytes, around the places where something ends.
+/// Frames with few different bytes and lengths around the boundaries of headers and words.
 fn frame() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(prop_oneof![3 => Just(0u8), 2 => Just(1), 1 => any::<u8>()], 0..90)
 }
 
-/// Masks are of whole words: of half a word that is not all there, the engine's rules may know more than a word's.
+/// Masks cover whole words: for an incomplete word, the engine's rules may decide on half of it.
 fn rule() -> impl Strategy<Value = FpspinRule> {
     let idx = prop_oneof![10 => 0..20u32, 1 => Just(8191), 1 => Just(1 << 30), 1 => Just(u32::MAX)];
     let mask = prop_oneof![4 => Just(u32::MAX), 2 => Just(0), 3 => Just(0xff00_00ff), 1 => any::<u32>().prop_map(|m| m | 0xff00_0000)];
@@ -72,7 +72,7 @@ proptest! {
     ) {
         for beyond in [Beyond::Fails, Beyond::Zero] {
             let (rules, eom) = together(&rulesets, beyond);
-            // As they travel: in text.
+            // Rules are sent as text.
             let rules = rules.to_string().parse().expect("rules read back");
             let eom = eom.to_string().parse().expect("an end of message reads back");
             let table = Table::new(&[TableEntry { context: 0, rules, eom, key: key(beyond) }]).expect("few tests");
@@ -108,7 +108,7 @@ proptest! {
     }
 }
 
-/// The comparison above must meet frames of each kind.
+/// Checks that the comparison above meets frames of each kind.
 #[test]
 fn decisions_of_each_kind_are_made() {
     use proptest::strategy::ValueTree;

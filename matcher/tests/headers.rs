@@ -1,4 +1,4 @@
-//! Header positions against how frames were built, and against etherparse.
+//! Header positions, compared with the construction of frames and with etherparse.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq};
@@ -6,14 +6,17 @@ use proptest::{proptest, test_runner::TestCaseError};
 use spin_matcher::Headers;
 use spin_matcher::testing::{frames, honest_frames};
 
-/// Offset of `part` in `frame`, which it is a slice of.
+/// Offset in `frame` of `part`, which is a slice of it.
 fn offset(frame: &[u8], part: &[u8]) -> Option<u16> {
     u16::try_from(part.as_ptr().addr() - frame.as_ptr().addr()).ok()
 }
 
-/// Compares what both found. They differ by design on: a third VLAN tag (etherparse skips it, we do not), IPv6 packets with
-/// a fragment header (it looks into unfragmented ones), AH (it skips it) or payload length 0 (it takes the frame's rest),
-/// and more than four extension headers.
+/// Compares both results. They differ by design in these cases:
+/// * a third VLAN tag: etherparse skips it, the matcher does not;
+/// * IPv6 packets with a fragment header: etherparse reads unfragmented ones;
+/// * IPv6 packets with AH: etherparse skips it;
+/// * IPv6 packets of payload length 0: etherparse takes the frame's rest;
+/// * more than four extension headers.
 fn compare(frame: &[u8], headers: &Headers, theirs: &SlicedPacket<'_>) -> Result<(), TestCaseError> {
     let (ip, extensions) = match &theirs.net {
         Some(NetSlice::Ipv4(ip)) => (ip.header().slice(), ip.extensions().auth.is_some()),
@@ -66,14 +69,14 @@ proptest! {
         prop_assert!(positions.iter().flatten().all(|at| u32::from(*at) <= headers.end), "{:?}", headers);
         prop_assert_eq!(headers.l4.is_some(), headers.protocol != 0);
         prop_assert_eq!(headers.ip.is_some(), headers.ip_version != 0);
-        // What follows the packet's end is not looked at.
+        // The parser ignores bytes behind the packet's end.
         if headers.ip.is_some() && (headers.end as usize) < frame.len() {
             prop_assert_eq!(Headers::parse(&frame[..headers.end as usize]), headers);
         }
     }
 }
 
-/// How often the comparison with etherparse reaches a transport header.
+/// Checks how often the comparison with etherparse reaches a transport header.
 #[test]
 fn etherparse_understands_most_frames() {
     use proptest::strategy::{Strategy, ValueTree};

@@ -1,11 +1,11 @@
-//! Message keys: equal exactly when the flows are.
+//! Message keys are equal exactly when the flows are.
 
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq};
 use proptest::{collection::vec, proptest};
 use spin_matcher::testing::{frames, honest_frames, keys};
 use spin_matcher::{Headers, KeySpec};
 
-/// What the documentation calls a flow, as a list of named values.
+/// Flow by its documentation, as a list of named values.
 fn flow(frame: &[u8], headers: &Headers) -> Vec<(&'static str, Vec<u8>)> {
     let bytes = |start: usize, length: usize| frame[start..start + length].to_vec();
     let mut flow: Vec<_> = (0..usize::from(headers.tags))
@@ -55,7 +55,7 @@ proptest! {
     fn every_frame_has_every_key(frame in frames(), spec in keys()) {
         let headers = Headers::parse(&frame);
         let key = spec.extract(&frame, &headers);
-        // Nothing was left out for want of room: the ranges are the key's end, whole.
+        // All ranges fit: they are the end of the key, complete.
         let ranges: Vec<u8> = spec.parts().iter().flat_map(|part| {
             let (start, limit) = match part.base {
                 spin_abi::rules::Base::Frame => (Some(0), frame.len()),
@@ -75,7 +75,7 @@ proptest! {
     }
 }
 
-/// The comparison above must meet pairs of equal flows.
+/// Checks that the comparison above meets pairs of equal flows.
 #[test]
 fn some_flows_repeat() {
     use proptest::strategy::{Strategy, ValueTree};

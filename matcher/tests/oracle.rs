@@ -9,7 +9,7 @@ use spin_matcher::rule::{Eom, Prefix, Range, Rules, Side, Term, Transport};
 use spin_matcher::testing::{frames, plain_frames, rules, terms};
 use spin_matcher::{Headers, MessageKey, Table, TableEntry};
 
-/// What the documentation of a term says, word by word.
+/// Documentation of a term, transcribed.
 fn term_holds(term: &Term, frame: &[u8], headers: &Headers) -> bool {
     let at = |position: Option<u16>, offset: usize| {
         let index = usize::from(position?) + offset;
@@ -69,7 +69,7 @@ fn within(prefix: Prefix, address: IpAddr) -> bool {
     prefix.address().is_ipv4() == address.is_ipv4() && bits(prefix.address())[..length] == bits(address)[..length]
 }
 
-/// Byte by byte: every byte the mask selects must be there, or reads as zero if the field says so.
+/// Byte by byte: every byte that the mask selects must be present, or reads as zero if the field says so.
 fn range_holds(range: &Range, frame: &[u8], headers: &Headers) -> bool {
     let field = range.field();
     let (position, limit) = match field.base {
@@ -130,7 +130,7 @@ fn entries() -> impl Strategy<Value = Vec<TableEntry>> {
     })
 }
 
-/// What the engine calls.
+/// Lookup as the engine does it.
 fn find(table: &Table, frame: &[u8]) -> Option<(usize, bool, MessageKey)> {
     table.find(frame, |index, key, eom| (index, eom, key))
 }
@@ -174,7 +174,7 @@ proptest! {
     }
 }
 
-/// The generators must meet both outcomes of every kind of term, or the properties above say little.
+/// Checks that the generators meet both outcomes of every kind of term.
 #[test]
 fn every_kind_of_term_is_seen_holding_and_failing() {
     use proptest::strategy::ValueTree;

@@ -1,11 +1,11 @@
-//! Rules and keys as text: what is accepted, what is refused and how, and that printing reads back.
+//! Rules and keys as text: accepted texts, refused texts with their errors, and printing that reads back.
 
 use proptest::prelude::{ProptestConfig, any, prop_assert_eq};
 use proptest::{collection::vec, proptest, sample::select};
 use spin_matcher::testing::{keys, rules};
 use spin_matcher::{Eom, KeySpec, Rules};
 
-/// Texts and how they print: what is typed in the shortest way prints as typed.
+/// Accepted texts and their printed form. An empty form means that the text prints as typed.
 const ACCEPTED: &[(&str, &str)] = &[
     ("udp dport 9999", ""),
     ("udp sport 53", ""),
@@ -74,7 +74,7 @@ fn what_a_person_types_is_read_and_printed() {
     }
 }
 
-/// Texts, the column an error points at, and words it contains.
+/// Refused texts, the column that the error points at, and words in the error.
 const REFUSED: &[(&str, usize, &str)] = &[
     ("", 1, "expected a condition"),
     ("udp dport", 10, "expected a port (0 to 65535), found the end"),
@@ -181,7 +181,7 @@ fn keys_are_read_and_printed() {
     }
 }
 
-/// Pieces of rules, to make texts that are nearly right.
+/// Pieces of rules, for texts that are nearly right.
 const PIECES: &[&str] = &[
     "udp",
     "tcp",

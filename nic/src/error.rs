@@ -1,4 +1,4 @@
-//! Why a queue could not be opened or used: what was wrong, where, and what to do.
+//! Errors of opening or using a queue: cause, location and remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub enum NicError {
     Mtu {
         /// The interface.
         name: String,
-        /// Its MTU.
+        /// MTU of the interface.
         mtu: u32,
         /// The greatest MTU that works.
         limit: u32,

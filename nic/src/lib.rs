@@ -8,7 +8,7 @@
 //! * [`synthetic`]: receives the same frames again and again, for benchmarks.
 //! * [`affinity`]: CPU affinity of threads.
 //! * [`wakeup`]: wakes a thread that waits for a ring.
-//! * [`error`]: why a queue could not be opened or used.
+//! * [`error`]: errors of opening or using a queue.
 //!
 //! Frames are in [`spin_frame`], which needs no system calls.
 //!

@@ -1,4 +1,4 @@
-//! Mapped memory.
+//! Memory mappings.
 
 use std::ptr::NonNull;
 
@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 
 /// Readable and writable pages that are unmapped on drop.
 ///
-/// It gives its address and nothing else. References into it must end before it is dropped.
+/// The type gives only its address. References into the pages must end before it is dropped.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,

@@ -85,12 +85,12 @@ impl Queue for MemoryQueue {
         self.port.receive(out, max)
     }
 
-    /// Sent frames belong to the peer already, and outlive this queue.
+    /// Always 0: sent frames belong to the peer already, and outlive this queue.
     fn pending(&self) -> usize {
         0
     }
 
-    /// There is no kernel here.
+    /// Counts and recycles the frames, because there is no kernel.
     fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize {
         let count = batch.iter().filter(|frame| self.port.accepts(frame)).count();
         self.recycle_all(batch);
@@ -115,7 +115,7 @@ impl Queue for MemoryQueue {
     }
 
     fn exhausted(&self) -> bool {
-        // In this order: a peer that is gone pushes no more, so an empty ring stays empty.
+        // Check in this order: a peer that is gone pushes no frame, so an empty ring stays empty.
         self.port.peer_is_gone() && self.port.is_empty()
     }
 
@@ -163,7 +163,7 @@ mod tests {
     fn frames_cross_and_come_back() {
         let (mut a, mut b) = pair(2).expect("a pair");
         let mut out = Vec::new();
-        // More rounds than either pool has frames: they must come back although traffic goes one way only.
+        // More rounds than either pool has frames: frames must return although traffic goes one way only.
         for round in 0..10_u8 {
             let mut batch = vec![frame(&mut a, &[round; 60]), frame(&mut a, &[round; 61])];
             assert!(a.allocate().is_none(), "both frames are in use");
@@ -211,7 +211,7 @@ mod tests {
         a.send(&mut batch);
         let mut out = Vec::new();
         b.receive(&mut out, 2);
-        // One place is taken by frame 2; b returns both others by sending, so a has four frames and three places.
+        // Frame 2 takes one slot. `b` returns both others by sending, so `a` has four frames and three slots.
         b.send(&mut out);
         a.receive(&mut batch, 2);
         batch.extend(numbered(&mut a, 3));

@@ -28,29 +28,29 @@ pub trait Queue: TxQueue {
     /// that is down keeps the number above 0.
     fn pending(&self) -> usize;
 
-    /// Gives frames to the kernel's network stack, as if the XDP program had passed them. Returns how many the kernel took
-    /// (`passed`). The others are lost and counted (`pass_failed`). Recycles all frames of `batch`.
+    /// Gives frames to the kernel's network stack, as if the XDP program had passed them. Returns how many the kernel took (`passed`).
+    /// The others are lost and counted (`pass_failed`). Recycles all frames of `batch`.
     ///
-    /// For few frames: it enters the kernel once per frame. Backends without a kernel below them count and recycle.
+    /// Meant for few frames: it enters the kernel once per frame. Backends without a kernel below them count and recycle.
     fn pass_to_kernel(&mut self, batch: &mut Vec<Frame>) -> usize;
 
-    /// Once per batch: transmits the frames that `send` took, reclaims the frames whose transmission has completed, and
-    /// posts buffers for receiving.
+    /// Transmits the frames that `send` took, reclaims the frames whose transmission has completed, and posts buffers for receiving.
+    /// Called once per batch.
     ///
     /// # Errors
-    /// When the queue can do nothing any more: device gone, file not writable. A device that is busy or down is no error:
-    /// the next flush tries again.
+    /// When the queue is permanently unusable: device gone, file not writable. A device that is busy or down is no error: the next flush
+    /// tries again.
     fn flush(&mut self) -> Result<(), NicError>;
 
-    /// Sleeps until frames may have arrived, `wake` is readable or `timeout` has passed. May return early. For idle times:
-    /// it enters the kernel and may allocate memory.
+    /// Sleeps until frames may have arrived, `wake` is readable or `timeout` has passed. May return early. Meant for idle times: it
+    /// enters the kernel and may allocate memory.
     ///
     /// # Errors
     /// When the kernel refuses to wait.
     fn wait(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), NicError>;
 
-    /// Whether no frame will ever come again: the capture is at its end, or the peer or device is gone. `wait` notices a
-    /// device that is gone, and so does `flush` when it sends. Of the flushes that send nothing, one in many thousand does.
+    /// Whether no further frame can arrive: the capture is at its end, or the peer or device is gone. `wait` notices a device that is
+    /// gone, and so does `flush` when it sends. Of the flushes that send nothing, one in many thousand does.
     fn exhausted(&self) -> bool;
 
     /// Selects the frames that the NIC hands to this queue.

@@ -66,8 +66,8 @@ impl SyntheticSource {
         Ok(Self { pool, len, arriving, order: None, spare_pool, spare, counts, passed: 0, memory })
     }
 
-    /// Makes each frame wait for those before it. Several threads return frames in any order; without this a last frame
-    /// that overtakes another frame of its message would split the message in two.
+    /// Makes each frame wait for those before it. Several threads return frames in any order. Without this, a
+    /// last frame that overtakes another frame of its message would split the message in two.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         let returned = (0..self.arriving.count).map(|_| None).collect();
@@ -197,7 +197,7 @@ impl Drop for SyntheticSource {
         let waiting = self.order.iter().flat_map(|order| &order.returned).flatten().count();
         let present = self.arriving.count + waiting + self.spare.len();
         (self.arriving, self.order, self.spare) = (Ring::with_capacity(0), None, Vec::new());
-        // A frame in use may outlive the source: its memory must stay then.
+        // A frame in use may outlive the source. Its memory must then stay.
         if present * CHUNK == self.memory.len() {
             // SAFETY: the frame of every chunk was here and is dropped. The field is not used again.
             unsafe { ManuallyDrop::drop(&mut self.memory) };

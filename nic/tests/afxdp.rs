@@ -194,7 +194,7 @@ fn two_queues_are_both_served() {
     let mut queue = link.open(&config(Mode::Native)).expect("opens");
     assert!(queue.describe().contains("2 queues"), "{}", queue.describe());
     queue.steering().set_rules(&udp_to(9999)).expect("rules");
-    // veth takes the queue from the transmit queue of the sender, which a hash of the flow selects.
+    // A hash of the flow selects the sender's transmit queue, and veth receives on the queue of the same number.
     let clients: Vec<_> = (0..32).map(|_| Link::udp(&link.far, &format!("{FAR}:0"))).collect();
     for client in &clients {
         client.send_to(b"from one of many flows", (NEAR, 9999)).expect("sent");

@@ -33,7 +33,7 @@ fn answer(queue: &mut AfXdp, client: &UdpSocket) -> Vec<u8> {
     frame[40..42].fill(0);
     let bytes = frame[..HEADERS + 1].to_vec();
     queue.recycle(frame);
-    // Posts a chunk for the received one, so that the configured number of chunks is left for sending.
+    // Post a chunk for the received one, so that the configured number of chunks is left for sending.
     queue.flush().expect("flush");
     bytes
 }

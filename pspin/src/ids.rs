@@ -18,9 +18,9 @@ impl Slot {
 /// A handler function in its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handler {
-    /// Its first instruction.
+    /// Address of the first instruction.
     pub address: u32,
-    /// Its size in bytes; 0 when the image does not have it.
+    /// Size in bytes. 0 when the image does not have the handler.
     pub size: u32,
 }
 
@@ -78,9 +78,9 @@ pub struct Packet {
     pub frame: Frame,
     /// Arrival time.
     pub arrived: Timestamp,
-    /// Why the packet is dropped or passed on, by its handler's verdict. `None`: its frame goes back to the NIC.
+    /// Reason why the packet is dropped or passed on, by its handler's verdict. `None`: its frame returns to the NIC.
     pub drop_reason: Option<DropReason>,
-    /// The headers are in PsPIN's view: see [`ip_view`](crate::hpu::ip_view).
+    /// Whether the headers are in PsPIN's view: see [`ip_view`](crate::hpu::ip_view).
     pub in_pspin_view: bool,
 }
 
@@ -93,7 +93,7 @@ impl Packet {
     }
 }
 
-/// Why packets of a message are dropped.
+/// Reason why packets of a message are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
     /// There was no room for the message.

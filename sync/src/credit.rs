@@ -5,7 +5,7 @@
 //!        --refills-> receiver     empty items, which it may use or leave
 //!        <-returns-- receiver     each item and each used refill again
 //! ```
-//! The sender counts what is out. It sends no more than fits, so no ring is ever full.
+//! The sender counts the items in flight. It never sends more than fit, so no ring is ever full.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::wakeup::Wakeup;
 #[derive(Debug)]
 pub struct CreditTx<A, F, B> {
     items: Producer<A>,
-    /// Items to send: a batch at a time.
+    /// Items to send, one batch at a time.
     pub staged: Vec<A>,
     refills: Producer<F>,
     returns: Consumer<B>,
-    /// How many more may be out.
+    /// Remaining credit: number of items that may still be sent.
     credit: usize,
-    /// How many may be out at a time, and how many of them may be refills.
+    /// Maximum number of items in flight, and maximum number of refills among them.
     size: usize,
     max_refills: usize,
     receiver: Arc<Wakeup>,
@@ -41,7 +41,7 @@ pub struct CreditRx<A> {
 pub struct ReturnTx<F, B> {
     refills: Consumer<F>,
     returns: Producer<B>,
-    /// Returns to send: a batch at a time.
+    /// Returns to send, one batch at a time.
     pub staged: Vec<B>,
     sender: Arc<Wakeup>,
     size: usize,
@@ -50,8 +50,8 @@ pub struct ReturnTx<F, B> {
 /// All ends of one channel.
 pub type Ends<A, F, B> = (CreditTx<A, F, B>, CreditRx<A>, ReturnTx<F, B>);
 
-/// A channel with `size` items out at most. At most `max_refills` of them, fewer than all, are refills. The wake-ups are those that the two
-/// threads sleep on.
+/// A channel with at most `size` items in flight, of which at most `max_refills` are refills. `max_refills` is below `size`. The two
+/// threads sleep on these wake-ups.
 #[must_use]
 pub fn credit_channel<A, F, B>(
     size: usize,
@@ -78,26 +78,26 @@ pub fn credit_channel<A, F, B>(
 }
 
 impl<A, F, B> CreditTx<A, F, B> {
-    /// How many more items may be staged. Missing refills are reserved first; otherwise a flood of items would starve the receiver of
-    /// refills.
+    /// Number of items that may still be staged. Missing refills are reserved first; otherwise a flood of items would starve the receiver
+    /// of refills.
     #[must_use]
     pub fn credit(&self) -> usize {
         self.credit.saturating_sub(self.staged.len() + self.refills.slots())
     }
 
-    /// How many items are out, with the refills that the receiver took.
+    /// Number of items in flight, including refills that the receiver took.
     #[must_use]
     pub fn out(&self) -> usize {
         self.size - self.credit - (self.max_refills - self.refills.slots())
     }
 
-    /// How many items were sent and not taken. Reads what the receiver writes.
+    /// Number of items sent and not yet taken. Reads an index that the receiver writes.
     #[must_use]
     pub fn in_transit(&self) -> usize {
         self.size - self.items.slots()
     }
 
-    /// How many items may be out at a time.
+    /// Maximum number of items in flight.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.size - self.max_refills
@@ -109,25 +109,25 @@ impl<A, F, B> CreditTx<A, F, B> {
         self.returns.is_abandoned() && !self.has_returns()
     }
 
-    /// Writes off what the receiver did not return, once the channel is [closed](CreditTx::is_closed). Returns how many.
+    /// Writes off the items that the receiver did not return, once the channel is [closed](CreditTx::is_closed). Returns their number.
     pub fn write_off(&mut self) -> usize {
         std::mem::replace(&mut self.credit, self.size).abs_diff(self.size)
     }
 
-    /// How many staged items there is credit for.
+    /// Number of staged items that the credit covers.
     #[must_use]
     pub fn ready(&self) -> usize {
         self.staged.len().min(self.credit)
     }
 
-    /// Sends staged items, as far as there is credit, and refills.
+    /// Sends staged items as far as the credit allows, and refills.
     pub fn send(&mut self, mut refill: impl FnMut() -> Option<F>) {
         let (before, count) = (self.credit, self.ready());
-        // Half of the refills at least at a time; and before the items for which the receiver may need them.
+        // Send at least half of the refills at a time, and before the items for which the receiver may need them.
         if self.refills.slots() >= self.max_refills.div_ceil(2) {
             while self.credit > count && self.refills.slots() > 0 {
                 let Some(refill) = refill() else { break };
-                // There is a free slot, see above.
+                // The check above leaves a free slot.
                 let _ = self.refills.push(refill);
                 self.credit -= 1;
             }
@@ -142,7 +142,7 @@ impl<A, F, B> CreditTx<A, F, B> {
         }
     }
 
-    /// Takes the returns. Returns how many.
+    /// Takes all returns. Returns their number.
     pub fn reclaim(&mut self, each: impl FnMut(B)) -> usize {
         let slots = self.returns.slots();
         let count = take(&mut self.returns, slots, each);
@@ -158,25 +158,25 @@ impl<A, F, B> CreditTx<A, F, B> {
 }
 
 impl<A> CreditRx<A> {
-    /// How many items are there.
+    /// Number of waiting items.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ring.slots()
     }
 
-    /// Whether none is there.
+    /// Whether no item waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes the next `count`, which are there. The position that both threads read is written once for all of them.
+    /// Takes the next `count` items, which must be there. The index that both threads read is written once for all of them.
     #[inline]
     pub fn take(&mut self, count: usize, each: impl FnMut(A)) -> usize {
         take(&mut self.ring, count, each)
     }
 
-    /// Whether no item will come any more.
+    /// Whether the sender is gone and all its items were taken.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.ring.is_abandoned() && self.is_empty()
@@ -195,7 +195,7 @@ impl<F, B> ReturnTx<F, B> {
         self.refills.pop().ok()
     }
 
-    /// How many refills are there.
+    /// Number of waiting refills.
     #[must_use]
     pub fn refills(&self) -> usize {
         self.refills.slots()
@@ -212,7 +212,7 @@ impl<F, B> ReturnTx<F, B> {
         if count == 0 {
             return;
         }
-        // The ring has a slot for all that may be out.
+        // The ring has a slot for every item in flight.
         match send_all(&mut self.returns, self.staged.drain(..)) {
             Ok(_) => self.sender.notify(),
             Err(room) => unreachable!("{count} are returned, and {room} are out"),
@@ -230,7 +230,7 @@ impl<F, B> ReturnTx<F, B> {
         self.returns.is_abandoned()
     }
 
-    /// How many items may be out at a time, with refills.
+    /// Maximum number of items in flight, refills included.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size

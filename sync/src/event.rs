@@ -1,9 +1,9 @@
-//! What a thread sleeps on in the end: an eventfd, or loom's stand-in for one.
+//! The primitive that a thread sleeps on: an eventfd, or loom's stand-in for one.
 
-/// The kernel gives no eventfd.
+/// The kernel provides no eventfd.
 #[derive(Debug)]
 pub struct NoEvent(
-    /// Why.
+    /// Error of the kernel.
     pub std::io::Error,
 );
 
@@ -15,7 +15,7 @@ mod kernel {
 
     use super::NoEvent;
 
-    /// What a sleeping thread waits for, among other descriptors: readable when there was a signal.
+    /// Descriptor that a sleeping thread waits for, among others. Readable after a signal.
     pub type Waiter<'e> = BorrowedFd<'e>;
 
     #[derive(Debug)]
@@ -28,12 +28,12 @@ mod kernel {
         }
 
         pub fn signal(&self) {
-            // A full counter wakes as well as one more, so a refused write changes nothing.
+            // A refused write changes nothing: a full counter wakes the thread as well.
             let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
         }
 
         pub fn clear(&self) {
-            // Empties the counter; nothing to empty is fine.
+            // Clears the counter. An error means that it was zero already.
             let _ = rustix::io::read(&self.0, &mut [0; 8]);
         }
 
@@ -49,10 +49,10 @@ mod modelled {
 
     use super::NoEvent;
 
-    /// What a sleeping thread waits for.
+    /// Event that a sleeping thread waits for.
     pub type Waiter<'e> = &'e Event;
 
-    /// As an eventfd: a signal stays until it is cleared, and each system call happens at once.
+    /// Model of an eventfd: a signal stays until it is cleared, and each system call is atomic.
     #[derive(Debug)]
     pub struct Event {
         signalled: Mutex<bool>,

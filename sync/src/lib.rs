@@ -1,13 +1,13 @@
-//! How threads of the engine exchange items and wake each other.
+//! Channels and wake-ups between threads of the engine.
 //!
 //! * [`Wakeup`]: wakes a thread that sleeps because it has no work.
 //! * [`RequestTx`], [`RequestRx`]: requests that a thread carries out between two polls.
-//! * [`CreditTx`], [`CreditRx`], [`ReturnTx`]: a channel bounded by credit, whose items come back.
+//! * [`CreditTx`], [`CreditRx`], [`ReturnTx`]: a channel bounded by credit, whose items return to the sender.
 //! * [`SidebandTx`], [`SidebandRx`]: metadata of those items.
-//! * [`PeerStatus`]: whether a thread takes tasks of others, and still sends some.
+//! * [`PeerStatus`]: whether a thread accepts tasks of others, and may still send some.
 //!
-//! Each is small enough for loom to try all interleavings, or all with few preemptions. With `--cfg loom` the same code is compiled on loom's
-//! atomics, locks and threads, and on rings and events made of these (`make loom`).
+//! Each is small enough for loom to try all interleavings, or all with few preemptions. With `--cfg loom` the code is compiled with
+//! loom's atomics and locks, and with rings and events made of these (`make loom`).
 #![forbid(unsafe_code)]
 
 mod credit;

@@ -1,5 +1,5 @@
-//! Models of two threads in all interleavings, or in those with at most as many preemptions as [`bounded`] allows. loom reports a thread that
-//! sleeps for ever as a deadlock.
+//! Models of two threads in all interleavings, or in those with at most the number of preemptions that [`bounded`] allows. loom reports a
+//! thread that sleeps forever as a deadlock.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use loom::thread;
 
 use crate::{PeerStatus, Wakeup, credit_channel, request_queue, sideband};
 
-/// For models of which all interleavings take hours. loom's authors advise a bound, since bugs need few preemptions. One preemption more takes
-/// five times as long.
+/// Builder for models whose interleavings take hours. loom's authors advise a bound, since bugs need few preemptions. Each further
+/// preemption multiplies the run time by five.
 fn bounded() -> loom::model::Builder {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(5);
@@ -30,7 +30,7 @@ fn no_item_is_slept_through() {
                 }
             })
         };
-        // Each time it wakes it takes all there is.
+        // Each wake-up takes everything in the ring.
         while ring.load(Ordering::Acquire) < 2 {
             let seen = ring.load(Ordering::Acquire);
             wakeup.sleep(|waiter| {
@@ -59,7 +59,7 @@ fn a_request_ends_the_sleep_that_it_falls_into() {
                     got += 1;
                     assert_eq!(request, got);
                 }
-                // Without another look: what came since the last one has signalled.
+                // No further check is needed: a write since the last check has signalled.
                 None => received.sleep(|waiter| waiter.wait()),
             }
         }
@@ -81,7 +81,7 @@ fn all_items_come_back_and_no_ring_is_ever_full() {
                 items.take(count, |item| {
                     done += 1;
                     assert_eq!(item, done, "in order");
-                    // Some of them are answered.
+                    // Some returns carry a refill.
                     let refill = returns.refill();
                     returns.staged.extend(refill);
                     returns.staged.push(item);
@@ -104,7 +104,7 @@ fn all_items_come_back_and_no_ring_is_ever_full() {
                 staged += 1;
                 tx.staged.push(staged);
             }
-            // One, so that it leaves room.
+            // One refill, so that there is room for another.
             tx.send(|| {
                 (refills == 0).then(|| {
                     refills += 1;
@@ -129,7 +129,7 @@ fn all_items_come_back_and_no_ring_is_ever_full() {
         returns.staged.extend(refill);
         returns.send();
         tx.reclaim(|_| ());
-        // Of three, one is for the refill that is missing.
+        // One of three is reserved for the missing refill.
         assert_eq!((tx.out(), tx.credit()), (0, 2), "all credit is there again");
     });
 }
@@ -141,7 +141,7 @@ fn items_of_a_receiver_that_has_ended_are_written_off() {
             credit_channel::<u32, u32, u32>(2, 0, Wakeup::new().unwrap(), Wakeup::new().unwrap());
         let receiver = thread::spawn(move || {
             let mut given = 0;
-            // It gives one back, and ends with the other one, or before it came.
+            // The thread returns one item. It ends with the second item, or before that arrives.
             items.take(items.len().min(1), |item| {
                 given += 1;
                 returns.staged.push(item);

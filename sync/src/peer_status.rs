@@ -1,11 +1,11 @@
-//! What a thread publishes about itself, so that others share tasks with it and none ends before the last task was shared.
+//! Status that a thread publishes, so that others share tasks with it and none ends before the last task was shared.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One thread writes it and all others read it, so it has a cache line of its own.
+/// Status of a thread, written by that thread and read by all others, on a cache line of its own.
 ///
 /// A thread sends its last task before it calls [`PeerStatus::stop_lending`]. A reader that checks [`PeerStatus::lends`] first and the
 /// channel afterwards has therefore seen every task.
@@ -23,7 +23,7 @@ impl Default for PeerStatus {
 }
 
 impl PeerStatus {
-    /// Whether the thread has no work of its own. This is a hint: a task that is sent to a busy thread is run, too.
+    /// Whether the thread has no work of its own. This is a hint: a busy thread also runs a task that is sent to it.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.idle.load(Ordering::Relaxed)

@@ -17,14 +17,14 @@ pub struct RequestTx<R> {
     wakeup: Arc<Wakeup>,
 }
 
-/// Receives requests: the end of the thread that sleeps on the wake-up.
+/// Receives requests, in the thread that sleeps on the wake-up.
 #[derive(Debug)]
 pub struct RequestRx<R> {
     requests: Receiver<R>,
     wakeup: Arc<Wakeup>,
 }
 
-/// A request queue of a thread that sleeps on `wakeup`.
+/// A request queue for a thread that sleeps on `wakeup`.
 #[must_use]
 pub fn request_queue<R>(wakeup: Arc<Wakeup>) -> (RequestTx<R>, RequestRx<R>) {
     let (sender, receiver) = channel();
@@ -32,8 +32,8 @@ pub fn request_queue<R>(wakeup: Arc<Wakeup>) -> (RequestTx<R>, RequestRx<R>) {
 }
 
 impl<R> RequestTx<R> {
-    /// Sends a request, and wakes the thread also when it only begins to sleep: it checks the queue before each poll, not between its last
-    /// check and its sleep. A thread that has ended drops the request.
+    /// Sends a request, and wakes the thread even if it has not begun to sleep: it checks the queue before each poll, not between its
+    /// last check and its sleep. A thread that has ended drops the request.
     pub fn send(&self, request: R) {
         let _ = self.requests.send(request);
         self.wakeup.wake();
@@ -46,18 +46,18 @@ impl<R> RequestRx<R> {
         self.requests.try_recv().ok()
     }
 
-    /// As [`Wakeup::sleep`]. A request ends the sleep, or is there already: call [`RequestRx::next`] afterwards.
+    /// As [`Wakeup::sleep`]. A request ends the sleep or prevents it: call [`RequestRx::next`] afterwards.
     pub fn sleep<T>(&self, sleep: impl FnOnce(Waiter<'_>) -> T) -> T {
         self.wakeup.sleep(sleep)
     }
 
-    /// The next request. Waits for it, at most `longest`.
+    /// The next request. Waits at most `longest`.
     #[cfg(not(loom))]
     pub fn wait(&self, longest: std::time::Duration) -> Option<R> {
         use std::sync::mpsc::RecvTimeoutError;
         self.requests
             .recv_timeout(longest)
-            // No sender is left. The time passes all the same.
+            // All senders are gone. Wait for the full time nevertheless.
             .inspect_err(|error| {
                 if *error == RecvTimeoutError::Disconnected {
                     std::thread::park_timeout(longest);
@@ -67,7 +67,7 @@ impl<R> RequestRx<R> {
     }
 }
 
-/// The standard library's channel as far as request queues use it: loom's own is not preempted where that matters.
+/// The part of the standard library's channel that request queues use. loom's own channel is not preempted where that matters.
 #[cfg(loom)]
 mod modelled {
     use std::collections::VecDeque;

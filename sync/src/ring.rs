@@ -17,7 +17,8 @@ mod on_rtrb {
     use rtrb::chunks::ChunkError;
     use rtrb::{Consumer, Producer};
 
-    /// Writes all `items`, which the reader sees together. With too few free slots it writes none, and fails with their number.
+    /// Writes all `items`, which become visible to the reader together. With too few free slots it writes none, and fails with the number
+    /// of free slots.
     pub fn send_all<T>(ring: &mut Producer<T>, items: impl ExactSizeIterator<Item = T>) -> Result<usize, usize> {
         match ring.write_chunk_uninit(items.len()) {
             Ok(chunk) => Ok(chunk.fill_from_iter(items)),
@@ -35,7 +36,7 @@ mod on_rtrb {
         count
     }
 
-    /// Shows the items that are there, at max `max`, and leaves them there.
+    /// Shows the waiting items, at most `max`, without taking them.
     pub fn peek<T>(ring: &mut Consumer<T>, max: usize, mut look: impl FnMut(&[T])) {
         let count = ring.slots().min(max);
         let Ok(chunk) = ring.read_chunk(count) else { return };
@@ -44,9 +45,10 @@ mod on_rtrb {
         look(rest);
     }
 
-    /// Shows the slots that are written next, at max `max`.
+    /// Shows the slots that are written next, at most `max`.
     pub fn next_slots<T>(ring: &mut Producer<T>, max: usize, mut look: impl FnMut(&[MaybeUninit<T>])) {
-        // Not by `slots`: that reads the reader's position, which is mostly in the other core's cache. The known one is enough.
+        // Do not call `slots`: it reads the reader's index, whose cache line is mostly in the other core's cache. The cached index is
+        // enough.
         let count = match ring.write_chunk_uninit(max) {
             Ok(_) => max,
             Err(ChunkError::TooFewSlots(room)) => room,
@@ -75,7 +77,7 @@ mod on_rtrb {
     }
 }
 
-/// As much of rtrb as the channels use.
+/// The part of rtrb that the channels use.
 #[cfg(loom)]
 mod modelled {
     use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! Metadata of the items on a [credit channel](crate::CreditTx), in a ring of its own. A batch of metadata is copied at once, where items are
-//! moved one by one.
+//! Metadata of the items on a [credit channel](crate::CreditTx), in a separate ring. A batch of metadata is copied at once, where items
+//! are moved one by one.
 
 use std::mem::MaybeUninit;
 
@@ -30,7 +30,7 @@ impl<N: Copy> SidebandTx<N> {
         next_slots(&mut self.ring, max, look);
     }
 
-    /// Writes the first `count` staged.
+    /// Writes the first `count` staged entries.
     ///
     /// # Panics
     /// When the ring has no room for them, or fewer are staged.
@@ -42,27 +42,27 @@ impl<N: Copy> SidebandTx<N> {
 }
 
 impl<N: Copy> SidebandRx<N> {
-    /// How many are there.
+    /// Number of waiting entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.slots()
     }
 
-    /// Whether none is there.
+    /// Whether no entry waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Shows what is there, at most `max`, and leaves it there.
+    /// Shows the waiting entries, at most `max`, without taking them.
     pub fn peek(&mut self, max: usize, look: impl FnMut(&[N])) {
         peek(&mut self.0, max, look);
     }
 
-    /// Reads the metadata of the next `count` items, which were taken.
+    /// Reads the metadata of the next `count` items, which the caller has taken.
     ///
     /// # Panics
-    /// When it was not written.
+    /// When their metadata was not written.
     pub fn read(&mut self, count: usize, each: impl FnMut(&N)) {
         assert!(read(&mut self.0, count, each), "metadata is written before its items are sent");
     }

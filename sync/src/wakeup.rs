@@ -11,8 +11,8 @@ use crate::event::{Event, NoEvent, Waiter};
 
 /// An eventfd that the reader of a ring sleeps on. The writer signals it only while the reader sleeps.
 ///
-/// The reader stores `sleeping`, then looks at the ring. The writer writes to the ring, then looks at `sleeping`. Each has a sequentially
-/// consistent fence between the two. So at least one of them sees the other's write, and no item is slept through.
+/// The reader stores `sleeping`, then checks the ring. The writer writes to the ring, then checks `sleeping`. Each has a sequentially
+/// consistent fence between the two. So at least one of them sees the other's write, and the reader never sleeps while an item waits.
 #[derive(Debug)]
 pub struct Wakeup {
     sleeping: AtomicBool,
@@ -20,10 +20,10 @@ pub struct Wakeup {
 }
 
 impl Wakeup {
-    /// A wake-up on which nobody sleeps.
+    /// A wake-up without a sleeper.
     ///
     /// # Errors
-    /// When the kernel gives no eventfd.
+    /// When the kernel provides no eventfd.
     pub fn new() -> Result<Arc<Self>, NoEvent> {
         Ok(Arc::new(Self { sleeping: AtomicBool::new(false), event: Event::new()? }))
     }
@@ -36,12 +36,12 @@ impl Wakeup {
         }
     }
 
-    /// Wakes the reader, also when it begins to sleep only afterwards.
+    /// Wakes the reader, even if it begins to sleep only afterwards.
     pub fn wake(&self) {
         self.event.signal();
     }
 
-    /// Calls `sleep`, which looks at the ring once more and waits on its argument if the ring is empty. The argument is ready after
+    /// Calls `sleep`, which checks the ring once more and waits on its argument if the ring is empty. The argument becomes ready with
     /// [`Wakeup::notify`].
     pub fn sleep<R>(&self, sleep: impl FnOnce(Waiter<'_>) -> R) -> R {
         self.sleeping.store(true, Ordering::Relaxed);

@@ -1,63 +1,63 @@
-//! Which machines there can be: memories whose sizes are configured, in an address map whose fixed places are not.
+//! Validity of machines: memories have configured sizes, in an address map with fixed addresses.
 
 use super::{
     L1_ALIAS, L1_DATA, L1_STRIDE, L2_BASE, Machine, PACKET_WINDOW, PAGE, PERIPHERALS, PROGRAM_BASE, PROGRAM_MOST,
     STACK_WINDOW,
 };
 
-/// Why there cannot be such a machine. Values are named as the fields of [`Machine`] are.
+/// Reason why a machine is impossible. Values have the names of the fields of [`Machine`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachineError {
-    /// None, or too many.
+    /// Count of zero, or too high.
     Count {
-        /// Of what.
+        /// Name of the counted value.
         what: &'static str,
-        /// How many.
+        /// Requested count.
         count: u32,
-        /// How many there can be.
+        /// Maximum.
         most: u32,
     },
-    /// An address or a size that is no multiple of [`PAGE`].
+    /// Address or size that is no multiple of [`PAGE`].
     Unaligned {
-        /// Which.
+        /// Name of the value.
         what: &'static str,
-        /// Its value.
+        /// The value.
         value: u32,
     },
-    /// Less than the machine's own windows need.
+    /// Size below the need of the machine's own windows.
     Small {
-        /// Which.
+        /// Name of the size.
         what: &'static str,
-        /// Bytes.
+        /// Requested bytes.
         size: u32,
-        /// Bytes at least.
+        /// Minimum, in bytes.
         least: u32,
-        /// What they are for.
+        /// Use of these bytes.
         uses: &'static str,
     },
-    /// More than there is room for.
+    /// Size above the available room.
     Large {
-        /// Which.
+        /// Name of the size.
         what: &'static str,
-        /// Bytes.
+        /// Requested bytes.
         size: u32,
-        /// Bytes at most.
+        /// Maximum, in bytes.
         most: u32,
     },
-    /// A memory that is not between [`L2_BASE`] and [`PROGRAM_BASE`].
+    /// Memory outside [`L2_BASE`] to [`PROGRAM_BASE`].
     OutsideL2 {
-        /// Which.
+        /// Name of the memory.
         what: &'static str,
-        /// Its first address.
+        /// First address.
         base: u32,
-        /// Bytes.
+        /// Size in bytes.
         size: u32,
     },
-    /// Two memories in one place.
+    /// Two memories that overlap.
     Overlap {
-        /// The lower one, and the address behind it.
+        /// Name and end address of the lower memory.
         lower: (&'static str, u32),
-        /// The other, and its first address.
+        /// Name and first address of the upper memory.
         upper: (&'static str, u32),
     },
 }
@@ -97,15 +97,15 @@ struct Memory {
 }
 
 impl Machine {
-    /// Makes sure that all of it has a place, that no two memories share one, and that all windows begin at pages.
+    /// Checks that every memory has a place, that no two memories overlap, and that all windows begin at pages.
     ///
     /// # Errors
-    /// See [`MachineError`]: the first reason found to refuse it.
+    /// See [`MachineError`]: the first violation found.
     pub fn check(&self) -> Result<(), MachineError> {
         between("clusters", self.clusters, Self::MAX_CLUSTERS)?;
         between("hpus_per_cluster", self.hpus_per_cluster, Self::MAX_HPUS)?;
         self.check_alignment()?;
-        // Below the next cluster's, and its alias below the peripherals.
+        // L1 ends below the next cluster's L1, and its alias ends below the peripherals.
         at_most("l1_size", self.l1_size, L1_STRIDE.min(PERIPHERALS - L1_ALIAS))?;
         let windows = L1_DATA + self.hpus_per_cluster * (STACK_WINDOW + PACKET_WINDOW);
         at_least("l1_size", self.l1_size, windows, "images' data, the stack and the packet window of each HPU")?;
@@ -134,7 +134,7 @@ impl Machine {
         }
     }
 
-    /// Memories in L2 lie anywhere in it, but for data, with which it begins.
+    /// Checks the memories in L2. Data is at the start of L2; the others may lie anywhere in it.
     fn check_l2(&self) -> Result<(), MachineError> {
         at_most("l2_data_size", self.l2_data_size, PROGRAM_BASE - L2_BASE)?;
         let data = Memory { name: "l2_data", base: L2_BASE, size: self.l2_data_size };
@@ -159,7 +159,7 @@ impl Memory {
         }
     }
 
-    /// Both have a place in L2.
+    /// Checks that two memories do not overlap.
     fn check_beside(&self, other: &Self) -> Result<(), MachineError> {
         let (lower, upper) = if other.base < self.base { (other, self) } else { (self, other) };
         let end = lower.base + lower.size;

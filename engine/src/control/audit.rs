@@ -1,4 +1,4 @@
-//! Logs who installed, changed and removed contexts, so that the log shows later who took which packets.
+//! Logs who installed, changed and removed contexts, so that the log later shows whose context took which packets.
 
 use crate::cores::Transaction;
 use crate::install::{InstallError, Prepared};

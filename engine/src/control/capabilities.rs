@@ -1,4 +1,5 @@
-//! What this spind offers to applications: sPIN's NIC limits and guarantees for packets (PsPIN paper §III).
+//! Capabilities that this spind offers to applications: sPIN's NIC limits and guarantees for packets (PsPIN paper
+//! §III).
 
 use spin_abi::control::{Capabilities, Checks, Guarantees, Isolation, LimitsInfo, MachineInfo, Placement, VERSION};
 use spin_abi::map::{Machine, PACKET_WINDOW, STACK_WINDOW};

@@ -1,4 +1,4 @@
-//! Where metrics are served.
+//! Addresses on which metrics are served.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -9,13 +9,13 @@ use std::str::FromStr;
 
 use crate::control::socket_file::{SocketError, SocketFile};
 
-/// An address to listen on. There is no authentication: whoever reaches the address can read all counters, which include names and
+/// An address to listen on. There is no authentication: everyone who reaches the address can read all counters, which include names and
 /// rules of contexts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// TCP.
+    /// TCP address.
     Tcp(SocketAddr),
-    /// A Unix socket, with the file mode of the control socket.
+    /// Path of a Unix socket, with the file mode of the control socket.
     Unix(PathBuf),
 }
 
@@ -39,18 +39,18 @@ impl FromStr for Endpoint {
     }
 }
 
-/// Why spind cannot listen on an endpoint.
+/// Reason why spind cannot listen on an endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// TCP.
+    /// TCP failed.
     #[error("{address}: {source}")]
     Tcp {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Unix socket.
+    /// The Unix socket failed.
     #[error(transparent)]
     Unix(#[from] SocketError),
 }
@@ -58,7 +58,7 @@ pub enum EndpointError {
 /// A non-blocking listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// TCP.
+    /// TCP socket.
     Tcp(TcpListener),
     /// Unix socket.
     Unix(UnixListener),
@@ -93,10 +93,10 @@ impl Endpoint {
 }
 
 impl Listener {
-    /// The next connection; `WouldBlock` when there is none.
+    /// The next connection. `WouldBlock` when there is none.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system.
     pub fn accept(&self) -> io::Result<OwnedFd> {
         match self {
             Self::Tcp(listener) => listener.accept().map(|(stream, _)| stream.into()),

@@ -1,5 +1,5 @@
-//! The log. Once there are threads that serve packets, a thread of its own writes lines to standard error. Packets then never wait
-//! for the reader of the log. Lines beyond the queue's capacity are dropped and counted.
+//! The log. Once packet threads run, a separate thread writes lines to standard error, so that packets never wait for the reader of the
+//! log. Lines beyond the queue's capacity are dropped and counted.
 
 use std::io::{self, Write, stderr};
 use std::sync::OnceLock;
@@ -9,13 +9,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most lines that wait to be written.
+/// Maximum number of lines that wait to be written.
 const CAPACITY: usize = 4096;
 
 /// A queue of lines for standard error.
 #[derive(Debug)]
 pub struct Log {
-    /// The queue, once there is a thread that writes it.
+    /// The queue, once its writing thread runs.
     lines: OnceLock<SyncSender<Vec<u8>>>,
     waiting: AtomicUsize,
     dropped: AtomicU64,
@@ -25,10 +25,10 @@ pub struct Log {
 pub static LOG: Log = Log { lines: OnceLock::new(), waiting: AtomicUsize::new(0), dropped: AtomicU64::new(0) };
 
 impl Log {
-    /// Starts the thread that writes. From here on, logging does not block.
+    /// Starts the writing thread. From then on, logging does not block.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system provides no thread.
     pub fn start_thread(&'static self) -> io::Result<()> {
         let (sender, lines) = sync_channel(CAPACITY);
         thread::Builder::new().name("log".into()).spawn(move || self.write_all_of(&lines))?;

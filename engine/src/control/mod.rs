@@ -1,14 +1,14 @@
 //! The control side of spind: everything that does not touch packets.
 //!
 //! * [`daemon`]: spind from start to end, and the control thread.
-//! * [`config`]: configuration file and its checks.
-//! * [`capabilities`]: what applications can know before they choose handlers.
+//! * [`config`]: the configuration file and its checks.
+//! * [`capabilities`]: information for applications before they choose handlers.
 //! * `install`: checks and prepares contexts.
 //! * [`server`], [`socket_file`]: the control socket.
-//! * [`shared_memory_quota`]: shared memory that applications keep of contexts that are gone.
-//! * `stats_cache`: counters, read once for all that ask.
-//! * [`metrics`]: all counters for Prometheus; [`endpoint`]: where they are served.
-//! * [`replay`]: a capture through the loopback NIC.
+//! * [`shared_memory_quota`]: quota for shared memory of removed contexts that applications keep.
+//! * `stats_cache`: counters, read once for all clients.
+//! * [`metrics`]: all counters for Prometheus; [`endpoint`]: the addresses to serve them on.
+//! * [`replay`]: replays a capture through the loopback NIC.
 //! * [`privileges`]: drops capabilities that are no longer needed.
 //! * [`log`]: a thread that writes the log; [`audit`]: logs who changed contexts.
 

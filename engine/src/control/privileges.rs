@@ -3,11 +3,11 @@
 use rustix::io;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
-/// Capabilities for serving an interface: new rule maps for the XDP program, and sockets that are already open.
+/// Capabilities that serving an interface needs: new rule maps for the XDP program, and sockets that are already open.
 const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW).union(CapabilitySet::BPF);
 
-/// Drops all capabilities but those that spind needs, also for programs that spind might start. Capabilities belong to threads: call this before any
-/// other thread is started.
+/// Drops all other capabilities, also for programs that spind might start. Capabilities belong to threads: call this before any other
+/// thread is started.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -1,5 +1,5 @@
-//! Replays a capture through the loopback NIC, and collects what handlers send. A step replays some frames, so that the NIC's thread
-//! and requests to it do not wait for the whole capture.
+//! Replays a capture through the loopback NIC, and collects the frames that handlers send. A step replays some frames, so that the NIC's
+//! thread and requests to it do not wait for the whole capture.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use spin_nic::{NicError, Queue, TxQueue};
 
 use crate::worker::Worker;
 
-/// Frames taken from the far end at once.
+/// Maximum number of frames taken from the far end at once.
 const BATCH: usize = 1024;
-/// Bytes of a packet's record header in a capture.
+/// Size of a packet's record header in a capture, in bytes.
 const RECORD_HEADER: usize = 16;
 
 /// A capture that is being replayed.
@@ -24,7 +24,7 @@ pub struct Replay {
     /// Capture time of the packet that the engine may still be processing.
     current: Option<u64>,
     sent: Vec<Packet>,
-    /// Bytes of `sent` as a capture.
+    /// Size of `sent` as a capture, in bytes.
     bytes: usize,
     /// The engine's count of unmatched frames before the replay.
     unmatched: Option<u64>,
@@ -41,9 +41,9 @@ impl Replay {
         Ok(Self { packets, current: None, sent: Vec::new(), bytes: 0, unmatched: None, replayed: Replayed::default() })
     }
 
-    /// Sends frames one by one from `far` to the engine's NIC, each when the engine is done with the one before. Stops with the first
-    /// poll that ends after `most`. Frames that are too long for the NIC are left out. Times are counted from `start`. Returns whether
-    /// the replay is complete.
+    /// Sends frames one by one from `far` to the engine's NIC, each when the engine is done with the previous one. Stops with the first
+    /// poll that ends after `most`. Skips frames that are too long for the NIC. Times are counted from `start`. Returns whether the
+    /// replay is complete.
     ///
     /// # Errors
     /// More was sent than an answer can hold, or the NIC failed.
@@ -88,7 +88,8 @@ impl Replay {
         Ok(false)
     }
 
-    /// Polls the engine once, and collects what it sent. When nothing arrived and nothing left, the engine is done with the current frame.
+    /// Polls the engine once, and collects the frames that it sent. When no frame arrived and none left, the engine is done with the
+    /// current frame.
     fn poll(&mut self, engine: &mut Worker, far: &mut MemoryQueue, start: Instant) -> Result<(), NicError> {
         far.flush()?;
         let arrived = engine.poll(|| start.elapsed())?;
@@ -105,7 +106,7 @@ impl Replay {
         Ok(())
     }
 
-    /// What was sent, as a capture, and the numbers of frames.
+    /// A capture of the sent frames, and the numbers of frames.
     #[must_use]
     pub fn finish(mut self, engine: &Worker) -> (Vec<u8>, Replayed) {
         self.replayed.sent = self.sent.len() as u64;

@@ -1,17 +1,19 @@
-//! Quota for shared memory that applications keep after its context is gone. A region lives as long as an application has a descriptor
-//! of it, so a user who installs and removes contexts repeatedly could take all memory. A user who keeps more than the quota of such
-//! regions gets no new descriptor. The quota is checked only when a descriptor is asked for: when contexts go, their user keeps
-//! their regions, however large. A user therefore never has more than the quota plus the memory of contexts that exist at one time.
+//! Quota for shared memory that applications keep after its context is gone. A region lives as long as an application has a descriptor of
+//! it, so a user who installs and removes contexts repeatedly could take all memory. A user who keeps more than the quota of such regions
+//! gets no new descriptor.
+//!
+//! The quota is checked only when a descriptor is requested: when contexts go, their user keeps their regions, however large. A user
+//! therefore never has more than the quota plus the memory of contexts that exist at one time.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spin_shm::{Region, RegionError};
 
-/// Most regions of removed contexts that a user may keep.
+/// Maximum number of regions of removed contexts that a user may keep.
 const MAX_KEPT: usize = 16;
 
-/// Why a user gets no descriptor.
+/// Reason why a user gets no descriptor.
 #[derive(Debug, thiserror::Error)]
 pub enum QuotaError {
     /// The user is over the quota.
@@ -19,11 +21,11 @@ pub enum QuotaError {
         "you keep {bytes} bytes of memory of {count} contexts that are gone (at most {MAX_KEPT}, and {most} bytes): close it first"
     )]
     Kept {
-        /// Bytes that it keeps.
+        /// Bytes that the user keeps.
         bytes: u64,
-        /// Regions that it keeps.
+        /// Number of regions that the user keeps.
         count: usize,
-        /// Most bytes that it may keep.
+        /// Maximum number of bytes that the user may keep.
         most: u64,
     },
     /// The system refuses.
@@ -31,11 +33,11 @@ pub enum QuotaError {
     Region(#[from] RegionError),
 }
 
-/// Shared memory by user, of contexts that exist and of removed ones.
+/// Shared memory by user, of existing and of removed contexts.
 #[derive(Debug)]
 pub struct SharedMemoryQuota {
     regions: Mutex<Vec<(u32, Arc<Region>)>>,
-    /// Most bytes of removed contexts that a user may keep.
+    /// Maximum number of bytes of removed contexts that a user may keep.
     bytes: u64,
 }
 
@@ -63,9 +65,9 @@ impl SharedMemoryQuota {
         Ok(region.share()?)
     }
 
-    /// Frees regions that no application has any more.
+    /// Frees regions that no application holds.
     pub fn sweep(&self) {
-        // Keep a region if the kernel does not tell.
+        // Keep a region if the kernel gives no answer.
         self.lock().retain(|(_, region)| !is_gone(region) || !region.reclaim().unwrap_or(false));
     }
 
@@ -75,7 +77,7 @@ impl SharedMemoryQuota {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(u32, Arc<Region>)>> {
-        // The list is consistent after every step, also when a thread panics.
+        // The list is consistent after every step, even if a thread panics.
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -85,7 +87,7 @@ fn is_gone(region: &Arc<Region>) -> bool {
     Arc::strong_count(region) == 1
 }
 
-/// Number and bytes of regions of removed contexts that a user has.
+/// Number and bytes of regions of removed contexts that a user keeps.
 fn kept(regions: &[(u32, Arc<Region>)], user: u32) -> (usize, u64) {
     let theirs = regions.iter().filter(|(of, region)| *of == user && is_gone(region));
     theirs.fold((0, 0), |(count, bytes), (_, region)| (count + 1, bytes + region.len()))

@@ -6,35 +6,35 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Why a socket cannot listen at a path.
+/// Reason why a socket cannot listen at a path.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// Another spind listens there.
     #[error("another spind listens on {}: stop it, or choose another path", .0.display())]
     Taken(PathBuf),
-    /// The path is something else than a socket.
+    /// The path is no socket.
     #[error("{} exists and is no socket: choose another path", .0.display())]
     NotASocket(PathBuf),
     /// The system refused.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// The file of a listening socket, removed when dropped.
+/// The file of a listening socket, removed on drop.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode: another file at that path must not be removed.
+    /// Device and inode. They prevent that a file of another process at that path is removed.
     file: Option<(u64, u64)>,
 }
 
 impl SocketFile {
-    /// Listens at `path`, in a folder that is created if need be. Users to whom the file mode `mode` gives write permission may connect.
+    /// Listens at `path`, and creates its folder if needed. Users to whom the file mode `mode` gives write permission may connect.
     /// Descriptors that they send are refused: spind needs none.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl SocketFile {
             fs::create_dir(folder).map_err(fail)?;
         }
         let listener = UnixListener::bind(path).map_err(fail)?;
-        // Older kernels cannot refuse them; dropping a descriptor may then block the thread.
+        // Older kernels cannot refuse descriptors. Dropping one may then block the thread.
         if let Err(error) = spin_shm::take_no_fds(&listener) {
             tracing::debug!("{}: descriptors that are sent there are let in, and dropped: {error}", path.display());
         }
@@ -59,7 +59,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.file.is_some() && file_at(&self.path) == self.file {
-            // The folder may be another user's, and spind has given up the right to write there.
+            // The folder may belong to another user, and spind has dropped the right to write there.
             if let Err(error) = fs::remove_file(&self.path) {
                 tracing::warn!("socket {} stays behind: {error}", self.path.display());
             }
@@ -72,7 +72,7 @@ fn file_at(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Removes a socket that a killed spind left behind, and only a socket on which nobody listens.
+/// Removes a socket that a killed spind left behind. Removes no other file, and no socket with a listener.
 fn remove_stale(path: &Path) -> Result<(), SocketError> {
     let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
     if !file.file_type().is_socket() {

@@ -1,6 +1,5 @@
 //! Counters and contexts, read from all threads for all clients together, at most once every [`READ_INTERVAL`]. A thread needs longer to
-//! report a thousand contexts than to process a thousand packets. With the interval, clients that ask again and again cost packets
-//! little.
+//! report a thousand contexts than to process a thousand packets. The interval bounds the cost of clients that ask repeatedly.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use crate::telemetry::statistics::Statistics;
 /// Shortest time between two reads.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a client asks for.
+/// Query of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatsQuery {
     /// [`Request::List`](spin_abi::control::Request::List).
@@ -24,7 +23,7 @@ pub enum StatsQuery {
     Stats,
 }
 
-/// Clients that wait, and when the threads were read last.
+/// Waiting clients, and the time of the last read.
 #[derive(Default)]
 pub struct StatsCache {
     asking: Vec<(StatsQuery, Responder)>,
@@ -37,14 +36,14 @@ impl StatsCache {
         self.asking.push((query, reply));
     }
 
-    /// How long clients have to wait; `None` when there is none.
+    /// Time until clients can be answered. `None` without clients.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
         let pause = || self.last.map_or(Duration::ZERO, |last| READ_INTERVAL.saturating_sub(last.elapsed()));
         (!self.asking.is_empty()).then(pause)
     }
 
-    /// Answers all clients, if it is time to. `nic` describes the NIC.
+    /// Answers all clients when the interval has passed. `nic` describes the NIC.
     pub fn answer(&mut self, group: &WorkerGroup, nic: &str) {
         if self.wait() != Some(Duration::ZERO) {
             return;
@@ -76,7 +75,7 @@ impl StatsCache {
 /// State of a thread that runs handlers.
 struct Snapshot {
     contexts: Vec<ContextInfo>,
-    /// Its clusters and counters, if they are asked for.
+    /// Clusters and counters of the thread, if requested.
     counted: Option<(Range<u32>, ThreadCounters)>,
 }
 

@@ -13,11 +13,11 @@ use crate::headers::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPES_VLAN, Headers, I
 pub struct Built {
     /// The frame.
     pub bytes: Vec<u8>,
-    /// What [`Headers::parse`] must say.
+    /// Expected result of [`Headers::parse`].
     pub headers: Headers,
 }
 
-/// Frames of any kind: well-formed, cut short, with bytes changed (where headers are, mostly), and noise.
+/// Frames of any kind: well-formed, cut short, with bytes changed (mostly in headers), and noise.
 pub fn frames() -> impl Strategy<Value = Vec<u8>> {
     let changes = vec((prop_oneof![3 => 12..64_usize, 1 => 0..200_usize], change()), 1..4);
     prop_oneof![
@@ -73,7 +73,7 @@ enum Network {
 struct Transport {
     protocol: u8,
     bytes: Vec<u8>,
-    /// Length of the header, of the protocols that have one here.
+    /// Length of the header, for protocols with a header here.
     header: Option<usize>,
 }
 
@@ -117,7 +117,7 @@ fn transports(icmp: u8) -> impl Strategy<Value = Transport> {
             Transport { protocol: icmp, bytes: [header, payload].concat(), header: Some(8) }
         },
     );
-    // Protocols with a header here may be too short for it; 0 and the extensions are left to damaged frames.
+    // Protocols with a header here may be too short for it. Damaged frames cover 0 and the extension headers.
     let other = (select(&PROTOCOLS[..]), vec(any::<u8>(), 0..8)).prop_map(|(protocol, bytes)| Transport {
         protocol,
         bytes,
@@ -156,7 +156,7 @@ fn padding() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![2 => Just(Vec::new()), 1 => vec(any::<u8>(), 0..40)]
 }
 
-/// A frame as it grows.
+/// A frame under construction.
 struct Builder {
     bytes: Vec<u8>,
     headers: Headers,
@@ -177,7 +177,7 @@ impl Builder {
         }
     }
 
-    /// Appends EtherType and packet, of which the positions count when the tags before it are `skipped`.
+    /// Appends EtherType and packet. Their positions are recorded if the tags before them are `skipped`.
     fn network(&mut self, network: &Network, skipped: bool) {
         let known = self.headers;
         match network {
@@ -232,7 +232,7 @@ impl Builder {
         self.bytes.extend(addresses.iter().flat_map(|address| address.to_be_bytes()));
         for (index, (&(kind, units), next)) in extensions.iter().zip(&protocols[1..]).enumerate() {
             let at = self.bytes.len();
-            // AH ends the chain for us: it is a protocol of its own, without a payload we know.
+            // AH ends the chain for the parser: it is a protocol of its own, with an unknown payload.
             let chain_is_whole = extensions[..index].iter().all(|(kind, _)| matches!(kind, 0 | 43 | 60)) && index <= 4;
             if kind == 51 && chain_is_whole {
                 self.headers.l4 = self.position();
@@ -267,7 +267,8 @@ impl Builder {
     }
 }
 
-/// Bytes of an extension header: units of eight, of AH of four and two more (RFC 4302 §2.2), a fragment's always eight.
+/// Length of an extension header in units of eight bytes. AH counts units of four bytes and two more (RFC 4302 §2.2). A
+/// fragment header always has eight bytes.
 fn extension_length(kind: u8, units: u8) -> usize {
     match kind {
         44 => 8,

@@ -1,23 +1,23 @@
 //! A position in a text, and errors that point at it.
 
-/// Most characters of the user's text that an error repeats.
+/// Maximum number of characters of the user's text that an error repeats.
 const QUOTED: usize = 24;
 
 /// Text that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: {message}")]
 pub struct ParseError {
-    /// Where, in characters from 1.
+    /// Position in characters, from 1.
     pub column: usize,
-    /// What was expected or wrong.
+    /// Expected text, or the defect.
     pub message: String,
 }
 
-/// What is left of a text.
+/// Rest of a text.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
     text: &'a str,
-    /// A character boundary.
+    /// Position, on a character boundary.
     at: usize,
 }
 
@@ -46,25 +46,25 @@ impl<'a> Cursor<'a> {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
 
-    /// The longest run of `wanted` characters here; perhaps empty, not consumed.
+    /// The longest run of `wanted` characters at the cursor, possibly empty. Consumes nothing.
     fn run(&self, wanted: fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         &rest[..rest.find(|c| !wanted(c)).unwrap_or(rest.len())]
     }
 
-    /// The name here, not consumed.
+    /// The name at the cursor. Consumes nothing.
     pub(super) fn peek_name(&self) -> &'a str {
         self.run(|c| c.is_ascii_alphanumeric() || c == '-')
     }
 
-    /// The address, with or without a prefix length, here: consumed.
+    /// Consumes the address at the cursor, with or without a prefix length.
     pub(super) fn address(&mut self) -> &'a str {
         let word = self.run(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '/' | '-' | '%'));
         self.advance(word.len());
         word
     }
 
-    /// Consumes the name `name` if it is here.
+    /// Consumes the name `name` if it is at the cursor.
     pub(super) fn eat_name(&mut self, name: &str) -> bool {
         let here = self.peek_name() == name;
         if here {
@@ -73,7 +73,7 @@ impl<'a> Cursor<'a> {
         here
     }
 
-    /// Consumes `symbol` if it is here.
+    /// Consumes `symbol` if it is at the cursor.
     pub(super) fn eat(&mut self, symbol: &str) -> bool {
         let here = self.rest().starts_with(symbol);
         if here {
@@ -82,12 +82,12 @@ impl<'a> Cursor<'a> {
         here
     }
 
-    /// Consumes `symbol`, which must be here.
+    /// Consumes `symbol`, which must be at the cursor.
     pub(super) fn expect(&mut self, symbol: &str) -> Result<(), ParseError> {
         if self.eat(symbol) { Ok(()) } else { Err(self.expected(&format!("`{symbol}`"))) }
     }
 
-    /// Consumes a number of at most `limit`, decimal or `0x` and hexadecimal; `what` names it in the error.
+    /// Consumes a number of at most `limit`, decimal or hexadecimal with `0x`. `what` names it in the error.
     pub(super) fn number(&mut self, what: &str, limit: u32) -> Result<u32, ParseError> {
         let word = self.run(|c| c.is_ascii_alphanumeric());
         let parsed = match word.strip_prefix("0x") {
@@ -118,7 +118,7 @@ impl<'a> Cursor<'a> {
         ParseError { column: self.text[..self.at].chars().count() + 1, message: message.into() }
     }
 
-    /// An error at this position that says what should have been here, and what is.
+    /// An error at this position with the expected and the actual text.
     pub(super) fn expected(&self, what: &str) -> ParseError {
         let word = self.run(|c| !c.is_whitespace());
         let mut quoted: String = word.chars().take(QUOTED).collect();

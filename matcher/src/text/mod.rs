@@ -1,6 +1,6 @@
 //! Rules, end-of-message predicates and message keys as text, read and printed.
 //!
-//! The grammar is in the crate's documentation. What is printed reads back as the same value.
+//! The grammar is in the crate's documentation. Printed text reads back as the same value.
 
 mod cursor;
 mod key;
@@ -16,14 +16,14 @@ use crate::rule::{Eom, Rules};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rule {number}: {source}")]
 pub struct ListError {
-    /// Which one, from 1.
+    /// Number of the text, from 1.
     pub number: usize,
-    /// What was wrong with it.
+    /// Error in that text.
     pub source: ParseError,
 }
 
 impl Rules {
-    /// Reads several texts as alternatives; no text is `never`.
+    /// Reads several texts as alternatives. An empty list is `never`.
     ///
     /// # Errors
     /// The first text that is not a rule.
@@ -41,7 +41,7 @@ impl Eom {
     /// Reads several texts as alternatives: `always`, `never` or rules.
     ///
     /// # Errors
-    /// The first text that is none of these.
+    /// The first text that is none of them.
     pub fn parse_list<S: AsRef<str>>(texts: &[S]) -> Result<Self, ListError> {
         match texts {
             [] => Ok(Self::Never),

@@ -8,11 +8,11 @@ use super::cursor::{Cursor, ParseError};
 use super::word;
 use crate::rule::{Eom, IpVersion, MAX_TERMS, Prefix, Rule, Rules, Side, Term, Transport};
 
-/// What a rule may begin with.
+/// Description of the possible beginnings of a rule.
 const TERMS: &str = "a condition (`udp dport 9999`, `ip src 10.0.0.0/24`, `icmp echo`, `ether type 0x88b5`, \
                      `vlan 100`, `l4[2:2] = 9999`, `any`)";
 
-/// ICMP and ICMPv6 types with a name.
+/// ICMP and ICMPv6 types that have a name.
 pub(super) const ICMP_NAMES: [(IpVersion, u8, &str); 4] = [
     (IpVersion::V4, 8, "echo"),
     (IpVersion::V4, 0, "echo-reply"),
@@ -59,7 +59,7 @@ fn alternatives(cursor: &mut Cursor<'_>) -> Result<Rules, ParseError> {
     }
 }
 
-/// Reads one rule; `left` conditions may still come.
+/// Reads one rule. `left` is the number of conditions that may follow.
 fn conjunction(cursor: &mut Cursor<'_>, left: &mut usize) -> Result<Rule, ParseError> {
     let mut rule = Rule::default();
     loop {
@@ -73,7 +73,7 @@ fn conjunction(cursor: &mut Cursor<'_>, left: &mut usize) -> Result<Rule, ParseE
     }
 }
 
-/// The error for text that goes on after a condition, or cannot begin one.
+/// Error for text that continues after a condition, or cannot begin one.
 fn unexpected(cursor: &Cursor<'_>) -> ParseError {
     if cursor.clone().eat("(") || cursor.clone().eat(")") {
         return cursor.error("there are no parentheses: write the alternatives out, `a and b or a and c`");
@@ -115,13 +115,8 @@ fn tcpdump(mut cursor: Cursor<'_>) -> ParseError {
     let name = cursor.peek_name();
     cursor.eat_name(name);
     let value = match cursor.address() {
-        "" => {
-            if name == "port" {
-                "53"
-            } else {
-                "10.0.0.1"
-            }
-        }
+        "" if name == "port" => "53",
+        "" => "10.0.0.1",
         value => value,
     };
     start.error(match name {
@@ -150,7 +145,7 @@ fn either_version(cursor: &mut Cursor<'_>, side: Side) -> Result<Term, ParseErro
     prefix(cursor, version).map(|prefix| Term::Network { side, prefix })
 }
 
-/// Reads what follows a condition's first name.
+/// Reads the text after a condition's first name.
 type Reader = fn(&mut Cursor<'_>) -> Result<Term, ParseError>;
 
 const READERS: [(&str, Reader); 9] = [

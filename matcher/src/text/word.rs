@@ -9,7 +9,7 @@ use crate::rule::{Field, MAX_OFFSET, Range, Width};
 pub(super) const BASES: [(Base, &str); 4] =
     [(Base::Frame, "frame"), (Base::Ip, "ip"), (Base::L4, "l4"), (Base::Payload, "payload")];
 
-/// Reads a raw word; `None`, with nothing consumed, when none begins here.
+/// Reads a raw word. `None`, with nothing consumed, when the text is none.
 pub(super) fn range(cursor: &mut Cursor<'_>) -> Result<Option<Range>, ParseError> {
     let start = *cursor;
     let Some(field) = field(cursor)? else { return Ok(None) };

@@ -15,14 +15,14 @@ use super::filter::Filter;
 use super::interface::Interface;
 use crate::error::NicError;
 
-/// How long to wait for another program to be detached: the program of a killed process stays until the kernel closes the
+/// Longest wait for another program to be detached: the program of a killed process stays until the kernel closes the
 /// files of that process.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// An attached program. Dropping it detaches.
 pub(super) struct Attached {
     _link: OwnedFd,
-    /// In native mode, otherwise generic.
+    /// Attached in native mode, otherwise generic.
     pub(super) native: bool,
 }
 
@@ -97,7 +97,7 @@ fn hint(errno: Errno) -> &'static str {
     }
 }
 
-/// The id of the attached program, 0 when it is detached by now. `program` is any XDP program.
+/// Id of the attached program. 0 when it has been detached. `program` is any XDP program.
 fn attached_id(program: BorrowedFd<'_>, index: u32) -> u32 {
     let Ok(index) = i32::try_from(index) else { return 0 };
     let ids = Xdp::new(program).query(index, XdpFlags::NONE);

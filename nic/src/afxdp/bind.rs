@@ -22,7 +22,7 @@ use super::ring::{Consumer, Descriptor, Producer};
 use super::umem::Umem;
 use crate::error::NicError;
 
-/// How long to wait for a busy queue: the kernel releases a queue with a delay after its socket is closed.
+/// Longest wait for a busy queue: the kernel releases a queue with a delay after its socket is closed.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The parts of a bound socket.

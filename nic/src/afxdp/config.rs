@@ -12,7 +12,7 @@ pub enum Queues {
     List(Vec<u32>),
 }
 
-/// Where the XDP program runs.
+/// Hook in which the XDP program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// In the driver if supported, otherwise generic.
@@ -55,7 +55,7 @@ pub struct AfXdpConfig {
     pub interface: String,
     /// Receive queues to open.
     pub queues: Queues,
-    /// Where the XDP program runs.
+    /// Hook of the XDP program.
     pub mode: Mode,
     /// Copy or zero-copy.
     pub zero_copy: ZeroCopy,

@@ -27,11 +27,11 @@ const XDP_REDIRECT: u32 = 4;
 pub struct FilterCounters {
     /// Frames passed to the kernel, including `unserved` ones.
     pub passed: u64,
-    /// Their bytes.
+    /// Bytes of the passed frames.
     pub passed_bytes: u64,
     /// Frames redirected to a socket.
     pub redirected: u64,
-    /// Their bytes.
+    /// Bytes of the redirected frames.
     pub redirected_bytes: u64,
     /// Frames that matched on a queue without a socket.
     pub unserved: u64,
@@ -184,7 +184,8 @@ fn encode(tests: &[Test]) -> Vec<u8> {
     bytes
 }
 
-/// Logs messages of libbpf, which would otherwise go to standard error. Errors carry what a user must know.
+/// Logs messages of libbpf, which would otherwise go to standard error. Errors contain everything that a user must
+/// know.
 fn log(level: PrintLevel, message: String) {
     tracing::debug!(?level, "libbpf: {}", message.trim_end());
 }

@@ -1,11 +1,11 @@
-//! Gives frames back to the kernel's stack, as if the XDP program had passed them.
+//! Returns frames to the kernel's stack, as if the XDP program had passed them.
 //!
-//! BPF_PROG_TEST_RUN on live frames runs a program that passes all frames. The kernel then treats a copy of the frame as it
-//! does after such a program in a driver (`bpf_test_run_xdp_live`, net/bpf/test_run.c; Linux 5.18). The copy and about
-//! 750 bytes of kernel data must fit a page.
+//! BPF_PROG_TEST_RUN on live frames runs a program that passes all frames. The kernel then treats a copy of the frame as it does after
+//! such a program in a driver (`bpf_test_run_xdp_live`, net/bpf/test_run.c; Linux 5.18). The copy and about 750 bytes of kernel data must
+//! fit a page.
 //!
-//! In generic mode the attached program is part of the stack, and would take the frame again. The frame therefore carries a
-//! tag in front, which that program knows.
+//! In generic mode the attached program is part of the stack, and would take the frame again. The frame therefore carries a tag in front,
+//! which that program knows.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,7 +19,7 @@ use super::filter::Filter;
 /// Bytes of a tag.
 const TAG: usize = 8;
 
-/// Gives frames back to the stack of an interface.
+/// Returns frames to the stack of an interface.
 pub(super) struct KernelPass {
     interface: u32,
     /// Present in generic mode.
@@ -44,7 +44,7 @@ impl KernelPass {
         self.failed
     }
 
-    /// Gives a frame back. Returns whether the kernel took it.
+    /// Returns a frame to the stack. Returns whether the kernel took it.
     pub(super) fn pass(&mut self, filter: &Filter, frame: &[u8]) -> bool {
         let result = match &mut self.tags {
             None => run(filter.pass_program(), self.interface, frame, 0),

@@ -1,4 +1,4 @@
-//! AF_XDP: takes the frames of an interface that match a rule. All others go through the kernel's stack as before.
+//! AF_XDP: takes the frames of an interface that match a rule. All others go through the kernel's stack.
 //!
 //! * [`config`]: the configuration of an interface.
 //! * `interface`: the properties that the kernel reports.
@@ -6,11 +6,11 @@
 //! * `ring`: the rings shared with the kernel.
 //! * `bind`, `socket`: one queue of the interface.
 //! * [`filter`]: the XDP program; `attach` puts it on the interface.
-//! * `kernel_pass`: gives frames back to the kernel's stack.
+//! * `kernel_pass`: returns frames to the kernel's stack.
 //!
-//! A frame is what the kernel gave to the XDP program. On veth this needs two settings on the peer: without `ethtool -K PEER
-//! tx off` checksums are not filled in, and without `ethtool -K PEER txvlan off` the tags of VLAN interfaces are missing.
-//! Tags that a packet socket or an AF_XDP socket writes are always in the frame.
+//! A frame is the bytes that the kernel gave to the XDP program. On veth this needs two settings on the peer.
+//! Without `ethtool -K PEER tx off` checksums are not filled in. Without `ethtool -K PEER txvlan off` the tags of
+//! VLAN interfaces are missing. Tags that a packet socket or an AF_XDP socket writes are always in the frame.
 
 mod attach;
 mod bind;

@@ -12,7 +12,7 @@ use super::bind::Bound;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::umem::Umem;
 
-/// Most frames that one sendto sends in copy mode: `TX_BATCH_SIZE`, net/xdp/xsk.c.
+/// Maximum number of frames that one sendto sends in copy mode: `TX_BATCH_SIZE`, net/xdp/xsk.c.
 const TX_BATCH_SIZE: u32 = 32;
 
 /// The counters of a socket that the kernel does not keep.
@@ -31,7 +31,7 @@ pub(super) struct Counts {
     pub(super) tx_busy: u64,
 }
 
-/// What to do after a sendto that was to start transmission.
+/// Next action after a sendto that was to start transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KickResult {
     /// Nothing: all is sent, or the device sends the rest by itself.
@@ -180,8 +180,8 @@ impl Socket {
         self.umem.allocate()
     }
 
-    /// Begins a send of at most `wanted` frames. Returns whether the transmit ring has room. Room that the kernel makes
-    /// later is left to the next send: a frame that used it would overtake one that found the ring full.
+    /// Begins a send of at most `wanted` frames. Returns whether the transmit ring has room. Room that the kernel makes later is left to
+    /// the next send: a frame that used it would overtake one that found the ring full.
     pub(super) fn begin_send(&mut self, wanted: usize) -> bool {
         self.tx_room = self.transmit.room(u32::try_from(wanted).unwrap_or(u32::MAX));
         self.tx_room > 0
@@ -219,7 +219,7 @@ impl Socket {
     /// Sends, frees completed frames, posts free ones for receiving.
     ///
     /// # Errors
-    /// The errno when the socket can do nothing any more.
+    /// The errno when the socket is permanently unusable.
     pub(super) fn flush(&mut self) -> Result<(), Errno> {
         self.transmit.publish();
         self.reap();

@@ -44,7 +44,7 @@ struct table {
 	struct test tests[MAX_TESTS];
 };
 
-// Order known to afxdp/filter.rs.
+// afxdp/filter.rs relies on this order.
 struct counters {
 	__u64 passed;
 	__u64 passed_bytes;
@@ -53,7 +53,7 @@ struct counters {
 	__u64 unserved; // matched, but no socket is bound to this queue: passed to the kernel
 };
 
-// One table, replaced as a whole by storing another inner map. The first is empty and matches nothing.
+// The table, replaced as a whole by storing another inner map. The first table is empty and matches nothing.
 struct rule_table {
 	uint_field(type, BPF_MAP_TYPE_ARRAY);
 	uint_field(max_entries, 1);
@@ -82,8 +82,8 @@ struct {
 	type_field(value, struct counters);
 } counters SEC(".maps");
 
-// Tags of frames that user space hands back to the stack. There a generic program sees them once more, and lets each pass
-// once: a tag that is left in a buffer used again is good for nothing. Entries of frames lost on the way give way to others.
+// Tags of frames that user space returns to the stack, where a generic program sees them a second time. Each tag lets one
+// frame pass, so a tag left in a reused buffer has no effect. Tags of frames lost on the way are evicted.
 struct {
 	uint_field(type, BPF_MAP_TYPE_LRU_HASH);
 	uint_field(max_entries, 1024);
@@ -91,11 +91,11 @@ struct {
 	type_field(value, __u8);
 } returning SEC(".maps");
 
-// Offsets above this are never in a frame that parsed; the verifier wants packet offsets below 65536.
+// Greater offsets never lie in a parsed frame. The verifier requires packet offsets below 65536.
 #define MAX_OFFSET 0xff00u
 #define ABSENT 0xffffffffu
 
-// Where the headers are. Indexed by base; position ABSENT when the base is.
+// Header positions, indexed by base. The position of an absent base is ABSENT.
 struct layout {
 	__u32 position[4];
 	__u32 limit[4];
@@ -112,7 +112,7 @@ INLINE __u32 big32(__u32 value)
 	return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap32(value) : value;
 }
 
-// `size` bytes at `offset` of the frame, or null when they are not all there.
+// `size` bytes at `offset` of the frame, or null when the frame does not contain all of them.
 INLINE const void *bytes(const struct xdp_md *ctx, __u32 offset, __u32 size)
 {
 	const __u8 *end = (const __u8 *)(long)ctx->data_end;
@@ -171,7 +171,7 @@ INLINE __u32 parse_ipv4(const struct xdp_md *ctx, struct layout *layout, __u32 s
 	layout->kind |= 4 << 8;
 	layout->position[BASE_IP] = start;
 	layout->limit[BASE_IP] = end < frame_length ? end : frame_length;
-	// MF, or an offset: nothing that follows is at a known place of the datagram.
+	// MF, or an offset: the position of the following bytes in the datagram is unknown.
 	if ((((__u32)header[6] << 8 | header[7]) & 0x3fff) || end > frame_length || total_length == header_length ||
 	    header[9] == 0)
 		return 0;
@@ -180,7 +180,7 @@ INLINE __u32 parse_ipv4(const struct xdp_md *ctx, struct layout *layout, __u32 s
 	return header[9];
 }
 
-// The same for IPv6.
+// Sets the bases IP and L4 of an IPv6 packet at `start`. Returns the protocol, 0 when L4 is absent.
 INLINE __u32 parse_ipv6(const struct xdp_md *ctx, struct layout *layout, __u32 start, __u32 frame_length)
 {
 	const __u8 *header = bytes(ctx, start, 40);
@@ -332,7 +332,7 @@ INLINE int tag_of(const struct xdp_md *ctx, __u64 *tag)
 	return 1;
 }
 
-// Whether user space handed the frame back. The tag is metadata no more, but still lies before the frame.
+// Whether user space returned the frame. Its tag is no longer metadata, but still lies before the frame.
 VERIFIED_ALONE int returns(struct xdp_md *ctx)
 {
 	__u64 tag = 0;
@@ -374,13 +374,13 @@ SEC("xdp") int spin_filter(struct xdp_md *ctx)
 	return filter(ctx, 0);
 }
 
-// The same for generic mode.
+// The program for generic mode.
 SEC("xdp") int spin_filter_generic(struct xdp_md *ctx)
 {
 	return filter(ctx, 1);
 }
 
-// For BPF_PROG_TEST_RUN on live frames: lets all pass, and keeps their tags.
+// For BPF_PROG_TEST_RUN on live frames: passes all frames and keeps their tags.
 SEC("xdp") int spin_pass(struct xdp_md *ctx)
 {
 	__u8 there = 1;
@@ -391,7 +391,7 @@ SEC("xdp") int spin_pass(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-// The decision alone, for BPF_PROG_TEST_RUN: there no socket is bound to the queue a test frame seems to come from.
+// Only the decision, for BPF_PROG_TEST_RUN: no socket is bound to the apparent queue of a test frame.
 SEC("xdp") int spin_decide(struct xdp_md *ctx)
 {
 	return matches(ctx) ? XDP_REDIRECT : XDP_PASS;

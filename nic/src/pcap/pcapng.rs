@@ -18,7 +18,7 @@ const BLOCK_OVERHEAD: usize = 12;
 
 struct Interface {
     link: u32,
-    /// Most bytes captured of a packet, 0 for no limit.
+    /// Maximum number of bytes captured of a packet. 0: no limit.
     snap_len: u32,
     ticks_per_second: u64,
 }

@@ -1,12 +1,12 @@
-//! Captured packets, limits of capture files, and why one cannot be used.
+//! Captured packets, limits of capture files, and errors of capture files.
 
 use std::io;
 
 use thiserror::Error;
 
-/// Most bytes of one packet: the limit of tcpdump and Wireshark.
+/// Maximum length of a packet in bytes: the limit of tcpdump and Wireshark.
 pub const MAX_PACKET: usize = 262_144;
-/// Most bytes of one block of a pcapng file: a packet and room for options.
+/// Maximum length of a block of a pcapng file in bytes: a packet and room for options.
 pub const MAX_BLOCK: usize = 1 << 20;
 /// `LINKTYPE_ETHERNET`.
 pub(super) const ETHERNET: u32 = 1;
@@ -30,7 +30,7 @@ impl Packet {
     }
 }
 
-/// Why a capture file cannot be used.
+/// Reason why a capture file cannot be used.
 #[derive(Debug, Error)]
 pub enum PcapError {
     /// Neither pcap nor pcapng.
@@ -42,13 +42,13 @@ pub enum PcapError {
     /// The file ends inside a record.
     #[error("the file ends inside the record at byte {at}")]
     Truncated {
-        /// Where that record begins.
+        /// Position of that record.
         at: u64,
     },
     /// An inconsistent record.
     #[error("broken record at byte {at}: {what}")]
     Broken {
-        /// Where it begins.
+        /// Position of the record.
         at: u64,
         /// The defect.
         what: &'static str,
@@ -56,7 +56,7 @@ pub enum PcapError {
     /// A length above the limit.
     #[error("the record at byte {at} claims {len} B, more than the {max} B there can be")]
     TooLong {
-        /// Where it begins.
+        /// Position of the length.
         at: u64,
         /// The claimed length.
         len: u64,

@@ -1,4 +1,4 @@
-//! A batch of tasks with one handler on one HPU. What the tasks have in common is set up once.
+//! A batch of tasks with one handler on one HPU. Their common state is set up once.
 
 use hpu_vm::Exit;
 use hpu_vm::jit::Bound;
@@ -17,7 +17,7 @@ pub struct HpuRun<'r, 'b, 'd, C> {
 }
 
 impl<C: CommandUnit> HpuRun<'_, '_, '_, C> {
-    /// Runs a task to its end, or until it parks; then it is the last one of the batch. Returns whether the handler
+    /// Runs a task to its end, or until it parks, which makes it the last of the batch. Returns whether the handler
     /// returned. If not, see [`HpuRun::exit`].
     #[inline(always)]
     pub fn run_and_finish(&mut self, identity: TaskIdentity, packet: &mut [u8]) -> bool {

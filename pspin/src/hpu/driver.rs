@@ -12,7 +12,7 @@ use crate::hpu::command::{CommandUnit, DeferredSend};
 use crate::hpu::dma::ClusterDma;
 use crate::hpu::memory::HpuId;
 
-/// Commands whose status an HPU remembers.
+/// Number of commands whose status an HPU remembers.
 const HISTORY: usize = 8;
 /// Longest line that is printed in one piece, in bytes.
 const LINE: usize = 256;

@@ -1,9 +1,9 @@
-//! Which functions of an image are its handlers.
+//! Handlers of an image.
 //!
 //! An image of the SDK has a symbol for each handler. An image for PsPIN or FPsPIN has a function
-//! `init_handlers(hh, ph, th, handler_mem)`, which stores the addresses of its handlers and of its handler memory where its
-//! arguments point. The interpreter runs it once when the image is loaded, on the memory that the image's contexts will share,
-//! with the rights of a handler without a packet.
+//! `init_handlers(hh, ph, th, handler_mem)`, which stores the addresses of its handlers and of its handler memory where its arguments
+//! point. The interpreter runs it once when the image is loaded, with the rights of a handler without a packet. It
+//! runs on the memory that the image's contexts will share.
 
 use hpu_vm::memory::{Space, SpaceError};
 use hpu_vm::{Device, Exit, Hart, Image, Kind, Reg, Trap, View, run};
@@ -14,7 +14,7 @@ use spin_abi::map::{Machine, STACK_WINDOW, STDOUT_BASE, STDOUT_SIZE};
 use crate::hpu::memory::{ContextMemory, ContextSizes, HpuId, ImageMemory};
 use crate::ids::Handler;
 
-/// Why an image has no usable handlers.
+/// Reason why an image has no usable handlers.
 #[derive(Debug, thiserror::Error)]
 pub enum EntriesError {
     /// The image defines no handler.
@@ -63,7 +63,7 @@ impl Entries {
         })
     }
 
-    /// Handlers of an image. `space` makes the address space of `init_handlers` on `own`; it is called only if there is that
+    /// Handlers of an image. `space` makes the address space of `init_handlers` on `own`. It is called only if the image has that
     /// function.
     ///
     /// # Errors

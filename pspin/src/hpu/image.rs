@@ -14,8 +14,9 @@ pub struct LoadedImage {
     pub image: Image,
     /// `.data`, `.bss`, `.l2_handler_data`.
     pub memory: ImageMemory,
-    /// Its handlers.
+    /// Handlers of the image.
     pub entries: Entries,
-    /// Its handlers access devices at addresses that the code does not show. Translations have to check for that.
+    /// Whether its handlers access devices at addresses that the code does not show. Translations then have to check
+    /// for that.
     pub any_device: AtomicBool,
 }

@@ -28,11 +28,11 @@ struct Mapping {
 /// Bytes of a region, up to the end of their mapping.
 #[derive(Clone, Copy, Debug)]
 pub struct MappedBytes {
-    /// Offset of the first one in the region.
+    /// Offset of the first byte in the region.
     pub offset: usize,
     /// Number of bytes.
     pub len: u32,
-    /// Handlers may write them.
+    /// Whether handlers may write them.
     pub writable: bool,
 }
 
@@ -102,7 +102,7 @@ impl ImageMemory {
         Ok(Self { region: Region::new(self.region.len())?, parts: self.parts.clone() })
     }
 
-    /// The bytes.
+    /// Region with the bytes.
     #[must_use]
     pub const fn region(&self) -> &Arc<Region> {
         &self.region
@@ -136,7 +136,7 @@ pub struct ContextMemory {
 /// Sizes of a context's own memory.
 #[derive(Clone, Copy, Debug)]
 pub struct ContextSizes {
-    /// HPUs in each cluster.
+    /// Number of HPUs in each cluster.
     pub hpus: u32,
     /// Bytes of handler memory.
     pub handler: u32,
@@ -147,9 +147,9 @@ pub struct ContextSizes {
 /// An HPU of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HpuId {
-    /// Its cluster.
+    /// Cluster of the HPU.
     pub cluster: u32,
-    /// Its number in the cluster.
+    /// Number of the HPU in its cluster.
     pub hpu: u32,
 }
 
@@ -175,7 +175,7 @@ impl ContextMemory {
         Ok(Self { region: Region::new(self.region.len())?, ..*self })
     }
 
-    /// The bytes.
+    /// Region with the bytes.
     #[must_use]
     pub const fn region(&self) -> &Arc<Region> {
         &self.region
@@ -307,9 +307,9 @@ pub trait TaskMemory {
 /// Memory of an installed context.
 #[derive(Clone, Copy, Debug)]
 pub struct InstalledMemory<'m> {
-    /// Memory of its image.
+    /// Memory of the context's image.
     pub image: &'m ImageMemory,
-    /// Its own memory.
+    /// Memory of the context itself.
     pub memory: &'m ContextMemory,
     /// Determines which clusters' scratchpads its tasks see.
     pub placement: Placement,

@@ -45,7 +45,7 @@ use windows::HpuMemory;
 
 /// Result of [`Hpu::run`].
 pub struct RunOutcome {
-    /// How the task ended. After [`Exit::Parked`], the next [`Hpu::run`] resumes it.
+    /// Exit of the task. After [`Exit::Parked`], the next [`Hpu::run`] resumes it.
     pub exit: Exit,
     /// Difference between translation and interpreter, if both ran the task.
     pub difference: Option<Difference>,
@@ -56,7 +56,7 @@ pub struct RunOutcome {
 pub struct Hpu {
     memory: HpuMemory,
     driver: DriverState,
-    /// A parked task holds this HPU.
+    /// Whether a parked task holds this HPU.
     parked: bool,
     /// Compares translation and interpreter.
     shadow: Option<Box<ShadowInterpreter>>,
@@ -92,7 +92,7 @@ impl Hpu {
         Ok(Self { memory, driver: DriverState::new(own), parked: false, shadow: None })
     }
 
-    /// Compares each translated task with `shadow` from now on.
+    /// Compares each later translated task with `shadow`.
     pub fn set_shadow(&mut self, shadow: ShadowInterpreter) {
         self.shadow = Some(Box::new(shadow));
     }

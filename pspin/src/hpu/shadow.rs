@@ -18,7 +18,7 @@ use crate::hpu::memory::{ContextMemory, HpuId, ImageMemory, saturate};
 use crate::hpu::task::TaskSpec;
 use crate::hpu::windows::HpuMemory;
 
-/// Time limit of the interpreter in microseconds, for a task that met its own limit translated.
+/// Time limit of the interpreter in microseconds, for a task that reached its own limit in translated code.
 const INTERPRETER_LIMIT: u64 = 2_000_000;
 
 /// Difference between the two runs of a task.

@@ -1,4 +1,4 @@
-//! What a task is: its message, its handler, its limits.
+//! Tasks: message, handler, limits.
 
 use hpu_vm::jit::{Limits, Task, Translation};
 use hpu_vm::{HostBytes, Image};

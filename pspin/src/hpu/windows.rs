@@ -1,4 +1,4 @@
-//! Memory and registers of an HPU: its windows, the description of its tasks, and what they hold now.
+//! Memory and registers of an HPU: its windows, their current contents, and the description of its tasks.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct HpuMemory {
     pub(super) windows: Windows,
 }
 
-/// Windows of an HPU, and what they hold.
+/// Windows of an HPU, and their contents.
 #[derive(Debug)]
 pub(super) struct Windows {
     /// Description of the next task.
@@ -29,7 +29,7 @@ pub(super) struct Windows {
     /// Memory of the context. The windows of this HPU begin at `offset`.
     memory: Arc<Region>,
     offset: usize,
-    /// Bytes of the packet window in L1 that tasks see now.
+    /// Number of bytes of the packet window in L1 that tasks currently see.
     packet_len: usize,
     /// Message of the last task.
     message: u64,

@@ -16,7 +16,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
             return Rejected::Full(her.packet);
         } else {
             queue.end_seen = her.end_of_message;
-            // All queued HERs belong to this message. HERs behind its end belong to later ones.
+            // All queued HERs belong to this message. HERs behind its end belong to later messages.
             if let Some(last) = self.pool.get_mut(queue.tail) {
                 last.end_of_message = her.end_of_message;
             }
@@ -27,8 +27,8 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         Rejected::Cancelled { packet: her.packet, behind, idle: self.queues[mpq.0 as usize].state == State::Free }
     }
 
-    /// Cancels the message whose packets arrive behind a cancelled one that has ended. [`Mpqs::pop_cancelled`] returns its
-    /// queued packets; later ones are rejected up to its end.
+    /// Cancels the message whose packets arrive behind a cancelled one that has ended. [`Mpqs::pop_cancelled`] returns its queued
+    /// packets. Later ones are rejected up to its end.
     ///
     /// # Panics
     /// When there is no such message.
@@ -63,10 +63,9 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         }
     }
 
-    /// Cancels the current message of a queue, or the one that is about to begin there, with all its packets up to its
-    /// end, those that have not arrived yet too. The message is not kept open, unless [`Mpqs::keep_open`] is called again.
-    /// [`Mpqs::pop_cancelled`] returns its queued packets as soon as no task of it is in flight. Returns whether the queue
-    /// is empty.
+    /// Cancels the current message of a queue, or the one that is about to begin there. All its packets up to its end are cancelled,
+    /// including those that have not arrived. The message is not kept open, unless [`Mpqs::keep_open`] is called again.
+    /// [`Mpqs::pop_cancelled`] returns its queued packets as soon as no task of it is in flight. Returns whether the queue is empty.
     pub fn cancel(&mut self, mpq: MpqId) -> bool {
         if self.is_cancelled(mpq) {
             return false;

@@ -7,22 +7,21 @@
 //! PayloadDraining --(complete, in_flight was 1)--> completion handler present ? Completion : Free
 //! Completion --task sent--> CompletionRunning --complete--> Free
 //! ```
-//! The first HER of a message fixes its context and its handlers ([`MessageParams`]). The first packet stays queued during
-//! the header task, because its payload task follows. With a completion handler, the end-of-message packet stays queued
-//! until the completion task has run. Each owner of messages has a list of ready queues and serves them round-robin; the
-//! scheduler chooses the owner.
+//! The first HER of a message fixes its context and its handlers ([`MessageParams`]). The first packet stays queued during the header
+//! task, because its payload task follows. With a completion handler, the end-of-message packet stays queued until the completion task
+//! has run. Each owner of messages has a list of ready queues and serves them round-robin; the scheduler chooses the owner.
 //!
-//! A message can be [cancelled](Mpqs::cancel) at any point. It gets no further tasks. Its packets are dropped up to its
-//! end, those that have not arrived yet too; with the end its queue is Free.
+//! A message can be [cancelled](Mpqs::cancel) at any point. It gets no further tasks. Its packets are dropped up to its end, including
+//! those that have not arrived. At its end the queue becomes Free.
 //!
-//! A message that is [kept open](Mpqs::keep_open) does not end with its last packet: the queue goes to Payload instead of
-//! Free, and the following packets belong to it, up to the next packet that is a last one.
+//! A message that is [kept open](Mpqs::keep_open) does not end with its last packet. The queue goes to Payload instead of Free, and the
+//! following packets belong to the message, up to the next packet that ends it.
 //!
-//! The RTL has no rule for two cases. Here a HER that arrives after the end of its message belongs to the next message of
-//! that queue, which starts when the queue is Free. A message whose first HER is also its last has one packet.
+//! The RTL has no rule for two cases. Here a HER that arrives after the end of its message belongs to the next message of that queue,
+//! which starts when the queue is Free. A message whose first HER is also its last has one packet.
 //!
-//! A packet moves into a [`Task`] and back by [`Mpqs::complete`]: it has one owner at any time. Nothing allocates after
-//! [`Mpqs::new`] and [`Mpqs::add_owner`].
+//! A packet moves into a [`Task`] and returns by [`Mpqs::complete`]: it has one owner at any time. Nothing allocates after [`Mpqs::new`]
+//! and [`Mpqs::add_owner`].
 //!
 //! * `types`: value types; `pool`: memory for HERs; `state`: state of a queue; `ready`: owners and their ready queues.
 //! * `cancel`: cancelling messages and emptying queues; `check`: consistency, for tests.
@@ -47,7 +46,7 @@ pub struct Mpqs<C, P> {
     queues: Vec<Queue<C>>,
     pool: HerPool<C, P>,
     owners: Owners,
-    /// See [`Mpqs::pop_cancelled`].
+    /// Packets that [`Mpqs::pop_cancelled`] returns.
     cancelled: Vec<P>,
 }
 
@@ -68,15 +67,14 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         self.owners.add(owner);
     }
 
-    /// Owners that have a task to run, in no order. Owners whose last task was taken stay until [`Mpqs::next_task`] finds
-    /// none.
+    /// Owners that have a task to run, in no order. Owners whose last task was taken stay until [`Mpqs::next_task`] finds none.
     #[must_use]
     #[inline]
     pub fn backlogged(&self) -> &[u32] {
         self.owners.backlogged()
     }
 
-    /// HERs that the messages of an owner hold.
+    /// Number of HERs that the messages of an owner hold.
     #[must_use]
     #[inline]
     pub fn held(&self, owner: u32) -> u32 {
@@ -143,12 +141,12 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         }
     }
 
-    /// Context of the payload task of a packet that can run without being queued. That is so if nothing of its message is
-    /// queued or in flight and no other handler has to run on the packet; the task then
-    /// [releases the packet](Task::releases_packet). `params` gives the message's parameters if the packet is its first.
+    /// Context of the payload task of a packet that can run without being queued. That requires that nothing of its message is queued or
+    /// in flight and that no other handler has to run on the packet. The task then [releases the packet](Task::releases_packet). `params`
+    /// returns the message's parameters if the packet is its first.
     ///
-    /// Call [`begin_inline`](Mpqs::begin_inline) if the packet is the message's last, or before any other call for this
-    /// queue but this one.
+    /// Call [`begin_inline`](Mpqs::begin_inline) if the packet is the message's last. Also call it before any other call for this queue,
+    /// except this one.
     #[inline]
     pub fn try_inline(
         &mut self,
@@ -271,7 +269,7 @@ impl<C: Copy + Owned, P> Mpqs<C, P> {
         Some(Task { mpq, stage, context: params.context, packet, releases_packet })
     }
 
-    /// Removes an owner that has no task any more from [`Mpqs::backlogged`].
+    /// Removes an owner that has no task left from [`Mpqs::backlogged`].
     pub fn remove_backlog(&mut self, owner: u32) {
         self.owners.remove_backlog(owner);
     }

@@ -94,7 +94,7 @@ impl<C: Copy, P> HerPool<C, P> {
         Some(slot)
     }
 
-    /// Frees a slot that is in no queue any more. Returns the next one, its context and its packet.
+    /// Frees a slot that is in no queue. Returns the next one, its context and its packet.
     pub(super) fn free_unlinked(&mut self, index: HerIndex) -> Option<(HerIndex, C, Option<P>)> {
         let slot = self.slots.get_mut(index as usize)?;
         let next = std::mem::replace(&mut slot.next, std::mem::replace(&mut self.free, index));

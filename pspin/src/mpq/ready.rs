@@ -8,9 +8,9 @@ use super::types::{MpqId, NONE, Owned};
 struct Owner {
     /// First and last ready queue. The last one is undefined if there is no first one.
     ready: [u32; 2],
-    /// HERs of the owner's messages.
+    /// Number of HERs of the owner's messages.
     hers: u32,
-    /// The owner is in [`Owners::backlogged`].
+    /// Whether the owner is in [`Owners::backlogged`].
     listed: bool,
 }
 
@@ -44,7 +44,7 @@ impl Owners {
         }
     }
 
-    /// HERs of the owner's messages.
+    /// Number of HERs of the owner's messages.
     #[inline]
     pub(super) fn hers(&self, owner: u32) -> u32 {
         self.owners[owner as usize].hers

@@ -25,16 +25,17 @@ pub(super) struct Queue<C> {
     /// HERs in order of arrival: first the current message's, then those of later messages.
     pub(super) head: HerIndex,
     pub(super) tail: HerIndex,
-    /// HERs of the current message without a payload task so far.
+    /// Number of HERs of the current message that have had no payload task.
     pub(super) length: u32,
     pub(super) in_flight: u32,
-    /// The last HER of the current message has arrived.
+    /// Whether the last HER of the current message has arrived.
     pub(super) end_seen: bool,
-    /// The current message continues after its next end.
+    /// Whether the current message continues after its next end.
     pub(super) kept_open: bool,
-    /// Arriving HERs belong to a message that was cancelled behind the current one, up to that message's end.
+    /// Whether arriving HERs belong to a message that was cancelled behind the current one. They are rejected up to
+    /// that message's end.
     pub(super) rejecting: bool,
-    /// The queue is in its owner's ready list.
+    /// Whether the queue is in its owner's ready list.
     pub(super) listed: bool,
     /// Next queue in that list.
     pub(super) next_ready: u32,
@@ -57,8 +58,8 @@ impl<C> Queue<C> {
         }
     }
 
-    /// Parameters of a message whose first packet can run its payload task at once. `None` if the packet is not the first
-    /// of a message, or a header handler has to run before.
+    /// Parameters of a message whose first packet can run its payload task at once. `None` if the packet is not the
+    /// first of a message, or a header handler has to run before it.
     #[inline]
     pub(super) fn first_params(&self, params: impl FnOnce() -> MessageParams<C>) -> Option<MessageParams<C>> {
         let is_first = self.state == State::Free && self.params.is_none() && self.head == NONE && self.in_flight == 0;
@@ -74,7 +75,7 @@ impl<C> Queue<C> {
         }
     }
 
-    /// The queue has a task to run.
+    /// Whether the queue has a task to run.
     #[inline]
     pub(super) const fn is_ready(&self) -> bool {
         match self.state {
@@ -84,7 +85,7 @@ impl<C> Queue<C> {
         }
     }
 
-    /// The message is cancelled.
+    /// Whether the message is cancelled.
     #[inline]
     pub(super) const fn is_cancelled(&self) -> bool {
         matches!(self.state, State::Cancelling | State::Cancelled)

@@ -20,11 +20,11 @@ impl MpqId {
 /// A stage of a message; each has a handler of the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// The first packet, before any payload handler.
+    /// Stage of the first packet, before any payload handler.
     Header,
-    /// Every packet.
+    /// Stage of every packet.
     Payload,
-    /// The last packet, after every payload handler.
+    /// Stage of the last packet, after every payload handler.
     Completion,
 }
 
@@ -61,9 +61,9 @@ pub trait Owned {
 pub struct MessageParams<C> {
     /// The execution context.
     pub context: C,
-    /// The context has a header handler.
+    /// Whether the context has a header handler.
     pub header: bool,
-    /// The context has a completion handler.
+    /// Whether the context has a completion handler.
     pub completion: bool,
 }
 
@@ -72,13 +72,13 @@ pub struct MessageParams<C> {
 pub struct Her<C, P> {
     /// Parameters of the message. Ignored unless this HER is the message's first.
     pub params: MessageParams<C>,
-    /// The packet is the last of its message.
+    /// Whether the packet is the last of its message.
     pub end_of_message: bool,
     /// The packet.
     pub packet: P,
 }
 
-/// A handler to run now.
+/// A handler to run.
 #[derive(Debug)]
 pub struct Task<C, P> {
     /// Queue of the message.
@@ -89,16 +89,16 @@ pub struct Task<C, P> {
     pub context: C,
     /// The packet. The task owns it until [`Mpqs::complete`](super::Mpqs::complete).
     pub packet: P,
-    /// No later task needs the packet: this task releases the frame.
+    /// Whether no later task needs the packet, so that this task releases the frame.
     pub releases_packet: bool,
 }
 
 /// State of a queue after a completed task.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// The message is complete.
+    /// Whether the message is complete.
     pub message_done: bool,
-    /// The queue is empty and can serve another message key.
+    /// Whether the queue is empty and can serve another message key.
     pub idle: bool,
 }
 
@@ -111,9 +111,9 @@ pub enum Rejected<P> {
     Cancelled {
         /// The packet.
         packet: P,
-        /// The message was [next](super::Mpqs::cancel_next) behind the current one when it was cancelled.
+        /// Whether the message was [next](super::Mpqs::cancel_next) behind the current one when it was cancelled.
         behind: bool,
-        /// The packet was the last of its message, and the queue is empty.
+        /// Whether the packet was the last of its message and the queue is empty.
         idle: bool,
     },
 }

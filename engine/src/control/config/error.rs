@@ -1,4 +1,4 @@
-//! Why a configuration is refused.
+//! Errors in a configuration.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use spin_abi::map::MachineError;
 use crate::control::endpoint::BadEndpoint;
 use crate::settings::MAX_CONTEXTS;
 
-/// Why a configuration is refused.
+/// Reason why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -15,7 +15,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// The file is not valid.
@@ -23,13 +23,13 @@ pub enum ConfigError {
     Parse {
         /// The file.
         path: PathBuf,
-        /// Line, column and what was expected.
+        /// Line, column and expected value.
         source: Box<toml::de::Error>,
     },
     /// Neither an interface nor a NIC is given.
     #[error("no NIC to serve: give --iface IF, --nic loopback or --nic pcap:IN,OUT")]
     NoNic,
-    /// Both are given.
+    /// Both an interface and a NIC are given.
     #[error("both an interface ({iface}) and a NIC ({nic}) are given: choose one")]
     TwoNics {
         /// The interface.
@@ -71,13 +71,13 @@ pub enum ConfigError {
     /// A size out of its bounds.
     #[error("sizes.{name} {size}: between {least} and {most}")]
     Size {
-        /// Which size.
+        /// Name of the size.
         name: &'static str,
-        /// What was asked for.
+        /// Requested value.
         size: u32,
-        /// The smallest allowed.
+        /// Smallest allowed value.
         least: u32,
-        /// The largest allowed.
+        /// Largest allowed value.
         most: u32,
     },
     /// More contexts than `list` can show.

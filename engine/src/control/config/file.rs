@@ -22,7 +22,7 @@ pub struct File {
     pub preset: Option<Preset>,
     /// Sizes that differ from the preset's.
     pub machine: MachineSizes,
-    /// What runs handlers: `jit`, `interp`, or `check`, which compares the two. Default `jit`.
+    /// Execution engine for handlers: `jit`, `interp`, or `check`, which compares the two. Default `jit`.
     pub engine: Option<Engine>,
     /// Default message rules of contexts with FPsPIN's handlers: `none` or `fpspin`. Default `none`.
     pub compat: Option<Compat>,
@@ -31,20 +31,19 @@ pub struct File {
     /// File mode of the control socket, in octal. Default `"0660"`: spind's user and group may connect. Each of them can take any packet
     /// of the interface.
     pub socket_mode: Option<String>,
-    /// Where to serve metrics for Prometheus: `ADDRESS:PORT` or `unix:PATH`. Default: nowhere. There is no authentication: whoever
+    /// Address to serve metrics for Prometheus: `ADDRESS:PORT` or `unix:PATH`. Default: none. There is no authentication: everyone who
     /// reaches the address sees all counters and names of contexts.
     pub metrics: Option<String>,
-    /// What to do when no packet waits: `spin`, `adaptive` or `sleep`. Default `adaptive`.
+    /// Behaviour without waiting packets: `spin`, `adaptive` or `sleep`. Default `adaptive`.
     pub idle: Option<Idle>,
-    /// How to attach the XDP program. Default `auto`.
+    /// Attachment of the XDP program. Default `auto`.
     pub xdp_mode: Option<XdpMode>,
-    /// Cores for the engine's threads, one each, which share the machine's clusters and the interface's queues. Default: one
+    /// Cores for the engine's threads, one each. The threads divide the machine's clusters and the interface's queues. Default: one
     /// thread, on any core.
     pub cores: Vec<usize>,
-    /// How these threads divide the work: `run-to-completion` or `pipeline`. Default `run-to-completion`.
+    /// Division of work between these threads: `run-to-completion` or `pipeline`. Default `run-to-completion`.
     pub mode: Mode,
-    /// Pipeline mode: the receiving core's share of the messages, in percent of another core's share. 0: it runs no handlers.
-    /// Default 75.
+    /// Pipeline mode: the receiving core's share of the messages, in percent of another core's share. 0: it runs no handlers. Default 75.
     pub local_share: Option<u32>,
     /// Scheduling policy between contexts: `round-robin`, `weighted` or `wlbvt`. Default `wlbvt`.
     pub schedule: Option<Schedule>,
@@ -88,13 +87,13 @@ impl Preset {
     }
 }
 
-/// How the XDP program is attached.
+/// Attachment of the XDP program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum XdpMode {
-    /// In the driver if it can, else generic.
+    /// In the driver if supported, otherwise generic.
     Auto,
-    /// In the driver, or fail.
+    /// In the driver. Fails if the driver does not support it.
     Native,
     /// In the kernel's generic hook.
     Generic,

@@ -6,13 +6,13 @@ use super::error::ConfigError;
 use super::nic::Nic;
 use crate::settings::{Limits, MAX_CONTEXTS, Mode, Sizes};
 
-/// Most queues, and most packets that wait.
+/// Maximum number of queues, and of waiting packets.
 const MAX_SIZE: u32 = 1 << 20;
-/// Least bytes that are copied at a time.
+/// Minimum number of bytes copied at a time.
 const MIN_DMA_CHUNK: u32 = 64;
-/// Most bytes that are copied at a time.
+/// Maximum number of bytes copied at a time.
 const MAX_DMA_CHUNK: u32 = 1 << 20;
-/// Longest time that a handler may run, in microseconds: an hour.
+/// Maximum time limit of a handler, in microseconds: an hour.
 const MAX_WATCHDOG_US: u64 = 3_600_000_000;
 /// Default of `local_share`, in percent: receiving takes about a quarter of the receiving core's time.
 const LOCAL_SHARE: u32 = 75;

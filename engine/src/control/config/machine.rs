@@ -1,38 +1,38 @@
-//! The section `[machine]`: the preset's machine, in other sizes.
+//! The section `[machine]`: sizes that replace those of the preset's machine.
 
 use serde::Deserialize;
 use spin_abi::control::MAX_BLOB;
 use spin_abi::map::{Machine, MachineError};
 
-/// Room for the parts of an image that are not loaded: symbols, line tables, debug information. Images of the SDK, also in Rust, have a
-/// tenth of that.
+/// Room for the parts of an image that are not loaded: symbols, line tables, debug information, in bytes. Images of the SDK, also in
+/// Rust, have a tenth of that.
 const UNLOADED_BYTES: u64 = 8 << 20;
-/// Numbers of clusters and HPUs, and addresses and sizes of memories, in bytes. A value that is not given is the preset's.
+/// Numbers of clusters and HPUs, and addresses and sizes of memories, in bytes. The preset supplies absent values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MachineSizes {
-    /// Clusters, 1 to 4.
+    /// Number of clusters, 1 to 4.
     pub clusters: Option<u32>,
-    /// HPUs of each cluster, 1 to 8.
+    /// Number of HPUs in each cluster, 1 to 8.
     pub hpus_per_cluster: Option<u32>,
-    /// One cluster's L1: stacks and packet windows of its HPUs, then scratchpads. At most 2 MiB.
+    /// Size of one cluster's L1: stacks and packet windows of its HPUs, then scratchpads. At most 2 MiB.
     pub l1_size: Option<u32>,
-    /// L2 for images' `.data` and `.bss`.
+    /// Size of L2 for images' `.data` and `.bss`.
     pub l2_data_size: Option<u32>,
-    /// Where handler memory begins: images are linked for it.
+    /// First address of handler memory. Images are linked for it.
     pub handler_mem_base: Option<u32>,
-    /// Handler memory: `.l2_handler_data` of an image and what its context asked for.
+    /// Size of handler memory: `.l2_handler_data` of an image and the memory that its context requested.
     pub handler_mem_size: Option<u32>,
-    /// Where the L2 packet buffer begins: handlers are told, so it may lie anywhere in L2.
+    /// First address of the L2 packet buffer. Handlers are told the address, so it may lie anywhere in L2.
     pub l2_packet_base: Option<u32>,
-    /// L2 packet buffer, with a window of 4 KiB for each HPU.
+    /// Size of the L2 packet buffer, with a window of 4 KiB for each HPU.
     pub l2_packet_size: Option<u32>,
-    /// Program memory, at most 1 MiB: what an image's translation may cost grows with it.
+    /// Size of program memory, at most 1 MiB. It bounds the cost of translating an image.
     pub program_size: Option<u32>,
 }
 
 impl MachineSizes {
-    /// The machine with these sizes, and the preset's where they say nothing.
+    /// The preset with these sizes in place of its own.
     ///
     /// # Errors
     /// See [`MachineError`].
@@ -53,7 +53,7 @@ impl MachineSizes {
     }
 }
 
-/// Most bytes of an image: what the machine's memories hold of it, and [`UNLOADED_BYTES`].
+/// Maximum size of an image: the machine's memories for it, and [`UNLOADED_BYTES`].
 pub(crate) fn max_image_size(machine: &Machine) -> u64 {
     let &Machine { l1_size, l2_data_size, handler_mem_size, program_size, .. } = machine;
     let memories = [l1_size, l2_data_size, handler_mem_size, program_size].map(u64::from);

@@ -1,9 +1,9 @@
 //! Configuration: a file, overridden by the command line, and checked once. A [`Config`] is valid.
 //!
 //! * `file`: the file; `machine`: its section `[machine]`.
-//! * `nic`: which NIC to serve.
+//! * `nic`: the NIC to serve.
 //! * `limits`: checks of sizes, limits and cores.
-//! * `error`: why a configuration is refused.
+//! * `error`: errors in a configuration.
 
 mod error;
 mod file;
@@ -32,23 +32,23 @@ pub struct Config {
     pub nic: Nic,
     /// The machine handlers see.
     pub machine: Machine,
-    /// What runs handlers.
+    /// Execution engine for handlers.
     pub engine: Engine,
     /// Default message rules of contexts with FPsPIN's handlers.
     pub compat: Compat,
     /// Path of the control socket.
     pub socket: PathBuf,
-    /// Its file mode.
+    /// File mode of the control socket.
     pub socket_mode: u32,
-    /// Where to serve metrics.
+    /// Address to serve metrics on.
     pub metrics: Option<Endpoint>,
-    /// What to do when idle.
+    /// Behaviour without waiting packets.
     pub idle: Idle,
-    /// XDP attachment.
+    /// Attachment of the XDP program.
     pub xdp_mode: XdpMode,
-    /// Cores of the engine's threads; none: one thread on any.
+    /// Cores of the engine's threads. Empty: one thread on any core.
     pub cores: Vec<usize>,
-    /// How these threads divide the work.
+    /// Division of work between these threads.
     pub mode: Mode,
     /// Pipeline mode: the receiving core's share of the messages, in percent of another core's share.
     pub local_share: u32,
@@ -58,7 +58,7 @@ pub struct Config {
     pub sizes: Sizes,
     /// Limits for applications.
     pub limits: Limits,
-    /// Contexts to start with.
+    /// Contexts installed at start.
     pub contexts: Vec<StaticContext>,
 }
 
@@ -200,7 +200,7 @@ mod tests {
         assert!(matches!(pipeline("[0]"), Err(ConfigError::FewCores(1))));
         assert_eq!(pipeline("[0, 1, 2, 3, 4]").unwrap().mode, Mode::Pipeline);
         assert!(matches!(pipeline("[0, 1, 2, 3, 4, 5]"), Err(ConfigError::ManyCores { cores: 5, .. })));
-        // The word for a pipeline whose first core runs handlers too, before that was the default.
+        // `spread` was the word for a pipeline whose first core also runs handlers, before that became the default.
         for word in ["pipeline", "spread"] {
             let shared = |cores: &str| config(&format!("iface = 'a'\nmode = '{word}'\ncores = {cores}"));
             assert!(matches!(shared("[0]"), Err(ConfigError::FewCores(1))));

@@ -12,11 +12,11 @@ pub enum Nic {
     Interface(String),
     /// A pair of ports in memory. Frames arrive by `spinctl replay`.
     Loopback,
-    /// Frames of one capture; replies go to another.
+    /// Two capture files: frames come from one, replies go to the other.
     Pcap {
-        /// Read to its end; then spind stops.
+        /// Capture to receive from. spind stops at its end.
         input: PathBuf,
-        /// Written.
+        /// Capture to write.
         output: PathBuf,
     },
 }

@@ -1,4 +1,4 @@
-//! Why spind stops with an error.
+//! Errors that stop spind.
 
 use std::path::PathBuf;
 
@@ -8,41 +8,41 @@ use crate::control::server::ServerError;
 use crate::cores::ThreadError;
 use crate::install::InstallError;
 
-/// Why spind stopped.
+/// Error that stopped spind.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The NIC.
+    /// Error of the NIC.
     #[error(transparent)]
     Nic(#[from] NicError),
-    /// The control socket.
+    /// Error of the control socket.
     #[error(transparent)]
     Server(#[from] ServerError),
     /// The NIC went away.
     #[error("the NIC is gone: {0}")]
     Gone(String),
-    /// A thread of the engine.
+    /// Error of an engine thread.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// Requests cannot be waited for.
+    /// The wait for requests failed.
     #[error("cannot wait for requests: {0}")]
     Wait(rustix::io::Errno),
-    /// Capabilities cannot be given up.
+    /// Capabilities cannot be dropped.
     #[error("cannot give up capabilities: {0}")]
     Privileges(rustix::io::Errno),
-    /// A context of the configuration file.
+    /// A context of the configuration file cannot be installed.
     #[error("context of image {}: {source}", image.display())]
     Context {
-        /// Its image.
+        /// Image of the context.
         image: PathBuf,
-        /// What was wrong.
+        /// Cause.
         source: Box<InstallError>,
     },
     /// An image of the configuration file cannot be read.
     #[error("image {}: {source}", image.display())]
     ReadImage {
-        /// The image.
+        /// Path of the image.
         image: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
 }

@@ -1,6 +1,6 @@
-//! spind: opens the NIC, starts the engine's threads, and carries out requests of applications until the end.
+//! spind: opens the NIC, starts the engine's threads, and carries out requests of applications until it stops.
 //!
-//! * `error`: why spind stops with an error.
+//! * `error`: errors that stop spind.
 //! * `nics`: opens the NIC; `threads`: starts the engine's threads.
 
 mod error;
@@ -34,15 +34,15 @@ use crate::worker::Worker;
 
 pub use error::DaemonError;
 
-/// Most requests that are answered together.
+/// Maximum number of requests that are answered together.
 const REQUEST_BATCH: usize = 64;
-/// Pause after requests that interrupted the threads that serve packets, so that a client cannot take all their time.
+/// Pause after requests that interrupted packet threads, so that a client cannot take all their time.
 const REQUEST_PAUSE: Duration = Duration::from_millis(1);
-/// Pause after changes of which some were refused: a refused request need not wait for the NIC, and can be repeated at once.
+/// Pause after changes of which some were refused. A refused request does not wait for the NIC, so a client can repeat it at once.
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
-/// How long a step of a replay takes before other requests are served.
+/// Duration of a replay step. Other requests are served between steps.
 const REPLAY_STEP: Duration = Duration::from_millis(10);
-/// Longest wait for a request. A signal that arrives just before the wait is noticed this late.
+/// Longest wait for a request. It bounds the delay of a signal that arrives just before the wait.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// The daemon, ready to run.
@@ -50,11 +50,11 @@ pub struct Daemon {
     group: WorkerGroup,
     /// The far end of the loopback NIC.
     far: Option<MemoryQueue>,
-    /// Captures that are replayed there one after the other, and where their answers go.
+    /// Captures to replay one after the other, and the recipients of the answers.
     replays: VecDeque<(Replay, Responder)>,
     server: Server,
     stats: StatsCache,
-    /// Whether the end of the NIC is the end of the job, as for a capture, and not a failure.
+    /// Whether the end of the NIC ends the job, as for a capture, instead of being a failure.
     nic_ends: bool,
     /// A description of the NIC.
     nic: String,
@@ -80,7 +80,7 @@ impl Daemon {
         if !Executor::start_monitor() {
             tracing::info!("no real-time priority (CAP_SYS_NICE): timers look for handlers that run too long");
         }
-        // Threads that start from here on have only the capabilities that are kept.
+        // Threads inherit only the capabilities that are kept here.
         privileges::drop_unneeded().map_err(DaemonError::Privileges)?;
         LOG.start_thread().map_err(ServerError::Io)?;
         let shared = SharedConfig {
@@ -110,7 +110,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Carries out requests until spind is told to stop or the NIC is exhausted, and then waits for the threads' end. Returns all
+    /// Carries out requests until spind is told to stop or the NIC is exhausted, then waits for the threads to end. Returns all
     /// statistics, and whether the NIC failed.
     pub fn run(mut self) -> (Statistics, Result<(), DaemonError>) {
         let carried_out = self.carry_out();
@@ -124,7 +124,7 @@ impl Daemon {
     /// Carries out requests until spind is told to stop or a thread has ended.
     fn carry_out(&mut self) -> Result<(), DaemonError> {
         while !self.shared.stop.load(Relaxed) && !self.group.has_ended() {
-            // A bounded number at a time: the end is noticed however many requests wait.
+            // Take a bounded number at a time, so that the end is noticed however many requests wait.
             let tickets: Vec<_> = std::iter::from_fn(|| self.server.next()).take(REQUEST_BATCH).collect();
             if tickets.is_empty() && self.replays.is_empty() {
                 let longest = self.stats.wait().map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT));
@@ -138,8 +138,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Answers requests. Changes that wait at the same time are one transaction: their clients did not wait for each other. Returns how
-    /// long the threads that serve packets are then not interrupted.
+    /// Answers requests. Changes that wait at the same time form one transaction, because their clients did not wait for each other.
+    /// Returns the time for which packet threads are not to be interrupted again.
     fn serve(&mut self, tickets: Vec<Ticket>) -> Duration {
         let mut transaction = Transaction::default();
         let (mut questions, mut askers) = (Vec::new(), Vec::new());
@@ -189,7 +189,7 @@ impl Daemon {
         pause
     }
 
-    /// Answers requests that concern one context each. All threads are asked at once.
+    /// Answers requests that concern one context each. All threads work on them in parallel.
     fn answers(&self, questions: Vec<(Request, User)>) -> Vec<Result<Answer, String>> {
         if questions.is_empty() {
             return Vec::new();
@@ -211,7 +211,7 @@ impl Daemon {
         Replay::new(capture)
     }
 
-    /// Replays some frames of a capture. After the last one, answers with what was sent meanwhile, as a capture, and the numbers of frames.
+    /// Replays some frames of a capture. After the last one, answers with a capture of the sent frames and the numbers of frames.
     fn replay(&mut self) {
         let Some((mut replay, reply)) = self.replays.pop_front() else { return };
         let (start, thread) = (self.shared.start, self.group.workers.first());
@@ -231,7 +231,7 @@ impl Daemon {
     }
 }
 
-/// Raises the limit of open files as far as allowed: the memory of a context takes a few descriptors.
+/// Raises the limit of open files as far as allowed: the memory of a context takes several descriptors.
 fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {

@@ -11,11 +11,11 @@ use crate::cores::packet_channels::PacketChannels;
 use crate::settings::Mode;
 use spin_pspin::hpu::memory::saturate;
 
-/// Frames of a queue that remain for sending when contexts hold as many as they may.
+/// Number of frames of a queue left for sending when contexts hold their maximum.
 const TX_FRAMES: usize = 1024;
-/// Bytes of a huge page. Frames fill whole huge pages.
+/// Size of a huge page, in bytes. Frames fill whole huge pages.
 const HUGE_PAGE: usize = 2 << 20;
-/// Frames in flight between the two ends of the loopback NIC.
+/// Number of frames in flight between the two ends of the loopback NIC.
 const LOOPBACK_FRAMES: usize = 1024;
 
 /// A queue for each thread that receives, and the far end of the loopback NIC.
@@ -48,7 +48,8 @@ pub fn open(config: &Config) -> Result<Nics, NicError> {
     })
 }
 
-/// Frames for a queue: enough to receive and to send, even when contexts hold as many waiting packets as they may.
+/// Number of frames for a queue: enough to receive and to send, even when contexts hold their maximum of waiting
+/// packets.
 fn frames_per_queue(config: &Config, settings: &AfXdpConfig) -> u32 {
     let hers = config.sizes.hers as usize;
     let others = config.cores.len().saturating_sub(1);

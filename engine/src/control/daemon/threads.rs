@@ -10,8 +10,8 @@ use crate::cores::{ClusterThread, PollThread, Receiving, SharedConfig, ThreadErr
 use crate::settings::Mode;
 use spin_pspin::hpu::memory::saturate;
 
-/// Starts a thread for each queue of the NIC, with its share of the clusters. In pipeline mode, starts threads for the clusters, of which
-/// the first one, or a further thread, has the NIC.
+/// Starts a thread for each queue of the NIC, with its share of the clusters. In pipeline mode, starts threads for the clusters; the
+/// first of them, or a further thread, has the NIC.
 ///
 /// # Errors
 /// See [`ThreadError`].
@@ -44,7 +44,7 @@ pub fn no_queue() -> ThreadError {
     ThreadError::Failed("there is no queue to receive from".to_owned())
 }
 
-/// Starts threads with these links, each with its share of the clusters, on these cores.
+/// Starts threads with these links and a share of the clusters each, on these cores.
 fn start_clusters(
     config: &Config,
     shared: &SharedConfig,

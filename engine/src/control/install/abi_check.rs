@@ -1,15 +1,14 @@
 //! Checks that an image is installed for the ABI it was built for. Symbols that spin-cc and the SDK's headers define name that ABI.
-//! Handlers of another ABI would misread every packet, and nothing would report it. An image without these symbols is accepted for any
-//! ABI.
+//! Handlers of another ABI would misread every packet without any error. An image without these symbols is accepted for any ABI.
 
 use hpu_vm::Image;
 use spin_abi::control::{Abi, Install};
 
 use crate::install::InstallError;
 
-/// The ABI: `--abi` of spin-cc.
+/// Symbol of the ABI: `--abi` of spin-cc.
 const ABI: &str = "__spin_abi";
-/// Whether handlers return verdicts (`spin_verdict.h`). 1: they must not be ignored. Other values: they may be. 0 or absent: none.
+/// Symbol for verdicts of handlers (`spin_verdict.h`). 1: they must not be ignored. Other values: they may be. 0 or absent: none.
 const VERDICTS: &str = "__spin_verdicts";
 
 /// Checks the ABI and verdicts of an image against the request.

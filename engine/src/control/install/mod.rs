@@ -1,7 +1,7 @@
-//! Preparing a context: checks, memory and translation, on threads that serve no packets.
+//! Prepares a context on threads that serve no packets: checks, memory and translation.
 //!
-//! * `abi_check`: which handlers an image was built for.
-//! * `prepare`: makes a [`Prepared`](crate::install::Prepared) of what an application asks for.
+//! * `abi_check`: the ABI that an image was built for.
+//! * `prepare`: makes a [`Prepared`](crate::install::Prepared) from an application's request.
 
 mod abi_check;
 mod prepare;

@@ -1,4 +1,4 @@
-//! Checks what an application asks for, and makes the context off the packet path: [`Prepared::new`].
+//! Checks an application's request, and makes the context off the packet path: [`Prepared::new`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,7 +24,7 @@ use spin_pspin::hpu::shadow::{ShadowInterpreter, ShadowMemory};
 use spin_pspin::hpu::{Hpu, Hpus};
 
 impl Prepared {
-    /// Checks what user `uid` asks for, and translates the image.
+    /// Checks the request of user `uid`, and translates the image.
     ///
     /// # Errors
     /// See [`InstallError`].
@@ -71,7 +71,7 @@ impl Prepared {
     }
 }
 
-/// The message key asked for, or the default of the machine that the context is compatible with.
+/// Requested message key, or the default of the machine that the context is compatible with.
 fn key(install: &Install, compat: Compat) -> Result<KeySpec, InstallError> {
     match &install.key {
         Some(text) => text.parse().map_err(InstallError::Key),
@@ -145,7 +145,7 @@ const fn options(run: &RunInfo, any_device: bool) -> Options {
     }
 }
 
-/// The image as machine code; `None` where it is interpreted.
+/// Machine code of the image. `None` if it is interpreted.
 fn translate(
     loader: &Loader,
     image: &LoadedImage,
@@ -205,7 +205,7 @@ fn run_info(install: &Install, limits: &Limits, loader: &Loader) -> Result<RunIn
     })
 }
 
-/// The limit asked for, or the daemon's.
+/// Requested limit, or the daemon's.
 fn limit(what: &'static str, asked: Option<u64>, limit: u64, setting: &'static str) -> Result<u64, InstallError> {
     match asked {
         None => Ok(limit),

@@ -12,30 +12,30 @@ use super::http::{self, MAX_REQUEST, Request};
 
 /// Longest time for a whole request to arrive.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// Longest time for a whole answer to be taken.
+/// Longest time for the client to read a whole answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Longest time for the client to hang up after its answer.
+/// Longest time for the client to close the connection after its answer.
 const LINGER_TIME: Duration = Duration::from_secs(1);
-/// Most bytes that are read of a client after its answer.
+/// Maximum number of bytes read from a client after its answer.
 const LINGER_BYTES: usize = 1 << 20;
 
 /// A connection.
 pub struct Client {
     socket: OwnedFd,
     step: Step,
-    /// Deadline of this step.
+    /// Deadline of the current step.
     deadline: Instant,
 }
 
 enum Step {
     /// The part of the request's head that has arrived.
     Request(Vec<u8>),
-    /// Waits for values.
+    /// The client waits for values.
     Waiting,
-    /// An answer, and how many bytes of it were sent.
+    /// An answer, and the number of its bytes already sent.
     Answer(Arc<[u8]>, usize),
-    /// The answer was sent. Reads what else arrives, up to that many bytes: closing a connection with unread bytes resets it, and the
-    /// answer is lost.
+    /// The answer was sent. Up to this number of further bytes is read: closing a connection with unread bytes resets it, and the answer
+    /// is lost.
     Linger(usize),
     /// Closed by either side.
     Over,
@@ -63,11 +63,11 @@ impl Client {
 
     /// Whether the connection is still open at `now`.
     pub fn is_open(&self, now: Instant) -> bool {
-        // The values themselves have no deadline.
+        // Waiting for values has no deadline.
         !matches!(self.step, Step::Over) && (self.is_waiting() || now < self.deadline)
     }
 
-    /// Whether the client is_waiting for values.
+    /// Whether the client waits for values.
     pub const fn is_waiting(&self) -> bool {
         matches!(self.step, Step::Waiting)
     }
@@ -87,7 +87,7 @@ impl Client {
             Step::Request(_) => self.read_request(),
             Step::Answer(..) => self.send_answer(),
             Step::Linger(_) => self.read_rest(),
-            // An event that was not asked for: the client hung up.
+            // An event without interest: the client closed the connection.
             Step::Waiting | Step::Over => Err(Errno::PIPE),
         };
         match done {
@@ -155,7 +155,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
-    /// A client that asked for metrics, and its own end.
+    /// A client that requests metrics, and the client's own end.
     fn asking() -> (Client, UnixStream) {
         let (mut theirs, ours) = UnixStream::pair().unwrap();
         let mut client = Client::new(ours.into());
@@ -178,7 +178,7 @@ mod tests {
         while taken.len() < answer.len() {
             let before = taken.len();
             client.progress(client.interest());
-            // Ends with all that is there.
+            // The read ends when all available bytes are taken.
             let _ = theirs.read_to_end(&mut taken);
             assert!(taken.len() > before && client.is_open(Instant::now()));
         }

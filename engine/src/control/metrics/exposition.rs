@@ -1,12 +1,13 @@
 //! Counters and histograms in the text format of Prometheus, version 0.0.4
-//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>): per family `# HELP`, `# TYPE`, then its samples.
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>). Each family has `# HELP`, `# TYPE`, then its
+//! samples.
 
 use std::fmt::{Display, Write};
 
 use spin_abi::control::{ContextInfo, LatencyInfo, Stats, ThreadInfo};
 use spin_abi::counters::{Counter, nic_meaning};
 
-/// Counters that have no value per context.
+/// Counters without a value per context.
 const ENGINES: [Counter; 5] =
     [Counter::RxPackets, Counter::RxBytes, Counter::HerStalls, Counter::DropUnmatched, Counter::DropRemoved];
 
@@ -28,7 +29,7 @@ pub fn text(stats: &Stats) -> String {
     text.0
 }
 
-/// Counters of the engine, which include those of its contexts, by thread.
+/// Counters of the engine by thread. They include those of the contexts.
 fn threads(text: &mut Text, threads: &[ThreadInfo]) {
     for counter in Counter::ALL {
         let name = format!("spind_engine_{}_total", counter.name());

@@ -1,7 +1,7 @@
 //! The part of HTTP/1 (RFC 9112) that serving one page needs: the head of a `GET`, and an answer after which the connection ends.
 //! Headers and bodies of requests are ignored.
 
-/// Most bytes of a request's head.
+/// Maximum length of a request's head, in bytes.
 pub const MAX_REQUEST: usize = 8 << 10;
 /// Path of the only page.
 const PAGE: &str = "/metrics";
@@ -11,22 +11,22 @@ const PAGE: &str = "/metrics";
 pub enum Request {
     /// The rest of the head has not arrived.
     Partial,
-    /// Metrics.
+    /// Request for metrics.
     Metrics,
-    /// Something else.
+    /// Refused request.
     Refused(Status),
 }
 
 /// The status of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The page follows.
+    /// Success: the page follows.
     Ok,
     /// Not HTTP/1.
     Bad,
-    /// Another page.
+    /// Path other than `PAGE`.
     NotFound,
-    /// Not `GET`.
+    /// Method other than `GET`.
     Method,
     /// A head longer than [`MAX_REQUEST`].
     TooLarge,
@@ -46,7 +46,7 @@ impl Status {
         }
     }
 
-    /// The body of an answer, for browsers.
+    /// Body of the answer, for browsers.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Ok => "",
@@ -59,9 +59,10 @@ impl Status {
     }
 }
 
-/// Parses what has arrived of a request. Its first `seen` bytes are known not to be the whole head.
+/// Parses the received part of a request. Its first `seen` bytes are known not to be the whole head.
 pub fn request(bytes: &[u8], seen: usize) -> Request {
-    // The end may begin among those. Scanning all bytes each time would be quadratic for a client that sends byte by byte.
+    // The end of the head may begin among the seen bytes. Scanning all bytes each time would be quadratic for a client that sends byte by
+    // byte.
     if !ends(&bytes[seen.saturating_sub(END.len() - 1)..]) {
         return if bytes.len() < MAX_REQUEST { Request::Partial } else { Request::Refused(Status::TooLarge) };
     }

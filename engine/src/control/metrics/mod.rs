@@ -1,12 +1,12 @@
-//! Metrics for Prometheus: `GET /metrics` over TCP or a Unix socket, on a thread of its own.
+//! Metrics for Prometheus: `GET /metrics` over TCP or a Unix socket, on a separate thread.
 //!
 //! * `http`: the part of HTTP that serving one page needs.
 //! * `client`: one connection.
 //! * `exposition`: counters and histograms as text.
 //!
-//! One thread serves all connections and never blocks on one of them. Values come from the control thread, as those of
-//! `spinctl stats` do, at most once every `STATS_INTERVAL`. A client that asks meanwhile gets the next values. Clients, however many
-//! and however slow, cost packets no more than that.
+//! One thread serves all connections and never blocks on one of them. The control thread provides the values, as for `spinctl stats`, at
+//! most once every `STATS_INTERVAL`. A client that asks meanwhile gets the next values. The cost for packet processing is therefore
+//! bounded, whatever the number and speed of clients.
 
 mod client;
 mod exposition;
@@ -24,7 +24,7 @@ use crate::control::server::ControlHandle;
 use client::Client;
 use http::Status;
 
-/// Most connections at a time. A further one closes the oldest that does not wait for values.
+/// Maximum number of connections. A further one closes the oldest that does not wait for values.
 const MAX_CLIENTS: usize = 64;
 /// Shortest time between two requests for values.
 const STATS_INTERVAL: Duration = Duration::from_millis(50);
@@ -43,9 +43,9 @@ pub fn start(listener: Listener, control: ControlHandle) -> std::io::Result<()> 
 struct Service {
     listener: Listener,
     control: ControlHandle,
-    /// In the order of their arrival.
+    /// Clients in the order of their arrival.
     clients: Vec<Client>,
-    /// When values were asked for last.
+    /// Time of the last request for values.
     asked: Option<Instant>,
 }
 
@@ -85,13 +85,13 @@ impl Service {
         Timespec::try_from(next.saturating_duration_since(now)).ok()
     }
 
-    /// When to ask for values, if a client waits for them `now`.
+    /// Time at which to request values, if a client waits for them `now`.
     fn due(&self, now: Instant) -> Option<Instant> {
         let waiting = self.clients.iter().any(Client::is_waiting);
         waiting.then(|| self.asked.map_or(now, |asked| asked + STATS_INTERVAL))
     }
 
-    /// Asks for values when they are due, and answers all clients that wait for them.
+    /// Requests values when they are due, and answers all clients that wait for them.
     fn answer(&mut self) {
         let now = Instant::now();
         if self.due(now).is_none_or(|due| due > now) {
@@ -115,7 +115,7 @@ impl Service {
                 self.clients.push(Client::new(socket));
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            // Most likely out of descriptors: open connections end by their deadlines.
+            // Most likely no descriptor is free. Open connections end by their deadlines.
             Err(_) => thread::sleep(ACCEPT_RETRY_DELAY),
         }
     }

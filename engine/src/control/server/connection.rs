@@ -1,4 +1,4 @@
-//! A connection of an application: its requests, one after the other, on a thread of its own.
+//! A connection of an application: its requests, one after the other, on a separate thread.
 
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -21,17 +21,17 @@ use crate::context::nic_memory::NicMemory;
 use crate::context::niceness::lower_priority;
 use crate::install::{HOST_ADDRESS, MatchSpec, Prepared, User};
 
-/// Longest pause of a peer while a reply is sent to it.
+/// Longest time for a peer to accept more bytes of a reply.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most bytes of a request's JSON: several times the limit of a context's rules and names.
+/// Maximum length of a request's JSON, in bytes: several times the limit of a context's rules and names.
 const LONGEST_REQUEST: u32 = 64 << 10;
-/// Interval at which a connection that has ended checks whether its peer has read the replies.
+/// Interval at which an ended connection checks whether its peer has read the replies.
 const LINGER_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A context that was installed over this connection.
 struct Installed {
     context: u32,
-    /// It stays when the connection ends.
+    /// Whether the context stays when the connection ends.
     persistent: bool,
     memory: NicMemory,
 }
@@ -46,7 +46,7 @@ pub struct Connection {
     _slot: ConnectionSlot,
 }
 
-/// Contexts are removed also when the thread panics.
+/// Contexts are removed even if the thread panics.
 impl Drop for Connection {
     fn drop(&mut self) {
         self.remove_installed();
@@ -54,7 +54,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// A connection of `user`, who has a slot for it.
+    /// A connection of `user`, who holds a slot for it.
     pub const fn new(stream: UnixStream, user: User, shared: Arc<Shared>, slot: ConnectionSlot) -> Self {
         Self { stream, user, shared, installed: Vec::new(), _slot: slot }
     }
@@ -80,7 +80,7 @@ impl Connection {
             if persistent {
                 continue;
             }
-            // A request may have removed it before.
+            // An earlier request may have removed the context.
             let _ = self.shared.control.ask(Work::Request(Request::Remove { context }, User(0)));
         }
     }
@@ -93,7 +93,8 @@ impl Connection {
                 Ok(None) => return Ok(()),
                 Err(error) => {
                     let said = wire::send(&self.stream, &Reply::Error { message: error.to_string() }, &[], None);
-                    // A message with bad JSON was received whole. After other errors the start of the next message is unknown: hang up.
+                    // A message with bad JSON was received completely. After other errors the start of the next message is unknown, so
+                    // close the connection.
                     if matches!(error, wire::ChannelError::Json(_)) && said.is_ok() {
                         continue;
                     }
@@ -122,8 +123,8 @@ impl Connection {
         }
     }
 
-    /// Allows at most one unread descriptor per connection. The kernel counts descriptors that a peer has not received for spind, over
-    /// all connections.
+    /// Allows at most one unread descriptor per connection. The kernel counts descriptors that peers have not received against spind,
+    /// over all connections.
     fn may_send_fd(&self, request: &Request) -> Result<(), String> {
         let sends_fd = match request {
             Request::Install(install) => install.host_mem > 0,
@@ -146,7 +147,7 @@ impl Connection {
         match sent {
             Err(wire::ChannelError::Unsent(message)) => {
                 if let Reply::Installed { context, .. } = reply {
-                    // The application never learned of it.
+                    // The application never learned the id of the context.
                     let _ = self.shared.control.ask(Work::Request(Request::Remove { context: *context }, User(0)));
                 }
                 wire::send(&self.stream, &Reply::Error { message }, &[], None)
@@ -155,9 +156,9 @@ impl Connection {
         }
     }
 
-    /// Waits until the peer has read all replies, or is gone: an unread descriptor still counts for spind.
+    /// Waits until the peer has read all replies, or is gone: an unread descriptor counts against spind.
     fn linger(&self) {
-        // A peer that is still sending must not block for ever. The stream is open, so this cannot fail.
+        // A peer that is still sending must not block forever. The stream is open, so this cannot fail.
         let _ = self.stream.shutdown(Shutdown::Read);
         let interval = Timespec::try_from(LINGER_INTERVAL).ok();
         while spin_shm::unread(&self.stream).is_ok_and(|unread| unread > 0) {
@@ -181,13 +182,13 @@ impl Connection {
                 let Answer::Installed(context) = self.shared.control.ask(Work::Install(Box::new(prepared)))? else {
                     return Err("the engine gave an unexpected answer".into());
                 };
-                // Other connections may have removed some.
+                // Other connections may have removed some contexts.
                 self.installed.retain(|installed| installed.memory.is_there());
                 self.installed.push(Installed { context, persistent, memory });
                 let host_mem = host.as_ref().map_or(0, |region| region.len());
                 Ok((Reply::Installed { context, host_mem, host_address: HOST_ADDRESS, areas }, Vec::new(), host))
             }
-            // NIC memory is shared with the engine's threads: they need not be asked.
+            // NIC memory is shared with the engine's threads, so no request to them is needed.
             Request::ReadMemory { context, address, len } => {
                 let bytes = self.memory(context)?.read(address, len).map_err(|error| error.to_string())?;
                 Ok((Reply::Ok, bytes, None))
@@ -201,7 +202,7 @@ impl Connection {
                 self.installed.retain(|installed| installed.context != context);
                 Ok(removed)
             }
-            // Capabilities never change: the control thread need not be asked.
+            // Capabilities never change, so no request to the control thread is needed.
             Request::Capabilities => {
                 Ok((Reply::Capabilities(Box::new(self.shared.capabilities.clone())), Vec::new(), None))
             }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// ConnectionLimit of all users but root together; each costs a thread.
+/// Maximum number of connections of all users but root together. Each costs a thread.
 const MAX_CONNECTIONS: usize = 256;
 
 /// Open connections by user.
@@ -11,7 +11,7 @@ const MAX_CONNECTIONS: usize = 256;
 pub struct ConnectionLimit(Mutex<HashMap<u32, usize>>);
 
 impl ConnectionLimit {
-    /// Takes a slot for a user; `None` when the user, or all users but root together, have as many as they may.
+    /// Takes a slot for a user. `None` when the user, or all users but root together, have reached the limit.
     pub fn open(all: &Arc<Self>, uid: u32, per_user: usize) -> Option<ConnectionSlot> {
         let mut open = all.lock();
         let others: usize = open.iter().filter(|(user, _)| **user != 0).map(|(_, count)| count).sum();
@@ -24,12 +24,12 @@ impl ConnectionLimit {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, usize>> {
-        // The counts are consistent at every moment a thread could panic.
+        // The counts are consistent wherever a thread could panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One connection of a user, free again when dropped.
+/// One connection of a user. Dropping it frees the slot.
 pub struct ConnectionSlot {
     all: Arc<ConnectionLimit>,
     uid: u32,

@@ -1,10 +1,10 @@
 //! The control socket. Each connection's thread checks requests; the control thread carries them out.
 //!
 //! * `requests`: requests to the control thread.
-//! * `connection`: one application; `shared`: what all connections share.
-//! * `connection_limit`: how many connections there may be.
-//! * `payload_limit`: how many bytes there may be behind requests.
-//! * `prepare_slots`: how many contexts are prepared at the same time.
+//! * `connection`: one application; `shared`: data that all connections share.
+//! * `connection_limit`: limits the number of connections.
+//! * `payload_limit`: limits the payload bytes of requests.
+//! * `prepare_slots`: limits the number of contexts that are prepared at the same time.
 
 mod connection;
 mod connection_limit;
@@ -42,33 +42,33 @@ use prepare_slots::PrepareSlots;
 pub use requests::{Answer, ControlHandle, Responder, Ticket, Work};
 use shared::Shared;
 
-/// Why the control socket or metrics cannot be served.
+/// Reason why the control socket or metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The control socket.
+    /// Error of the control socket.
     #[error("control socket: {0}; --socket PATH names one")]
     Socket(#[from] SocketError),
-    /// Metrics.
+    /// Error of the metrics endpoint.
     #[error("metrics: {0}; --metrics ADDRESS:PORT or unix:PATH says where")]
     Metrics(#[from] EndpointError),
-    /// The system gives no thread or no eventfd.
+    /// The system provides no thread or no eventfd.
     #[error("cannot serve requests: {0}")]
     Io(#[from] io::Error),
 }
 
-/// The listening sockets, removed when dropped.
+/// The listening sockets. Their files are removed on drop.
 pub struct Server {
-    /// `None` once they are served.
+    /// Listening sockets. `None` after [`Server::start`] has taken them.
     listeners: Option<(UnixListener, Option<Listener>)>,
     control: ControlHandle,
     tickets: Receiver<Ticket>,
-    /// Removes the sockets' files at the end.
+    /// Files of the sockets, removed on drop.
     _files: (SocketFile, Option<SocketFile>),
 }
 
 impl Server {
-    /// Binds the control socket to `path`, in a folder that is created if need be, and listens for `metrics`. Users to whom the file
-    /// mode `mode` gives write permission may connect. No connection is served before [`Server::start`].
+    /// Binds the control socket to `path` and listens for `metrics`. Creates the folder of `path` if needed. Users to whom the file mode
+    /// `mode` gives write permission may connect. No connection is served before [`Server::start`].
     ///
     /// # Errors
     /// See [`ServerError`].
@@ -130,7 +130,7 @@ impl Server {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
-        // EAGAIN when nothing was pending, which is fine.
+        // EAGAIN when nothing was pending, which is no error here.
         let _ = rustix::io::read(&self.control.wake, &mut [0; 8]);
         Ok(())
     }
@@ -145,7 +145,7 @@ impl Server {
 fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // Most likely out of descriptors: give open connections time to end.
+            // Most likely no descriptor is free: give open connections time to end.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
@@ -158,7 +158,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
         };
         let Some(slot) = ConnectionLimit::open(&shared.connection_limit, uid, shared.limits.connections) else {
             let limit = shared.limits.connections;
-            // On kernels that let descriptors in, dropping one may block for as long as its owner likes.
+            // On kernels that accept sent descriptors, dropping one may block for as long as its owner likes.
             let _ = thread::Builder::new().name("refusal".into()).spawn(move || refuse(&stream, limit));
             continue;
         };

@@ -1,6 +1,6 @@
-//! Limits for the payload of requests: the bytes behind a request, by kind of request and, for requests that are under way, by user.
-//! A payload is read before its contents are known. Without limits, all connections of a user together could have spind hold some
-//! hundred megabytes, and those of all users some gigabytes.
+//! Limits for the payload of requests: the bytes behind a request. There is a limit by kind of request, and one for all requests of a
+//! user that are under way. A payload is read before its contents are known. Without limits, the connections of one user together could
+//! make spind hold some hundred megabytes, and those of all users some gigabytes.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use spin_abi::map::Machine;
 
 use crate::control::config::max_image_size;
 
-/// Most payload bytes of a user's requests at the same time: two of the longest payloads.
+/// Maximum payload bytes of a user's requests at the same time: two of the longest payloads.
 const USER_BYTES: u64 = 2 * MAX_BLOB as u64;
 
 /// Checks that a request may have a payload of `len` bytes.
@@ -20,7 +20,7 @@ const USER_BYTES: u64 = 2 * MAX_BLOB as u64;
 pub fn check(request: &Request, len: u32, machine: &Machine) -> Result<(), String> {
     let (what, most) = match request {
         Request::Install(_) => ("an image", max_image_size(machine)),
-        // At most all of one memory.
+        // At most the whole of one memory.
         Request::WriteMemory { .. } => {
             let memories = [machine.l1_size, machine.l2_data_size.saturating_add(machine.handler_mem_size)];
             ("a write to memory", memories.into_iter().max().unwrap_or(0).into())
@@ -43,7 +43,7 @@ pub struct PayloadLimit {
 }
 
 impl PayloadLimit {
-    /// Waits until a user's requests may have `len` bytes more. Other users do not wait.
+    /// Waits until a user's requests may have `len` further bytes. Other users do not wait.
     pub fn take(&self, user: u32, len: u32) -> PayloadPermit<'_> {
         let len = u64::from(len);
         let many = |users: &mut HashMap<u32, u64>| users.get(&user).is_some_and(|held| held + len > USER_BYTES);
@@ -53,7 +53,7 @@ impl PayloadLimit {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
-        // The counts are consistent after every step, also when a thread panics.
+        // The counts are consistent after every step, even if a thread panics.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

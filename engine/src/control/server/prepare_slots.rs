@@ -1,12 +1,12 @@
-//! Limits how many contexts are prepared at the same time: few in all, and one of each user. Preparing takes as much memory as a context
-//! may have, also when there is no room for the context itself.
+//! Limits the number of contexts that are prepared at the same time: a few in all, and one per user. Preparing takes as much memory as a
+//! context may have, even if there is no room for the context itself.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Most contexts that are prepared at the same time.
+/// Maximum number of contexts that are prepared at the same time.
 const MAX_PREPARING: usize = 4;
 
-/// Users that prepare a context.
+/// Users that are preparing a context.
 #[derive(Default)]
 pub struct PrepareSlots {
     users: Mutex<Vec<u32>>,
@@ -23,7 +23,7 @@ impl PrepareSlots {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
-        // The list is consistent after every step, also when a thread panics.
+        // The list is consistent after every step, even if a thread panics.
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

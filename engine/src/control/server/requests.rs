@@ -14,7 +14,7 @@ use crate::install::{MatchSpec, Prepared, User};
 pub enum Work {
     /// Install a prepared context; answered by [`Answer::Installed`].
     Install(Box<Prepared>),
-    /// Have a context take other packets.
+    /// Replace the rules of a context.
     SetRules(u32, User, Box<MatchSpec>),
     /// A request that needs no preparation.
     Request(Request, User),
@@ -39,11 +39,11 @@ impl Answer {
     }
 }
 
-/// A request, and where its answer goes.
+/// A request, and the recipient of its answer.
 pub struct Ticket {
     /// The request.
     pub work: Work,
-    /// Where the answer goes.
+    /// Recipient of the answer.
     pub reply: Responder,
 }
 
@@ -58,7 +58,7 @@ impl Responder {
     }
 }
 
-/// The way to the control thread, for any thread.
+/// Sends requests to the control thread, from any thread.
 #[derive(Clone)]
 pub struct ControlHandle {
     pub(super) tickets: Sender<Ticket>,
@@ -69,7 +69,7 @@ impl ControlHandle {
     /// Sends a request and waits for the answer.
     ///
     /// # Errors
-    /// Why it was refused, or that spind is stopping.
+    /// The reason for a refusal, or that spind is stopping.
     pub fn ask(&self, work: Work) -> Result<Answer, String> {
         let stopping = || "spind is stopping".to_owned();
         let (reply, answer) = sync_channel(1);

@@ -1,4 +1,4 @@
-//! What connection threads share.
+//! Data that connection threads share.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::context::loader::Loader;
 use crate::control::shared_memory_quota::SharedMemoryQuota;
 use crate::settings::Limits;
 
-/// What connection threads share.
+/// Data that connection threads share.
 pub(super) struct Shared {
     pub(super) loader: Arc<Loader>,
     pub(super) limits: Limits,

@@ -1,7 +1,7 @@
-//! What commands cost, in instructions of 1 ns.
+//! Cost of commands, in instructions of 1 ns.
 //!
-//! The cost counts against the handler's instruction limit, if it has one, and against the budget of the task. A time limit
-//! alone would let a handler flood the wire.
+//! The cost counts against the handler's instruction limit, if it has one, and against the budget of the task. A time limit alone would
+//! let a handler flood the wire.
 
 use super::unit::DeferredSend;
 
@@ -11,7 +11,7 @@ const BUDGET: u64 = 1_000_000;
 pub(super) const COMMAND: u64 = 32;
 /// Cost of a send: a frame takes about a microsecond through the kernel.
 pub(super) const SEND: u64 = 1_000;
-/// Cost of asking the NIC for a buffer in vain: a system call.
+/// Cost of a failed request to the NIC for a buffer: a system call.
 pub(super) const ATTEMPT: u64 = 1_000;
 /// Bytes copied in the time of one instruction.
 pub(super) const BYTES_PER_INSTRUCTION: u64 = 8;
@@ -23,7 +23,7 @@ pub struct CommandBudget {
     pub deferred: Option<DeferredSend>,
     /// Instructions left for further commands.
     pub(super) instructions: u64,
-    /// The NIC had no buffer for this task: later sends do not wait for one.
+    /// Whether the NIC had no buffer for this task. Later sends then do not wait for one.
     pub(super) no_buffer: bool,
 }
 

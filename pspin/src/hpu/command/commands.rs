@@ -28,7 +28,7 @@ const ALLOCATE_ATTEMPTS: u32 = 100;
 pub struct Commands<'t> {
     /// Provides and takes frames.
     pub nic: &'t mut dyn TxQueue,
-    /// Frames for the NIC.
+    /// Frames on their way to the NIC.
     pub outbound: &'t mut Outbound,
     /// Host memory of the context.
     pub host: Option<&'t HostMemory>,
@@ -36,7 +36,7 @@ pub struct Commands<'t> {
     pub counts: &'t mut Counts,
     /// Receives the events of copies.
     events: Option<&'t mut dyn EventSink>,
-    /// No later task needs the packet: a send may move its frame instead of copying.
+    /// Whether a send may move the packet's frame instead of copying: no later task needs the packet.
     pub may_move: bool,
     /// State of the task's commands.
     pub budget: CommandBudget,

@@ -1,7 +1,7 @@
-//! The command unit: executes what handlers ask of NIC and host memory (PsPIN paper §III-B1).
+//! The command unit: executes handlers' commands on NIC and host memory (PsPIN paper §III-B1).
 //!
 //! * `unit`: the trait [`CommandUnit`], through which the [driver](super::driver) issues commands.
-//! * `budget`: what the commands of a task may cost.
+//! * `budget`: cost and budget of a task's commands.
 //! * `outbound`: frames on their way to the NIC.
 //! * `commands`: [`Commands`], the command unit of a NIC with frames.
 

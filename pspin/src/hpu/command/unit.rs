@@ -1,4 +1,4 @@
-//! What the driver knows of a command unit.
+//! Interface between the driver and a command unit.
 
 use hpu_vm::{RegionKind, View};
 use spin_abi::command::{Command, Status};
