@@ -10,6 +10,7 @@
 //! * [`verdict`]: the effect of a handler's return value.
 //! * [`rules`]: compiled matching rules, evaluated by the XDP program and by the matcher alike.
 //! * [`counters`]: one counter per cause, with its name and meaning.
+//! * [`units`]: sizes in bytes as people write them.
 //! * [`control`]: the messages between applications and spind.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -25,4 +26,5 @@ pub mod map;
 pub mod put;
 pub mod regs;
 pub mod rules;
+pub mod units;
 pub mod verdict;

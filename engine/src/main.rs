@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use spin_abi::control::{Compat, Engine, Schedule};
-use spin_engine::control::config::{Config, File, Preset, XdpMode};
+use spin_engine::control::config::{Config, CoreList, File, Preset, XdpMode};
 use spin_engine::control::daemon::Daemon;
 use spin_engine::control::log::LOG;
 use spin_engine::settings::{Idle, Mode};
@@ -25,7 +25,11 @@ const LOG_FLUSH_TIME: Duration = Duration::from_secs(1);
 
 /// Turn an interface into a NIC with a PsPIN unit. Runs sPIN handlers on the packets that they match and passes the rest to the kernel.
 #[derive(Debug, Parser)]
-#[command(version, after_help = "Log level: the environment variable SPIND_LOG (error, warn, info, debug or trace).")]
+#[command(
+    name = "spind",
+    version,
+    after_help = "Log level: the environment variable SPIND_LOG (error, warn, info, debug or trace)."
+)]
 struct Args {
     /// Interface to serve with AF_XDP.
     #[arg(long, value_name = "IF")]
@@ -50,8 +54,8 @@ struct Args {
     #[arg(long, value_name = "none|fpspin")]
     compat: Option<Compat>,
     /// Cores for the engine's threads, one each, e.g. 2,3. The threads divide the machine's clusters and the interface's queues.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    cores: Vec<usize>,
+    #[arg(long, value_name = "LIST")]
+    cores: Option<CoreList>,
     /// Division of work between these threads ('spread' is the old word for 'pipeline').
     #[arg(long, value_enum)]
     mode: Option<Mode>,
@@ -87,8 +91,8 @@ impl Args {
         if self.iface.is_some() || self.nic.is_some() {
             (file.iface, file.nic) = (self.iface, self.nic);
         }
-        if !self.cores.is_empty() {
-            file.cores = self.cores;
+        if let Some(CoreList(cores)) = self.cores {
+            file.cores = cores;
         }
         file.preset = self.preset.or(file.preset);
         file.machine.clusters = self.clusters.or(file.machine.clusters);

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use spin_abi::control::MAX_JSON;
+use spin_abi::units::size;
 
 /// What the engine's threads do when no packet waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
@@ -39,6 +40,7 @@ pub struct Sizes {
     /// HERs at the same time: packets that wait for their handlers.
     pub hers: u32,
     /// Bytes that are copied at a time between NIC and host memory. Each thread has a buffer of that size.
+    #[serde(deserialize_with = "size")]
     pub dma_chunk: u32,
 }
 
@@ -55,6 +57,7 @@ pub struct Limits {
     /// Execution contexts, at most [`MAX_CONTEXTS`].
     pub contexts: usize,
     /// Bytes of host memory of one context, and of memory that a user may keep of removed contexts.
+    #[serde(deserialize_with = "size")]
     pub host_mem: u64,
     /// Microseconds that a handler may run: the default of a context, and the most it may ask for.
     pub watchdog_us: u64,

@@ -1,11 +1,36 @@
 //! Errors in a configuration.
 
+use std::error::Error;
+use std::fmt;
 use std::path::PathBuf;
 
 use spin_abi::map::MachineError;
 
 use crate::control::endpoint::BadEndpoint;
 use crate::settings::MAX_CONTEXTS;
+
+/// All errors of a configuration.
+#[derive(Debug)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, error) in self.0.iter().enumerate() {
+            let line = if place == 0 { "" } else { "\nspind: " };
+            write!(f, "{line}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for ConfigErrors {}
+
+impl ConfigErrors {
+    /// Keeps an error for later. Returns the value if there is none.
+    pub(super) fn keep<T>(&mut self, result: Result<T, impl Into<ConfigError>>) -> Option<T> {
+        result.map_err(|error| self.0.push(error.into())).ok()
+    }
+}
 
 /// Reason why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
@@ -47,10 +72,12 @@ pub enum ConfigError {
     #[error(transparent)]
     Metrics(#[from] BadEndpoint),
     /// A core is given twice.
-    #[error("core {0} is given twice: each thread needs one of its own")]
+    #[error("core {0} is given twice: each thread needs one of its own, so name it once")]
     SameCore(usize),
     /// More threads than clusters.
-    #[error("{cores} cores to run handlers of {clusters} clusters: at most one each")]
+    #[error(
+        "{cores} cores to run handlers of {clusters} clusters: give at most {clusters} cores, or more clusters (machine.clusters)"
+    )]
     ManyCores {
         /// Cores given.
         cores: usize,
@@ -66,10 +93,10 @@ pub enum ConfigError {
     )]
     LocalShare(u32),
     /// Several cores for a NIC that only one thread can serve.
-    #[error("{0} cores: only an interface can be served by more than one")]
+    #[error("{0} cores: only an interface can be served by more than one, so give one core or --iface IF")]
     OneQueue(usize),
     /// A size out of its bounds.
-    #[error("sizes.{name} {size}: between {least} and {most}")]
+    #[error("sizes.{name} is {size}: give {least} to {most}")]
     Size {
         /// Name of the size.
         name: &'static str,
@@ -81,17 +108,24 @@ pub enum ConfigError {
         most: u32,
     },
     /// More contexts than `list` can show.
-    #[error("limits.contexts {0}: at most {MAX_CONTEXTS}")]
+    #[error("limits.contexts is {0}: give 1 to {MAX_CONTEXTS}")]
     Contexts(usize),
     /// A limit of 0 that excludes every application.
-    #[error("limits.{0} is 0: no application could have any")]
+    #[error("limits.{0} is 0: no application could have any, so give at least 1")]
     Nobody(&'static str),
     /// A limit of 0 that lets no handler run.
-    #[error("limits.{0} is 0: no handler could run")]
+    #[error("limits.{0} is 0: no handler could run, so give at least 1")]
     NoTime(&'static str),
     /// A time limit that is too long: a waiting handler is checked by the clock, which such a limit would defeat.
-    #[error("limits.watchdog_us is more than {0}, an hour: a handler that waits in vain would hold its thread up")]
-    TooMuchTime(u64),
+    #[error(
+        "limits.watchdog_us is {given}: a handler that waits in vain would hold its thread up, so give at most {most} (an hour)"
+    )]
+    TooMuchTime {
+        /// The limit given.
+        given: u64,
+        /// The longest allowed.
+        most: u64,
+    },
     /// Not a NIC.
     #[error("{0:?} is not a NIC: expected `loopback` or `pcap:IN,OUT`")]
     BadNic(String),

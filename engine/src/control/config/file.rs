@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::Error;
 use spin_abi::control::{Compat, Engine, Install, Schedule};
 use spin_abi::map::Machine;
+use spin_abi::units::size;
 
+use super::cores;
 use super::error::ConfigError;
 use super::machine::MachineSizes;
 use crate::settings::{Idle, Limits, Mode, Sizes};
@@ -40,6 +43,7 @@ pub struct File {
     pub xdp_mode: Option<XdpMode>,
     /// Cores for the engine's threads, one each. The threads divide the machine's clusters and the interface's queues. Default: one
     /// thread, on any core.
+    #[serde(deserialize_with = "cores::deserialize")]
     pub cores: Vec<usize>,
     /// Division of work between these threads: `run-to-completion` or `pipeline`. Default `run-to-completion`.
     pub mode: Mode,
@@ -117,10 +121,17 @@ impl TryFrom<toml::Table> for StaticContext {
         for key in ["replaces", "persistent"] {
             if table.contains_key(key) {
                 let reason = "is for contexts of applications: one of the configuration replaces none, and stays";
-                return Err(serde::de::Error::custom(format!("{key} {reason}")));
+                return Err(Error::custom(format!("{key} {reason}")));
             }
         }
-        let image = table.remove("image").ok_or_else(|| serde::de::Error::missing_field("image"))?;
+        for key in ["host_mem", "handler_mem", "scratchpad", "l1_bytes"] {
+            if let Some(value) = table.get_mut(key) {
+                let bytes: i64 =
+                    size(value.clone()).map_err(|error: Self::Error| Error::custom(format!("{key}: {error}")))?;
+                *value = bytes.into();
+            }
+        }
+        let image = table.remove("image").ok_or_else(|| Error::missing_field("image"))?;
         Ok(Self { image: image.try_into()?, install: table.try_into()? })
     }
 }

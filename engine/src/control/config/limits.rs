@@ -18,40 +18,29 @@ const MAX_WATCHDOG_US: u64 = 3_600_000_000;
 const LOCAL_SHARE: u32 = 75;
 
 /// Checks the sizes of each thread's tables.
-pub(super) fn check_sizes(sizes: &Sizes) -> Result<(), ConfigError> {
+pub(super) fn check_sizes(sizes: &Sizes) -> Vec<ConfigError> {
     let Sizes { queues, hers, dma_chunk } = *sizes;
-    for (name, size, least, most) in [
+    let bounds = [
         ("queues", queues, 1, MAX_SIZE),
         ("hers", hers, 1, MAX_SIZE),
         ("dma_chunk", dma_chunk, MIN_DMA_CHUNK, MAX_DMA_CHUNK),
-    ] {
-        if !(least..=most).contains(&size) {
-            return Err(ConfigError::Size { name, size, least, most });
-        }
-    }
-    Ok(())
+    ];
+    let wrong = bounds.into_iter().filter(|(_, size, least, most)| !(least..=most).contains(&size));
+    wrong.map(|(name, size, least, most)| ConfigError::Size { name, size, least, most }).collect()
 }
 
 /// Checks the limits for applications.
-pub(super) fn check_limits(limits: &Limits) -> Result<(), ConfigError> {
-    for (name, limit) in [("contexts", limits.contexts), ("connections", limits.connections)] {
-        if limit == 0 {
-            return Err(ConfigError::Nobody(name));
-        }
-    }
-    if limits.contexts > MAX_CONTEXTS {
-        return Err(ConfigError::Contexts(limits.contexts));
-    }
-    if limits.watchdog_us == 0 {
-        return Err(ConfigError::NoTime("watchdog_us"));
-    }
-    if limits.watchdog_us > MAX_WATCHDOG_US {
-        return Err(ConfigError::TooMuchTime(MAX_WATCHDOG_US));
-    }
-    if limits.instruction_limit == Some(0) {
-        return Err(ConfigError::NoTime("instruction_limit"));
-    }
-    Ok(())
+pub(super) fn check_limits(limits: &Limits) -> Vec<ConfigError> {
+    let &Limits { contexts, connections, watchdog_us, instruction_limit, .. } = limits;
+    let checks = [
+        (contexts == 0, ConfigError::Nobody("contexts")),
+        (connections == 0, ConfigError::Nobody("connections")),
+        (contexts > MAX_CONTEXTS, ConfigError::Contexts(contexts)),
+        (watchdog_us == 0, ConfigError::NoTime("watchdog_us")),
+        (watchdog_us > MAX_WATCHDOG_US, ConfigError::TooMuchTime { given: watchdog_us, most: MAX_WATCHDOG_US }),
+        (instruction_limit == Some(0), ConfigError::NoTime("instruction_limit")),
+    ];
+    checks.into_iter().filter_map(|(is_wrong, error)| is_wrong.then_some(error)).collect()
 }
 
 /// Checks the engine's cores: one for each thread, and at least one cluster for each thread that runs handlers.

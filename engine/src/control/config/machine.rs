@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use spin_abi::control::MAX_BLOB;
 use spin_abi::map::{Machine, MachineError};
+use spin_abi::units::optional_size;
 
 /// Room for the parts of an image that are not loaded: symbols, line tables, debug information, in bytes. Images of the SDK, also in
 /// Rust, have a tenth of that.
@@ -16,18 +17,25 @@ pub struct MachineSizes {
     /// Number of HPUs in each cluster, 1 to 8.
     pub hpus_per_cluster: Option<u32>,
     /// Size of one cluster's L1: stacks and packet windows of its HPUs, then scratchpads. At most 2 MiB.
+    #[serde(deserialize_with = "optional_size")]
     pub l1_size: Option<u32>,
     /// Size of L2 for images' `.data` and `.bss`.
+    #[serde(deserialize_with = "optional_size")]
     pub l2_data_size: Option<u32>,
     /// First address of handler memory. Images are linked for it.
+    #[serde(deserialize_with = "optional_size")]
     pub handler_mem_base: Option<u32>,
     /// Size of handler memory: `.l2_handler_data` of an image and the memory that its context requested.
+    #[serde(deserialize_with = "optional_size")]
     pub handler_mem_size: Option<u32>,
     /// First address of the L2 packet buffer. Handlers are told the address, so it may lie anywhere in L2.
+    #[serde(deserialize_with = "optional_size")]
     pub l2_packet_base: Option<u32>,
     /// Size of the L2 packet buffer, with a window of 4 KiB for each HPU.
+    #[serde(deserialize_with = "optional_size")]
     pub l2_packet_size: Option<u32>,
     /// Size of program memory, at most 1 MiB. It bounds the cost of translating an image.
+    #[serde(deserialize_with = "optional_size")]
     pub program_size: Option<u32>,
 }
 

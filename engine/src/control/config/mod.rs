@@ -5,6 +5,7 @@
 //! * `limits`: checks of sizes, limits and cores.
 //! * `error`: errors in a configuration.
 
+mod cores;
 mod error;
 mod file;
 mod limits;
@@ -19,7 +20,8 @@ use spin_abi::map::Machine;
 use crate::control::endpoint::Endpoint;
 use crate::settings::{Idle, Limits, Mode, Sizes};
 
-pub use error::ConfigError;
+pub use cores::CoreList;
+pub use error::{ConfigError, ConfigErrors};
 pub use file::{File, Preset, StaticContext, XdpMode};
 pub use machine::MachineSizes;
 pub(crate) use machine::max_image_size;
@@ -63,28 +65,39 @@ pub struct Config {
 }
 
 impl TryFrom<File> for Config {
-    type Error = ConfigError;
+    type Error = ConfigErrors;
 
-    fn try_from(file: File) -> Result<Self, ConfigError> {
-        let nic = match (file.iface, file.nic) {
-            (Some(iface), None) => Nic::Interface(iface),
-            (None, Some(nic)) => nic.parse()?,
-            (None, None) => return Err(ConfigError::NoNic),
-            (Some(iface), Some(nic)) => return Err(ConfigError::TwoNics { iface, nic }),
+    /// Checks everything, so that all errors are known at once.
+    fn try_from(file: File) -> Result<Self, ConfigErrors> {
+        let mut errors = ConfigErrors(Vec::new());
+        let nic = errors.keep(match (file.iface, file.nic) {
+            (Some(iface), None) => Ok(Nic::Interface(iface)),
+            (None, Some(nic)) => nic.parse(),
+            (None, None) => Err(ConfigError::NoNic),
+            (Some(iface), Some(nic)) => Err(ConfigError::TwoNics { iface, nic }),
+        });
+        let machine = errors.keep(file.machine.over(file.preset.unwrap_or(Preset::Pspin).machine()));
+        let local_share = errors.keep(limits::local_share(file.local_share));
+        if let (Some(nic), Some(machine), Some(local_share)) = (&nic, &machine, local_share) {
+            errors.keep(limits::check_cores(&file.cores, file.mode, local_share, nic, machine));
+        }
+        errors.0.extend(limits::check_sizes(&file.sizes));
+        errors.0.extend(limits::check_limits(&file.limits));
+        let socket_mode = errors.keep(file.socket_mode.map_or(Ok(0o660), |text| octal(&text)));
+        let metrics = errors.keep(file.metrics.map(|text| text.parse::<Endpoint>()).transpose());
+        let checked = nic.zip(machine).zip(local_share.zip(socket_mode)).zip(metrics);
+        let Some((((nic, machine), (local_share, socket_mode)), metrics)) = checked.filter(|_| errors.0.is_empty())
+        else {
+            return Err(errors);
         };
-        let machine = file.machine.over(file.preset.unwrap_or(Preset::Pspin).machine())?;
-        let local_share = limits::local_share(file.local_share)?;
-        limits::check_cores(&file.cores, file.mode, local_share, &nic, &machine)?;
-        limits::check_sizes(&file.sizes)?;
-        limits::check_limits(&file.limits)?;
         Ok(Self {
             nic,
             machine,
             engine: file.engine.unwrap_or_default(),
             compat: file.compat.unwrap_or_default(),
             socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
-            socket_mode: file.socket_mode.map_or(Ok(0o660), |text| octal(&text))?,
-            metrics: file.metrics.map(|text| text.parse()).transpose()?,
+            socket_mode,
+            metrics,
             idle: file.idle.unwrap_or_default(),
             xdp_mode: file.xdp_mode.unwrap_or(XdpMode::Auto),
             cores: file.cores,
@@ -105,14 +118,50 @@ fn octal(text: &str) -> Result<u32, ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Config, ConfigError, File, Nic, XdpMode};
+    use super::{Config, ConfigError, ConfigErrors, File, Nic, XdpMode};
     use crate::control::endpoint::Endpoint;
     use crate::settings::{Idle, Limits, Mode};
     use spin_abi::control::{Engine, Placement};
     use spin_abi::map::Machine;
 
+    /// The configuration, or the first error.
     fn config(text: &str) -> Result<Config, ConfigError> {
-        Config::try_from(toml::from_str::<File>(text).expect("parses"))
+        let file = toml::from_str::<File>(text).expect("parses");
+        Config::try_from(file).map_err(|ConfigErrors(mut errors)| errors.remove(0))
+    }
+
+    #[test]
+    fn all_errors_come_at_once_each_with_value_and_bound() {
+        let file =
+            "local_share = 101\nsocket_mode = '9'\n[sizes]\nqueues = 0\n[limits]\ncontexts = 300\nconnections = 0";
+        let errors = Config::try_from(toml::from_str::<File>(file).expect("parses")).expect_err("wrong").to_string();
+        let lines: Vec<_> = errors.lines().collect();
+        for (line, parts) in lines.iter().zip([
+            ["no NIC", "--iface"],
+            ["local_share 101", "100"],
+            ["sizes.queues is 0", "give 1 to 1048576"],
+            ["limits.connections is 0", "give at least 1"],
+            ["limits.contexts is 300", "give 1 to 256"],
+            ["socket_mode \"9\"", "0660"],
+        ]) {
+            assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+        }
+        assert_eq!(lines.len(), 6, "{errors}");
+    }
+
+    #[test]
+    fn sizes_and_cores_read_as_on_the_command_line() {
+        let text = "iface = 'a'\ncores = '0-1'\n[machine]\nl1_size = '512K'\n[limits]\nhost_mem = '1G'\n\
+                    [[context]]\nimage = 'a'\nrules = ['udp']\nhost_mem = '64M'\nscratchpad = 4096";
+        let config = config(text).unwrap();
+        assert_eq!((config.cores, config.machine.l1_size, config.limits.host_mem), (vec![0, 1], 512 << 10, 1 << 30));
+        let install = &config.contexts[0].install;
+        assert_eq!((install.host_mem, install.scratchpad), (64 << 20, 4096));
+        for bad in
+            ["[machine]\nl1_size = '512Q'", "cores = '1-'", "[[context]]\nimage = 'a'\nrules = []\nhost_mem = 'much'"]
+        {
+            assert!(toml::from_str::<File>(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]
@@ -215,8 +264,8 @@ mod tests {
     #[test]
     fn sizes_have_bounds() {
         assert_eq!(config("nic = 'loopback'\n[sizes]\nqueues = 4096").unwrap().sizes.queues, 4096);
-        let from_one = ["queues = 0", "hers = 0", "queues = 2000000"].map(|bad| (bad, "between 1 and 1048576"));
-        let copied = ["dma_chunk = 63", "dma_chunk = 2000000"].map(|bad| (bad, "between 64 and 1048576"));
+        let from_one = ["queues = 0", "hers = 0", "queues = 2000000"].map(|bad| (bad, "give 1 to 1048576"));
+        let copied = ["dma_chunk = 63", "dma_chunk = 2000000"].map(|bad| (bad, "give 64 to 1048576"));
         for (bad, bounds) in from_one.into_iter().chain(copied) {
             let refused = config(&format!("nic = 'loopback'\n[sizes]\n{bad}")).unwrap_err().to_string();
             assert!(refused.contains(bounds), "{refused}");
@@ -244,11 +293,11 @@ mod tests {
         }
         for limit in ["contexts", "connections"] {
             let refused = config(&format!("nic = 'loopback'\n[limits]\n{limit} = 0")).unwrap_err().to_string();
-            assert_eq!(refused, format!("limits.{limit} is 0: no application could have any"));
+            assert_eq!(refused, format!("limits.{limit} is 0: no application could have any, so give at least 1"));
         }
         let refused = config("nic = 'loopback'\n[limits]\ncontexts = 257").unwrap_err().to_string();
-        assert!(refused.contains("limits.contexts 257: at most 256"), "{refused}");
+        assert!(refused.contains("limits.contexts is 257: give 1 to 256"), "{refused}");
         let refused = config("nic = 'loopback'\n[limits]\nwatchdog_us = 9223372036854775807").unwrap_err().to_string();
-        assert!(refused.contains("limits.watchdog_us is more than 3600000000"), "{refused}");
+        assert!(refused.contains("give at most 3600000000"), "{refused}");
     }
 }
