@@ -78,7 +78,7 @@ impl Core {
     #[cold]
     pub(crate) fn reject(&mut self, mpq: MpqId, slot: Slot, refused: Rejected<Packet>) {
         match refused {
-            // Unreachable in practice: a batch is never larger than the number of free HERs.
+            // A batch is never larger than the number of free HERs.
             Rejected::Full(packet) => self.drop_of(slot, packet.frame, Counter::DropShare),
             Rejected::Cancelled { packet, behind, idle } => {
                 let why = if behind { DropReason::NoRoom } else { self.table.drop_reasons[mpq.0 as usize] };

@@ -289,7 +289,7 @@ struct BatchCursor {
     passed: u64,
     /// The number of packets queued.
     queued: u64,
-    /// Leading bytes of a packet that a task reads.
+    /// Leading bytes of a packet that a task is likely to read.
     looked_at: usize,
 }
 

@@ -66,7 +66,7 @@ pub(crate) struct Queued<'q> {
     pub(crate) verdicts: bool,
     /// The number of tasks that may still be taken.
     pub(crate) left: u32,
-    /// Leading bytes of a packet that a task reads.
+    /// Leading bytes of a packet that a task is likely to read.
     pub(crate) looked_at: usize,
     /// The number of packet buffers released.
     pub(crate) released: u64,
