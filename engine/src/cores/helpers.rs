@@ -135,7 +135,7 @@ impl Helpers {
         self.borrowers.iter().filter(|borrower| borrower.is_idle()).count()
     }
 
-    /// Announces whether this thread is idle and takes tasks. Has no effect after [`Helpers::stop_lending`].
+    /// Announces whether this thread is idle and takes tasks. After [`Helpers::stop_lending`] it is never announced as idle.
     pub(crate) fn announce(&mut self, idle: bool) {
         let idle = idle && self.status.lends();
         if idle != self.idle {
