@@ -252,7 +252,7 @@ impl WorkerGroup {
     fn roll_back(&self, installed: &[Result<u32, InstallError>], before: Vec<(u32, MatchSpec)>, gone: &[u32]) {
         // Reverse order, since a later change may depend on an earlier one.
         self.all(move |engine| {
-            // These rules fitted the table before.
+            // The rules fitted the table before.
             before.into_iter().rev().for_each(|(id, rules)| drop(engine.set_rules(id, User(0), rules)));
         });
         let attached: Vec<u32> = installed.iter().rev().flatten().copied().collect();

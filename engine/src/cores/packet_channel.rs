@@ -28,7 +28,7 @@ use spin_pspin::ids::Slot;
 /// Minimum number of refills. One task may need this many. With fewer left, the next task waits for more.
 const MIN_REFILLS: usize = 16;
 
-/// What the distributor does with a returned frame.
+/// The action of the distributor on a returned frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReturnAction {
     /// Receive into it again.

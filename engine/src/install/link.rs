@@ -49,7 +49,7 @@ impl Worker {
     /// has the NIC to itself.
     ///
     /// # Errors
-    /// Those of [`Worker::link`], and [`InstallError::Nic`]. Nothing has changed then.
+    /// The errors of [`Worker::link`], and [`InstallError::Nic`]. Nothing has changed then.
     pub fn install(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         let id = self.link(prepared, limits)?;
         if let Err(error) = self.steer(&self.core.contexts.routes) {
@@ -269,7 +269,7 @@ impl Worker {
     /// longer than this thread can wait.
     ///
     /// # Errors
-    /// Those of [`Worker::remove`].
+    /// The errors of [`Worker::remove`].
     pub fn unlink(&mut self, id: u32, user: User) -> Result<Option<Box<Context>>, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
         self.set_routes(self.routes_without(&[id])?);
@@ -313,7 +313,7 @@ impl Worker {
     /// Sets new rules of a context and, if all fit the table, keeps the old ones too. Returns the old ones.
     ///
     /// # Errors
-    /// Those of [`Worker::set_rules`].
+    /// The errors of [`Worker::set_rules`].
     pub fn widen_rules(&mut self, id: u32, user: User, matching: MatchSpec) -> Result<MatchSpec, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
         let before = &self.core.contexts.get(slot).matching.entry.rules.rules;
@@ -377,7 +377,7 @@ impl Worker {
     /// Checks that a user may remove a context.
     ///
     /// # Errors
-    /// Those of [`Worker::remove`].
+    /// The errors of [`Worker::remove`].
     pub fn may_remove(&self, id: u32, user: User) -> Result<(), InstallError> {
         self.core.contexts.find(id, user).map(|_| ())
     }
