@@ -22,7 +22,7 @@ pub struct Loader {
     pub machine: Machine,
     /// The execution engine of handlers.
     pub engine: Engine,
-    /// The default message rules of contexts: PsPIN's or FPsPIN's.
+    /// The message rules of contexts that specify none: spind's own or FPsPIN's.
     pub compat: Compat,
     /// Images by user and file. Each one lives as long as a context uses it.
     images: Known<(u32, FileId), LoadedImage>,
