@@ -176,7 +176,7 @@ fn two_with_open(messages: [u16; 2]) -> (Lab, [u32; 2]) {
     (lab, ids)
 }
 
-/// A context takes a queue of another one only if that one then still holds more.
+/// A context takes over queues only of a context that holds at least two more.
 #[test]
 fn queues_are_taken_over_only_by_a_context_with_two_less() {
     for busy in [false, true] {

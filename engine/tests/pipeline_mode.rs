@@ -281,7 +281,7 @@ fn who_receives_and_runs_handlers_has_a_quarter_less_of_the_messages() {
     assert_eq!(counts, [PACKETS.into(), PACKETS.into(), 1]);
     let mut answers = Vec::new();
     assert_eq!(far.receive(&mut answers, usize::MAX), usize::from(PACKETS));
-    // Quarters of a share; one packet matches no context.
+    // All shares together are eleven quarters of one. One packet matches no context.
     let share = |quarters: usize| usize::from(PACKETS) * quarters / 11;
     assert!(taken.iter().zip([3, 4, 4]).all(|(&taken, quarters)| taken.abs_diff(share(quarters)) < 50), "{taken:?}");
 }

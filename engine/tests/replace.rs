@@ -170,8 +170,8 @@ fn what_cannot_be_done_leaves_the_old_one_as_it_was() {
     assert_eq!(lab.count(old, Counter::Messages), 1);
 }
 
-/// A lab with two contexts that share room for eight packets, and a successor of the first, which has an open message. Returns
-/// their ids too.
+/// A lab with two contexts that share room for eight packets, and a successor of the first, which has an open message. Returns the
+/// successor's id too.
 fn full_with_successor(handlers: &str) -> (Lab, u32) {
     let sizes = Sizes { hers: 8, ..Sizes::default() };
     let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 256, sizes, Schedule::default());

@@ -158,7 +158,7 @@ fn an_image_that_hides_a_device_is_translated_anew() {
     }
     assert_eq!(lab.exchange(std::slice::from_ref(&hidden)).len(), 1);
     assert_eq!(lab.faults(id).len(), 1);
-    // A second context of the image in use needs no retranslation.
+    // A context that is installed while the image is in use does not fault first.
     let again = lab.install("hidden_device", "udp dport 2");
     assert_eq!(lab.exchange(&[udp(2, &[0x1a, b'\n'])]).len(), 1);
     assert!(lab.faults(again).is_empty());

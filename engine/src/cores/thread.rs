@@ -39,7 +39,7 @@ type Request<P> = Box<dyn FnOnce(&mut P) + Send>;
 pub struct SharedConfig {
     /// The loader of images and translations.
     pub loader: Arc<Loader>,
-    /// Sizes of each worker.
+    /// Sizes of each worker's tables.
     pub sizes: Sizes,
     /// Scheduling policy between contexts.
     pub schedule: Schedule,

@@ -14,7 +14,7 @@ use spin_pspin::hpu::command::Outbound;
 use spin_pspin::hpu::ip_view;
 use spin_pspin::ids::Packet;
 
-/// Staged frames to send from which on a worker receives nothing: the NIC has to catch up first.
+/// Number of staged frames to send at which reception pauses: the NIC has to catch up first.
 pub(crate) const TRANSMIT_BACKLOG: usize = 256;
 
 /// Frames on their way out of a worker.

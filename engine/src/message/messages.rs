@@ -280,9 +280,9 @@ impl Messages {
     }
 
     /// A queue that a new message of `context` may take over when all are taken. Examines a bounded number of queues that are
-    /// `quiescent`. Prefers the context with most queues among those that will still hold more than `context`, and its longest
-    /// unused queue. Otherwise returns a queue of `context` itself that was idle for a long time. Open messages of one context
-    /// therefore do not keep others from their share.
+    /// `quiescent`. Prefers the longest unused queue of the context with most queues, if it holds more than `context` will with one
+    /// more. Otherwise returns a queue of `context` itself that was idle for a long time. Open messages of one context therefore do
+    /// not keep others from their share.
     pub fn eviction_candidate(&mut self, context: Slot, now: u64, quiescent: impl Fn(MpqId) -> bool) -> Option<MpqId> {
         let own = self.held(context);
         let held = |entry: &FlowEntry| self.held[entry.context.0 as usize];

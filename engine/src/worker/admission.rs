@@ -79,7 +79,7 @@ impl Admission {
         if fits && own {
             enqueue(core, frame, slot, key, end_of_message, now);
         } else if own && run.full == Full::Drop && !core.table.below_quota_threshold() {
-            // Only packets of a context beyond its share are dropped here.
+            // Not left to the cold path: most packets of a context beyond its share end here, and their time is lost for others.
             core.drop_of(slot, frame, Counter::DropShare);
         } else {
             self.admit_over_quota(core, MatchedPacket { frame, slot, key: *key, end_of_message }, now);
