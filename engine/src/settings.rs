@@ -1,31 +1,31 @@
-//! Settings that threads and contexts use. The configuration file and the command line set them.
+//! Settings of threads and contexts, as set by the configuration file and the command line.
 
 use serde::Deserialize;
 use spin_abi::control::MAX_JSON;
 use spin_abi::units::size;
 
-/// What the engine's threads do when no packet waits.
+/// Behaviour of threads while no packets arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Idle {
-    /// Always poll: lowest latency, and a busy core for each thread. For cores that have nothing else to do.
+    /// Always poll: lowest latency, but each thread keeps its core busy. For cores without other work.
     Spin,
-    /// Poll while packets flow, and sleep when none came for a while. Only the first packet after that waits for a wake-up.
+    /// Poll while packets arrive, and sleep after a while without any. Only the first packet after a sleep waits for a wake-up.
     #[default]
     Adaptive,
-    /// Sleep in the kernel as soon as there is nothing to do: least processor time, and a wake-up for most packets.
+    /// Sleep in the kernel as soon as there is no work: least CPU time, but a wake-up for most packets.
     Sleep,
 }
 
-/// How the engine's threads divide the work.
+/// How threads divide the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Each thread receives from its own queue and runs the handlers. All packets of a message have to arrive on one queue.
     #[default]
     RunToCompletion,
-    /// The first thread receives and distributes messages to all threads, which run the handlers. It keeps a local share of the messages
-    /// (`--local-share`).
+    /// The first thread receives, and distributes messages to the other threads, which run the handlers. It also runs handlers for a
+    /// local share of the messages, unless `--local-share` is 0.
     #[serde(alias = "spread")]
     #[value(alias = "spread")]
     Pipeline,
@@ -35,11 +35,11 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sizes {
-    /// Message processing queues: messages open at the same time. Default: PsPIN's 256.
+    /// Message processing queues: the maximum number of open messages. Default: PsPIN's 256.
     pub queues: u32,
-    /// HERs at the same time: packets that wait for their handlers.
+    /// HERs: the maximum number of packets that wait for their handlers.
     pub hers: u32,
-    /// Bytes that are copied at a time between NIC and host memory. Each thread has a buffer of that size.
+    /// Bytes copied at once between NIC and host memory. Each thread has a buffer of that size.
     #[serde(deserialize_with = "size")]
     pub dma_chunk: u32,
 }
@@ -50,20 +50,20 @@ impl Default for Sizes {
     }
 }
 
-/// Limits for applications, for all of them together unless said otherwise.
+/// Limits for applications: for all of them together, unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Execution contexts, at most [`MAX_CONTEXTS`].
     pub contexts: usize,
-    /// Bytes of host memory of one context, and of memory that a user may keep of removed contexts.
+    /// Bytes of host memory of one context. Also the bytes that a user may keep of removed contexts.
     #[serde(deserialize_with = "size")]
     pub host_mem: u64,
-    /// Microseconds that a handler may run: the default of a context, and the most it may ask for.
+    /// Microseconds that a handler may run: default and maximum of a context.
     pub watchdog_us: u64,
-    /// Instructions that a handler may run: the default of a context, and the most it may ask for. `None`: they are not counted.
+    /// Instructions that a handler may run: default and maximum of a context. `None`: instructions are not counted.
     pub instruction_limit: Option<u64>,
-    /// Control connections of one user at the same time.
+    /// Concurrent control connections of one user.
     pub connections: usize,
 }
 
@@ -73,5 +73,5 @@ impl Default for Limits {
     }
 }
 
-/// Most contexts: the reply to `list` takes up to 16 KiB for each, and has to fit a message.
+/// Maximum number of contexts: the reply to `list` takes up to 16 KiB for each, and has to fit a message.
 pub const MAX_CONTEXTS: usize = MAX_JSON >> 14;

@@ -1,4 +1,4 @@
-//! Messages on the fast path, in queues, and on both: handlers that run, queues that are held, and sends.
+//! Messages on the fast path, in queues, and on both: handler runs, queues held, and sends.
 
 mod common;
 
@@ -14,13 +14,13 @@ use spin_engine::settings::Sizes;
 
 const ONE_CLUSTER: Machine = Machine { clusters: 1, ..Machine::PSPIN };
 const KINDS: [Kind; 2] = [Kind::Jit, Kind::Interp];
-/// Handlers of an image besides the payload handler: header, completion.
+/// The handlers of an image besides the payload handler: header, completion.
 const IMAGES: [[bool; 2]; 4] = [[false, false], [true, false], [false, true], [true, true]];
 
-/// What the recorder does with a packet after its record.
+/// The recorder's action for a packet after its record.
 const SEND: u8 = 6;
 
-/// A packet of a message for the recorder at UDP port 1, whose payload handler returns a verdict and may be asked for more.
+/// A packet of a message for the recorder at UDP port 1. The payload handler returns `verdict` and carries out `action`.
 fn packet(flow: u16, action: u8, verdict: Verdict, last: bool) -> Vec<u8> {
     let mut order = [0; 28];
     (order[0], order[5], order[8]) = (last.into(), action, verdict as u8);
@@ -31,7 +31,7 @@ fn plain(flow: u16, last: bool) -> Vec<u8> {
     packet(flow, 0, Verdict::Success, last)
 }
 
-/// A context of the recorder with these handlers, whose messages end with a 1.
+/// A context of the recorder with these handlers. Its messages end with a packet of 1.
 fn recorder(lab: &mut Lab, [header, completion]: [bool; 2], install: Install) -> u32 {
     let left_out = [(header, "-DNO_HEADER"), (completion, "-DNO_COMPLETION")];
     let left_out: Vec<_> = left_out.iter().filter(|(has, _)| !has).map(|&(_, define)| define).collect();
@@ -44,7 +44,7 @@ fn at_port(port: u16) -> Install {
     rule(&format!("udp dport {port}"))
 }
 
-/// Runs of the three handlers, and complete messages.
+/// The number of runs of the three handlers, and of complete messages.
 fn runs(lab: &Lab, id: u32) -> [u64; 4] {
     let counters = [Counter::HeaderRuns, Counter::PayloadRuns, Counter::CompletionRuns, Counter::Messages];
     counters.map(|counter| lab.count(id, counter))
@@ -65,7 +65,7 @@ fn each_message_has_its_handlers_and_leaves_no_queue_however_it_arrives() {
             }
             let mut expected = [0; 4];
             for (messages, batch) in lengths.iter().flat_map(|message| [(message, 1), (message, 10)]) {
-                // One after the other; or each message whole in the batch with the others.
+                // Batches of single packets, or of whole messages of several flows.
                 for flows in (0..20).collect::<Vec<u16>>().chunks(batch) {
                     let packets = flows.iter().flat_map(|&flow| messages(flow)).collect::<Vec<_>>();
                     lab.exchange(&packets);
@@ -89,7 +89,7 @@ fn open_messages_hold_a_queue_each() {
         let id = recorder(&mut lab, handlers, at_port(1));
         lab.exchange(&(0..30).map(|flow| plain(flow % 20, false)).collect::<Vec<_>>());
         assert_eq!(lab.engine.queues_held(id), 20, "{kind:?} {handlers:?}");
-        // Ten of them end, two of which begin again.
+        // Ten of the messages end, and two of these begin again.
         lab.exchange(
             &(0..10).map(|flow| plain(flow, true)).chain([plain(3, false), plain(4, false)]).collect::<Vec<_>>(),
         );
@@ -98,14 +98,15 @@ fn open_messages_hold_a_queue_each() {
     }
 }
 
-/// First packets of more messages than their context may hold HERs for, while another one's packets fill a third of the buffer.
+/// The first packets of more messages than the context may hold HERs for, while packets of another context fill a third of the
+/// buffer.
 #[test]
 fn a_packet_beyond_its_share_leaves_no_queue() {
     const SHARE: u64 = 8;
     for kind in KINDS {
         let mut lab = Lab::sized(kind, ONE_CLUSTER, 256, Sizes { hers: 64, ..Sizes::default() }, Schedule::default());
         lab.limits.watchdog_us = 10_000_000;
-        // Its first task waits on its only HPU, all others behind it.
+        // The first task waits on the context's only HPU, and all others wait behind it.
         let (busy, _) = lab.install_with("meet", Install { hpus: Some(1), weight: Some(7), ..at_port(2) });
         let meeting = |who: u8| udp_from(1000 + u16::from(who), 2, &[&[who, 0][..], &[0; 30]].concat());
         lab.arrive(&[meeting(1)]);
@@ -126,11 +127,11 @@ fn a_packet_beyond_its_share_leaves_no_queue() {
     }
 }
 
-/// A message of which a handler said that it stays open goes on behind its end, with one packet or more.
+/// A message that a handler keeps open continues behind its end, with one packet or more.
 #[test]
 fn payload_handlers_alone_keep_messages_open() {
     use Verdict::{DropPending, ProcessDataPending, Success, SuccessPending};
-    // Which packet's handler says so, of how many.
+    // The index of the packet whose handler keeps the message open, and the number of packets.
     let cases = [(0, 1), (0, 3), (2, 3)].into_iter();
     let cases = cases.flat_map(|case| [SuccessPending, ProcessDataPending, DropPending].map(|verdict| (case, verdict)));
     for (kind, shared) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
@@ -145,26 +146,26 @@ fn payload_handlers_alone_keep_messages_open() {
             let about = format!("{kind:?}, shared {shared}, {pending:?} of packet {says} of {count}, {batch} at once");
             assert_eq!((runs(&lab, id)[3], lab.engine.queues_held(id)), (0, 1), "{about}");
             lab.engine.check_invariants();
-            // It goes on up to another end.
+            // The message continues up to another end.
             let rest = [packet(7, 0, Success, false), packet(7, 0, Success, true)];
             rest.chunks(batch).for_each(|batch| drop(lab.exchange(batch)));
-            // Of those behind a drop no handler runs.
+            // No handler runs on packets behind a drop.
             let dropped = if pending == DropPending { count - says - 1 } else { 0 };
             let counted = (runs(&lab, id), lab.engine.queues_held(id));
             assert_eq!(counted, ([0, count + 2 - dropped, 0, 1], 0), "{about}");
-            // The next one is another message.
+            // The next packet begins another message.
             lab.exchange(&[packet(7, 0, Success, true)]);
             assert_eq!((runs(&lab, id)[3], lab.engine.queues_held(id)), (2, 0), "{about}");
         }
     }
 }
 
-/// Two contexts with so many open messages, of as many queues as these are. Returns the lab and their ids.
+/// Two contexts with these numbers of open messages, which take all queues. Returns the lab and the contexts' ids.
 fn two_with_open(messages: [u16; 2]) -> (Lab, [u32; 2]) {
     let sizes = Sizes { queues: u32::from(messages[0] + messages[1]), ..Sizes::default() };
     let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 256, sizes, Schedule::default());
     let ids = [1, 2].map(|port| {
-        // With one that waits, packets are queued in the order in which they arrive.
+        // With a context that may stall, packets are queued in the order of their arrival.
         let install = Install { eom: Some("never".into()), full: Full::Wait, ..at_port(port) };
         lab.install_with("three_handlers", install).0
     });
@@ -175,13 +176,13 @@ fn two_with_open(messages: [u16; 2]) -> (Lab, [u32; 2]) {
     (lab, ids)
 }
 
-/// A context takes a queue of another one that holds more than it will hold then: not of one that holds one more than it now.
+/// A context takes over queues only of a context that holds at least two more.
 #[test]
 fn queues_are_taken_over_only_by_a_context_with_two_less() {
     for busy in [false, true] {
         for (messages, taken) in [([3, 3], 0), ([4, 3], 0), ([5, 3], 1), ([6, 3], 1)] {
             let (mut lab, [most, least]) = two_with_open(messages);
-            // While each of its queues has a packet waiting, none is idle.
+            // While each queue has a packet waiting, none is idle.
             let waiting = (0..messages[0]).filter(|_| busy).map(|flow| udp_from(1000 + flow, 1, b"123456"));
             let packets: Vec<_> = waiting.chain([udp_from(2000, 2, b"123456")]).collect();
             lab.exchange(&packets);
@@ -196,8 +197,7 @@ fn queues_are_taken_over_only_by_a_context_with_two_less() {
     }
 }
 
-/// An open message ends when its next packet has not come for longer than its context allows: found at most 100 ms later, and
-/// never before.
+/// An open message ends when its next packet is late: at most 100 ms after the timeout, and never before.
 #[test]
 fn messages_end_within_a_tenth_of_a_second_of_their_time() {
     const TIMEOUT: Duration = Duration::from_millis(50);
@@ -208,7 +208,7 @@ fn messages_end_within_a_tenth_of_a_second_of_their_time() {
     let (id, _) = lab.install_with("empty", install);
     lab.exchange(&(0..100).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect::<Vec<_>>());
     let start = lab.now;
-    // All queues are examined when it is just time: none is late.
+    // All queues are examined just in time: no message is late.
     while lab.now < start + TIMEOUT {
         lab.now += POLL;
         (0..20).for_each(|_| lab.poll());
@@ -231,7 +231,7 @@ fn a_message_ends_once_it_has_waited_for_longer_than_its_time() {
         lab.now = Duration::from_millis(7);
         lab.exchange(&[udp_from(1000, 1, &[7; 30])]);
         lab.now += waited;
-        // Some queues are examined in each poll.
+        // Each poll examines some queues.
         (0..64).for_each(|_| lab.poll());
         lab.count(id, Counter::MessagesTimedOut)
     };
@@ -239,7 +239,7 @@ fn a_message_ends_once_it_has_waited_for_longer_than_its_time() {
     assert_eq!([timeout, timeout + Duration::from_nanos(1)].map(idle), [0, 1]);
 }
 
-/// A context's own open message makes room for another one when it has waited for ten seconds.
+/// A context's own open message makes room for a new one after ten seconds without a packet.
 #[test]
 fn own_messages_make_room_after_ten_seconds() {
     let evicted = |waited: Duration| {
@@ -255,7 +255,7 @@ fn own_messages_make_room_after_ten_seconds() {
     assert_eq!([limit - Duration::from_nanos(1), limit].map(evicted), [[0, 1], [1, 0]]);
 }
 
-/// Sends of a frame of the greatest length, and of a byte more: moved, copied at once, and copied when the packet goes elsewhere.
+/// Sends of a frame of maximum length, and of one byte more: moved, copied at once, and copied when the packet goes elsewhere.
 #[test]
 fn sends_are_bounded_by_the_longest_frame() {
     const LONGEST: usize = 100;
@@ -264,7 +264,7 @@ fn sends_are_bounded_by_the_longest_frame() {
         let mut lab = Lab::new(kind);
         lab.longest.store(LONGEST, Relaxed);
         let mut payload = vec![0; len - HEADERS];
-        // For `copies` the number of them; for the recorder what to do and to return.
+        // The argument of `copies` is the number of copies; that of the recorder is the action and the verdict.
         *payload.last_mut().expect("some") = 1;
         let install = Install { verdicts: verdict.is_some(), ..at_port(1) };
         if let Some(verdict) = verdict {
@@ -281,13 +281,13 @@ fn sends_are_bounded_by_the_longest_frame() {
     };
     for kind in [Kind::Jit, Kind::Interp, Kind::Check] {
         for (handler, verdict, moved) in [
-            // The frame itself.
+            // The frame itself is sent.
             ("udp_pingpong", None, 1),
             ("recorder", Some(Verdict::Success), 1),
-            // A copy of it, which itself goes to the kernel.
+            // A copy is sent, and the frame goes to the kernel.
             ("recorder", Some(Verdict::Proceed), 0),
             ("recorder", Some(Verdict::Drop), 0),
-            // A copy at once.
+            // A copy is sent at once.
             ("copies", None, 0),
         ] {
             let about = format!("{kind:?} {handler} {verdict:?}");

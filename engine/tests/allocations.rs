@@ -1,4 +1,5 @@
-//! A packet takes no memory, from the NIC's queue and back, nor does recording its latency. A program of its own, since it counts all that a thread allocates.
+//! The packet path allocates no memory, and neither does recording latencies. A separate program, since it counts all allocations
+//! of a thread.
 
 mod common;
 
@@ -47,8 +48,8 @@ static ALLOCATOR: Counting = Counting;
 fn packets_take_no_memory() {
     let handlers = [("empty_three", false), ("udp_pingpong", true)];
     for ((handler, sent), clusters) in handlers.into_iter().flat_map(|handler| [(handler, 0..1), (handler, 0..4)]) {
-        // Of a matching port to another one, so that it matches even when the handler has turned it round; in an order in which homes
-        // come by turns.
+        // The destination ports match also after the handler has swapped the ports. The order of packets alternates between home
+        // clusters.
         let frames: Vec<_> = (0..256).map(|flow| udp_from(9 + flow % 16, 9 + flow / 16, &[7; 22])).collect();
         let nic = SyntheticSource::new(&frames, 64, 16).expect("short frames");
         let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));

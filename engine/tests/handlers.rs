@@ -15,7 +15,7 @@ use spin_abi::map::Machine;
 use spin_engine::install::{HOST_ADDRESS, InstallError, User};
 use spin_engine::settings::Sizes;
 
-/// Each of these on every engine.
+/// Runs each of these tests on every execution engine.
 macro_rules! on_every_engine {
     ($($test:ident)*) => {
         on_every_engine!(interp Interp, $($test)*);
@@ -67,7 +67,7 @@ fn pingpong_answers_each_datagram_from_its_own_buffer(kind: Kind) {
     let requests: Vec<_> = (0..100u8).map(|n| udp_from(2000 + u16::from(n), 9999, &[n; 64])).collect();
     let mut replies = lab.exchange(&requests);
     assert_eq!(replies.len(), 100);
-    // Each to another port. Those of a batch come cluster by cluster.
+    // Each reply goes to another port. Replies of a batch come cluster by cluster.
     replies.sort_by(|one, other| one[36..38].cmp(&other[36..38]));
     for (request, reply) in requests.iter().zip(&replies) {
         assert_eq!(reply[..6], request[6..12], "to the sender's MAC");
@@ -97,7 +97,7 @@ fn every_buffer_comes_back(kind: Kind) {
     for name in ["udp_pingpong", "double_send", "endless_loop", "store_outside"] {
         let (id, _) = lab.install_with(name, Install { instruction_limit: Some(10_000), ..rule("udp dport 9999") });
         for round in 0..200u8 {
-            // The memory pair has 32 buffers: any that got lost would be missed within the first rounds.
+            // The memory pair has 32 buffers: a leak would show within the first rounds.
             lab.exchange(&[udp(9999, b"e"), udp(9999, &[round; 100]), udp(1, b"unmatched")]);
         }
         lab.engine.remove(id, ROOT).expect("installed");
@@ -117,8 +117,8 @@ fn sends_of_both_copies_leave_in_order_and_differ(kind: Kind) {
     assert_eq!(lab.total(Counter::TxMoved), 0, "whoever waits for a send gets a copy at once");
 }
 
-/// Sends one packet to a misbehaving handler and checks that it is ended for `cause`, and that the next packet of a
-/// well-behaved context is answered.
+/// Sends one packet to a misbehaving handler and checks that it is ended for `cause`. The next packet of a well-behaved context
+/// has to be answered.
 fn ends_with(kind: Kind, handler: &str, request: &[u8], cause: Cause) -> (Lab, u32) {
     let mut lab = Lab::new(kind);
     let (bad, _) = lab.install_with(handler, Install { checks: Checks::Exact, ..rule("udp dport 1") });
@@ -175,7 +175,7 @@ fn stores_outside_are_faults_wherever_they_go(kind: Kind) {
 }
 
 fn one_context_never_reads_what_another_left(kind: Kind) {
-    // The counter's image keeps its state; another context of the same user shares it, another user's does not.
+    // The counter's image keeps its state. Another context of the same user shares it; another user's does not.
     let image = spin_handlers::build(&spin_handlers::source("counter"));
     let mut lab = Lab::new(kind);
     let (first, _) = lab.try_install(&image, rule("udp dport 1"), User(1000)).unwrap();
@@ -198,7 +198,7 @@ fn the_host_is_told_of_copies_that_ask_for_it(kind: Kind) {
     let mut lab = Lab::new(kind);
     let install = Install { host_mem: 4096, ..rule("udp dport 1") };
     let (id, host) = lab.install_with("told", install);
-    // An order: offset, and which copies are told of.
+    // An order: the offset, and which copies emit events.
     let order = |offset: u32, told: [u8; 2]| udp(1, &[&offset.to_be_bytes()[..], &told, &[0xee; 30]].concat());
     let len = order(0, [0, 0]).len();
     lab.exchange(&[order(0, [0, 0]), order(64, [1, 0]), order(128, [0, 1]), order(4095, [1, 0])]);
@@ -230,7 +230,7 @@ fn the_application_is_woken_when_its_events_have_waited_long_enough() {
         lab.poll();
         assert_eq!(event_ring.rings(DOORBELL), rings, "at {now} us");
     }
-    // Nothing comes that could be waited for.
+    // No packet arrives on which it could wait.
     lab.poll();
     assert_eq!(event_ring.rings(DOORBELL), 2);
     lab.poll();
@@ -249,7 +249,8 @@ fn host_memory_in_pieces(kind: Kind, dma_chunk: u32) {
     let host = host.expect("host memory");
     let request = udp(1, &[0x55; 64]);
     let reply = lab.exchange(std::slice::from_ref(&request)).pop().expect("a reply");
-    // 0: done; 3, 5 and 4: bad host address; 6: bad NIC address; 7: what was read back is what was written.
+    // Results: 0 is done, 3, 5 and 4 are bad host addresses, 6 is a bad NIC address, and 7 means that the bytes read back are
+    // those written.
     assert_eq!(reply.last_chunk::<8>().unwrap(), &[0, 0, 0, 4, 4, 4, 3, 0]);
     let mut bytes = [0; 16];
     host.read(0, &mut bytes).unwrap();
@@ -265,14 +266,14 @@ fn host_memory_in_pieces(kind: Kind, dma_chunk: u32) {
     ];
     assert_eq!(causes.map(|cause| lab.count(id, cause)), [4, 3, 1, 0]);
 
-    // The application says where it mapped the region: the same handler goes on there.
+    // The application reports where it mapped the region. The handler then uses that address.
     lab.engine.map_host(id, ROOT, 0x7000_0000_0000).unwrap();
     let reply = lab.exchange(&[request]).pop().expect("a reply");
     assert_eq!(reply.last_chunk::<8>().unwrap(), &[0, 0, 0, 4, 4, 4, 3, 0]);
     assert_ne!(HOST_ADDRESS, 0x7000_0000_0000);
 }
 
-/// Of packets of different lengths, from the first one on, for which its window in L1 is opened.
+/// Packets have different lengths. From the first one on, the L1 window is opened for that length.
 fn headers_are_kept_for_the_host(kind: Kind) {
     const HEADERS: usize = 42;
     // A part for each cluster.
@@ -287,7 +288,7 @@ fn headers_are_kept_for_the_host(kind: Kind) {
             for (from, length) in (10..).zip(lengths) {
                 let request = udp_from(from, 1, &vec![length as u8; length]);
                 lab.exchange(std::slice::from_ref(&request));
-                // What is cut short is no datagram.
+                // A truncated packet is no datagram.
                 let kept = l1_bytes.is_none_or(|len| request.len() <= len as usize);
                 count += u64::from(kept);
                 let mut memory = vec![0; HOST];
@@ -303,7 +304,8 @@ fn headers_are_kept_for_the_host(kind: Kind) {
     }
 }
 
-/// What host memory holds after packets that arrive at once, each a message, whose payloads begin so; and what was counted.
+/// The contents of host memory after batches of packets, and the counters. Each packet is a message. Its payload begins with the
+/// given bytes.
 fn copied(kind: Kind, handler: &str, batches: &[&[(&[u8], usize)]]) -> (Vec<u8>, [u64; 4]) {
     let mut lab = Lab::new(kind);
     let install = Install { host_mem: 8192, isolation: Isolation::Message, ..rule("udp dport 1") };
@@ -321,7 +323,7 @@ fn copied(kind: Kind, handler: &str, batches: &[&[(&[u8], usize)]]) -> (Vec<u8>,
     (memory, counters.map(|counter| lab.count(id, counter)))
 }
 
-/// Translated code does not ask the command unit for each.
+/// Translated code does not use the command unit for each copy.
 #[test]
 fn copies_are_the_same_whoever_makes_them() {
     let alike = |handler: &str, batches: &[&[(&[u8], usize)]]| {
@@ -336,11 +338,11 @@ fn copies_are_the_same_whoever_makes_them() {
     // Into a window that no task opened.
     let (_, [copies, ..]) = alike("copies_unseen", &[&[(b"", 100)], &[(b"", 100), (b"", 18)], &[(b"", 1400)]]);
     assert_eq!(copies, 8);
-    // The packet in between is too short for both; the one behind it, in the same row, is not.
+    // The packet in between is too short for both copies. The one behind it, in the same batch, is not.
     let long: (&[u8], usize) = (b"l\x50", 1000);
     let (_, [copies, .., outside]) = alike("copies_seen", &[&[long], &[long, (b"l\x50", 20), long], &[(b"l\x09", 30)]]);
     assert_eq!((copies, outside), (8, 2));
-    // What one message did, the next one does not see.
+    // The next message does not see what one message did.
     let (memory, _) = alike("copies_seen", &[&[(b"n\x01", 20)], &[(b"n\x05", 20), (b"h\x00", 20)]]);
     assert_eq!(memory[4096], 1, "the first handle");
     for others in [7, 8, 9] {
@@ -356,7 +358,7 @@ fn puts_are_divided_into_packets(kind: Kind) {
     let bytes: Vec<u8> = (0..1469_u32).map(|index| (index / 3) as u8).collect();
     host.expect("host memory").write(0, &bytes).unwrap();
     let mut sent = lab.exchange(&[udp(1, &[0; 64])]);
-    // Refused: bad NIC address, bad host address, bad length.
+    // Refused commands: bad NIC address, bad host address, bad length.
     let reply = sent.pop().expect("a reply");
     assert_eq!(reply.last_chunk::<6>().unwrap(), &[0, 0, 3, 4, 5, 5]);
     assert_eq!((sent.len(), lab.total(Counter::CommandErrors)), (5, 4));
@@ -376,7 +378,7 @@ fn puts_are_divided_into_packets(kind: Kind) {
     assert_eq!(reply.iter().map(|frame| frame.last_chunk::<6>()).collect::<Vec<_>>(), [Some(&[5, 5, 3, 4, 5, 5])]);
 }
 
-/// Marks that `three_handlers` left in host memory: who, and the packet's last byte.
+/// Marks that `three_handlers` left in host memory: the handler, and the packet's last byte.
 fn marks(host: &spin_shm::Region, count: u64) -> Vec<(char, u8)> {
     (0..count)
         .map(|at| {
@@ -392,7 +394,7 @@ fn header_payload_completion_in_order(kind: Kind) {
     let install = Install { host_mem: 4096, eom: Some("payload[0:1] = 0xee".into()), ..rule("udp dport 1") };
     let (_, host) = lab.install_with("three_handlers", install);
     let host = host.expect("host memory");
-    // Two messages, told apart by their flow, interleaved.
+    // Two interleaved messages, distinguished by their flow.
     let packet = |flow: u16, first: u8, last: u8| udp_from(flow, 1, &[first, 0, 0, 0, 0, last]);
     lab.exchange(&[packet(7, 0, 1), packet(8, 0, 101), packet(7, 0, 2), packet(8, 0xee, 102), packet(7, 0xee, 3)]);
     let marks = marks(&host, 9);
@@ -437,11 +439,11 @@ fn open_messages_of_one_context_do_not_keep_out_another(kind: Kind) {
     assert_eq!(lab.exchange(&requests).len(), 60, "a burst of new messages finds queues");
     assert_eq!(lab.total(Counter::DropNoMpq), 0);
     let evicted = lab.info(greedy).counters.into_iter().find(|(name, _)| name == "messages_evicted");
-    // As many as the burst has messages that are open at a time: those that run straight end one by one, those that are queued are
-    // open together.
+    // The number of messages of the burst that are open at once. Those on the fast path end one by one; queued ones are open
+    // together.
     let open = if kind == Kind::Check { 60 } else { 1 };
     assert_eq!(evicted, Some(("messages_evicted".into(), open)));
-    // The longest unused ones gave way: the latest still goes on as the message it was, without a new header.
+    // The longest unused messages were evicted. The latest continues as the message it was, without a new header.
     let headers = lab.total(Counter::HeaderRuns);
     lab.exchange(&[udp_from(1255, 1, b"123456")]);
     assert_eq!(lab.total(Counter::HeaderRuns), headers);
@@ -454,7 +456,7 @@ fn when_the_greediest_is_busy_the_next_gives_way(kind: Kind) {
     let mut lab = Lab::with(kind, Machine { clusters: 1, ..Machine::PSPIN }, 256);
     let open = |port: u16| Install { eom: Some("never".into()), ..rule(&format!("udp dport {port}")) };
     for port in 1..=5 {
-        // With one that waits, packets are queued in the order in which they arrive.
+        // With a context that may stall, packets are queued in the order of their arrival.
         let full = if port == 5 { Full::Wait } else { Full::Drop };
         lab.install_with("three_handlers", Install { full, ..open(port) });
     }
@@ -464,7 +466,7 @@ fn when_the_greediest_is_busy_the_next_gives_way(kind: Kind) {
             lab.exchange(&[udp_from(1000 + flow, port, b"123456")]);
         }
     }
-    // One batch: every queue of the greediest has a frame waiting when the newcomer's arrive.
+    // One batch: every queue of the largest owner has a packet waiting when the newcomer's packets arrive.
     let busy = (0..56).map(|flow| udp_from(1000 + flow, 1, b"123456"));
     let batch: Vec<_> = busy.chain((0..8).map(|flow| udp_from(1000 + flow, 9999, b"hello"))).collect();
     assert_eq!(lab.exchange(&batch).len(), 8);
@@ -500,7 +502,7 @@ fn messages_that_wait_too_long_end(kind: Kind) {
     let named = |lab: &Lab, id, name: &str| {
         lab.info(id).counters.into_iter().find(|(known, _)| known == name).map_or(0, |(_, value)| value)
     };
-    // Turns without a packet, as many as it takes to look at every queue.
+    // Polls without a packet, enough to examine every queue.
     let idle = |lab: &mut Lab| (0..64).for_each(|_| drop(lab.exchange(&[])));
     for flow in 0..100 {
         lab.exchange(&[udp_from(1000 + flow, 1, b"0-----"), udp_from(1000 + flow, 2, b"0-----")]);
@@ -514,12 +516,12 @@ fn messages_that_wait_too_long_end(kind: Kind) {
     assert_eq!(named(&lab, hasty, "messages_timed_out"), 99, "all but the one with a packet 200 us ago");
     assert_eq!(lab.events(hasty), [What::TimedOut; 99]);
     assert_eq!((named(&lab, patient, "messages_timed_out"), lab.total(Counter::CompletionRuns)), (0, 0));
-    // Its next packet begins another message; the one that went on ends as it should.
+    // Its next packet begins another message. The message that continued ends normally.
     let headers = lab.total(Counter::HeaderRuns);
     lab.exchange(&[udp_from(1000, 2, b"1-----"), udp_from(1001, 2, b"1-----")]);
     assert_eq!(lab.total(Counter::HeaderRuns) - headers, 1);
     assert_eq!((named(&lab, hasty, "messages"), lab.total(Counter::CompletionRuns)), (2, 2));
-    // The queues are free again: 256 less the 100 of the patient one.
+    // The queues are free again: 256 less the 100 of the patient context.
     for flow in 0..156 {
         lab.exchange(&[udp_from(3000 + flow, 2, b"0-----")]);
     }
@@ -531,14 +533,14 @@ fn commands_count_against_the_limit(kind: Kind) {
         |host_mem| Install { host_mem, scratchpad: 65536, instruction_limit: Some(100_000), ..rule("udp dport 1") };
     let mut lab = Lab::new(kind);
     let (id, _) = lab.install_with("command_loop", limited(0));
-    // A send counts for 1000 instructions and more.
+    // A send counts as more than 1000 instructions.
     let sent = lab.exchange(&[udp(1, b"go")]).len();
     assert!((50..100).contains(&sent), "{sent} frames");
     assert_eq!(lab.faults(id)[0].fault.cause, Cause::Watchdog);
     let mut lab = Lab::new(kind);
     lab.install_with("command_loop", limited(65536));
     lab.exchange(&[udp(1, b"go")]);
-    // 64 KiB count for 8192 instructions; the copy that uses the rest up is the last.
+    // 64 KiB count as 8192 instructions. The copy that exceeds the rest of the budget is the last.
     let copies = lab.total(Counter::CommandsDma);
     assert!((12..=13).contains(&copies), "{copies} copies");
 }

@@ -1,5 +1,5 @@
-//! Contexts are installed and removed while two threads are under load: others lose nothing, and nothing stays behind. The
-//! only test of its program, since it looks at the whole process. `spin-bench-installs` is the same at a rate.
+//! Contexts are installed and removed while two threads are under load. Other contexts lose nothing, and nothing leaks. The only
+//! test of its program, since it examines the whole process. `spin-bench-installs` does this at a configurable rate.
 
 mod common;
 
@@ -23,15 +23,15 @@ use spin_pspin::counts::Counts;
 
 const CLUSTERS: u32 = 2;
 const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
-/// Installs of an image that is known, and after how many of them comes one that is not.
+/// Installs of a known image, and the number of them per install of a new one.
 const KNOWN: u32 = 300;
 const EACH: u32 = 15;
-/// Contexts that come and go together.
+/// Contexts that are installed and removed together.
 const TOGETHER: u16 = 3;
 /// `lui t0, 0xabcde` of `new_code.c`.
 const MARK: [u8; 4] = 0xabcd_e2b7_u32.to_le_bytes();
 
-/// Two threads with packets that never end.
+/// Two threads with endless packets.
 struct Live {
     fleet: WorkerGroup,
     common: SharedConfig,
@@ -74,7 +74,7 @@ impl Live {
         self.fleet.remove(id, User(0)).expect("installed");
     }
 
-    /// Some contexts at a time, and others in their place.
+    /// Installs some contexts at once, and others in their place.
     fn cycle(&self, file: &[u8]) {
         let some = || (0..TOGETHER).map(|port| self.prepare(file, 3 + port)).collect();
         let ids = |installed: Vec<_>| -> Vec<u32> {
@@ -108,7 +108,7 @@ impl Live {
     }
 }
 
-/// Mappings, and bytes of code that belongs to no file: neighbours may share a mapping.
+/// The number of mappings, and the bytes of code that belong to no file. Adjacent mappings may be merged.
 fn mappings() -> [usize; 2] {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("the kernel tells");
     let translated = |line: &&str| line.contains(" r-xp ") && !line.contains(['/', '[']);
@@ -135,7 +135,7 @@ fn others_lose_nothing_while_contexts_come_and_go() {
     live.common.go.store(true, Relaxed);
     let known = image("counter");
     let _in_use = live.install(&known, 2);
-    // What comes with a first time, whatever it is.
+    // The first round allocates memory that is kept.
     live.remove(live.install(&new_image(0), 3));
     let before = mappings();
     for number in 1..=KNOWN / (2 * u32::from(TOGETHER)) {
@@ -147,7 +147,7 @@ fn others_lose_nothing_while_contexts_come_and_go() {
         }
     }
     let after = mappings();
-    // The allocator may have taken a few pieces.
+    // The allocator may have taken a few mappings.
     assert!(after[0] <= before[0] + 16, "{before:?} before, {after:?} after");
     assert_eq!(after[1], before[1], "translations");
     let counts = live.stop();

@@ -1,4 +1,4 @@
-//! Contexts come and go without a trace. The only test of its program, since it looks at the whole process.
+//! Installing and removing contexts leaks nothing. The only test of its program, since it examines the whole process.
 
 mod common;
 
@@ -10,7 +10,7 @@ use spin_abi::control::Install;
 /// Contexts installed and removed.
 const CONTEXTS: usize = if cfg!(debug_assertions) { 500 } else { 10_000 };
 
-/// Mappings, open files, and mappings of code that belongs to no file.
+/// The number of mappings, of open files, and of mappings of code that belongs to no file.
 fn held() -> [usize; 3] {
     let maps = fs::read_to_string("/proc/self/maps").expect("the kernel tells");
     let translated = |line: &&str| line.contains(" r-xp ") && !line.contains(['/', '[']);
@@ -37,7 +37,7 @@ fn contexts_that_are_gone_hold_nothing() {
         lab.engine.remove(id, ROOT).expect("installed");
     }
     let after = held();
-    // The allocator may have taken a few pieces.
+    // The allocator may have taken a few mappings.
     assert!(after[0] <= before[0] + 16, "{before:?} before, {after:?} after {CONTEXTS}");
     assert_eq!(after[1..], before[1..], "open files and code");
     println!("{CONTEXTS} contexts: {before:?} before, {after:?} after (mappings, files, code)");

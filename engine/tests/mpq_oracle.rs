@@ -1,4 +1,4 @@
-//! The MPQ engine against a naive model, under random arrivals and random orders of feedback.
+//! The MPQ engine against a naive model, under random arrivals and random orders of completion.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ const QUEUES: u32 = 3;
 const HERS: u32 = 12;
 const OWNERS: u32 = 2;
 
-/// Packets are numbered in order of arrival; a packet that is lost or doubled shows as a number.
+/// Packets are numbered in order of arrival, so that a lost or duplicated packet shows.
 type Packet = u32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +44,13 @@ enum Op {
     Kill {
         mpq: u32,
     },
-    /// Gives up the message that arrives behind a dead one, if there is one.
+    /// Cancels the arriving message behind a cancelled one, if there is one.
     KillBehind {
         mpq: u32,
     },
-    /// A handler that runs wants its message to stay open.
+    /// The message of a running handler is kept open.
     KeepOpen(usize),
-    /// Feed back the n-th task in flight (modulo their number).
+    /// Completes the n-th task in flight (modulo their number).
     Feedback(usize),
 }
 
@@ -78,7 +78,7 @@ struct Arrival {
     packet: Packet,
 }
 
-/// One queue as the paper's prose describes it: all arrivals in a list, and how far the first message has come.
+/// One queue as the paper's text describes it: a list of all arrivals, and the progress of the first message.
 #[derive(Default)]
 struct Naive {
     arrivals: VecDeque<Arrival>,
@@ -89,23 +89,23 @@ struct Naive {
     completion_sent: bool,
     completion_done: bool,
     killed: bool,
-    /// The first message is to go on after its end.
+    /// Whether the first message continues after its end.
     kept_open: bool,
-    /// What it has latched, when it has gone on.
+    /// The latched parameters of a message that continued.
     carried: Option<MessageParams<Context>>,
-    /// The end of the killed message came after the kill.
+    /// Whether the end of the cancelled message came after the cancellation.
     end_refused: bool,
-    /// The message that arrives was killed behind the first one.
+    /// Whether the arriving message was cancelled behind the first one.
     refusing: bool,
 }
 
 impl Naive {
-    /// What the first message has latched.
+    /// The latched parameters of the first message.
     fn params(&self) -> Option<MessageParams<Context>> {
         self.carried.or(self.arrivals.front().map(|first| first.params))
     }
 
-    /// Packets of the first message that have arrived, and whether its end has.
+    /// The number of packets of the first message that have arrived, and whether its end has.
     fn message(&self) -> (usize, bool) {
         match self.arrivals.iter().position(|arrival| arrival.end) {
             Some(end) => (end + 1, true),
@@ -119,7 +119,7 @@ impl Naive {
             + usize::from(self.completion_sent && !self.completion_done)
     }
 
-    /// Packets of the first message that no task has for the last time.
+    /// Packets of the first message whose last task has not started.
     fn queued(&self) -> Vec<Packet> {
         let (arrived, ended) = self.message();
         let kept = ended
@@ -131,19 +131,19 @@ impl Naive {
         self.arrivals.range(from..arrived).map(|arrival| arrival.packet).collect()
     }
 
-    /// Goes on to the next message, or behind the end of one that is kept open.
+    /// Advances to the next message, or behind the end of one that is kept open.
     fn next(&mut self) {
         let (arrived, _) = self.message();
         let carried = self.params().filter(|_| self.kept_open);
         self.arrivals.drain(..arrived);
-        // Nothing goes on with a message that is given up.
+        // A cancelled message is not continued.
         let carried = carried.filter(|_| !self.refusing || !self.arrivals.is_empty());
         let (past, refusing) = (carried.is_some(), self.refusing);
         let arrivals = std::mem::take(&mut self.arrivals);
         *self = Self { arrivals, carried, header_sent: past, header_done: past, refusing, ..Self::default() };
     }
 
-    /// Gives the packets of a killed message up when none of its tasks is in flight.
+    /// Drops the packets of a cancelled message once none of its tasks is in flight.
     fn bury(&mut self) -> Vec<Packet> {
         if !self.killed || self.in_flight() > 0 {
             return Vec::new();
@@ -152,7 +152,7 @@ impl Naive {
         if self.message().1 || self.end_refused {
             self.next();
         } else {
-            // Dead until its end comes.
+            // The message stays cancelled until its end arrives.
             let carried = self.params();
             *self = Self { carried, killed: true, kept_open: self.kept_open, ..Self::default() };
         }
@@ -163,12 +163,12 @@ impl Naive {
         self.arrivals.is_empty() && !self.killed && self.carried.is_none() && !self.refusing
     }
 
-    /// Whether what comes next is of a message that has begun.
+    /// Whether the next arrival belongs to a message that has begun.
     fn goes_on(&self) -> bool {
         self.refusing || self.kept_open || self.arrivals.back().is_none_or(|last| !last.end)
     }
 
-    /// The task this queue may start now: stage, packet, and whether it is the packet's last.
+    /// The task that this queue may start: stage, packet, and whether it is the packet's last.
     fn startable(&self) -> Option<(Stage, Context, Packet, bool)> {
         let first = self.arrivals.front().filter(|_| !self.killed)?;
         let MessageParams { context, header, completion } = self.params()?;
@@ -195,7 +195,7 @@ impl Naive {
         }
     }
 
-    /// Returns whether the message is done.
+    /// Finishes a task. Returns whether the message is done.
     fn finish(&mut self, stage: Stage) -> bool {
         match stage {
             Stage::Header => self.header_done = true,
@@ -216,7 +216,7 @@ impl Naive {
 struct Run {
     mpqs: Mpqs<Context, Packet>,
     naive: Vec<Naive>,
-    /// By owner: ready queues in the order they became ready: who must be served next.
+    /// Ready queues by owner, in the order in which they became ready, which is the order of service.
     round_robin: [VecDeque<u32>; OWNERS as usize],
     in_flight: Vec<Task<Context, Packet>>,
     next_packet: Packet,
@@ -263,7 +263,7 @@ impl Run {
                     self.next_packet += 1;
                 } else if naive.killed && !naive.message().1 {
                     naive.end_refused = end_of_message;
-                    // What comes behind it belongs to the next message.
+                    // Arrivals behind it belong to the next message.
                     naive.arrivals.iter_mut().next_back().into_iter().for_each(|last| last.end = end_of_message);
                     let buried = naive.bury();
                     assert!(buried.is_empty(), "a dead message has no packets");
@@ -313,7 +313,7 @@ impl Run {
         assert_eq!((0..OWNERS).map(|owner| self.mpqs.held(owner) as usize).sum::<usize>(), self.held);
     }
 
-    /// A packet is passed exactly when it would be the queue's only one, and its payload task the only one to run.
+    /// A packet takes the fast path exactly when it would be the queue's only one, and its payload task the only one to run.
     fn pass(&mut self, mpq: u32, params: MessageParams<Context>, end_of_message: bool) {
         let naive = &mut self.naive[mpq as usize];
         let latched = naive.params().unwrap_or(params);
@@ -329,7 +329,7 @@ impl Run {
         assert_eq!(naive.startable(), Some((Stage::Payload, context, packet, true)));
         naive.start(Stage::Payload);
         if packet.is_multiple_of(2) {
-            // The task is over before anything else happens.
+            // The task ends before anything else happens.
             let done = naive.finish(Stage::Payload);
             let ended = end_of_message.then(|| self.mpqs.end_inline(MpqId(mpq)));
             let ended = ended.map_or((false, false), |feedback| (feedback.message_done, feedback.idle));
@@ -411,7 +411,7 @@ impl Run {
         assert!(buried.is_empty(), "all of a dead message's packets come back");
     }
 
-    /// Ends every open message and runs dry: nothing may stay behind.
+    /// Ends every open message and completes all tasks. Nothing may be left.
     fn finish(&mut self) {
         loop {
             while self.round_robin.iter().any(|ready| !ready.is_empty()) || !self.in_flight.is_empty() {
@@ -452,7 +452,7 @@ proptest! {
             run.apply(&Op::Feedback(0));
         }
         let naive = &run.naive[victim as usize];
-        // Payload packets whose task was sent are gone, except the last one that waits for its completion handler.
+        // Payload packets whose task was started are gone, except the last one, which waits for its completion handler.
         let mut expected = naive.queued();
         expected.extend(naive.arrivals.range(naive.message().0..).map(|arrival| arrival.packet));
         let mut back = Vec::new();

@@ -1,4 +1,4 @@
-//! One thread receives and matches, others run handlers.
+//! Pipeline mode: one thread receives and matches, others run handlers.
 
 mod common;
 
@@ -63,7 +63,7 @@ impl Lab {
         Self { far, receiver, threads, loader }
     }
 
-    /// What each thread says to a question.
+    /// The result of `what` on each thread.
     fn ask<R: Send + 'static>(&self, what: impl Fn(&mut Worker) -> R + Clone + Send + 'static) -> Vec<R> {
         let asked: Vec<Answers<R>> = self.threads.iter().map(|(requests, _)| request(requests, what.clone())).collect();
         asked.into_iter().map(|answer| answer.recv().expect("the thread lives")).collect()
@@ -97,7 +97,7 @@ impl Lab {
         arrive(&mut self.far, bytes);
     }
 
-    /// Turns of the receiver until nothing is under way; what was sent.
+    /// Polls the distributor until nothing is in flight. Returns the frames sent.
     fn settle(&mut self) -> Vec<Vec<u8>> {
         let (mut sent, mut batch, deadline) = (Vec::new(), Vec::new(), Instant::now() + PATIENCE);
         let mut quiet = 0;
@@ -115,7 +115,7 @@ impl Lab {
         sent
     }
 
-    /// Whether each frame that was handed over is accounted for.
+    /// Whether each received frame is accounted for.
     fn all_home(&self) -> bool {
         let received = self.receiver.statistics().counts;
         let handed = received.get(Counter::RxPackets)
@@ -125,7 +125,7 @@ impl Lab {
         handed == done
     }
 
-    /// Ends it; the sum of what all have counted.
+    /// Ends all threads. Returns the sum of their statistics.
     fn end(self) -> Statistics {
         let mut sum = self.receiver.statistics();
         drop(self.receiver);
@@ -143,7 +143,7 @@ fn arrive(far: &mut MemoryQueue, bytes: &[u8]) {
     far.send(&mut vec![frame]);
 }
 
-/// Has packets arrive, and the receiver hand them over.
+/// Lets packets arrive, and the distributor hand them over.
 fn hand_over(far: &mut MemoryQueue, receiver: &mut ReceiveOnly, packets: impl Iterator<Item = Vec<u8>>) {
     let mut until = receiver.received();
     for bytes in packets {
@@ -155,7 +155,7 @@ fn hand_over(far: &mut MemoryQueue, receiver: &mut ReceiveOnly, packets: impl It
     }
 }
 
-/// The far end of a receiver for one engine, which takes its turns on this thread, and what loads its images.
+/// The far end of a distributor's NIC, the distributor, one worker that is polled on this thread, and its loader.
 fn one_thread(clusters: u32) -> (MemoryQueue, ReceiveOnly, Worker, Arc<Loader>) {
     let (near, far) = pair(1024).expect("a pair");
     let (receiver, mut ends) = ReceiveOnly::new(Box::new(near), 1, Sizes::default().hers).expect("a channel");
@@ -165,7 +165,7 @@ fn one_thread(clusters: u32) -> (MemoryQueue, ReceiveOnly, Worker, Arc<Loader>) 
     (far, receiver, engine.expect("a timer").fed_by(arrivals), loader)
 }
 
-/// Has a thread do something between two turns.
+/// Calls a function on a thread between two polls.
 fn request<R: Send + 'static>(
     requests: &Sender<Request>,
     what: impl FnOnce(&mut Worker) -> R + Send + 'static,
@@ -176,7 +176,7 @@ fn request<R: Send + 'static>(
     answer
 }
 
-/// Frames that an engine was handed and is done with.
+/// The number of frames that a worker received and released.
 fn settled(statistics: &Statistics) -> u64 {
     let causes = [Counter::Released, Counter::DropRemoved, Counter::DropNoMpq, Counter::DropShare];
     causes.into_iter().map(|counter| statistics.counts.get(counter)).sum()
@@ -219,7 +219,7 @@ fn packets_that_are_on_their_way_when_another_context_is_removed_are_of_their_me
         engine.link(prepared, &limits).expect("there is room")
     });
     receiver.set_routes(engine.routes());
-    // Of ten messages each, all of which are open.
+    // Ten messages of each context, all of which are open.
     let open = (0..PACKETS).map(|at| udp_from(1000 + at / 2 % 10, 1 + at % 2, &[0; 30]));
     hand_over(&mut far, &mut receiver, open);
     let removed = engine.routes_without(&[ids[0]]).expect("fewer rules");
@@ -233,7 +233,7 @@ fn packets_that_are_on_their_way_when_another_context_is_removed_are_of_their_me
     assert_eq!(counts, [u64::from(PACKETS / 2), u64::from(PACKETS / 2) + 10, 10]);
 }
 
-/// An engine with room for so many HERs that receives for others too, and its far end; those are fed by what is returned besides.
+/// A worker with `hers` HERs and a local share, its far end, and the channel ends of the other workers.
 fn with_local_share(clusters: u32, others: usize, hers: u32) -> (MemoryQueue, Worker, Ends, Arc<Loader>) {
     let (near, far) = pair(1 << 14).expect("a pair");
     let loader = Arc::new(Loader::new(Machine::PSPIN, Kind::Jit));
@@ -281,7 +281,7 @@ fn who_receives_and_runs_handlers_has_a_quarter_less_of_the_messages() {
     assert_eq!(counts, [PACKETS.into(), PACKETS.into(), 1]);
     let mut answers = Vec::new();
     assert_eq!(far.receive(&mut answers, usize::MAX), usize::from(PACKETS));
-    // Of eleven quarters of a share; and one for nobody.
+    // All shares together are eleven quarters of one. One packet matches no context.
     let share = |quarters: usize| usize::from(PACKETS) * quarters / 11;
     assert!(taken.iter().zip([3, 4, 4]).all(|(&taken, quarters)| taken.abs_diff(share(quarters)) < 50), "{taken:?}");
 }
@@ -295,7 +295,7 @@ fn a_context_that_is_slow_keeps_no_other_s_packets_from_arriving() {
     let (arrivals, queue) = ends.remove(0);
     let engine = Worker::new(loader.clone(), Box::new(queue), Sizes::default(), Schedule::default(), 0..1);
     let (mut engine, limits, start) = (engine.expect("a timer").fed_by(arrivals), Limits::default(), Instant::now());
-    // Nearly all of the packet buffer may be the slow one's.
+    // The slow context may use nearly all of the packet buffer.
     let slow = Install { weight: Some(9), watchdog_us: Some(300), ..rule("udp dport 1") };
     for (install, handlers) in [(slow, "endless_loop"), (rule("udp dport 2"), "udp_pingpong")] {
         let prepared = Prepared::new(install, &image(handlers), 0, &loader, &limits).expect("installs");
@@ -307,7 +307,7 @@ fn a_context_that_is_slow_keeps_no_other_s_packets_from_arriving() {
         engine.poll(|| start.elapsed()).expect("a channel does not fail");
     };
     (0..FLOOD).for_each(|_| arrive(&mut far, &udp_from(1000, 1, &[7; 30])));
-    // Each has time for a task or two, and takes a few packets more than that.
+    // Each poll has time for a task or two, and receives a few packets more than that.
     (0..300).for_each(|_| poll(&mut receiver));
     assert_eq!(receiver.received(), u64::from(FLOOD), "what there is no room for is dropped");
     arrive(&mut far, &udp_from(5, 2, b"quick"));
@@ -318,14 +318,14 @@ fn a_context_that_is_slow_keeps_no_other_s_packets_from_arriving() {
 #[test]
 fn who_receives_and_runs_handlers_has_frames_for_all_copies() {
     const PACKETS: u16 = 600;
-    // All packets that arrive together are less than a quarter: no context is kept to its share. The watchdog parks a task that the
-    // system has interrupted for long, and the packets behind it are queued.
+    // All packets that arrive together are less than a quarter of the HERs, so quotas are not enforced. The watchdog parks a task
+    // that the system has interrupted for long, and the packets behind it are queued.
     const HERS: u32 = 4096;
     let (mut far, mut engine, _, loader) = with_local_share(4, 0, HERS);
-    // Nor does it end one that is interrupted.
+    // The watchdog does not end an interrupted task.
     let limits = Limits { watchdog_us: PATIENCE.as_micros() as u64, ..Limits::default() };
     let (mut expected, mut sent, deadline) = (0, 0, Instant::now() + PATIENCE);
-    // Each of another context, of whose handler nothing is known, after a time without packets.
+    // Each round uses another context, whose handler is unknown, after a time without packets.
     for (port, copies) in [(1, 2_u8), (2, 9), (3, 100)] {
         let prepared = Prepared::new(rule(&format!("udp dport {port}")), &image("copies"), 0, &loader, &limits);
         engine.link(prepared.expect("installs"), &limits).expect("there is room");
@@ -333,7 +333,7 @@ fn who_receives_and_runs_handlers_has_frames_for_all_copies() {
         for _ in 0..100 {
             assert_eq!(engine.poll(|| Duration::ZERO).expect("memory does not fail"), 0);
         }
-        // Of fewer flows than there are queues, or some would be lost where others' tasks are away for long.
+        // Fewer flows than queues. Otherwise some packets would be lost while shared tasks are on other threads for long.
         (0..PACKETS).for_each(|flow| arrive(&mut far, &udp_from(1000 + flow % 200, port, &[copies; 30])));
         expected += u32::from(PACKETS) * u32::from(copies);
         let mut batch = Vec::new();

@@ -1,4 +1,4 @@
-//! A context that takes another one's place.
+//! A context that replaces another one.
 
 mod common;
 #[path = "common/streams.rs"]
@@ -31,7 +31,7 @@ fn open_messages_end_with_the_handlers_they_began_with() {
     assert_eq!(listed(&lab), [first, new, last], "in its place");
     assert_eq!(answers(&mut lab, &[packet(9, false), packet(7, false), packet(9, true)]), [0, 1, 0]);
     assert_eq!(answers(&mut lab, &[packet(7, true), packet(7, false), packet(8, true)]), [1, 0, 1]);
-    // The old one is gone: its memory too, and what it counted is not lost.
+    // The old context and its memory are gone. Its counters are kept.
     assert_eq!(answers(&mut lab, &[packet(8, true), packet(7, true)]), [0, 0]);
     let get = |counter| lab.total(counter);
     assert_eq!((get(Counter::RxPackets), get(Counter::Released), get(Counter::TxPackets)), (10, 10, 5));
@@ -46,7 +46,7 @@ fn between_its_installation_and_its_predecessors_retirement_packets_go_where_the
     assert_eq!(answers(&mut lab, &[packet(7, false)]), [1]);
     let prepared = Prepared::new(streams(Some(old)), &image("empty"), ROOT.0, &lab.loader, &lab.limits);
     let new = lab.engine.link(prepared.expect("a handler of ours"), &lab.limits).expect("there is room");
-    // At once: the old one's message comes first, and its tasks are run in a row.
+    // Both at once: the old context's message comes first, and its tasks run in a batch.
     let sent = lab.exchange(&[packet(7, false), packet(9, false), packet(7, false), packet(9, true)]);
     assert_eq!((sent.len(), lab.count(new, Counter::PayloadRuns)), (2, 2));
 }
@@ -56,7 +56,7 @@ fn who_was_replaced_keeps_no_message_open() {
     let mut lab = Lab::new(Kind::Jit);
     let eom = Some("payload[2:1] = 1".into());
     let install = |replaces| Install { verdicts: true, eom: eom.clone(), replaces, ..rule("udp dport 1") };
-    // Its completion handler says that the message is to stay open, again and again.
+    // The completion handler keeps the message open each time.
     let pending = [0, 0, 1, Verdict::SuccessPending as u8];
     let last = udp_from(7, 1, &[&pending[..], &[0; 30]].concat());
     let (old, _) = lab.install_with("verdicts", install(None));
@@ -102,7 +102,7 @@ fn nor_does_one_that_goes_on_and_on() {
     assert_eq!(lab.total(Counter::RxPackets), lab.total(Counter::Released));
 }
 
-/// A handler did not want it, and its end never came.
+/// A handler did not want the message, and its end never came.
 #[test]
 fn nor_is_one_waited_for_that_was_given_up_or_told_of() {
     let mut lab = Lab::new(Kind::Jit);
@@ -125,7 +125,7 @@ fn open_messages_end_as_they_began_however_often_it_is_replaced() {
     answers(&mut lab, &[packet(7, false)]);
     for flow in 100..103 {
         (id, _) = lab.install_with("empty", streams(Some(id)));
-        // Every second one has a message of its own.
+        // Every second flow has a message of its own.
         if flow % 2 == 0 {
             answers(&mut lab, &[packet(flow, false)]);
         }
@@ -170,7 +170,8 @@ fn what_cannot_be_done_leaves_the_old_one_as_it_was() {
     assert_eq!(lab.count(old, Counter::Messages), 1);
 }
 
-/// A lab with two contexts that share room for eight packets, the first with an open message, then its successor; and their ids.
+/// A lab with two contexts that share room for eight packets, and a successor of the first, which has an open message. Returns the
+/// successor's id too.
 fn full_with_successor(handlers: &str) -> (Lab, u32) {
     let sizes = Sizes { hers: 8, ..Sizes::default() };
     let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 256, sizes, Schedule::default());
@@ -198,12 +199,12 @@ fn a_packet_that_waits_is_not_lost_with_the_context_that_is_replaced() {
     assert_eq!((lab.exchange(&sent).len(), lab.total(Counter::DropRemoved)), (5, 0));
 }
 
-/// Behind a message's end others of the same key may have arrived, which go on.
+/// Packets behind a message's end may be of another message with its key, which continues.
 #[test]
 fn what_began_behind_an_end_goes_on_where_it_did() {
     let mut lab = Lab::new(Kind::Jit);
     let (old, _) = lab.install_with("udp_pingpong", streams(None));
-    // All in the queue at once: the second message has begun when the first one's tasks are yet to run.
+    // All packets are queued at once. The second message has begun before the first one's tasks run.
     lab.arrive(&[packet(7, false), packet(7, true), packet(7, false)]);
     let prepared = Prepared::new(streams(Some(old)), &image("empty"), ROOT.0, &lab.loader, &lab.limits);
     lab.poll();
@@ -214,7 +215,7 @@ fn what_began_behind_an_end_goes_on_where_it_did() {
 #[test]
 fn who_is_replaced_gets_no_new_messages_under_overload() {
     let mut lab = Lab::new(Kind::Jit);
-    // Each datagram is a message, and more of them arrive in a turn than are run in one.
+    // Each datagram is a message, and more of them arrive in a poll than run in one.
     let (old, _) = lab.install_with("udp_pingpong", rule("udp dport 1"));
     lab.install_with("udp_pingpong", rule("udp dport 9"));
     let load: Vec<_> = (0..64).map(|index| udp_from(7, if index % 2 == 0 { 1 } else { 9 }, &[0; 30])).collect();

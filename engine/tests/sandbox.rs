@@ -1,4 +1,4 @@
-//! What keeps handlers in their bounds: checks, isolation, placement, limits, on the engine in memory.
+//! Bounds of handlers: checks, isolation, placement and limits, on the engine in memory.
 
 mod common;
 
@@ -105,12 +105,12 @@ fn at_home_another_clusters_l1_is_out_of_reach_and_said_to_be() {
     }
 }
 
-/// Marks that a message finds in stack, L1 and L2, and bytes of a longer packet behind its own.
+/// The marks that a message finds in stack, L1 and L2, and bytes of a longer packet behind its own.
 fn found(kind: Kind, isolation: Isolation) -> [u8; 4] {
     let mut lab = Lab::new(kind);
     let id = lab.install_with("snoop", Install { isolation, ..rule("udp dport 1") }).0;
     let long = udp(1, &[0xab; 1400]);
-    // All of one flow, so they share a home; each is a message of its own.
+    // All packets are of one flow and so share a home. Each is a message of its own.
     let replies = lab.exchange(&[udp(1, b"P"), long, udp(1, b"Snnnn")]);
     assert!(lab.faults(id).is_empty(), "{:?}", lab.faults(id));
     *replies[0].last_chunk().expect("four bytes")
@@ -147,7 +147,7 @@ fn an_image_that_hides_a_device_is_translated_anew() {
     assert_eq!(lab.exchange(std::slice::from_ref(&hidden)).len(), 0);
     assert_eq!(lab.faults(id)[0].fault.cause, Cause::DeviceAccess);
     let deadline = Instant::now() + Duration::from_secs(60);
-    // Interpreted until then, translated in the end: it works either way.
+    // Interpreted at first, and translated in the end. Both give the same result.
     loop {
         assert_eq!(lab.exchange(std::slice::from_ref(&hidden)).len(), 1);
         if lab.info(id).run.engine == Kind::Jit {
@@ -158,7 +158,7 @@ fn an_image_that_hides_a_device_is_translated_anew() {
     }
     assert_eq!(lab.exchange(std::slice::from_ref(&hidden)).len(), 1);
     assert_eq!(lab.faults(id).len(), 1);
-    // Who installs it while it is in use is spared that.
+    // A context that is installed while the image is in use does not fault first.
     let again = lab.install("hidden_device", "udp dport 2");
     assert_eq!(lab.exchange(&[udp(2, &[0x1a, b'\n'])]).len(), 1);
     assert!(lab.faults(again).is_empty());

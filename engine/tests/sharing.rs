@@ -1,4 +1,4 @@
-//! What contexts share: time, the packet buffer, clusters.
+//! Sharing between contexts: time, the packet buffer, clusters.
 
 mod common;
 
@@ -20,12 +20,12 @@ use spin_engine::worker::Worker;
 use spin_nic::{Queue, SyntheticSource, TxQueue};
 use spin_shm::Region;
 
-/// Room for 64 packets. Tasks that are checked run one at a time: so packets have to be queued.
+/// A lab with room for 64 packets. Checked tasks run one at a time, so packets have to be queued.
 fn lab(schedule: Schedule) -> Lab {
     Lab::sized(Kind::Check, Machine::PSPIN, 512, Sizes { hers: 64, ..Sizes::default() }, schedule)
 }
 
-/// Two contexts that send each packet back: one for port 1, to be changed by `greedy`, and one for port 2.
+/// Two contexts that send each packet back: one for port 1, with the options `greedy`, and one for port 2.
 fn install_two(lab: &mut Lab, greedy: Install) -> [u32; 2] {
     let (first, _) = lab.install_with("udp_pingpong", Install { rules: vec!["udp dport 1".into()], ..greedy });
     [first, lab.install("udp_pingpong", "udp dport 2")]
@@ -44,21 +44,21 @@ fn meeting(who: u8, waits_for: u8) -> Vec<u8> {
     udp_from(who.into(), 1, &[[who, waits_for].as_slice(), &[0; 30]].concat())
 }
 
-/// How many of the frames came from a port.
+/// The number of frames that came from a port.
 fn from(port: u16, frames: &[Vec<u8>]) -> usize {
     frames.iter().filter(|frame| frame[34..36] == port.to_be_bytes()).count()
 }
 
-/// What has `told` write an event.
+/// A packet for `told` that writes one event.
 const EVENT: [u8; 6] = [0, 0, 0, 0, 1, 0];
 
-/// A clock that is so much further each time it is read: what else the machine does takes no time.
+/// A clock that advances with each read, so that the speed of the machine does not matter.
 fn by_reads(reads: &Cell<u64>) -> Duration {
     reads.set(reads.get() + 1);
     Duration::from_nanos(100 * reads.get())
 }
 
-/// A clock on which each event of a context took a millisecond.
+/// A clock that advances by a millisecond per event of a context.
 fn by_events(events: &Region) -> Duration {
     let mut count = [0; 8];
     events.read(0, &mut count).expect("inside");
@@ -70,7 +70,7 @@ fn beyond_its_share_of_the_buffer_a_context_loses_and_the_other_does_not() {
     let mut lab = lab(Schedule::RoundRobin);
     let [greedy, modest] = install_two(&mut lab, Install::default());
     let sent = lab.exchange(&many_and_few());
-    // One task is over before the others are queued.
+    // One task ends before the others are queued.
     assert_eq!((from(1, &sent), from(2, &sent)), (33, 4));
     assert_eq!((lab.count(greedy, Counter::DropShare), lab.count(modest, Counter::DropShare)), (27, 0));
     assert_eq!(lab.total(Counter::RxPackets), lab.total(Counter::Released) + 27);
@@ -81,7 +81,7 @@ fn packets_stay_in_order_where_that_may_matter() {
     let chosen = [Install { full: Full::Wait, ..Install::default() }, Install { verdicts: true, ..Install::default() }];
     for (install, ordered) in chosen.into_iter().map(|install| (install, true)).chain([(Install::default(), false)]) {
         let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 512, Sizes::default(), Schedule::RoundRobin);
-        // One that says nothing of what it was built for.
+        // An image that was built for no ABI.
         let image = spin_handlers::image("udp_pingpong", &["-Wl,--defsym=__spin_abi=0"]);
         let install = Install { rules: vec!["udp dport 1".into()], ..install };
         lab.try_install(&image, install, ROOT).expect("installs");
@@ -101,7 +101,7 @@ fn packets_stay_in_order_where_that_may_matter() {
 
 #[test]
 fn packets_that_are_queued_do_not_keep_another_context_from_queues() {
-    // Where none waits one task is over before the others are queued.
+    // Without `--full wait`, one task ends before the others are queued.
     for (full, ran) in [(Full::Drop, 33), (Full::Wait, 32)] {
         let sizes = Sizes { queues: 32, hers: 256, ..Sizes::default() };
         let mut lab = Lab::sized(Kind::Check, ONE_CLUSTER, 512, sizes, Schedule::RoundRobin);
@@ -121,20 +121,20 @@ fn contexts_that_have_no_packets_cost_others_none() {
     let sizes = Sizes { queues: 256, hers: 256, ..Sizes::default() };
     let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 512, sizes, Schedule::Wlbvt);
     let busy = lab.install("udp_pingpong", "udp dport 1");
-    // With so many others its part is less than what arrives at a time.
+    // With that many other contexts, its share is less than what arrives at once.
     (100..110).for_each(|port| _ = lab.install("udp_pingpong", &format!("udp dport {port}")));
     let sent = lab.exchange(&(0..60).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect::<Vec<_>>());
     assert_eq!((sent.len(), lab.count(busy, Counter::DropShare)), (60, 0));
 }
 
-/// A thread that is off its core again and again runs little in a turn: then it is not to take in more than it can queue.
+/// A thread that is often off its core runs few tasks per poll. It must not receive more than it can queue.
 #[test]
 fn time_off_its_core_costs_a_context_no_packets() {
     let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 4096, Sizes::default(), Schedule::Wlbvt);
     let busy = lab.install("udp_pingpong", "udp dport 1");
     (100..108).for_each(|port| _ = lab.install("udp_pingpong", &format!("udp dport {port}")));
     lab.arrive(&(0..2000).map(|at| udp_from(1000 + at % 200, 1, &[7; 30])).collect::<Vec<_>>());
-    // It is off when the clock is read for the tenth time, and so on.
+    // The thread is off its core at each tenth read of the clock.
     let (now, reads) = (Cell::new(Duration::ZERO), Cell::new(0_u32));
     while lab.count(busy, Counter::Released) < 2000 - lab.count(busy, Counter::DropShare) {
         let passing = || {
@@ -151,7 +151,7 @@ fn time_off_its_core_costs_a_context_no_packets() {
 fn weight_is_a_share_of_the_buffer_too() {
     let mut lab = lab(Schedule::RoundRobin);
     let [greedy, _] = install_two(&mut lab, Install { weight: Some(3), ..Install::default() });
-    // One task is over before the others are queued.
+    // One task ends before the others are queued.
     assert_eq!(from(1, &lab.exchange(&many_and_few())), 49);
     assert_eq!(lab.count(greedy, Counter::DropShare), 11);
 }
@@ -198,14 +198,14 @@ fn congestion_is_marked_from_half_the_share_on() {
     let mut lab = lab(Schedule::RoundRobin);
     let [greedy, _] = install_two(&mut lab, Install { full: Full::Mark, ..Install::default() });
     let mut frames = many_and_few();
-    // ECT(0), with the checksum made right.
+    // ECT(0), with the checksum corrected.
     for frame in &mut frames {
         frame[15] |= 2;
         let sum = u16::from_be_bytes([frame[24], frame[25]]);
         frame[24..26].copy_from_slice(&(sum - 2).to_be_bytes());
     }
     let sent = lab.exchange(&frames);
-    // One task is over before the others are queued.
+    // One task ends before the others are queued.
     assert_eq!((from(1, &sent), from(2, &sent)), (33, 4));
     let marked = |port: u16| from(port, &sent.iter().filter(|frame| frame[15] & 3 == 3).cloned().collect::<Vec<_>>());
     assert_eq!((marked(1), marked(2)), (16, 0));
@@ -230,7 +230,7 @@ fn a_message_beyond_the_share_is_given_up_and_the_next_one_is_not() {
     assert_eq!((lab.count(greedy, Counter::MessagesKilled), lab.count(greedy, Counter::DropKilled)), (1, 50));
     assert_eq!(lab.events(greedy), [What::Killed]);
     assert_eq!(lab.count(greedy, Counter::Messages), 2);
-    // Its key serves again.
+    // The key can be used again.
     assert_eq!(lab.exchange(&message(5, 6)).len(), 5);
     assert_eq!(lab.total(Counter::RxPackets), lab.total(Counter::Released) + 50);
 }
@@ -251,21 +251,21 @@ fn a_message_that_is_given_up_does_not_time_out_besides() {
     (0..256).for_each(|_| lab.poll());
     let ended = [Counter::MessagesKilled, Counter::MessagesTimedOut].map(|counter| lab.count(greedy, counter));
     assert_eq!((ended, lab.events(greedy)), ([1, 0], vec![What::Killed]));
-    // Its key serves again.
+    // The key can be used again.
     assert_eq!(lab.exchange(&[open]).len(), 1);
 }
 
 #[test]
 fn tasks_are_shared_by_weight() {
-    // The lighter one may be 64 tasks ahead: three quarters of as many are still to come of the other's when 640 are through.
+    // The lighter context may lead by 64 tasks. After 640 tasks, the other one is then behind by three quarters of that.
     let cases = [(Schedule::RoundRobin, 3, 320), (Schedule::Weighted, 3, 480 - 48), (Schedule::Weighted, 1, 320)];
-    // Straight, and by the queues.
+    // On the fast path, and in queues.
     for ((schedule, weight, share), kind) in cases.into_iter().flat_map(|case| [(case, Kind::Jit), (case, Kind::Check)])
     {
         let sizes = Sizes { queues: 1 << 12, ..Sizes::default() };
         let mut lab = Lab::sized(kind, ONE_CLUSTER, 4096, sizes, schedule);
         install_two(&mut lab, Install { weight: Some(weight), ..Install::default() });
-        // As many of both, all there before the first is run.
+        // Equally many packets of both contexts, all there before the first task runs.
         let both = (0..1600).map(|flow| udp_from(1000 + flow, 1 + flow % 2, &[7; 30])).collect::<Vec<_>>();
         let sent = lab.exchange(&both);
         let dropped = lab.total(Counter::DropShare);
@@ -274,7 +274,7 @@ fn tasks_are_shared_by_weight() {
     }
 }
 
-/// However many packets are behind those that were taken: of contexts that have as many each none is ahead.
+/// However many packets are in the NIC, none of the contexts is ahead if each has equally many packets.
 #[test]
 fn contexts_that_have_as_many_packets_lose_none() {
     for contexts in [2, 16, 64] {
@@ -296,14 +296,14 @@ fn contexts_that_have_as_many_packets_lose_none() {
     }
 }
 
-/// A batch that has none of a context's packets does not mean that it has none.
+/// A context may have packets although a batch has none of them.
 #[test]
 fn shares_are_kept_when_packets_come_in_bursts() {
     let sizes = Sizes { queues: 1 << 14, ..Sizes::default() };
     let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 8192, sizes, Schedule::Weighted);
     let first = lab.install("udp_pingpong", "udp dport 1");
     let (second, _) = lab.install_with("udp_pingpong", Install { weight: Some(4), ..rule("udp dport 2") });
-    // As many of both, 250 at a time.
+    // Equally many packets of both contexts, 250 at a time.
     lab.arrive(&(0..6000).map(|at| udp_from(1000 + at % 500, 1 + at / 250 % 2, &[7; 30])).collect::<Vec<_>>());
     while lab.total(Counter::RxPackets) < 5500 {
         lab.poll();
@@ -313,10 +313,10 @@ fn shares_are_kept_when_packets_come_in_bursts() {
     assert!(lab.count(first, Counter::DropShare) > 0 && lab.count(second, Counter::DropShare) == 0);
 }
 
-/// Few packets of one context among many of another whose tasks take a millisecond, of which all are in the NIC.
+/// Few packets of one context among many of another whose tasks take a millisecond. All of them are in the NIC.
 #[test]
 fn packets_behind_those_of_long_tasks_do_not_wait_for_all_of_these() {
-    // Where tasks are counted: as many as the other's, and those of a turn.
+    // Where tasks are counted: as many as those of the other context, plus those of a poll.
     for (schedule, most) in [(Schedule::Wlbvt, 8), (Schedule::RoundRobin, 164), (Schedule::Weighted, 164)] {
         let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 4096, Sizes::default(), schedule);
         let install = Install { host_mem: 4096, ..rule("udp dport 1") };
@@ -336,7 +336,7 @@ fn packets_behind_those_of_long_tasks_do_not_wait_for_all_of_these() {
     }
 }
 
-/// A context whose packets come last in a batch does not wait for all of another's, which had more before.
+/// A context whose packets come last in a batch does not wait for all packets of another one, which had more before.
 #[test]
 fn few_packets_behind_many_have_their_turn() {
     let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 512, Sizes::default(), Schedule::RoundRobin);
@@ -362,7 +362,7 @@ fn one_that_takes_all_its_time_ends_its_contexts_turn() {
     assert_eq!(lab.count(endless, Counter::Faults), runs[0]);
 }
 
-/// Whoever asks something of a thread waits for the end of its turn.
+/// Requests to a thread wait for the end of its poll.
 #[test]
 fn long_tasks_of_a_context_that_is_alone_are_not_run_all_in_a_turn() {
     let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 512, Sizes::default(), Schedule::Wlbvt);
@@ -374,7 +374,7 @@ fn long_tasks_of_a_context_that_is_alone_are_not_run_all_in_a_turn() {
         (1..=2).contains(&lab.count(endless, Counter::PayloadRuns)),
         "one that took all its time is the turn's last"
     );
-    // Those that end by themselves are known once there were some.
+    // The duration of handlers is known after the first ones.
     let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 512, Sizes::default(), Schedule::Wlbvt);
     let (long, _) = lab.install_with("told", Install { host_mem: 4096, ..rule("udp dport 1") });
     lab.arrive(&vec![udp_from(1000, 1, &EVENT); 200]);
@@ -389,13 +389,13 @@ fn long_tasks_of_a_context_that_is_alone_are_not_run_all_in_a_turn() {
     assert!(polls > 10, "{polls}");
 }
 
-/// What it takes to hand a packet on to the kernel.
+/// Time of passing a packet to the kernel.
 const PASSING: Duration = Duration::from_micros(25);
-/// What short tasks and long ones take, or as many as run in a row.
+/// Times of short and of long tasks, or of a batch of them.
 const SHORT: Duration = Duration::from_micros(1);
 const LONG: Duration = Duration::from_micros(400);
 
-/// A context that leaves all its packets to the kernel, and one that sends each back.
+/// A context that passes all its packets to the kernel, and one that sends each back.
 fn one_that_passes(schedule: Schedule, frames: usize, passing: Install) -> (Lab, [u32; 2]) {
     let sizes = Sizes { queues: 1 << 12, ..Sizes::default() };
     let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, frames, sizes, schedule);
@@ -405,13 +405,13 @@ fn one_that_passes(schedule: Schedule, frames: usize, passing: Install) -> (Lab,
     (lab, [passing, other])
 }
 
-/// A packet that the first one's header handler leaves to the kernel, with what follows of its message.
+/// A packet that the first context's header handler passes to the kernel, with the rest of its message.
 fn for_the_kernel(flow: u16) -> Vec<u8> {
     udp_from(flow, 1, &[Verdict::Proceed as u8, 0, 0, 0].repeat(8))
 }
 
-/// Turns until `over`, on a clock that is so much further each time it is read, and by which handing packets on takes time. Returns how
-/// long all else took, and how long that did.
+/// Polls until `over`. The clock advances by `row` at each read, and by the time of passing packets. Returns the time of other
+/// work, and of passing.
 fn take_turns(lab: &mut Lab, row: Duration, over: impl Fn(&Lab) -> bool) -> [Duration; 2] {
     let reads = Cell::new(0);
     let passed = lab.passed.clone();
@@ -426,10 +426,10 @@ fn take_turns(lab: &mut Lab, row: Duration, over: impl Fn(&Lab) -> bool) -> [Dur
     [row * reads.get(), passing()]
 }
 
-/// The kernel gets packets at the end of a turn, when no handler runs: their context pays for that all the same.
+/// The kernel gets packets at the end of a poll, when no handler runs. Their context is charged all the same.
 #[test]
 fn what_goes_to_the_kernel_is_its_contexts_time() {
-    // Each packet a message, or all of one that was left to the kernel with its first: those have no tasks.
+    // Each packet is a message, or all are of one that was passed to the kernel with its first packet and has no tasks.
     for (eom, flows) in [("always", 1000), ("never", 1)] {
         for weight in [1, 3] {
             let install = Install { eom: Some(eom.into()), weight: Some(weight), ..Install::default() };
@@ -440,7 +440,7 @@ fn what_goes_to_the_kernel_is_its_contexts_time() {
             let [others, its] = take_turns(&mut lab, SHORT, |lab| {
                 lab.count(other, Counter::Released) + lab.count(other, Counter::DropShare) == 2000
             });
-            // What both may be ahead by, and what it cost until that was known.
+            // The maximum lead of both contexts, and the cost until that was known.
             let slack = Duration::from_millis(2);
             assert!(its <= others * weight + slack, "{eom}, {weight}: {its:?} for {others:?}");
             assert_eq!(lab.count(other, Counter::DropShare), 0, "{eom}, {weight}");
@@ -461,7 +461,7 @@ fn who_asks_for_no_time_costs_one_that_leaves_packets_to_the_kernel_none() {
             lab.arrive(&(0..2000).map(|at| for_the_kernel(2000 + at % flows)).collect::<Vec<_>>());
             take_turns(&mut lab, SHORT, |lab| lab.total(Counter::RxPackets) == 2000 && !lab.engine.has_tasks());
             assert_eq!(lab.count(passing, Counter::Passed), 2000, "{schedule}, {eom}");
-            // Nor is it behind for what it had meanwhile.
+            // The context is not behind for work that it had meanwhile, either.
             let both = |at: u16| [for_the_kernel(5000 + at), udp_from(1000 + at, 2, &[7; 30])];
             lab.arrive(&(0..200).flat_map(both).collect::<Vec<_>>());
             take_turns(&mut lab, LONG, |lab| lab.count(other, Counter::Released) == 200);
@@ -478,14 +478,14 @@ fn tasks_that_wait_for_each_other_both_end() {
         let (id, _) = lab.install_with("meet", install);
         let sent = lab.exchange(&[meeting(b'a', b'b'), meeting(b'b', b'a')]);
         assert_eq!(sent.len(), 2, "{kind}: {:?}", lab.faults(id));
-        // The second one does not wait, unless the system interrupts it while it polls.
+        // The second task does not wait, unless the system interrupts it while it polls.
         let parked = lab.count(id, Counter::Parked);
         assert!((1..=2).contains(&parked), "{kind}: {parked}");
         assert!(parked == 2 || payload(&sent[0])[0] == b'b', "the second one did not wait");
     }
 }
 
-/// A context whose task waits on its only HPU, for what never comes, and one that sends packets back.
+/// A context whose task waits forever on its only HPU, and one that sends packets back.
 fn one_that_waits(schedule: Schedule, sizes: Sizes, install: Install) -> (Lab, [u32; 2]) {
     let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 512, sizes, schedule);
     let install = Install { hpus: Some(1), placement: Placement::Home, rules: vec!["udp dport 1".into()], ..install };
@@ -498,7 +498,7 @@ fn one_that_waits(schedule: Schedule, sizes: Sizes, install: Install) -> (Lab, [
     (lab, [waiting, other])
 }
 
-/// A context that had more than its share still has the time that others leave, though these have packets all the time.
+/// A context over its share gets the time that others leave, although these have packets all the time.
 #[test]
 fn one_that_is_ahead_runs_when_nobody_else_has_more() {
     for schedule in [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt] {
@@ -520,11 +520,11 @@ fn one_that_is_ahead_runs_when_nobody_else_has_more() {
     }
 }
 
-/// Others' packets wait for a look at some of those that wait, not at all of them; each has its turn.
+/// Others' packets wait for some of the parked tasks to be resumed, not for all of them. Each parked task is resumed in turn.
 #[test]
 fn many_that_wait_are_looked_at_some_at_a_time_while_others_have_packets() {
     let looks = |waiting: u8| {
-        // It asks for the time of each.
+        // The clock is read for each task.
         let mut lab = Lab::sized(Kind::Jit, ONE_CLUSTER, 512, Sizes::default(), Schedule::Wlbvt);
         let (meet, _) = lab.install_with("meet", Install { hpus: Some(8), ..rule("udp dport 1") });
         let other = lab.install("udp_pingpong", "udp dport 2");
@@ -534,7 +534,7 @@ fn many_that_wait_are_looked_at_some_at_a_time_while_others_have_packets() {
             lab.engine.poll(|| by_reads(&reads)).expect("memory does not fail");
             reads.get() - before
         };
-        // Each for its partner.
+        // Each task waits for its partner.
         lab.arrive(&(0..waiting).map(|who| meeting(who, 100 + who)).collect::<Vec<_>>());
         while lab.count(meet, Counter::Parked) < waiting.into() {
             poll(&mut lab);
@@ -577,7 +577,7 @@ fn one_that_waits_does_not_fill_the_buffer_by_giving_messages_up() {
     let sizes = Sizes { hers: 64, ..Sizes::default() };
     let install = Install { full: Full::Kill, ..Install::default() };
     let (mut lab, [waiting, other]) = one_that_waits(Schedule::RoundRobin, sizes, install);
-    // All of the flow whose first message waits.
+    // All packets of the flow whose first message waits.
     lab.arrive(&vec![meeting(1, 1); 100]);
     (0..20).for_each(|_| lab.poll());
     assert_eq!(lab.count(waiting, Counter::DropKilled), 100 - 32, "its share is half the buffer");
@@ -586,7 +586,7 @@ fn one_that_waits_does_not_fill_the_buffer_by_giving_messages_up() {
     assert_eq!(lab.count(other, Counter::Released), 4);
 }
 
-/// So many turns, in each of which a millisecond passes.
+/// Runs `polls` polls, each of which takes a millisecond.
 fn long_turns(lab: &mut Lab, polls: u32) {
     for _ in 0..polls {
         let (start, reads) = (lab.now, Cell::new(0));
@@ -599,7 +599,7 @@ fn long_turns(lab: &mut Lab, polls: u32) {
     }
 }
 
-/// Its task waits for ever, and so would all others for room for its packets.
+/// The task waits forever, and all other contexts would wait for room for its packets.
 #[test]
 fn one_that_has_others_wait_does_not_stop_them() {
     for schedule in [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt] {
@@ -612,7 +612,7 @@ fn one_that_has_others_wait_does_not_stop_them() {
         assert_eq!((lab.count(other, Counter::Released), lab.count(other, Counter::DropShare)), (100, 0), "{schedule}");
         assert_eq!(lab.count(waiting, Counter::DropShare), 100 - 32, "{schedule}: its share is half the buffer");
         assert!(lab.total(Counter::HerStalls) > 0, "{schedule}: they did wait");
-        // What it had others wait for is made up for: so they wait again, for a while.
+        // The stall is repaid, so that the context stalls the others again for a while.
         let (stalls, dropped) = (lab.total(Counter::HerStalls), lab.count(waiting, Counter::DropShare));
         lab.arrive(&[meeting(200, 200)]);
         (0..2).for_each(|_| lab.poll());
@@ -637,7 +637,7 @@ fn queues_behind_one_that_waits_give_way_too() {
     let sizes = Sizes { queues: 32, hers: 256, ..Sizes::default() };
     let install = Install { eom: Some("never".into()), ..Install::default() };
     let (mut lab, [waiting, other]) = one_that_waits(Schedule::RoundRobin, sizes, install);
-    // The next packet of the message whose first one waits comes first of all.
+    // The next packet of the message whose first one waits comes first.
     lab.arrive(&(1..=32).map(|who| meeting(who, who)).collect::<Vec<_>>());
     lab.poll();
     lab.arrive(&packets_for_the_other(4));
@@ -655,7 +655,7 @@ fn what_tasks_take_that_wait_is_their_contexts_time() {
     while lab.count(waiting, Counter::Parked) == 0 {
         lab.poll();
     }
-    // Each look at it takes a millisecond.
+    // Each resumption takes a millisecond.
     let now = Cell::new(Duration::ZERO);
     for _ in 0..20 {
         lab.engine.poll(|| now.replace(now.get() + Duration::from_millis(1))).expect("memory does not fail");
@@ -677,7 +677,7 @@ fn what_a_task_sends_leaves_before_it_waits() {
         let (id, _) = lab.install_with("send_and_wait", Install { hpus: Some(2), ..rule("udp dport 1") });
         let for_the_send = udp_from(9, 1, &[[9, 9, 1].as_slice(), &[0; 30]].concat());
         assert_eq!((lab.exchange(&[for_the_send]).len(), lab.faults(id)), (1, vec![]), "{kind}");
-        // That one too, if the system interrupted it.
+        // Includes that task too, if the system interrupted it.
         let before = lab.count(id, Counter::Parked);
         lab.arrive(&[udp_from(1, 1, &[[1, 2, 0].as_slice(), &[0; 30]].concat())]);
         while lab.count(id, Counter::Parked) == before {
@@ -700,7 +700,7 @@ fn tasks_that_wait_when_their_context_is_removed_are_not_complete() {
     assert_eq!(counts.map(|counter| lab.total(counter)), [1, 0, 0, 1]);
 }
 
-/// Five tasks on clusters of one HPU each, which all wait for the last one.
+/// Five tasks on clusters of one HPU each. Four of them wait for the fifth.
 fn five_that_meet(placement: Placement) -> (Lab, u32) {
     let mut lab = Lab::with(Kind::Jit, Machine { clusters: 4, ..Machine::PSPIN }, 256);
     let install = Install { placement, watchdog_us: Some(30_000), ..rule("udp dport 1") };
@@ -717,7 +717,7 @@ fn payload_tasks_overflow_to_the_cluster_that_has_an_hpu() {
     assert_eq!(lab.count(id, Counter::PayloadRuns), 4, "each on an HPU of its own");
     let away = lab.count(id, Counter::Overflowed);
     assert!((1..4).contains(&away), "{away} of four");
-    // None is left for the one that they wait for.
+    // No HPU is left for the task that they wait for.
     lab.arrive(&[meeting(5, 5)]);
     (0..4).for_each(|_| lab.poll());
     assert_eq!(lab.count(id, Counter::PayloadRuns), 4);
@@ -729,7 +729,7 @@ fn payload_tasks_overflow_to_the_cluster_that_has_an_hpu() {
 
 #[test]
 fn a_task_away_from_home_knows_both_clusters() {
-    // One waits, for what comes to its own home.
+    // One task waits for a packet with the same home.
     let mut lab = Lab::with(Kind::Jit, Machine { clusters: 2, ..Machine::PSPIN }, 256);
     let (id, _) = lab.install_with("meet", rule("udp dport 1"));
     lab.arrive(&[meeting(1, 2)]);
@@ -761,7 +761,7 @@ fn others_go_on_while_a_task_waits_and_its_hpu_is_its_own() {
     assert!(lab.engine.has_tasks() && lab.total(Counter::Released) == 0);
     arrive(&mut lab, &udp(2, &[7; 30]));
     assert_eq!(lab.total(Counter::TxPackets), 1, "another context's");
-    // The one that would wake it has the same home and no HPU.
+    // The task that would wake it has the same home and no HPU.
     arrive(&mut lab, &meeting(b'b', b'b'));
     assert_eq!((lab.total(Counter::TxPackets), lab.count(id, Counter::PayloadRuns)), (1, 1));
     lab.engine.remove(id, ROOT).expect("installed");

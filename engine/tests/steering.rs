@@ -1,4 +1,4 @@
-//! A NIC that refuses rules, or takes its time with them: contexts go on as they were, and threads meanwhile.
+//! A NIC that refuses rules, or takes long to set them. Contexts and threads continue unchanged meanwhile.
 
 mod common;
 #[path = "common/threads.rs"]
@@ -23,10 +23,10 @@ use threads::all_threads;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const USER: User = User(0);
-/// Packets on their way at a time.
+/// Packets in flight at once.
 const FEW: u16 = 32;
 
-/// Threads that pingpong, and the far end of their NIC.
+/// Threads with a pingpong context, and the far end of their NIC.
 struct Live {
     group: WorkerGroup,
     common: SharedConfig,
@@ -34,14 +34,14 @@ struct Live {
     steering: Arc<Moody>,
 }
 
-/// The threads of a group that runs the handlers of all clusters on one of them.
+/// The threads of a group with one worker for all clusters.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// Which is the only one.
+    /// The worker is the only thread.
     Alone,
-    /// Another one receives for it, as it would for several.
+    /// A distributor receives for the worker.
     Fed,
-    /// It would receive for others.
+    /// The worker has a local share, and would receive for others.
     Spread,
 }
 
@@ -84,7 +84,7 @@ impl Live {
     }
 }
 
-/// Whether a packet to a port is sent back before long.
+/// Whether a packet to a port is sent back soon.
 fn is_answered(far: &mut MemoryQueue, port: u16) -> bool {
     let mut frame = far.allocate().expect("the pair has more");
     frame.fill(&udp_from(1000, port, &[7; 30])).expect("short");
@@ -130,7 +130,7 @@ fn contexts_go_on_as_they_were(way: Way) {
     assert!(is_answered(&mut live.far, 1) && is_answered(&mut live.far, 2), "the one in its place is there again");
     set_rules(&live.group, first, port_3()).expect_err("refused");
     assert!(is_answered(&mut live.far, 1));
-    // One goes all the same.
+    // The removal is carried out all the same.
     let (installs, removals) = (vec![replacing(&live)], vec![(second, USER)]);
     let changed = live.group.change(Transaction { installs, rules: vec![(first, USER, port_3())], removals });
     assert!(changed.installed[0].is_err() && changed.ruled[0].is_err() && changed.removed[0].is_ok());
@@ -180,12 +180,12 @@ fn no_packet_is_lost_to_a_context_that_could_not_take_another_one_s_place() {
             out -= u16::try_from(far.receive(&mut replies, FEW.into())).expect("few");
             replies.drain(..).for_each(|reply| far.recycle(reply));
         }
-        // The last ones are refused too: threads come to their end all the same.
+        // The last rules are refused too, and threads end all the same.
         Live { group: changing.join().expect("all are refused"), common, far, steering }.end();
     }
 }
 
-/// The kernel takes 10 ms and more for new rules, which is 10,000 packets and more.
+/// The kernel takes 10 ms and more to set rules, which is the time of 10,000 packets and more.
 #[test]
 fn threads_go_on_while_the_nic_takes_its_time() {
     for way in [Way::Alone, Way::Fed, Way::Spread] {
@@ -198,7 +198,7 @@ fn threads_go_on_while_the_nic_takes_its_time() {
             Box::new(move |group| set_rules(group, first, port_3()).expect("fine rules")),
             Box::new(move |group| group.remove(first, USER).expect("installed")),
         ];
-        // What the NIC still hands over goes where it went, what it hands over soon to where it will.
+        // Frames of the old filter reach the old contexts, and frames of the new one the new contexts.
         for (change, ports) in changes.into_iter().zip([&[1, 2][..], &[1, 2, 3], &[2, 3]]) {
             let asked = steering.asked.load(Relaxed);
             let held = steering.hold.lock().expect("nobody panics");

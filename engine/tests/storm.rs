@@ -1,5 +1,5 @@
-//! Contexts come, go, take each other's places and other packets in random order, on a NIC that refuses some of it, while packets
-//! arrive for all of them: those of the one that stays are all answered, once.
+//! Contexts are installed, removed, replaced and given other rules in random order, on a NIC that refuses some of it. Packets
+//! arrive for all of them. Each packet of the one context that stays is answered once.
 
 mod common;
 #[path = "common/threads.rs"]
@@ -28,23 +28,23 @@ use threads::all_threads;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const USER: User = User(0);
-/// Of the context that stays.
+/// The port of the context that stays.
 const STAYS: u16 = 1;
-/// Of the others.
+/// The ports of the others.
 const COME_AND_GO: Range<u16> = 2..7;
-/// Transaction that are asked for together, at the most, and how often.
+/// Maximum number of transactions at once, and the number of rounds.
 const TOGETHER: u32 = 4;
 const TIMES: u32 = 60;
-/// Messages of each port at a time, which are open for as long as a context is there: queues enough for all that ever were.
+/// Concurrent messages of each port, which stay open as long as their context exists. The queues suffice for all contexts.
 const FLOWS: u16 = 20;
 const QUEUES: u32 = TIMES * TOGETHER * FLOWS as u32;
-/// Packets of the one that stays, on their way at a time.
+/// Packets of the staying context in flight at once.
 const FEW: usize = 8;
 
-/// Ways to have threads: the receiving one's local share in pipeline mode, and how many run handlers.
+/// Variants of threads: the distributor's local share in pipeline mode, and the number of threads that run handlers.
 const WAYS: [(Option<u32>, usize); 4] = [(None, 1), (Some(0), 1), (Some(0), 2), (Some(75), 2)];
 
-/// The threads of a group: so many that run handlers.
+/// The threads of a group, of which `handlers` run handlers.
 fn start(local_share: Option<u32>, handlers: usize, common: &SharedConfig) -> (WorkerGroup, MemoryQueue, Arc<Moody>) {
     let (nic, far, steering) = moody_nic(4096);
     let (mut feeds, receiving) = match local_share {
@@ -74,12 +74,12 @@ fn start(local_share: Option<u32>, handlers: usize, common: &SharedConfig) -> (W
     (WorkerGroup::new(workers, receiving, steering.clone(), Limits::default()), far, steering)
 }
 
-/// What is asked of a group in random order.
+/// Random requests to a group.
 struct Storm {
     rng: Rng,
     common: SharedConfig,
     steering: Arc<Moody>,
-    /// The context that stays.
+    /// The id of the context that stays.
     stays: u32,
     others: Vec<u32>,
 }
@@ -93,14 +93,14 @@ impl Storm {
         (!self.others.is_empty()).then(|| self.others[self.rng.usize(..self.others.len())])
     }
 
-    /// One whose messages are a packet each, or never end.
+    /// A context whose messages are one packet each, or never end.
     fn prepare(&mut self, port: &str, replaces: Option<u32>) -> Prepared {
         let eom = (port != stays() && self.rng.bool()).then(|| "never".to_owned());
         let install = Install { replaces, eom, ..rule(port) };
         Prepared::new(install, &image("udp_pingpong"), 0, &self.common.loader, &Limits::default()).expect("fine")
     }
 
-    /// Some changes, and, if they replace the one that stays, at which place.
+    /// Some changes, and the index of the one that replaces the staying context, if any.
     fn some(&mut self) -> (Transaction, Option<usize>) {
         let (mut changes, mut successor) = (Transaction::default(), None);
         for _ in 0..self.rng.u32(1..=TOGETHER) {
@@ -149,7 +149,7 @@ fn stays() -> String {
     format!("udp dport {STAYS}")
 }
 
-/// Packets for all contexts, and answers.
+/// Packets for all contexts, and their replies.
 struct Traffic {
     rng: Rng,
     far: MemoryQueue,
@@ -216,10 +216,10 @@ fn packets_of_the_one_that_stays_are_all_answered() {
     }
 }
 
-/// Messages of so many packets, one packet of each on its way at a time.
+/// Messages with one packet each in flight at a time.
 struct Streams {
     far: MemoryQueue,
-    /// By message: packets that were sent, and whether the last one is not answered yet.
+    /// The number of packets sent, and whether the last one is not answered yet, by message.
     messages: [(u32, bool); FEW],
     ended: u64,
 }
@@ -227,7 +227,7 @@ struct Streams {
 impl Streams {
     const LONG: u32 = 40;
 
-    /// The next packet of each message; of those only that have begun, if they are to end.
+    /// Sends the next packet of each message. With `to_an_end`, only of messages that have begun.
     fn go_on(&mut self, to_an_end: bool) {
         for (number, (sent, is_out)) in (0..).zip(&mut self.messages) {
             if *is_out || to_an_end && *sent == 0 {

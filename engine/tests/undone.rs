@@ -1,5 +1,5 @@
-//! Contexts that were to replace others and are taken out again, and several that replace each other at once: messages stay whole,
-//! and nothing stays behind.
+//! Contexts that were to replace others and are rolled back, and several that replace each other at once. Messages stay whole,
+//! and nothing leaks.
 
 mod common;
 #[path = "common/streams.rs"]
@@ -26,7 +26,7 @@ use spin_nic::{Queue, TxQueue};
 use streams::{answers, packet, streams};
 use threads::all_threads;
 
-/// Links a context in that answers nothing.
+/// Attaches a context that does not reply.
 fn link(lab: &mut Lab, replaces: Option<u32>) -> u32 {
     let prepared = Prepared::new(streams(replaces), &image("empty"), ROOT.0, &lab.loader, &lab.limits);
     lab.engine.link(prepared.expect("fine"), &lab.limits).expect("room")
@@ -50,7 +50,7 @@ fn a_message_that_was_begun_by_one_that_gives_way_is_its_own_to_the_end() {
     assert_eq!(contexts(&lab.engine.slots_taken()), 1);
 }
 
-/// A thread that receives, and an engine that it feeds, by turns.
+/// A distributor and a worker that it feeds, polled alternately.
 struct Fed {
     far: MemoryQueue,
     receiver: ReceiveOnly,
@@ -58,7 +58,7 @@ struct Fed {
 }
 
 impl Fed {
-    /// Hands a packet over.
+    /// Lets a packet arrive and hands it over.
     fn arrive(&mut self, bytes: &[u8]) {
         let mut frame = self.far.allocate().expect("the pair has more");
         frame.fill(bytes).expect("short");
@@ -70,7 +70,7 @@ impl Fed {
         }
     }
 
-    /// Answers to what was handed over.
+    /// The number of replies to those packets.
     fn settle(&mut self) -> usize {
         for _ in 0..5 {
             self.engine.poll(|| Duration::ZERO).expect("a channel does not fail");
@@ -98,7 +98,7 @@ fn packets_on_a_lane_that_were_found_to_be_of_one_that_gives_way_are_the_old_one
     fed.receiver.set_routes(fed.engine.routes());
     fed.arrive(&packet(7, false));
     assert_eq!(fed.settle(), 1);
-    // What a group does when the NIC refuses.
+    // The steps of a group when the NIC refuses the rules.
     let new = fed.engine.link(prepare("empty", streams(Some(old))), &limits).expect("room");
     fed.receiver.set_routes(fed.engine.routes());
     fed.arrive(&packet(7, false));
@@ -146,7 +146,7 @@ fn the_first_of_several_that_replace_each_other_at_once_goes_too() {
     };
     let mut id = group.install(prepare(None)).expect("room");
     for _ in 0..3 {
-        // The second one replaces the first one of the two, whose id is the next.
+        // The second one replaces the first one of the two, which has the next id.
         let installs = vec![prepare(Some(id)), prepare(Some(id + 1))];
         let changed = group.change(Transaction { installs, ..Transaction::default() });
         id = *changed.installed[1].as_ref().expect("room");

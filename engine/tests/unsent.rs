@@ -1,4 +1,4 @@
-//! A thread that has nothing to do sleeps for long when all that it sent has left: else somebody has to ask the NIC to go on.
+//! An idle thread sleeps for long only after all its sent frames have left. Until then, it has to call the NIC.
 
 mod common;
 #[path = "common/threads.rs"]

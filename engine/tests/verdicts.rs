@@ -1,4 +1,4 @@
-//! What handlers return decides what becomes of packets.
+//! Verdicts: return values of handlers decide on packets.
 
 mod common;
 
@@ -15,17 +15,17 @@ const SUCCESS: u8 = Verdict::Success as u8;
 const PROCEED: u8 = Verdict::Proceed as u8;
 const DROP: u8 = Verdict::Drop as u8;
 
-/// A packet of a message; the verdicts that it asks for.
+/// A packet of a message, with the verdicts that its handlers return.
 fn packet(flow: u16, header: u8, payload: u8, last: bool) -> Vec<u8> {
     udp_from(flow, 1, &[&[header, payload, u8::from(last)][..], &[0; 30]].concat())
 }
 
-/// What came of some packets: payload runs, completions, and packets released, passed and dropped.
+/// The counters of some packets: payload runs, completions, and packets released, passed and dropped.
 fn outcome(kind: Kind, packets: &[Vec<u8>]) -> [u64; 5] {
     let mut lab = Lab::new(kind);
     let install = Install { verdicts: true, eom: Some("payload[2:1] = 1".into()), ..rule("udp dport 1") };
     let (id, _) = lab.install_with("verdicts", install);
-    // One by one, and all at once: it makes no difference which packets wait while a handler decides.
+    // One by one, and all at once: the result does not depend on which packets wait while a handler decides.
     for packet in packets {
         lab.exchange(std::slice::from_ref(packet));
     }
@@ -46,9 +46,9 @@ fn verdicts_decide() {
         assert_eq!(outcome(kind, &message(SUCCESS, SUCCESS)), [3, 1, 3, 0, 0]);
         assert_eq!(outcome(kind, &message(PROCEED, SUCCESS)), [0, 0, 0, 3, 0]);
         assert_eq!(outcome(kind, &message(DROP, SUCCESS)), [0, 0, 0, 0, 3]);
-        // The last packet is the completion handler's too, and goes on behind it.
+        // The last packet is also the completion handler's, and is passed on after it.
         assert_eq!(outcome(kind, &message(SUCCESS, PROCEED)), [3, 1, 0, 3, 0]);
-        // The packet too whose handler decides.
+        // This includes the packet whose handler decides.
         assert_eq!(outcome(kind, &message(SUCCESS, DROP)), [1, 0, 0, 0, 3]);
         let one_of_two =
             [packet(7, SUCCESS, SUCCESS, false), packet(7, SUCCESS, PROCEED, false), packet(7, 0, 0, true)];
@@ -57,7 +57,7 @@ fn verdicts_decide() {
     }
 }
 
-/// A packet that asks the payload handler for a verdict, and may be the last one: then for one of the completion handler.
+/// A packet with the payload handler's verdict. With a verdict of the completion handler, it is the last one.
 fn part(payload: Verdict, completion: Option<Verdict>) -> Vec<u8> {
     part_of(7, Verdict::Success, payload, completion)
 }
@@ -73,7 +73,8 @@ fn part_of(flow: u16, header: Verdict, payload: Verdict, completion: Option<Verd
 fn a_message_stays_open_as_long_as_its_handlers_say() {
     use Verdict::{ProcessDataPending, Success, SuccessPending};
     for kind in [Kind::Jit, Kind::Interp, Kind::Check] {
-        // Any of its handlers may say so: header, payload (even before the last packet), completion. Two ends, one message.
+        // Any handler may keep the message open: header, payload (even before the last packet), completion. Two ends, one
+        // message.
         let ends = |first: Vec<u8>, end: Verdict| vec![first, part(Success, Some(end)), part(Success, Some(Success))];
         let kept = [
             ends(part_of(7, ProcessDataPending, Success, None), Success),
@@ -89,7 +90,7 @@ fn a_message_stays_open_as_long_as_its_handlers_say() {
                 batches.for_each(|batch| drop(lab.exchange(batch)));
                 let runs = [Counter::HeaderRuns, Counter::PayloadRuns, Counter::CompletionRuns, Counter::Messages];
                 assert_eq!(runs.map(|counter| lab.total(counter)), [1, 3, 2, 1], "{kind:?} {packets:?}");
-                // The next one is another message.
+                // The next packet begins another message.
                 lab.exchange(&[part(Success, Some(Success))]);
                 assert_eq!(runs.map(|counter| lab.total(counter)), [2, 4, 3, 2], "{kind:?} {packets:?}");
             }
@@ -120,7 +121,7 @@ fn a_message_that_is_dropped_may_go_on_behind_its_end() {
     }
 }
 
-/// Messages that wait a millisecond for what ends them.
+/// A context whose messages time out after a millisecond.
 fn timed() -> Install {
     let eom = Some("payload[2:1] = 1".into());
     Install { verdicts: true, eom, message_timeout_us: Some(1000), ..rule("udp dport 1") }
@@ -133,21 +134,21 @@ fn a_message_that_is_kept_open_for_nothing_times_out() {
     lab.exchange(&[part(Verdict::Success, Some(Verdict::SuccessPending))]);
     assert_eq!((lab.total(Counter::Messages), lab.total(Counter::MessagesTimedOut)), (0, 0));
     lab.now += Duration::from_millis(2);
-    // Some queues are looked at in each turn.
+    // Each poll examines some queues.
     (0..256).for_each(|_| lab.poll());
     assert_eq!(lab.total(Counter::MessagesTimedOut), 1);
     lab.exchange(&[part(Verdict::Success, Some(Verdict::Success))]);
     assert_eq!((lab.total(Counter::HeaderRuns), lab.total(Counter::Messages)), (2, 1));
 }
 
-/// A thread that sleeps looks at them ten times a second.
+/// A sleeping thread examines them ten times a second.
 #[test]
 fn timeouts_are_noticed_within_a_second_however_many_queues_there_are() {
     let sizes = Sizes { queues: 1 << 16, ..Sizes::default() };
     let mut lab = Lab::sized(Kind::Jit, Machine::PSPIN, 256, sizes, Schedule::default());
     let install = Install { message_timeout_us: Some(1000), eom: Some("never".into()), ..rule("udp dport 1") };
     let (id, _) = lab.install_with("empty", install);
-    // Some queues have been in use before: those of the last messages are far from where looking goes on.
+    // Some queues have been in use before, so that those of the last messages are far from the clock hand.
     lab.exchange(&(0..100).map(|flow| udp_from(1000 + flow, 1, &[7; 30])).collect::<Vec<_>>());
     for poll in 1..=10 {
         lab.now += Duration::from_millis(100);
@@ -156,7 +157,7 @@ fn timeouts_are_noticed_within_a_second_however_many_queues_there_are() {
     }
 }
 
-/// What is left of it is a queue, until the timeout frees that.
+/// A cancelled message keeps only a queue, until the timeout frees that.
 #[test]
 fn a_message_that_was_given_up_does_not_time_out_besides() {
     for verdict in [Verdict::Drop, Verdict::Proceed] {
@@ -166,13 +167,13 @@ fn a_message_that_was_given_up_does_not_time_out_besides() {
         lab.now += Duration::from_millis(2);
         (0..256).for_each(|_| lab.poll());
         assert_eq!((lab.count(id, Counter::MessagesTimedOut), lab.events(id)), (0, vec![]), "{verdict:?}");
-        // What comes is of another message.
+        // The packet belongs to another message.
         lab.exchange(&[part(Verdict::Success, Some(Verdict::Success))]);
         assert_eq!((lab.count(id, Counter::HeaderRuns), lab.count(id, Counter::Messages)), (2, 1), "{verdict:?}");
     }
 }
 
-/// A new message may have its queue, too.
+/// A new message may take over its queue too.
 #[test]
 fn a_message_that_was_given_up_is_not_evicted_besides() {
     let mut lab = Lab::new(Kind::Jit);
@@ -207,27 +208,28 @@ fn what_a_handler_sends_leaves_although_the_kernel_gets_its_packet() {
     let mut lab = Lab::new(Kind::Jit);
     let install = Install { verdicts: true, eom: Some("never".into()), ..rule("udp dport 1") };
     lab.try_install(&image, install, ROOT).expect("a handler of ours installs");
-    // The payload handler is to send the packet and return PROCEED.
+    // The payload handler sends the packet and returns PROCEED.
     let mut order = [0; 60];
     (order[5], order[8]) = (6, PROCEED);
     let packet = udp_from(7, 1, &order);
     let sent = lab.exchange(std::slice::from_ref(&packet));
-    // A record of each handler, then the packet.
+    // The frames are a record of each handler, then the packet.
     assert_eq!((sent.len(), sent.last()), (3, Some(&packet)));
     assert_eq!((lab.total(Counter::Passed), lab.total(Counter::TxMoved), lab.total(Counter::TxPackets)), (1, 0, 3));
 }
 
-/// Whatever follows an EtherType of IPv4: handlers see it with a header's fields exchanged, if it is one, and the kernel as it came.
+/// Any data may follow an EtherType of IPv4. Handlers see the fields of a header in host order, if it is one, and the kernel gets
+/// the original.
 #[test]
 fn the_kernel_gets_what_arrived_although_handlers_see_it_otherwise() {
     let mut lab = Lab::new(Kind::Jit);
     let install = Install { verdicts: true, abi: Abi::Pspin, ..rule("frame[12:2] = 0x0800") };
-    // Built for no ABI in particular.
+    // Built for no particular ABI.
     let image = spin_handlers::image("verdicts", &["-Wl,--defsym=__spin_abi=0"]);
     lab.try_install(&image, install, ROOT).expect("installs");
     let frame = |first: u8| {
         let mut frame = udp_from(7, 1, &[0; 40]);
-        // Where the handlers look, from the IP header on.
+        // The bytes that the handlers read, from the IP header on.
         frame[14 + 42..][..2].fill(PROCEED);
         frame[14] = first;
         frame

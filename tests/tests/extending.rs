@@ -47,15 +47,29 @@ fn apply(diff: &str, copy: &Path) {
     assert!(git.wait().expect("git ends").success(), "does not apply:\n{diff}");
 }
 
+/// Writes the manifest of a workspace whose packages are in the folder `tree`. In a shared target folder cargo tells packages apart by
+/// their path in the workspace: with the paths of the original one, the copy's artifacts would replace its artifacts.
+fn write_manifest(copy: &Path) {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest");
+    let (members, rest) = manifest.split_once("]\n").expect("members");
+    let members = members.replace("    \"", "    \"tree/");
+    let rest = rest.replace("path = \"", "path = \"tree/");
+    fs::write(copy.join("Cargo.toml"), format!("{members}]\n{rest}")).expect("room");
+    fs::copy(root().join("Cargo.lock"), copy.join("Cargo.lock")).expect("room");
+}
+
 #[test]
 fn the_diffs_of_the_extension_guide_apply_and_build() {
     let target = root().join("target");
     let copy = target.join("extending");
-    copy_sources(&root(), &copy);
+    let tree = copy.join("tree");
+    copy_sources(&root(), &tree);
+    fs::remove_file(tree.join("Cargo.toml")).expect("the manifest of the workspace");
+    write_manifest(&copy);
     let document = fs::read_to_string(root().join("docs/extending.md")).expect("the guide");
     let diffs = diffs(&document);
     assert_eq!(diffs.len(), 3, "a drop cause, a scheduling policy, a command");
-    diffs.iter().for_each(|diff| apply(diff, &copy));
+    diffs.iter().for_each(|diff| apply(diff, &tree));
     let tests = Command::new(env!("CARGO"))
         .args(["test", "--locked", "--lib", "-p", "spin-abi", "-p", "spin-engine", "-p", "libpspin"])
         .args(["--", "--nocapture"])

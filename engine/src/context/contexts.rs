@@ -11,27 +11,27 @@ use crate::ingress::rx_batch::{RoutingTable, RxBatch};
 use crate::install::{ContextHandle, InstallError, MatchSpec, User};
 use spin_pspin::ids::Slot;
 
-/// All contexts of a worker. Those in `routes` are installed: frames are led to them. Others drain or were rolled back.
+/// All contexts of a worker. Those in `routes` are installed and receive frames. Others drain or were rolled back.
 pub(crate) struct Contexts {
-    /// By slot.
+    /// Contexts by slot.
     pub(crate) list: Vec<Option<Context>>,
-    /// To the installed contexts, in order of priority, which is the order of installation.
+    /// Routes to the installed contexts, in order of priority, which is the order of installation.
     pub(crate) routes: RoutingTable,
-    /// Id of the context installed last.
+    /// The id of the context installed last.
     pub(crate) next_id: u32,
-    /// Contexts that are here, installed or not.
+    /// The number of contexts on this worker, installed or not.
     pub(crate) linked: u32,
-    /// Those of them that go with their last message.
+    /// The number of contexts that are draining.
     pub(crate) draining: u32,
-    /// Those of them whose installation was rolled back: see [`crate::context::Replacement::falls_back_to`].
+    /// The number of contexts whose installation was rolled back: see [`crate::context::Replacement::falls_back_to`].
     pub(crate) rolled_back: u32,
-    /// Contexts whose messages may time out.
+    /// The number of contexts whose messages may time out.
     pub(crate) timeouts: u32,
-    /// Packets of a batch may be taken in another order than they arrived in.
+    /// Whether packets of a batch may be processed in another order than they arrived in.
     pub(crate) reorders: bool,
-    /// Some context's tasks may run on other threads.
+    /// Whether some context's tasks may run on other threads.
     pub(crate) may_overflow: bool,
-    /// Some context stalls reception when it has no room (`--full wait`).
+    /// Whether some context stalls reception when it has no room (`--full wait`).
     pub(crate) stalls: bool,
 }
 
@@ -53,14 +53,14 @@ impl Default for Contexts {
 }
 
 impl Contexts {
-    /// A context that matched or has messages is here: removal empties both first.
+    /// The context in a slot. A context that matched a packet or has messages exists: removal clears both first.
     #[inline]
     pub(crate) fn get(&mut self, slot: Slot) -> &mut Context {
         let Some(context) = &mut self.list[slot.0 as usize] else { unreachable!("{slot:?} is installed") };
         context
     }
 
-    /// Whether a slot has the context with this id: slots are taken again.
+    /// Whether the context with this id is in the slot. Slots are reused.
     pub(crate) fn is_current(&self, slot: Slot, id: u32) -> bool {
         self.list.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(|context| context.id == id)
     }
@@ -76,7 +76,7 @@ impl Contexts {
         self.routes.slots.iter().filter_map(|slot| self.list[slot.0 as usize].as_ref())
     }
 
-    /// Their entries of the routing table.
+    /// The routing table's entries of the installed contexts.
     pub(crate) fn entries(&self) -> Vec<TableEntry> {
         self.installed().map(|context| context.matching.entry.clone()).collect()
     }
@@ -93,7 +93,7 @@ impl Contexts {
         (0..).map(Slot).take(self.list.len()).find(|&slot| self.is_current(slot, id))
     }
 
-    /// The slot for a context that is to have this place, or the first free one.
+    /// The slot of a handle, or the first free one. Makes room for it.
     pub(crate) fn slot_of(&mut self, place: Option<ContextHandle>) -> Slot {
         let free = || self.list.iter().position(Option::is_none).unwrap_or(self.list.len());
         let index = place.map_or_else(free, |place| place.slot.0 as usize);
@@ -102,25 +102,25 @@ impl Contexts {
         Slot(index as u32)
     }
 
-    /// By slot: whether a context has it.
+    /// Whether a slot has a context, by slot.
     pub(crate) fn slots_taken(&self) -> Vec<bool> {
         self.list.iter().map(Option::is_some).collect()
     }
 
-    /// The contexts that one replaces, and those that these replace, the latest first.
+    /// The context that one replaces, and transitively those replaced before, the latest first.
     pub(crate) fn replaced_by(&self, slot: Slot) -> impl Iterator<Item = Slot> + '_ {
         let predecessor =
             |slot: Slot| self.list[slot.0 as usize].as_ref().and_then(|context| context.replacement.predecessor);
         std::iter::successors(predecessor(slot), move |&slot| predecessor(slot))
     }
 
-    /// The latest of the contexts that one replaces which still takes packets.
+    /// The latest of the replaced contexts that neither drains nor was rolled back.
     pub(crate) fn to_be_replaced(&self, new: Slot) -> Option<Slot> {
         let stays = |context: &Context| !context.replacement.draining && context.replacement.falls_back_to.is_none();
         self.replaced_by(new).find(|slot| self.list[slot.0 as usize].as_ref().is_some_and(stays))
     }
 
-    /// The context that a rolled-back context's packets belong to now; a context's own slot if it was not rolled back.
+    /// The context to which packets of a rolled-back context belong. The slot itself if the context was not rolled back.
     pub(crate) fn owner_of(&self, slot: Slot) -> Slot {
         let falls_back_to = |slot: Slot| self.list.get(slot.0 as usize)?.as_ref()?.replacement.falls_back_to;
         std::iter::successors(Some(slot), |&slot| falls_back_to(slot)).last().unwrap_or(slot)
@@ -131,7 +131,7 @@ impl Contexts {
         inbound.readdress(|slot| self.owner_of(slot));
     }
 
-    /// Routes once some contexts are gone and some take what `rules` say.
+    /// The routes without the contexts in `leaving`, and with new `rules` for others.
     pub(crate) fn routes_after(
         &self,
         leaving: &[u32],
@@ -165,10 +165,10 @@ impl Contexts {
         Some(context)
     }
 
-    /// Shares the packet buffer of `hers` HERs out by weight, and derives what depends on all contexts' options.
+    /// Divides the packet buffer of `hers` HERs by weight, and derives the settings that depend on all contexts' options.
     ///
-    /// Batches keep their order where that may matter. After a stall the rest of a batch may belong to other contexts. Packets that
-    /// handlers leave to the kernel keep the order of their connection, whatever the key.
+    /// Batches are not reordered where order may matter. After a stall, the rest of a batch may belong to other contexts. Packets
+    /// that handlers leave to the kernel keep the order of their connection, whatever the key.
     pub(crate) fn share_buffer(&mut self, hers: u32) {
         let contexts = || self.list.iter().flatten();
         self.stalls = contexts().any(|context| context.run.full == Full::Wait);
@@ -189,7 +189,7 @@ impl Contexts {
         })
     }
 
-    /// Records at which address the application mapped a context's host memory.
+    /// Records the address at which the application mapped a context's host memory.
     pub(crate) fn map_host(&mut self, id: u32, user: User, address: u64) -> Result<(), InstallError> {
         let slot = self.find(id, user)?;
         let context = self.list[slot.0 as usize].as_mut().filter(|context| context.host.is_some());
@@ -201,7 +201,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// A context's descriptor.
+    /// A context's event ring.
     pub(crate) fn event_ring(&self, id: u32, user: User) -> Result<Arc<Region>, InstallError> {
         let slot = self.find(id, user)?;
         let context = self.list[slot.0 as usize].as_ref().ok_or(InstallError::NoSuchContext(id))?;
@@ -216,7 +216,7 @@ impl Contexts {
         Ok((host.region.clone(), host.address))
     }
 
-    /// The installed contexts' descriptions, in order of priority.
+    /// Descriptions of the installed contexts, in order of priority.
     pub(crate) fn infos(&self) -> Vec<ContextInfo> {
         self.installed().map(Context::info).collect()
     }

@@ -1,4 +1,4 @@
-//! The execution context's descriptor in host memory: a thread's page of it. See [`spin_abi::events`].
+//! The event ring of an execution context in host memory: the page of one thread. See [`spin_abi::events`].
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,15 +9,15 @@ use spin_abi::events::{DOORBELL, Event, PAGE, RECORDS};
 use spin_pspin::hpu::command::EventSink;
 use spin_shm::{Region, RegionError};
 
-/// Events that wait for the doorbell at the most: who is woken has to read them before they are overwritten.
+/// Maximum number of unsignalled events: an application that is woken has to read them before they are overwritten.
 const MAX_UNSIGNALLED: u64 = RECORDS / 2;
 
-/// Whether contexts of a thread have events for which the doorbell was not rung yet.
+/// Whether contexts of a thread have unsignalled events.
 #[derive(Clone, Debug, Default)]
 pub struct DoorbellPending(Arc<AtomicBool>);
 
 impl DoorbellPending {
-    /// Whether some have; from then on not, until there are others.
+    /// Returns the flag and clears it.
     #[inline]
     pub fn take(&self) -> bool {
         self.0.load(Relaxed) && self.0.swap(false, Relaxed)
@@ -28,24 +28,24 @@ impl DoorbellPending {
     }
 }
 
-/// Where a thread tells a context's application what happened.
+/// The events of a context from one thread, for the context's application.
 #[derive(Debug)]
 pub struct EventRing {
     region: Arc<Region>,
-    /// Offset of the thread's page.
+    /// The offset of the thread's page.
     page: u64,
     written: u64,
-    /// Events since the doorbell was rung.
+    /// The number of events since the doorbell was rung.
     unsignalled: u64,
-    /// Since when there are some, as far as is known.
+    /// The time when unsignalled events were first seen by [`EventRing::ring`].
     since: Option<Duration>,
-    /// How long they may wait for others.
+    /// Maximum time for which events may wait for further ones.
     doorbell_delay: Duration,
     doorbell_pending: DoorbellPending,
 }
 
 impl EventRing {
-    /// Memory of so many pages: one for each thread that there may be.
+    /// Memory of `pages` pages: one for each possible thread.
     ///
     /// # Errors
     /// See [`RegionError`].
@@ -53,7 +53,8 @@ impl EventRing {
         Region::create(u64::from(pages) * PAGE).map(Arc::new)
     }
 
-    /// A thread's page of that number. Events may wait for others as long as the context's `doorbell_delay`; `doorbell_pending` is the thread's.
+    /// The event ring of a thread on page `number`. Events may wait for further ones for up to `doorbell_delay`.
+    /// `doorbell_pending` is the thread's flag.
     #[must_use]
     pub fn new(region: Arc<Region>, number: u32, doorbell_delay: Duration, doorbell_pending: &DoorbellPending) -> Self {
         let page = u64::from(number) * PAGE;
@@ -68,13 +69,14 @@ impl EventRing {
         }
     }
 
-    /// The memory, to hand to the application.
+    /// The memory to hand to the application.
     #[must_use]
     pub const fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// Writes an event: the record first, then the count, so that what is counted is there. The doorbell is rung later.
+    /// Writes an event, and rings the doorbell later. The count is written after the record, so that counted records are
+    /// complete.
     #[cold]
     pub fn emit_event(&mut self, event: Event) {
         let number = self.written;
@@ -90,8 +92,7 @@ impl EventRing {
         }
     }
 
-    /// Rings the doorbell for the events that wait, if they have waited long enough at `now`; `None`: for any. If not, they are news
-    /// still.
+    /// Rings the doorbell if events have waited long enough at `now`; `None`: if there are any. Otherwise they stay pending.
     pub fn ring(&mut self, now: Option<Duration>) {
         if self.unsignalled == 0 {
             return;
@@ -111,7 +112,7 @@ impl EventSink for EventRing {
     }
 }
 
-/// Who sleeps hears of what was told last.
+/// Rings the doorbell for the last events.
 impl Drop for EventRing {
     fn drop(&mut self) {
         self.ring(None);
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!((region.rings(DOORBELL), doorbell_pending.take()), (0, true));
         event_ring.ring(at(110));
         assert_eq!((region.rings(DOORBELL), doorbell_pending.take()), (1, false));
-        // Without any there is nothing to ring for; without time they do not wait.
+        // The doorbell is not rung without events. Without a time, events do not wait.
         event_ring.ring(None);
         assert_eq!(region.rings(DOORBELL), 1);
         event_ring.emit_event(EVENT);

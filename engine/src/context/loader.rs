@@ -1,4 +1,4 @@
-//! What contexts have in common: images, once for each user, and translations, once for all. Any thread may load.
+//! State shared by contexts: images, once per user, and translations, once for all. Any thread may load.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,13 +18,13 @@ use spin_pspin::hpu::memory::ImageMemory;
 /// Loads images for one machine.
 #[derive(Debug)]
 pub struct Loader {
-    /// The machine handlers see.
+    /// The machine that handlers see.
     pub machine: Machine,
-    /// What runs them.
+    /// The execution engine of handlers.
     pub engine: Engine,
-    /// Whose rules of messages contexts have that say nothing of it.
+    /// The message rules of contexts that specify none: spind's own or FPsPIN's.
     pub compat: Compat,
-    /// By user and file; they live as long as a context has them.
+    /// Images by user and file. Each one lives as long as a context uses it.
     images: Known<(u32, FileId), LoadedImage>,
     translations: Translations,
 }
@@ -37,13 +37,13 @@ impl Loader {
         Self { machine, engine, compat, images: Known::default(), translations: Translations::default() }
     }
 
-    /// The same with these rules of messages.
+    /// Sets the default message rules.
     #[must_use]
     pub fn with_compat(self, compat: Compat) -> Self {
         Self { compat, ..self }
     }
 
-    /// The image in `file` for user `uid`, with the memory it has if it is in use.
+    /// Loads the image in `file` for user `uid`. An image that is in use is shared, with its memory.
     ///
     /// # Errors
     /// [`ImageError::Load`], [`ImageError::Memory`], and those of [`Entries::of`].
@@ -56,7 +56,7 @@ impl Loader {
         })
     }
 
-    /// The image as machine code.
+    /// Translates an image to machine code.
     ///
     /// # Errors
     /// See [`TranslateError`].

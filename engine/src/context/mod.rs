@@ -1,4 +1,4 @@
-//! An execution context: handlers, the memory they share, the host memory they may reach, and what became of them.
+//! An execution context: handlers, the memory they share, the host memory they may access, and their counters and faults.
 
 pub(crate) mod contexts;
 pub mod event_ring;
@@ -33,10 +33,10 @@ use crate::sched::stall_credit::StallCredit;
 /// Faults kept per context.
 const FAULTS_KEPT: usize = 16;
 
-/// Lines a context's handlers may print; the rest is dropped, so that no tenant floods the log.
+/// Maximum number of lines that a context's handlers may print. Further lines are dropped, so that no tenant floods the log.
 pub const LINES_PRINTED: u32 = 10_000;
 
-/// Recognises a file by its length and a hash that is keyed anew in each run.
+/// Identifies a file by its length and a hash with a random key per run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     len: usize,
@@ -44,7 +44,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// The file's id in this run.
+    /// The id of a file in this run.
     #[must_use]
     pub fn of(file: &[u8]) -> Self {
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -52,19 +52,19 @@ impl FileId {
     }
 }
 
-/// What a context matches, in words.
+/// The rules of a context as text.
 #[derive(Debug)]
 pub struct Texts {
-    /// Each rule.
+    /// The rules.
     pub rules: Vec<String>,
-    /// End of message.
+    /// The end-of-message predicate.
     pub eom: String,
-    /// Message key.
+    /// The message key.
     pub key: String,
 }
 
 impl Texts {
-    /// Those of an entry of the table.
+    /// The texts of a table entry.
     #[must_use]
     pub fn of(entry: &TableEntry) -> Self {
         Self {
@@ -75,82 +75,82 @@ impl Texts {
     }
 }
 
-/// A context's part of the packet buffer, in HERs.
+/// A context's share of the packet buffer, in HERs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// All of it.
+    /// The full share.
     pub hers: u32,
-    /// What it may hold without more ado: see [`Full`].
+    /// The limit above which the `--full` policy applies: see [`Full`].
     pub soft_limit: u32,
 }
 
 impl Share {
-    /// The part of `hers` HERs that `weight` is of `weights`.
+    /// The share of `hers` HERs for `weight` out of the sum `weights`.
     #[must_use]
     pub fn new(hers: u32, weight: u32, weights: u64, full: Full) -> Self {
         let part = u64::from(hers) * u64::from(weight) / weights.max(1);
-        // Less than `hers`, which fits.
+        // The share is at most `hers`, which fits.
         let hers = u32::try_from(part).unwrap_or(u32::MAX).max(1);
         let soft_limit = if full == Full::Mark { hers / 2 } else { hers };
         Self { hers, soft_limit }
     }
 }
 
-/// Which packets a context takes.
+/// The packets that a context takes.
 #[derive(Debug)]
 pub struct Matching {
-    /// Rules, end of message, key.
+    /// Rules, end-of-message predicate and key.
     pub entry: TableEntry,
-    /// The same, as users read it.
+    /// The entry as text for users.
     pub texts: Texts,
 }
 
 impl Matching {
-    /// That of an entry of the table.
+    /// The matching of a table entry.
     #[must_use]
     pub fn of(entry: TableEntry) -> Self {
         Self { texts: Texts::of(&entry), entry }
     }
 }
 
-/// What runs a context's tasks.
+/// The program of a context's tasks.
 #[derive(Debug)]
 pub struct Program {
-    /// The image.
+    /// The handler image.
     pub image: Arc<LoadedImage>,
-    /// Its translation; `None`: it is interpreted.
+    /// The translation; `None`: handlers are interpreted.
     pub translation: Option<Arc<Translation>>,
-    /// Options of the translation, also of the next one.
+    /// Options of the translation, and of later ones.
     pub options: Options,
     /// Header, payload and completion handler.
     pub handlers: [Option<Handler>; 3],
-    /// Bytes of a packet to copy to L1.
+    /// Bytes of each packet to copy to L1.
     pub l1_bytes: usize,
-    /// How long a handler may run.
+    /// Limits on the run time of a handler.
     pub limits: jit::Limits,
 }
 
-/// How a context takes another one's place, or gives way to one.
+/// The state of a replacement of one context by another.
 #[derive(Debug, Default)]
 pub struct Replacement {
-    /// The context that it replaces, as long as that has open messages.
+    /// The context that it replaces, as long as that one has open messages.
     pub predecessor: Option<Slot>,
-    /// The context that it could not replace and gave way to. Frames that were matched to it belong to that one.
+    /// The context that gets its frames after its installation was rolled back: the one that it was to replace.
     pub falls_back_to: Option<Slot>,
-    /// It was replaced, and ends with its last message.
+    /// Whether it was replaced, and ends with its last message.
     pub draining: bool,
-    /// If retired: number of frames that the engine has taken in once none of those to come can be its own.
+    /// While draining: the worker's number of processed frames from which on no further frame can belong to it.
     pub drain_mark: u64,
-    /// If retired: when its open messages are ended.
+    /// While draining: the time when its open messages are ended.
     pub drain_deadline: Duration,
 }
 
-/// What a context's application reads of its handlers' errors and output.
+/// Faults and output of a context's handlers, for its application.
 #[derive(Debug)]
 pub struct ContextLog {
-    /// Latest faults, oldest first.
+    /// The latest faults, oldest first.
     pub faults: VecDeque<FaultInfo>,
-    /// Lines that handlers may still print.
+    /// The number of lines that handlers may still print.
     pub lines_left: u32,
 }
 
@@ -163,35 +163,35 @@ impl Default for ContextLog {
 /// An installed context.
 #[derive(Debug)]
 pub struct Context {
-    /// Id that users know; never reused.
+    /// The id that users see. Ids are never reused.
     pub id: u32,
-    /// Name for people.
+    /// The name for users.
     pub name: String,
-    /// User it belongs to.
+    /// The user that it belongs to.
     pub uid: u32,
-    /// Which packets it takes.
+    /// The packets that it takes.
     pub matching: Matching,
-    /// Its handlers.
+    /// The handlers.
     pub program: Program,
-    /// Its HPUs on the worker's clusters, with the memory its tasks see.
+    /// HPUs on the worker's clusters, with the memory that tasks see.
     pub hpus: Hpus,
-    /// Host memory, if it asked for some.
+    /// Host memory, if the application requested some.
     pub host: Option<HostMemory>,
-    /// How long an open message may wait for its next packet.
+    /// Maximum time for which an open message may wait for its next packet.
     pub message_timeout: Option<Duration>,
-    /// Its part of the packet buffer.
+    /// The share of the packet buffer.
     pub share: Share,
-    /// Whether others may have to wait when that is full.
+    /// The credit for stalling reception when that share is used up.
     pub stall_credit: StallCredit,
-    /// How its handlers run, as asked for.
+    /// The requested options of its handlers.
     pub run: RunInfo,
-    /// Its counters.
+    /// Counters.
     pub counts: Counts,
-    /// What it replaces, or what replaces it.
+    /// The context that it replaces, or that replaces it.
     pub replacement: Replacement,
-    /// Where its application is told of errors.
+    /// The event ring for its application.
     pub event_ring: EventRing,
-    /// Its faults and output.
+    /// Faults and output of its handlers.
     pub log: ContextLog,
 }
 
@@ -202,37 +202,37 @@ impl Context {
         self.program.handlers[stage as usize]
     }
 
-    /// Whether tasks on an HPU run in a row. Views of packets differ from one to the next, and so do comparisons and names of
-    /// messages.
+    /// Whether tasks on an HPU run in batches. PsPIN's packet views and FPsPIN's message ids differ from task to task, and so do
+    /// checks by the shadow interpreter.
     #[inline]
     pub(crate) fn runs_in_a_row(&mut self, hpu: HpuId) -> bool {
         self.is_plain() && !self.hpus.get(hpu).is_shadowed()
     }
 
-    /// Whether its handlers see packets as they are, and messages by the queues that these are in.
+    /// Whether handlers see packets unchanged, and messages by the numbers of their queues.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.run.abi != Abi::Pspin && !self.matching.entry.key.is_fpspin()
     }
 
-    /// Whether its payload tasks may run on other threads. Packets that go on to the kernel stay in order. Tasks that the shadow
-    /// interpreter checks would differ by what other tasks of the context do at the same time.
+    /// Whether payload tasks may run on other threads. With verdicts they may not, since packets for the kernel have to stay in
+    /// order. With the shadow interpreter they may not either: its results would depend on concurrent tasks of the context.
     pub(crate) fn overflows(&self) -> bool {
         self.run.placement == Placement::Any && !self.run.verdicts && self.run.engine != Engine::Check
     }
 
-    /// A payload task of a message whose home is another cluster is about to run on an HPU.
+    /// Prepares an HPU for a payload task of a message whose home is another cluster.
     pub(crate) fn begin_away(&mut self, hpu: HpuId, home: u32) {
         self.counts.add(Counter::Overflowed, u64::from(self.handler(Stage::Payload).is_some()));
         self.hpus.get(hpu).set_home(home);
     }
 
-    /// It has ended, or waits there.
+    /// Resets the HPU after that task has ended or parked.
     pub(crate) fn end_away(&mut self, hpu: HpuId) {
         self.hpus.get(hpu).set_home(hpu.cluster);
     }
 
-    /// Its description, as users read it.
+    /// The description for users.
     pub(crate) fn info(&self) -> ContextInfo {
         ContextInfo {
             context: self.id,
@@ -249,22 +249,22 @@ impl Context {
         }
     }
 
-    /// How its handlers are run now.
+    /// The options of its handlers. Without a translation, the engine is the interpreter.
     #[must_use]
     pub fn run_info(&self) -> RunInfo {
         let engine = if self.program.translation.is_some() { self.run.engine } else { Engine::Interp };
         RunInfo { engine, ..self.run }
     }
 
-    /// Tells handlers where host memory is.
+    /// Sets the address of host memory that handlers see.
     pub fn describe_host(&mut self) {
         if let Some(host) = &self.host {
             self.hpus.set_host(host);
         }
     }
 
-    /// Notes a fault, which is counted already. A pc outside the code is in no function: then the handler that went
-    /// astray is named.
+    /// Records a fault that is counted already. A pc outside the code is in no function. The record then has the name of the
+    /// handler that ran.
     pub fn record_fault(&mut self, stage: Stage, fault: Fault, note: Option<String>) {
         let image = &self.program.image.image;
         if self.log.faults.len() == FAULTS_KEPT {
@@ -280,20 +280,20 @@ impl Context {
         self.log.faults.push_back(info);
     }
 
-    /// Notes a packet that is lost since no queue is left for its message. Returns how many were, if that is to be logged.
+    /// Counts a packet that is lost because no queue is left for its message. Returns the count if it is to be logged.
     pub fn record_no_queue(&mut self) -> Option<u64> {
         self.counts.add(Counter::DropNoMpq, 1);
         Some(self.counts.get(Counter::DropNoMpq)).filter(|&lost| is_logged(lost))
     }
 
-    /// The function that `pc` lies in, as "name+0x10"; that of the stage's handler when it is not known.
+    /// The location of `pc`, as "name+0x10". If that is unknown, the name of the stage's handler.
     pub fn place(&self, stage: Stage, pc: Option<u32>) -> String {
         let known = pc.and_then(|pc| self.program.image.image.symbolize(pc));
         known.map_or_else(|| stage.kind().symbol().to_owned(), |(name, offset)| format!("{name}+{offset:#x}"))
     }
 }
 
-/// Of what happens often, the first, the tenth, the hundredth: no handler and no packet can fill the log.
+/// Whether to log an event: the first, the tenth, the hundredth and so on. Handlers and packets thus cannot flood the log.
 fn is_logged(count: u64) -> bool {
     count.checked_ilog10().is_some_and(|digits| count == 10_u64.pow(digits))
 }

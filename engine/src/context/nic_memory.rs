@@ -1,8 +1,8 @@
-//! NIC memory of a context for its application: what the image brings, handler memory, scratchpads, by the addresses that handlers
-//! know.
+//! A context's NIC memory for its application: the image's data, handler memory and scratchpads, at the addresses that handlers
+//! use.
 //!
-//! Handlers run meanwhile, on other threads: aligned words of up to eight bytes are read and written as a whole, and nothing more
-//! is promised.
+//! Handlers run concurrently on other threads. Aligned words of up to eight bytes are read and written atomically. Nothing more
+//! is guaranteed.
 
 use std::sync::{Arc, Weak};
 
@@ -10,31 +10,32 @@ use hpu_vm::memory::Region;
 use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::{ContextMemory, MappedBytes, SharedMappings, saturate};
 
-/// Why bytes were not read or written; none of them were.
+/// The reason why an access failed. No bytes were read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NicMemoryError {
-    /// The context is not there any more.
+    /// The context no longer exists.
     #[error("NIC memory: the context is gone")]
     Gone,
-    /// Some are not the context's.
+    /// Some bytes do not belong to the context.
     #[error("NIC memory: {len} bytes at {address:#010x} are not all the context's")]
     Outside {
-        /// First one asked for.
+        /// The first address requested.
         address: u32,
-        /// How many.
+        /// The number of bytes requested.
         len: u32,
     },
-    /// They are code or constants.
+    /// The bytes are code or constants.
     #[error("NIC memory: {len} bytes at {address:#010x} are not for writing")]
     ReadOnly {
-        /// First one asked for.
+        /// The first address requested.
         address: u32,
-        /// How many.
+        /// The number of bytes requested.
         len: u32,
     },
 }
 
-/// The memory of an image and of a context, as long as the context is there: an application that knows of it does not keep it.
+/// The memory of an image and of a context. The references are weak: an application's handle does not keep the context's memory
+/// alive.
 #[derive(Debug)]
 pub struct NicMemory {
     image: Weak<LoadedImage>,
@@ -42,14 +43,14 @@ pub struct NicMemory {
     shared: SharedMappings,
 }
 
-/// The same while bytes are read or written.
+/// Strong references for the duration of an access.
 struct Held {
     image: Arc<LoadedImage>,
     region: Arc<Region>,
 }
 
 impl Held {
-    /// The bytes from `address` on, and where they are.
+    /// The mapped bytes from `address` on, and their region.
     fn piece(&self, shared: &SharedMappings, address: u32) -> Option<(&Region, MappedBytes)> {
         let of_image = self.image.memory.bytes_at(address).map(|bytes| (&**self.image.memory.region(), bytes));
         of_image.or_else(|| shared.bytes_at(address).map(|bytes| (&*self.region, bytes)))
@@ -57,20 +58,20 @@ impl Held {
 }
 
 impl NicMemory {
-    /// Of these two.
+    /// The memory of an image and a context.
     #[must_use]
     pub fn new(image: &Arc<LoadedImage>, context: &ContextMemory) -> Self {
         let region = Arc::downgrade(context.region());
         Self { image: Arc::downgrade(image), region, shared: context.shared() }
     }
 
-    /// Whether the context is there.
+    /// Whether the context still exists.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.region.strong_count() > 0
     }
 
-    /// The `len` bytes at `address`.
+    /// Reads the `len` bytes at `address`.
     ///
     /// # Errors
     /// [`NicMemoryError::Outside`], [`NicMemoryError::Gone`].
@@ -87,7 +88,7 @@ impl NicMemory {
         Ok(bytes)
     }
 
-    /// Stores `bytes` at `address`.
+    /// Writes `bytes` at `address`.
     ///
     /// # Errors
     /// [`NicMemoryError`].
@@ -112,7 +113,7 @@ impl NicMemory {
         Ok(Held { image, region })
     }
 
-    /// Where these bytes are, in order and no more than these.
+    /// The pieces of memory that these bytes consist of, in order.
     fn pieces<'h>(
         &self,
         held: &'h Held,
@@ -125,7 +126,7 @@ impl NicMemory {
             let (region, piece) = held.piece(&self.shared, at).ok_or(outside)?;
             let piece = MappedBytes { len: piece.len.min(left), ..piece };
             left -= piece.len;
-            // Nothing is at the end of all addresses.
+            // No memory reaches the end of the address space.
             at = at.checked_add(piece.len).ok_or(outside)?;
             pieces.push((region, piece));
         }

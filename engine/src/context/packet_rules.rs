@@ -1,4 +1,4 @@
-//! What holds for all packets of a context when they are ordered.
+//! Properties that all packets of a context share when they are queued.
 
 use std::ops::Range;
 
@@ -8,31 +8,31 @@ use spin_pspin::mpq::{MessageParams, Stage};
 
 use crate::context::Context;
 
-/// What is the same for all of a context's packets.
+/// The properties of a context's packets.
 #[derive(Clone, Copy)]
 pub(crate) struct PacketRules {
     pub(crate) slot: Slot,
-    /// HERs that it may hold without more ado.
+    /// The number of HERs above which the `--full` policy applies.
     pub(crate) soft_limit: u32,
     header: bool,
     completion: bool,
 }
 
 impl PacketRules {
-    /// Of a context that is nobody's successor.
+    /// The rules of a context. It must not be replacing another one.
     #[inline]
     pub(crate) fn of(slot: Slot, context: &Context) -> Self {
         let [header, completion] = [Stage::Header, Stage::Completion].map(|stage| context.handler(stage).is_some());
         Self { slot, soft_limit: context.share.soft_limit, header, completion }
     }
 
-    /// Whether no other handler than that for payload runs.
+    /// Whether the context has no handler but the payload handler.
     #[inline]
     pub(crate) const fn is_simple(&self) -> bool {
         !self.header && !self.completion
     }
 
-    /// What the message of a packet latches, if it is its first.
+    /// The parameters that a message latches from its first packet.
     #[inline]
     pub(crate) fn params(&self, clusters: &Range<u32>, key: &MessageKey, message: u64) -> MessageParams<MessageRef> {
         let context = MessageRef { slot: self.slot, home: home(clusters, key), message };
@@ -40,7 +40,7 @@ impl PacketRules {
     }
 }
 
-/// The cluster on which a message's tasks run: the paper's home cluster.
+/// The home cluster (PsPIN paper): the cluster on which a message's tasks run.
 #[inline]
 pub(crate) fn home(clusters: &Range<u32>, key: &MessageKey) -> u32 {
     match clusters.end - clusters.start {

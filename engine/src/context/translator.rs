@@ -1,4 +1,4 @@
-//! Translations that turn out to be needed while packets run: a thread of their own makes them.
+//! A thread for translations that turn out to be needed while packets are processed.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,37 +10,37 @@ use spin_pspin::hpu::image::LoadedImage;
 use crate::context::loader::Loader;
 use crate::context::niceness::lower_priority;
 
-/// A context's image is to be translated.
+/// A request to translate a context's image.
 struct Request {
     context: u32,
     image: Arc<LoadedImage>,
     options: Options,
 }
 
-/// What became of a request.
+/// The reply to a request.
 pub struct Made {
-    /// For which context.
+    /// The id of the context.
     pub context: u32,
-    /// `None`: it cannot be translated.
+    /// The translation; `None`: the image cannot be translated.
     pub translation: Option<Arc<Translation>>,
 }
 
-/// The engine's side of the thread, which is started by the first request.
+/// The worker's end of the translation thread, which is started by the first request.
 pub struct Translator {
     loader: Arc<Loader>,
     thread: Option<(Sender<Request>, Receiver<Made>)>,
-    /// Requests that are not answered.
+    /// The number of pending requests.
     waiting: usize,
 }
 
 impl Translator {
-    /// No thread yet.
+    /// A translator without a thread.
     #[must_use]
     pub const fn new(loader: Arc<Loader>) -> Self {
         Self { loader, thread: None, waiting: 0 }
     }
 
-    /// Asks for a translation.
+    /// Requests a translation.
     pub fn request(&mut self, context: u32, image: Arc<LoadedImage>, options: Options) {
         let (requests, _) = self.thread.get_or_insert_with(|| start(self.loader.clone()));
         if requests.send(Request { context, image, options }).is_ok() {
@@ -48,7 +48,7 @@ impl Translator {
         }
     }
 
-    /// The next answer, if there is one.
+    /// The next reply, if there is one.
     pub fn made(&mut self) -> Option<Made> {
         let (_, made) = self.thread.as_ref().filter(|_| self.waiting > 0)?;
         let made = made.try_recv().ok()?;
@@ -62,7 +62,7 @@ fn start(loader: Arc<Loader>) -> (Sender<Request>, Receiver<Made>) {
     let (answer, made) = channel();
     let spawned = thread::Builder::new().name("translator".into()).spawn(move || serve(&loader, &asked, &answer));
     if let Err(error) = spawned {
-        // Requests find nobody then.
+        // Requests are not answered in this case.
         tracing::warn!("no thread for translations, so some handlers stay interpreted: {error}");
     }
     (requests, made)

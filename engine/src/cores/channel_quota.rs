@@ -1,11 +1,11 @@
-//! How many packets of each context may be in transit on a packet channel.
+//! Quotas for packets in transit on a packet channel, by context.
 //!
-//! A worker that runs a long handler takes nothing from its channel meanwhile. Without a bound per context, one flow could then fill the
-//! channel and everybody else's packets would be lost with it. So each context may fill its share of the channel, by weight, and the
-//! distributor drops what is beyond that.
+//! A worker that runs a long handler takes nothing from its channel meanwhile. Without quotas, one flow could then fill the
+//! channel, and the packets of all other contexts would be lost. So each context may fill its share of the channel, by weight,
+//! and the distributor drops its packets beyond that.
 //!
-//! The distributor counts packets per context only while many are out on the channel. It needs no help from the worker for that: the
-//! worker takes packets in the order in which they were staged.
+//! The distributor counts packets per context only while many are out on the channel. It needs no data from the worker to tell
+//! which packets those are: the worker takes packets in the order in which they were staged.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use spin_pspin::ids::Slot;
 
-/// Slots that contexts may have: see [`Limits::contexts`](crate::settings::Limits::contexts).
+/// Maximum number of slots: see [`Limits::contexts`](crate::settings::Limits::contexts).
 const SLOTS: usize = 256;
 /// Denominator of the shares.
 const WHOLE: u64 = 1 << 16;
@@ -28,18 +28,18 @@ const fn index(slot: Slot) -> usize {
 /// Weights and drops of the contexts on one channel. The worker writes the weights, the distributor the drops.
 #[derive(Debug)]
 pub(crate) struct QuotaTable {
-    /// Whether there are several contexts, and none stalls reception when its share is full.
+    /// Whether the distributor enforces quotas: several contexts exist, and none stalls reception when its share is full.
     enforced: AtomicBool,
-    /// By slot: share of the channel, in parts of [`WHOLE`].
+    /// Shares of the channel by slot, in units of 1/[`WHOLE`].
     shares: Box<[AtomicU32]>,
     drops: Drops,
 }
 
-/// On a cache line of its own: the worker reads `total` in each poll.
+/// Drop counters, on cache lines of their own: the worker reads `total` in each poll.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Drops {
-    /// Written after `by_slot`.
+    /// The sum of all slots, written after `by_slot`.
     total: AtomicU64,
     by_slot: Box<[AtomicU64]>,
 }
@@ -61,14 +61,14 @@ impl QuotaTable {
         let sum: u64 = weights.clone().map(|(_, weight)| u64::from(weight)).sum();
         for (slot, weight) in weights {
             let share = u64::from(weight) * WHOLE / sum.max(1);
-            // At most `WHOLE`.
+            // The result is at most `WHOLE`.
             self.shares[index(slot)].store(u32::try_from(share).unwrap_or(u32::MAX), Relaxed);
         }
         self.enforced.store(enforced, Relaxed);
     }
 }
 
-/// The drops of a channel as its worker knows them.
+/// The worker's view of the drops on a channel.
 #[derive(Debug)]
 pub(crate) struct DropReader {
     table: Arc<QuotaTable>,
@@ -86,7 +86,7 @@ impl DropReader {
         &self.table
     }
 
-    /// Calls `each` with the slots of which packets were dropped since the last call, and how many.
+    /// Calls `each` with each slot whose packets were dropped since the last call, and with their number.
     #[inline]
     pub(crate) fn read(&mut self, each: impl FnMut(Slot, u64)) {
         if self.table.drops.total.load(Acquire) != self.total {
@@ -112,19 +112,19 @@ impl DropReader {
 pub(crate) struct TransitCount {
     table: Arc<QuotaTable>,
     active: bool,
-    /// Packets that may still be staged in this batch.
+    /// The number of packets that may still be staged in this batch.
     room: usize,
-    /// Packets that the channel could have in transit, all contexts together.
+    /// The number of packets that the channel could have in transit, for all contexts together.
     capacity: usize,
-    /// Packets in transit whose contexts are unknown: they were staged before counting began.
+    /// The number of packets in transit whose contexts are unknown, since they were staged before counting began.
     unattributed: usize,
-    /// Contexts of those behind them, in order.
+    /// Contexts of the packets behind the unattributed ones, in order.
     owners: VecDeque<Slot>,
     by_slot: Box<[u32]>,
 }
 
 impl TransitCount {
-    /// Of a channel that has at most `size` packets.
+    /// The count of a channel for at most `size` packets.
     pub(crate) fn new(table: Arc<QuotaTable>, size: usize) -> Self {
         Self {
             table,
@@ -137,14 +137,14 @@ impl TransitCount {
         }
     }
 
-    /// Whether the distributor drops what is beyond a context's quota. Where it does not, it stops receiving when the channel is full.
+    /// Whether the distributor drops packets beyond their context's quota. Otherwise it stops receiving when the channel is full.
     #[inline]
     pub(crate) fn is_enforced(&self) -> bool {
         self.table.enforced.load(Relaxed)
     }
 
-    /// Begins a batch: `out` packets are on the channel, and there is room for `room` more. `in_transit` returns how many of those that are
-    /// out the worker has not taken. It reads what the worker writes, so it is called only when many are out.
+    /// Begins a batch: `out` packets are on the channel, and there is room for `room` more. `in_transit` returns how many of them
+    /// the worker has not taken. It reads a cache line that the worker writes, so it is called only while many packets are out.
     #[inline]
     pub(crate) fn begin_batch(&mut self, out: usize, room: usize, in_transit: impl FnOnce() -> usize) {
         if out <= UNCOUNTED || !self.is_enforced() {
@@ -171,12 +171,12 @@ impl TransitCount {
         (self.room, self.capacity) = (room, room + in_transit);
     }
 
-    /// Forgets what was counted.
+    /// Discards the count.
     pub(crate) const fn reset(&mut self) {
         self.active = false;
     }
 
-    /// Whether a packet of a context may be staged. Counts it, in transit or as dropped.
+    /// Whether a packet of a context may be staged. Counts the packet, in transit or as dropped.
     #[inline]
     pub(crate) fn admit(&mut self, slot: Slot) -> bool {
         !self.active || self.admit_counted(slot)
@@ -194,7 +194,7 @@ impl TransitCount {
             self.owners.push_back(slot);
         } else {
             let Drops { total, by_slot } = &self.table.drops;
-            // Nobody else writes them.
+            // Only this thread writes the counters.
             let dropped = &by_slot[index(slot)];
             dropped.store(dropped.load(Relaxed) + 1, Relaxed);
             total.store(total.load(Relaxed) + 1, Release);
@@ -210,7 +210,7 @@ mod tests {
     use super::{DropReader, QuotaTable, TransitCount, UNCOUNTED};
     use spin_pspin::ids::Slot;
 
-    /// How many of `count` packets are admitted.
+    /// The number of packets admitted, out of `count`.
     fn admitted(transit: &mut TransitCount, slot: Slot, count: usize) -> usize {
         (0..count).filter(|_| transit.admit(slot)).count()
     }
@@ -223,7 +223,7 @@ mod tests {
             let table = Arc::new(QuotaTable::default());
             table.set(true, [(flood, weights[0]), (other, weights[1])].into_iter());
             let (mut transit, mut drops) = (TransitCount::new(table.clone(), SIZE), DropReader::new(table));
-            // All that is out is held by the worker.
+            // All packets that are out are held by the worker.
             transit.begin_batch(UNCOUNTED + 1, SIZE, || 0);
             let flooded = admitted(&mut transit, flood, 5000);
             assert_eq!([flooded, admitted(&mut transit, other, 5000)], shares);
@@ -231,7 +231,7 @@ mod tests {
             drops.read(|slot, count| dropped.push((slot, count)));
             assert_eq!(dropped, [(flood, 5000 - shares[0] as u64), (other, 5000 - shares[1] as u64)]);
             drops.read(|_, _| unreachable!("all were read"));
-            // The worker takes one, which is the flood's: its place is free again.
+            // The worker takes one packet of the flood, whose place is then free.
             let all = shares[0] + shares[1];
             transit.begin_batch(UNCOUNTED + 1, SIZE + 1 - all, || all - 1);
             assert_eq!([flood, other].map(|slot| admitted(&mut transit, slot, 5)), [1, 0]);

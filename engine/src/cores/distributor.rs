@@ -1,6 +1,6 @@
-//! The distributor of pipeline mode: it receives and matches the packets of all workers, and hands each to the worker that is the home of
-//! its message. With a local share it belongs to a worker, which keeps that share of the messages: [`LocalShare`]. Without one it has a
-//! thread of its own that runs no handlers: [`ReceiveOnly`].
+//! The distributor of pipeline mode. It receives and matches the packets of all workers, and hands each packet to the home worker
+//! of its message. With a local share it is part of a worker, which keeps that share of the messages: [`LocalShare`]. Without one
+//! it has a thread of its own that runs no handlers: [`ReceiveOnly`].
 //!
 //! [`LocalShare`]: crate::cores::local_share::LocalShare
 //! [`ReceiveOnly`]: crate::cores::receive_only::ReceiveOnly
@@ -16,12 +16,12 @@ use crate::egress::pass_cost::MAX_PASSED;
 use crate::ingress::matched::Match;
 use crate::ingress::rx_batch::{RoutingTable, RxBatch};
 
-/// Channels to other workers, and which packets go to which contexts on all of them.
+/// Channels to other workers, and the routes of all packets.
 #[derive(Debug)]
 pub(crate) struct Distributor {
     pub(crate) channels: PacketChannels,
     pub(crate) routes: RoutingTable,
-    /// Frames passed to the kernel in a poll.
+    /// Scratch list of the frames that are passed to the kernel in a poll.
     passed: Vec<Frame>,
 }
 
@@ -35,8 +35,9 @@ impl Distributor {
         batch.receive(nic, &self.routes, room, counts, |_, _| 0)
     }
 
-    /// Stages the packets of a batch for their home workers; `handed` is told whose they are. `local` takes what goes to no other worker,
-    /// or returns its frame to `recycle`. Packets beyond their context's quota of a channel are recycled too; the channel counts them.
+    /// Stages the packets of a batch for their home workers. `handed` is called with the context of each. `local` takes all other
+    /// packets, or returns their frames to `recycle`. Packets beyond their context's quota of a channel are recycled too; the
+    /// channel counts them.
     pub(crate) fn distribute(
         &mut self,
         batch: &mut RxBatch,
@@ -58,7 +59,8 @@ impl Distributor {
         }
     }
 
-    /// Passes some of the waiting frames to the kernel, and drops those beyond a bound. Returns how many it dropped.
+    /// Passes a bounded number of the waiting frames to the kernel, and drops those beyond another bound. Returns how many it
+    /// dropped.
     #[cold]
     pub(crate) fn pass_bounded(
         &mut self,

@@ -1,14 +1,14 @@
-//! Why the engine's threads do not start, or end early.
+//! Errors of the engine's threads.
 
 use spin_nic::NicError;
 
-/// Why a thread did not start, or ended early.
+/// The reason why a thread did not start, or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ThreadError {
-    /// Its NIC failed.
+    /// The NIC of the thread failed.
     #[error(transparent)]
     Nic(#[from] NicError),
-    /// It cannot run handlers.
+    /// The thread cannot run handlers.
     #[error("cannot run handlers: {0}")]
     Failed(String),
 }

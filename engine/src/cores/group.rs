@@ -1,7 +1,7 @@
-//! All threads of an engine together: contexts are changed on every thread, and a question goes to every thread.
+//! All threads of an engine as a group. Contexts are changed on every thread, and queries go to every thread.
 //!
-//! A thread that is asked may be off its core, so that a reply can take milliseconds. Therefore all threads are asked at the same
-//! time. Changes that wait are carried out together, and wait for no more replies than one change alone would need.
+//! A thread may be off its core, so that its reply can take milliseconds. Therefore all threads are asked at once. Pending
+//! changes are carried out together, and wait for no more replies than a single change.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -22,17 +22,17 @@ use crate::worker::Worker;
 
 /// A thread that runs handlers.
 pub struct ClusterThread {
-    /// Its share of the machine's clusters.
+    /// The thread's share of the machine's clusters.
     pub clusters: Range<u32>,
     /// The thread.
     pub worker: PollThread<Worker>,
 }
 
-/// Which threads receive packets.
+/// The threads that receive packets.
 pub enum Receiving {
-    /// Each thread that runs handlers receives its own.
+    /// Each thread that runs handlers receives its own packets.
     Each,
-    /// The first of them receives for all.
+    /// The first thread that runs handlers receives for all.
     First,
     /// A thread that runs no handlers receives for all.
     Apart(PollThread<ReceiveOnly>),
@@ -40,7 +40,7 @@ pub enum Receiving {
 
 /// All threads of an engine.
 pub struct WorkerGroup {
-    /// At least one, in the order of their clusters.
+    /// The threads that run handlers: at least one, in the order of their clusters.
     pub workers: Vec<ClusterThread>,
     receiving: Receiving,
     steering: Arc<dyn FlowSteering>,
@@ -49,7 +49,8 @@ pub struct WorkerGroup {
 }
 
 impl WorkerGroup {
-    /// A group of threads that run handlers. `steering` steers frames to them. Only the group installs contexts on them.
+    /// A group of threads that run handlers. `steering` programs the NIC's filter. Only the group may install contexts on the
+    /// threads.
     #[must_use]
     pub fn new(
         workers: Vec<ClusterThread>,
@@ -60,7 +61,7 @@ impl WorkerGroup {
         Self { workers, receiving, steering, limits, slots: RefCell::default() }
     }
 
-    /// Installs a context: attaches it on every thread, then has the NIC hand over its frames. Returns its id.
+    /// Installs a context: attaches it on every thread, then programs the NIC. Returns the context's id.
     ///
     /// # Errors
     /// See [`InstallError`].
@@ -69,7 +70,8 @@ impl WorkerGroup {
         self.change(transaction).installed.pop().unwrap_or(Err(InstallError::Stopped))
     }
 
-    /// Removes a context. The NIC forgets its rules before the threads do; otherwise its frames would be taken and dropped.
+    /// Removes a context. Its rules are removed from the NIC first. Otherwise the NIC would still hand over its frames, which
+    /// would be dropped.
     ///
     /// # Errors
     /// See [`Worker::remove`].
@@ -78,7 +80,7 @@ impl WorkerGroup {
         self.change(transaction).removed.pop().unwrap_or(Err(InstallError::Stopped))
     }
 
-    /// Carries changes out. The NIC takes its rules once for all of them.
+    /// Carries out changes. The NIC is programmed once for all of them.
     pub fn change(&self, Transaction { installs, rules, removals }: Transaction) -> ChangeResult {
         let replacing: Vec<bool> = installs.iter().map(Prepared::replaces).collect();
         let installed = self.attach(installs);
@@ -113,21 +115,21 @@ impl WorkerGroup {
         result
     }
 
-    /// Has a context take further packets on every thread. It still takes those of before, which the NIC hands over until it has new
-    /// rules. Returns the rules of before.
+    /// Adds rules to a context on every thread. The old rules stay valid, since the NIC applies them until it is programmed.
+    /// Returns the old rules.
     fn widen_rules(&self, id: u32, user: User, rules: MatchSpec) -> Result<MatchSpec, InstallError> {
         let before = self.all(move |engine| engine.widen_rules(id, user, rules));
         let before = before.into_iter().collect::<Result<Vec<_>, _>>()?;
         before.into_iter().next().ok_or(InstallError::Stopped)
     }
 
-    /// Has contexts take these packets and no others, on every thread.
+    /// Replaces the rules of contexts on every thread.
     fn set_rules(&self, rules: Vec<(u32, MatchSpec)>) {
         if rules.is_empty() {
             return;
         }
         self.all(move |engine| {
-            // The contexts are there, and no table is longer than it was with wider rules.
+            // The contexts exist, and the table is no longer than it was with wider rules.
             rules.into_iter().for_each(|(id, rules)| drop(engine.set_rules(id, User(0), rules)));
         });
     }
@@ -149,14 +151,14 @@ impl WorkerGroup {
         slots.update(&taken);
         drop(slots);
         let each: Vec<Vec<_>> = (0..count).map(|_| attached.iter_mut().filter_map(Iterator::next).collect()).collect();
-        // A thread may have no room, because a replaced context is still there. Start with the last context: a later one may replace
-        // an earlier one.
+        // A thread may have no room, because a replaced context is still there. Start with the last context: a later one may
+        // replace an earlier one.
         let mut results: Vec<_> = each.into_iter().rev().map(|attached| self.all_or_none(attached)).collect();
         results.reverse();
         results
     }
 
-    /// Splits contexts by clusters, and has each thread attach its part.
+    /// Splits contexts by clusters, and starts attaching them on each thread.
     fn begin_attach(&self, installs: Vec<Prepared>) -> Vec<PendingReply<Attached>> {
         let limits = self.limits;
         let mut rest = Some(installs);
@@ -186,8 +188,8 @@ impl WorkerGroup {
         }
     }
 
-    /// Has the NIC hand over the frames of all contexts except `removals`, and of some contexts what their new `rules` say. Returns
-    /// which may be removed, and whether the NIC has the rules. Does nothing when none is removed and nothing else has `changed`.
+    /// Programs the NIC for all contexts except `removals`, with new `rules` for some of them. Does nothing if there is no
+    /// removal and nothing else has `changed`. Returns which contexts may be removed, and whether the NIC has taken the rules.
     fn program_routes(
         &self,
         removals: Vec<(u32, User)>,
@@ -210,15 +212,15 @@ impl WorkerGroup {
         }
     }
 
-    /// Has the NIC hand over frames by the routes `then`. Until it does, the distributor uses the routes `now` for what the NIC
-    /// continues to hand over. Called on the control thread, since the kernel may take its time.
+    /// Programs the NIC's filter with the routes `then`. Until that is done, the distributor uses the routes `now` for frames of
+    /// the old filter. Called on the control thread, since the kernel may take long.
     fn program_filter(&self, now: Option<RoutingTable>, then: RoutingTable) -> Result<(), InstallError> {
         now.map_or(Ok(()), |now| self.set_routes(now))?;
         self.steering.set_rules(then.table.tests())?;
         self.set_routes(then)
     }
 
-    /// Gives these routes to the thread that receives for others, if there is one.
+    /// Sets the routes of the distributor, if there is one.
     fn set_routes(&self, routes: RoutingTable) -> Result<(), InstallError> {
         match &self.receiving {
             Receiving::Each => Ok(()),
@@ -245,25 +247,25 @@ impl WorkerGroup {
         !matches!(self.receiving, Receiving::Each)
     }
 
-    /// Rolls back after the NIC has refused the rules of contexts that were attached, or that take other packets than `before`.
-    /// Contexts that were removed stay removed.
+    /// Rolls back after the NIC has refused the rules of attached contexts, or of contexts whose rules were changed from
+    /// `before`. Removed contexts stay removed.
     fn roll_back(&self, installed: &[Result<u32, InstallError>], before: Vec<(u32, MatchSpec)>, gone: &[u32]) {
-        // In reverse order: a later change may depend on an earlier one.
+        // Reverse order, since a later change may depend on an earlier one.
         self.all(move |engine| {
-            // These rules fitted the table before.
+            // The rules fitted the table before.
             before.into_iter().rev().for_each(|(id, rules)| drop(engine.set_rules(id, User(0), rules)));
         });
         let attached: Vec<u32> = installed.iter().rev().flatten().copied().collect();
         let yielding = attached.clone();
         self.all(move |engine| {
-            // A thread that refused a context does not know it.
+            // A thread that refused a context does not have it.
             yielding.iter().for_each(|&id| drop(engine.rollback_replace(id)));
         });
         self.set_distribution(gone.to_vec());
         self.undo_attach(attached);
     }
 
-    /// Has the thread that receives for others distribute frames to all contexts except `leaving`, whatever rules the NIC has.
+    /// Sets the distributor's routes to those of all contexts except `leaving`, whatever rules the NIC has.
     fn set_distribution(&self, leaving: Vec<u32>) {
         if !self.distributes() {
             return;
@@ -276,16 +278,16 @@ impl WorkerGroup {
 
     fn undo_attach(&self, ids: Vec<u32>) {
         self.all(move |engine| {
-            // A thread that refused a context has nothing to undo.
+            // A thread that refused a context has nothing to detach.
             ids.iter().for_each(|&id| drop(engine.undo_link(id)));
         });
     }
 
-    /// Detaches contexts that were removed, and lets replaced ones end with their last messages.
+    /// Detaches removed contexts, and starts draining replaced ones.
     fn commit(&self, new: Vec<u32>, gone: Vec<u32>) {
         let (new, gone): (Arc<[u32]>, Arc<[u32]>) = (new.into(), gone.into());
         let replies = self.all(move |engine| {
-            // The contexts are there: only the group removes contexts.
+            // The contexts exist: only the group removes contexts.
             new.iter().for_each(|&id| drop(engine.retire_replaced(id)));
             let contexts: Vec<_> = gone.iter().filter_map(|&id| engine.unlink(id, User(0)).ok().flatten()).collect();
             (contexts, engine.slots_taken())
@@ -295,7 +297,7 @@ impl WorkerGroup {
         self.slots.borrow_mut().update(&taken);
     }
 
-    /// Has the first thread call `what`.
+    /// Calls `what` on the first thread.
     ///
     /// # Errors
     /// The error of `what`, or [`InstallError::Stopped`].
@@ -306,20 +308,20 @@ impl WorkerGroup {
         self.workers.first().and_then(|thread| thread.worker.ask(what)).unwrap_or(Err(InstallError::Stopped))
     }
 
-    /// Has every thread call `what`. Returns the results of those that have not ended.
+    /// Calls `what` on every thread. Returns the results of the threads that have not ended.
     pub fn all<R: Send + 'static>(&self, what: impl FnOnce(&mut Worker) -> R + Clone + Send + 'static) -> Vec<R> {
         let replies: Vec<_> = self.workers.iter().map(|thread| thread.worker.begin(what.clone())).collect();
         replies.into_iter().filter_map(PendingReply::wait).collect()
     }
 
-    /// Waits until all threads have ended, which something else brings about. Returns the sum of their statistics, and the first error
-    /// that ended one of them.
+    /// Waits until all threads have ended. The caller has stopped them by other means. Returns the sum of their statistics, and
+    /// the first error that ended one of them.
     pub fn finish(self) -> (Statistics, Result<(), ThreadError>) {
-        // Each thread clears the rules too; this thread may have set new ones since.
+        // Each thread clears the rules too, but this thread may have set new ones since.
         if let Err(error) = self.steering.set_rules(&[]) {
             tracing::debug!("the NIC keeps its rules: {error}");
         }
-        // Wait for all, also after an error: each still has frames to send.
+        // Wait for all threads, also after an error: each still has frames to send.
         let workers: Vec<_> = self.workers.into_iter().map(|thread| thread.worker.finish()).collect();
         let receiver = if let Receiving::Apart(receiver) = self.receiving { Some(receiver.finish()) } else { None };
         let (mut all, mut result) = (Statistics::default(), Ok(()));
@@ -337,5 +339,5 @@ impl WorkerGroup {
     }
 }
 
-/// Ids of contexts that a thread attached, and which slots it uses.
+/// The ids of contexts that a thread attached, and the slots that it uses.
 type Attached = (Vec<Result<u32, InstallError>>, Vec<bool>);

@@ -1,10 +1,10 @@
-//! What the threads of the engine know of each other, and the channels by which they share tasks.
+//! Work sharing between threads: which ones are idle, and the channels for tasks between them.
 //!
 //! ```text
-//! lender --loan--> borrower     a payload task, with its packet
-//!        <-repaid-- borrower    the same, and what became of it
+//! lender --shared task----> borrower     a payload task, with its packet
+//!        <-shared result--- borrower     the task again, and its outcome
 //! ```
-//! A [`spin_sync::CreditTx`] for each ordered pair of threads, so nobody ever waits for room.
+//! Each ordered pair of threads has a [`spin_sync::CreditTx`], so a sender never waits for room.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -17,46 +17,46 @@ use spin_pspin::hpu::command::DeferredSend;
 use spin_pspin::ids::{MessageRef, Packet};
 use spin_pspin::mpq::Task;
 
-/// Tasks that a thread has of another one at the most: a packet of another context, which comes first when it is its turn, may wait for
-/// some of them, and less than a batch would not keep a thread busy until the next one.
+/// Maximum number of tasks that one thread holds of another one. A packet of another context that comes first may wait for some
+/// of them. With fewer tasks than a batch, the thread would run out of work before the lender's next batch.
 const MAX_SHARED_TASKS: usize = 64;
 
 /// A payload task on its way to another thread.
 #[derive(Debug)]
 pub(crate) struct SharedTask {
     pub(crate) task: Task<MessageRef, Packet>,
-    /// Id of its context: slots are taken again.
+    /// The id of its context: slots are reused.
     pub(crate) context: u32,
-    /// What handlers know its queue by.
+    /// The number by which handlers know its queue.
     pub(crate) flow: u32,
 }
 
 impl SharedTask {
-    /// Its message, as handlers know it.
+    /// The identity that its handler sees.
     pub(crate) const fn identity(&self) -> TaskIdentity {
         TaskIdentity { flow: self.flow, message: self.task.context.message }
     }
 }
 
-/// What became of it.
+/// The outcome of a shared task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It has ended.
+    /// The task has ended.
     Ended(Option<DeferredSend>),
-    /// It was not begun: that thread has no such context, or no HPU of it.
+    /// The task was not begun: the other thread lacks the context, or an idle HPU for it.
     NotRun,
-    /// It waited on its HPU when its context went.
+    /// The task was parked when its context was removed.
     Abandoned,
 }
 
-/// A task that is back.
+/// A task that came back to its lender.
 #[derive(Debug)]
 pub(crate) struct SharedResult {
     pub(crate) shared_task: SharedTask,
     pub(crate) outcome: Outcome,
 }
 
-/// The way to another thread.
+/// A thread that takes tasks of this one, and the channel to it.
 #[derive(Debug)]
 struct Borrower {
     status: Arc<PeerStatus>,
@@ -69,7 +69,7 @@ impl Borrower {
     }
 }
 
-/// The way from another thread.
+/// A thread that lends tasks to this one, and the channel from it.
 #[derive(Debug)]
 struct Lender {
     status: Arc<PeerStatus>,
@@ -77,28 +77,28 @@ struct Lender {
     shared_result: ReturnTx<Infallible, SharedResult>,
 }
 
-/// The other threads, as one of them knows them.
+/// The other threads, from the view of one of them.
 #[derive(Debug)]
 pub struct Helpers {
     status: Arc<PeerStatus>,
-    /// What others know of this one.
+    /// Whether other threads see this one as idle.
     idle: bool,
     borrowers: Vec<Borrower>,
     lenders: Vec<Lender>,
-    /// Others' tasks that wait here, and whose they are: places among [`Helpers::lenders`].
+    /// Shared tasks waiting here, with the index of their lender in [`Helpers::lenders`].
     pub(crate) waiting: VecDeque<(usize, SharedTask)>,
     /// Own tasks that came back.
     pub(crate) back: Vec<SharedResult>,
-    /// Room for those of them that have to wait for an HPU.
+    /// Scratch list for own tasks that have to wait for an HPU.
     pub(crate) not_run: Vec<SharedResult>,
-    /// In the last turn, tasks were here or came back.
+    /// Whether shared tasks were here or came back in the last poll.
     pub(crate) exchanged: bool,
-    /// Turns in a row that had more to do than is good.
+    /// The number of consecutive polls with too much work.
     pub(crate) loaded: u32,
 }
 
 impl Helpers {
-    /// For each of some threads the others. They sleep on these wake-ups.
+    /// Connects threads, which sleep on these wake-ups. Returns the helpers of each thread.
     #[must_use]
     pub fn of(wakeups: &[Arc<Wakeup>]) -> Vec<Self> {
         let mut all: Vec<Self> = wakeups.iter().map(|_| Self::alone(wakeups.len())).collect();
@@ -114,7 +114,7 @@ impl Helpers {
         all
     }
 
-    /// One of so many.
+    /// The helpers of one of `threads` threads, without channels.
     fn alone(threads: usize) -> Self {
         let most = MAX_SHARED_TASKS * (threads - 1);
         Self {
@@ -130,12 +130,12 @@ impl Helpers {
         }
     }
 
-    /// How many others have nothing of their own to do.
+    /// The number of idle threads.
     pub(crate) fn idle(&self) -> usize {
         self.borrowers.iter().filter(|borrower| borrower.is_idle()).count()
     }
 
-    /// Lets the others know whether this one has nothing of its own to do, and may be lent tasks.
+    /// Announces whether this thread is idle and takes tasks. After [`Helpers::stop_lending`] it is never announced as idle.
     pub(crate) fn announce(&mut self, idle: bool) {
         let idle = idle && self.status.lends();
         if idle != self.idle {
@@ -144,8 +144,7 @@ impl Helpers {
         }
     }
 
-    /// The one that has fewest of this one's tasks, of those that have nothing of their own to do and take more; none once
-    /// [no more are lent](Helpers::stop_lending).
+    /// The idle thread that holds fewest tasks of this one and has room for more; `None` after [`Helpers::stop_lending`].
     pub(crate) fn least_loaded(&self) -> Option<usize> {
         if !self.status.lends() {
             return None;
@@ -159,7 +158,7 @@ impl Helpers {
         self.borrowers[to].channel.staged.push(shared_task);
     }
 
-    /// Hands over what is staged.
+    /// Sends staged tasks.
     pub(crate) fn hand_over(&mut self) {
         for Borrower { channel, .. } in &mut self.borrowers {
             if !channel.staged.is_empty() {
@@ -168,8 +167,8 @@ impl Helpers {
         }
     }
 
-    /// Takes what came from others: their tasks, and this one's, with what became of them. Returns how many will never come back, of
-    /// threads that have ended.
+    /// Takes shared tasks of other threads, and own tasks that came back. Returns how many are lost because their borrower has
+    /// ended.
     pub(crate) fn take(&mut self) -> u64 {
         let mut lost = 0;
         for Borrower { channel, .. } in &mut self.borrowers {
@@ -188,35 +187,35 @@ impl Helpers {
         lost
     }
 
-    /// Stages a task for the thread that it is of.
+    /// Stages a task for its return to the lender.
     pub(crate) fn return_task(&mut self, lender: usize, shared_task: SharedTask, outcome: Outcome) {
         self.lenders[lender].shared_result.staged.push(SharedResult { shared_task, outcome });
     }
 
-    /// Gives back what is staged.
+    /// Returns staged tasks.
     pub(crate) fn give_back(&mut self) {
         self.lenders.iter_mut().for_each(|lender| lender.shared_result.send());
     }
 
-    /// Whether other threads have tasks of this one, or this one theirs.
+    /// Whether other threads hold tasks of this one, or this one holds theirs.
     pub(crate) fn has_loans(&self) -> bool {
         let lent = |Borrower { channel, .. }: &Borrower| channel.out() > 0;
         let here = !self.waiting.is_empty() || !self.back.is_empty();
         here || self.have_come() || self.borrowers.iter().any(lent)
     }
 
-    /// Whether others have handed over tasks.
+    /// Whether other threads have sent tasks.
     pub(crate) fn have_come(&self) -> bool {
         self.lenders.iter().any(|lender| !lender.shared_tasks_in.is_empty())
     }
 
-    /// No more tasks are lent, and others are to lend none.
+    /// Stops lending tasks, and announces that this thread takes none.
     pub(crate) fn stop_lending(&mut self) {
         self.status.stop_lending();
         self.announce(false);
     }
 
-    /// Whether other threads may still lend some.
+    /// Whether other threads may still lend tasks to this one.
     pub(crate) fn may_borrow(&self) -> bool {
         let may = |Lender { status, shared_tasks_in, .. }: &Lender| status.lends() && !shared_tasks_in.is_closed();
         self.lenders.iter().any(may)

@@ -1,38 +1,38 @@
-//! When a thread that finds nothing to do goes to sleep.
+//! Idle backoff: when a thread without work goes to sleep.
 
 use std::time::Duration;
 
 use crate::settings::Idle;
 
-/// How long an adaptive thread polls in vain before it sleeps. A sleep with its wake-up costs some tens of microseconds: a thread
-/// that has polled for several times as long loses little by it, and a flow whose packets are closer than this never waits.
+/// Time without work after which an adaptive thread sleeps. A sleep with its wake-up costs some tens of microseconds. A thread
+/// that has polled for several times as long loses little by it. Flows with shorter gaps between packets never wait.
 const POLL_BEFORE_SLEEP: Duration = Duration::from_micros(200);
-/// Empty polls between two reads of the clock.
+/// Polls without work between two reads of the clock.
 const POLLS_PER_CLOCK_READ: u32 = 32;
 
 /// Decides when an idle thread sleeps.
 #[derive(Debug)]
 pub struct IdleBackoff {
     idle: Idle,
-    /// Polls in a row that found nothing.
+    /// The number of consecutive polls without work.
     empty: u32,
-    /// When the first of them was noticed.
+    /// The time when the clock was first read in this idle period.
     since: Option<Duration>,
 }
 
 impl IdleBackoff {
-    /// State of a thread that begins.
+    /// The state of a thread that starts.
     #[must_use]
     pub const fn new(idle: Idle) -> Self {
         Self { idle, empty: 0, since: None }
     }
 
-    /// A poll had something to do, or the thread has slept.
+    /// Ends the idle period, after a poll with work or a sleep.
     pub const fn reset(&mut self) {
         (self.empty, self.since) = (0, None);
     }
 
-    /// A poll found nothing. Returns whether to sleep.
+    /// Counts a poll without work. Returns whether to sleep.
     pub fn should_sleep(&mut self, clock: impl Fn() -> Duration) -> bool {
         match self.idle {
             Idle::Spin => false,
@@ -57,7 +57,7 @@ mod tests {
     use super::{IdleBackoff, POLL_BEFORE_SLEEP, POLLS_PER_CLOCK_READ};
     use crate::settings::Idle;
 
-    /// Empty polls of a microsecond each until the thread is to sleep; `None`: not within `most`.
+    /// The number of empty polls of 1 µs each until the thread sleeps; `None`: more than `most`.
     fn polls(backoff: &mut IdleBackoff, most: u32) -> Option<u32> {
         let now = Cell::new(0);
         (1..=most).find(|_| {

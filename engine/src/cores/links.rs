@@ -1,4 +1,4 @@
-//! Where the packets of a cluster thread come from, and the threads that it exchanges tasks with.
+//! Links of a worker's thread: the source of its packets, and the threads that it shares tasks with.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use crate::cores::packet_channel::{ChannelQueue, PacketRx};
 use crate::cores::packet_channels::{Ends, PacketChannels};
 use crate::worker::Worker;
 
-/// Links of a cluster thread to its NIC queue and to other threads.
+/// Links of a worker's thread to its NIC queue and to other threads.
 pub struct WorkerLinks {
-    /// What the thread sleeps on.
+    /// The wake-up that the thread sleeps on.
     wakeup: Arc<Wakeup>,
     nic: Box<dyn Queue>,
-    /// Packets of another thread. They come from there and not from the NIC.
+    /// The packet channel from a distributor, if packets come from there and not from the NIC.
     arrivals: Option<PacketRx>,
-    /// Channels to other threads, for which this thread receives.
+    /// The channels to other threads, if this thread receives for them.
     channels: Option<PacketChannels>,
-    /// Threads that take tasks of this one.
+    /// The threads that it shares tasks with.
     helpers: Option<Helpers>,
 }
 
 impl WorkerLinks {
-    /// Links of a thread that has a NIC queue of its own.
+    /// Links of a thread with a NIC queue of its own.
     ///
     /// # Errors
     /// When the kernel gives no eventfd.
@@ -34,7 +34,7 @@ impl WorkerLinks {
         Ok(Self::with(Wakeup::new()?, nic))
     }
 
-    /// Links of a thread that another one receives for.
+    /// Links of a thread that gets its packets from a distributor.
     #[must_use]
     pub fn from_channel(arrivals: PacketRx, queue: ChannelQueue) -> Self {
         let arrivals_bell = arrivals.wakeup().clone();
@@ -46,7 +46,7 @@ impl WorkerLinks {
     }
 
     /// Links of a thread that has the NIC queue and receives for `others` too. Each of these has room for `hers` HERs. The thread
-    /// keeps `local_share` percent of another thread's share of the messages. Returns also the ends that the others need.
+    /// keeps `local_share` percent of another thread's share of the messages. Also returns the channel ends for the others.
     ///
     /// # Errors
     /// When the kernel gives no eventfd.
@@ -62,7 +62,7 @@ impl WorkerLinks {
         Ok((Self { channels: Some(channels), ..own }, ends))
     }
 
-    /// Connects threads so that each takes tasks of the others.
+    /// Connects threads so that they share tasks.
     pub fn connect(links: &mut [Self]) {
         let wakeups: Vec<_> = links.iter().map(|link| link.wakeup.clone()).collect();
         if wakeups.len() > 1 {
@@ -70,7 +70,7 @@ impl WorkerLinks {
         }
     }
 
-    /// The engine of `clusters` with these links.
+    /// A worker of `clusters` with these links.
     fn engine(self, shared: SharedConfig, clusters: Range<u32>) -> Result<Worker, String> {
         let Self { nic, arrivals, channels, helpers, .. } = self;
         let engine = Worker::new(shared.loader, nic, shared.sizes, shared.schedule, clusters);

@@ -1,5 +1,5 @@
-//! A distributor with a local share. Its worker matches all packets, hands those of messages whose home is another worker over by
-//! channels, and keeps its own.
+//! A distributor with a local share. Its worker matches all packets and keeps those whose home it is. Packets of other home
+//! workers are handed over by channels.
 
 use spin_abi::counters::Counter;
 use spin_nic::Queue;
@@ -16,9 +16,9 @@ use crate::worker::core::Core;
 #[derive(Debug)]
 pub(crate) struct LocalShare {
     pub(crate) distributor: Distributor,
-    /// The last poll had something to do for others.
+    /// Whether the last poll had work for other threads.
     busy: bool,
-    /// Nearly all of the last batch were its own.
+    /// Whether more than three quarters of the last batch were the local share.
     mostly_own: bool,
 }
 
@@ -27,7 +27,8 @@ impl LocalShare {
         Self { distributor: Distributor::new(channels), busy: false, mostly_own: false }
     }
 
-    /// Takes frames back that others are done with. They go to the NIC at once: it may have none left to hand over.
+    /// Takes frames that other workers returned. Recycled ones go to the NIC at once, since it may have no buffers left for
+    /// reception.
     #[inline]
     pub(crate) fn take_back(&mut self, core: &mut Core) {
         let Core { egress: Egress { outbound, passing, .. }, nic, .. } = core;
@@ -38,13 +39,13 @@ impl LocalShare {
         }
     }
 
-    /// Receives frames, so many that about `wanted` of them are its own, and stages those of others. Drops its own for which there is no
-    /// HER. Returns how many are its own.
+    /// Receives so many frames that about `wanted` of them are the local share, and stages the others for their workers. Drops
+    /// local ones without a free HER. Returns the number of local ones.
     pub(crate) fn receive(&mut self, core: &mut Core, ingress: &mut Ingress, wanted: usize) -> usize {
         let Self { distributor, busy, mostly_own } = self;
         let mut hers = core.table.mpqs.room();
         let all = if core.contexts.is_shared() && !core.contexts.stalls { usize::MAX } else { hers };
-        // A flow whose home is here may send all there is: then no more is taken than there is time for.
+        // If one flow with its home here sends most packets, no more are received than there is time for.
         let wanted = if *mostly_own { wanted } else { distributor.channels.all_for(wanted) };
         let room = wanted.min(all).min(distributor.channels.begin_batch()).min(BATCH);
         if room == 0 {
@@ -79,18 +80,18 @@ impl LocalShare {
         inbound.len()
     }
 
-    /// Hands over what others are to have, before anything is run here.
+    /// Hands staged packets to the other workers, before tasks run here.
     #[inline]
     pub(crate) fn hand_over(&mut self, nic: &mut dyn Queue) {
         self.distributor.channels.hand_over(|| nic.allocate());
     }
 
-    /// Frames that others have.
+    /// The number of frames that other workers hold.
     pub(crate) fn out(&self) -> usize {
         self.distributor.channels.out()
     }
 
-    /// Whether there is something to do for others, or was in the last poll.
+    /// Whether there is work for other threads, or was in the last poll.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy || self.distributor.channels.has_news()
     }

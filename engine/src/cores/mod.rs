@@ -1,10 +1,13 @@
-//! The engine's threads: each polls a share of the machine's clusters, or a receiver.
+//! The engine's threads: each polls the worker of some of the machine's clusters, or a distributor.
 //!
 //! * `thread`: a thread from start to end, and requests of the control thread to it.
-//! * `poller`: what a thread polls.
-//! * `links`: where the packets of a cluster thread come from.
-//! * [`idle`]: when a thread that finds nothing to do goes to sleep.
-//! * `group`: all threads together; contexts are changed on all of them.
+//! * `poller`: the object that a thread polls.
+//! * `links`: the source of a worker's packets.
+//! * `distributor`, `local_share`, `receive_only`: reception for several workers; `packet_channel` and `packet_channels` lead to
+//!   these.
+//! * `helpers`: work sharing between workers.
+//! * [`idle`]: when a thread without work goes to sleep.
+//! * `group`: all threads as a group. Contexts are changed on all of them.
 //! * `transaction`: changes of contexts that are carried out together; `slot_allocator`: ids and slots of contexts.
 
 mod channel_quota;

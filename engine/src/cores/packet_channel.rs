@@ -25,22 +25,22 @@ use crate::egress::pass_cost::PassCost;
 use crate::ingress::matched::Match;
 use spin_pspin::ids::Slot;
 
-/// Refills that one task may need. With fewer, the next task waits for more.
+/// Minimum number of refills. One task may need this many. With fewer left, the next task waits for more.
 const MIN_REFILLS: usize = 16;
 
-/// What the distributor does with a returned frame.
+/// The action of the distributor on a returned frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReturnAction {
     /// Receive into it again.
     Recycle,
     /// Send it.
     Transmit,
-    /// Pass it to the kernel's stack.
+    /// Pass it to the kernel's network stack.
     PassToKernel,
 }
 
-/// Match of a packet, with the first 16 bytes of its key. Few keys are longer; their tails go through a sideband of their own, since cross-core
-/// traffic costs per cache line.
+/// Match of a packet, with the first 16 bytes of its key. Few keys are longer. Their tails go through a sideband of their own,
+/// since cross-core traffic costs per cache line.
 #[derive(Clone, Copy, Debug)]
 struct PacketMeta {
     owner: Slot,
@@ -57,7 +57,7 @@ pub struct PacketTx {
     /// Tails of the keys that are longer than 16 bytes.
     rest: SidebandTx<[u64; 4]>,
     back: SidebandRx<ReturnAction>,
-    /// Frames that were just reclaimed.
+    /// Scratch list of reclaimed frames.
     returned: Vec<Frame>,
     quota: TransitCount,
 }
@@ -68,20 +68,20 @@ pub struct PacketRx {
     frames: spin_sync::CreditRx<Frame>,
     found: SidebandRx<PacketMeta>,
     rest: SidebandRx<[u64; 4]>,
-    /// Packets that the distributor dropped, since their context was over its quota.
+    /// Counts of packets that the distributor dropped because their context was over its quota.
     drops: DropReader,
     /// Cost of a frame that is returned for the kernel.
     pub(crate) pass_cost: Arc<PassCost>,
 }
 
-/// The NIC as the worker sees it: it gives refills, and takes all frames back.
+/// The worker's view of the NIC: it allocates refills, and takes all frames back.
 pub struct ChannelQueue {
     frames: spin_sync::ReturnTx<Frame, Frame>,
     back: SidebandTx<ReturnAction>,
     max_frame: usize,
 }
 
-/// A channel for `size` frames, `max_refills` of them empty at most, and the wake-ups that the two threads sleep on.
+/// A channel for `size` frames, at most `max_refills` of them empty. The two threads sleep on the wake-ups.
 #[must_use]
 pub fn packet_channel(
     size: usize,
@@ -100,13 +100,13 @@ pub fn packet_channel(
 }
 
 impl PacketTx {
-    /// How many more frames may be staged.
+    /// The number of frames that may still be staged.
     #[must_use]
     pub fn credit(&self) -> usize {
         self.frames.credit()
     }
 
-    /// How many frames are staged, in transit, or held by the worker. Unused refills do not count.
+    /// The number of frames that are staged, in transit, or held by the worker. Unused refills do not count.
     #[must_use]
     pub fn out(&self) -> usize {
         self.frames.out() + self.frames.staged.len()
@@ -147,7 +147,7 @@ impl PacketTx {
         self.frames.staged.drain(..)
     }
 
-    /// Sends staged packets, as far as there is credit, and refills.
+    /// Sends staged packets as far as there is credit, and refills.
     pub fn hand_over(&mut self, refill: impl FnMut() -> Option<Frame>) {
         let ready = self.frames.ready();
         if !self.rest.staged.is_empty() {
@@ -175,7 +175,7 @@ impl PacketTx {
 }
 
 impl PacketRx {
-    /// How many packets are there.
+    /// The number of packets that are there.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frames.len()
@@ -187,7 +187,7 @@ impl PacketRx {
         self.frames.is_empty()
     }
 
-    /// Takes the next `count` packets, which are there: their frames, then their matches.
+    /// Takes the next `count` packets, which have to be there: their frames, then their matches.
     #[inline]
     pub fn take(&mut self, count: usize, frame: impl FnMut(Frame), mut found: impl FnMut(Match)) {
         let count = self.frames.take(count, frame);
@@ -208,13 +208,13 @@ impl PacketRx {
         self.drops.table().set(enforced, weights);
     }
 
-    /// Calls `each` with the contexts of which the distributor dropped packets since the last call, and how many.
+    /// Calls `each` with each context whose packets the distributor dropped since the last call, and with their number.
     #[inline]
     pub(crate) fn read_drops(&mut self, each: impl FnMut(Slot, u64)) {
         self.drops.read(each);
     }
 
-    /// Whether one of the next `max` packets is of a context that `is_wanted`.
+    /// Whether one of the next `max` packets belongs to a context that `is_wanted`.
     #[cold]
     pub(crate) fn has_any(&mut self, max: usize, is_wanted: impl Fn(Slot) -> bool) -> bool {
         let mut found = false;
@@ -230,7 +230,7 @@ impl PacketRx {
         frames.into_iter().zip(all).collect()
     }
 
-    /// Whether no packet will come any more.
+    /// Whether no more packets will come.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.frames.is_closed()
@@ -244,7 +244,7 @@ impl PacketRx {
 }
 
 impl ChannelQueue {
-    /// The worker's end for refills and returns alone.
+    /// The worker's end for refills and returns.
     pub(crate) const fn new(
         frames: spin_sync::ReturnTx<Frame, Frame>,
         back: SidebandTx<ReturnAction>,
@@ -253,7 +253,7 @@ impl ChannelQueue {
         Self { frames, back, max_frame }
     }
 
-    /// Stages frames to return, and what to do with them.
+    /// Stages frames for their return with the action `back`.
     fn stage(&mut self, batch: &mut Vec<Frame>, back: ReturnAction) -> usize {
         let count = batch.len();
         self.back.staged.extend(std::iter::repeat_n(back, count));
@@ -262,7 +262,7 @@ impl ChannelQueue {
     }
 }
 
-/// Packets come through [`PacketRx`]. Rules and counters are those of the distributor.
+/// Packets come through [`PacketRx`]. The distributor has the rules and the counters.
 impl TxQueue for ChannelQueue {
     fn allocate(&mut self) -> Option<Frame> {
         self.frames.refill()
@@ -312,7 +312,7 @@ impl Queue for ChannelQueue {
         self.back.write(count);
         self.frames.send();
         if count > 0 {
-            // TaskIdentity as many are returned next. Their slots are in the other core's cache, which has just read them.
+            // About as many frames are returned next. Their slots are in the cache of the other core, which has just read them.
             self.frames.next_slots(count, prefetch_to_write);
             self.back.next_slots(count, prefetch_to_write);
         }
@@ -362,7 +362,7 @@ mod tests {
     use crate::ingress::matched::Match;
     use spin_pspin::ids::Slot;
 
-    /// What a frame could be found to be whose message has a long name or a short one.
+    /// A random match of a message with a long key or a short one.
     fn any_found() -> Match {
         let length = if fastrand::bool() { fastrand::u8(1..=16) } else { fastrand::u8(17..=44) };
         let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(length.into()).collect();
@@ -381,7 +381,7 @@ mod tests {
         let (mut channel, mut arrivals, mut queue) = packet_channel(SIZE, FRESH, 2048, wakeup(), wakeup());
         let (mut sent, mut returned, mut all) = (Vec::new(), 0, 0);
         while all < 5000 {
-            // With what is left of the one before, if there was no credit for it.
+            // The frames include those left from the round before, if there was no credit for them.
             for _ in 0..fastrand::usize(..=channel.credit()) {
                 let (mut frame, found) = (nic.allocate().expect("there is credit"), any_found());
                 frame.fill(&[fastrand::u8(..); 14]).expect("short");
@@ -395,7 +395,7 @@ mod tests {
             let arrived: Vec<_> = frames.iter().map(|frame| frame[0]).zip(found).collect();
             assert_eq!(arrived, sent.drain(..count).collect::<Vec<_>>());
             all += count;
-            // ReturnAction by any of the ways, which the frame itself tells here.
+            // Each frame is returned in one of the ways. Its content tells which.
             let mut ways = [const { Vec::new() }; 3];
             frames.into_iter().for_each(|frame| ways[usize::from(frame[0]) % 3].push(frame));
             let [spent, outgoing, passing] = &mut ways;

@@ -10,15 +10,17 @@ use crate::ingress::matched::Match;
 use crate::ingress::rx_batch::BATCH;
 use spin_pspin::hpu::memory::saturate;
 
-/// Frames out on each channel beyond the worker's HERs and refills: batches in transit in both directions. Packets that wait in the worker's
-/// queues take none of these.
+/// Frames out on each channel beyond the worker's HERs and refills: batches in transit in both directions. Packets that wait in
+/// the worker's queues do not count.
 const ON_THE_WAY: usize = 2 * BATCH;
-/// Packets that may wait on each channel while its worker runs a long handler, if several contexts share it. That is 1.5 times the default
-/// receive ring: so one of two contexts of equal weight has room for 0.8 times the ring beside a flood of the other.
+/// Packets that may wait on each channel while its worker runs a long handler, if several contexts share it. This is 1.5 times
+/// the default receive ring. One of two contexts of equal weight then has room for 0.8 times the ring beside a flood of the
+/// other.
 const WAITING: usize = 3072;
-/// Refills of each channel: enough for some batches of handlers that send copies.
+/// Refills of each channel, enough for some batches of handlers that send copies.
 const REFILLS: usize = 256;
-/// Refills where none come while the distributor runs tasks of its own; and of all channels together, since the distributor needs some too.
+/// Refills of each channel if the distributor runs handlers too, since none are sent meanwhile. `REFILLS_IN_ALL` bounds those of
+/// all channels together, since the distributor needs some frames too.
 const REFILLS_LOCAL_SHARE: usize = 512;
 const REFILLS_IN_ALL: usize = 768;
 /// A worker's share of the messages, in percent.
@@ -28,11 +30,11 @@ const SHARE: usize = 100;
 #[derive(Debug)]
 pub struct PacketChannels {
     channels: Vec<PacketTx>,
-    /// Frames that may be out on each.
+    /// The number of frames that may be out on each channel.
     length: usize,
     /// The local share: messages of the distributor's own worker, in percent of another worker's share.
     own: usize,
-    /// Cost of a frame that any worker leaves to the kernel: the distributor passes it.
+    /// Cost of passing a frame to the kernel. The distributor passes the frames of all workers.
     pass_cost: Arc<PassCost>,
 }
 
@@ -48,7 +50,7 @@ impl PacketChannels {
         Self::with(REFILLS, max_frame, wakeup, threads, hers, PassCost::new(saturate(threads as u64)))
     }
 
-    /// The same where the distributor runs handlers too, for `local_share` percent of another worker's share of the messages.
+    /// Channels from a distributor that runs handlers too, for `local_share` percent of another worker's share of the messages.
     ///
     /// # Errors
     /// As [`PacketChannels::new`].
@@ -90,7 +92,7 @@ impl PacketChannels {
         &self.pass_cost
     }
 
-    /// The most frames that channels to `threads` workers may have out.
+    /// Maximum number of frames that channels to `threads` workers may have out.
     #[must_use]
     pub const fn most(threads: usize, hers: u32) -> usize {
         threads * Self::length(hers, REFILLS_LOCAL_SHARE)
@@ -100,8 +102,8 @@ impl PacketChannels {
         hers as usize + ON_THE_WAY + WAITING + refills
     }
 
-    /// The channel to the worker of a packet's message. `None`: the distributor's own, or no context matched. Uses other bits of the hash than
-    /// the choice of the home cluster within a worker.
+    /// The channel to the home worker of a packet's message. `None`: the local worker is its home, or no context matched. Uses
+    /// other bits of the hash than the choice of the home cluster within a worker.
     #[inline]
     pub fn channel_of(&mut self, found: &Match) -> Option<&mut PacketTx> {
         found.slot()?;
@@ -110,19 +112,19 @@ impl PacketChannels {
         self.channels.get_mut(others / SHARE)
     }
 
-    /// How many packets to receive so that about `own` of them are the local share.
+    /// The number of packets to receive so that about `own` of them are the local share.
     #[must_use]
     pub fn all_for(&self, own: usize) -> usize {
         own * self.shares() / self.own.max(1)
     }
 
-    /// All workers' shares, in percent of one.
+    /// The sum of all workers' shares, in percent of one.
     const fn shares(&self) -> usize {
         SHARE * self.channels.len() + self.own
     }
 
-    /// Begins a batch. Returns how many packets may be received. A full channel stops reception only while there is one context, or one with
-    /// `--full wait`. Otherwise [`PacketTx::admits`] refuses packets beyond their context's quota.
+    /// Begins a batch. Returns how many packets may be received. A full channel stops reception only while there is one context,
+    /// or one with `--full wait`. Otherwise [`PacketTx::admits`] refuses packets beyond their context's quota.
     #[must_use]
     pub(crate) fn begin_batch(&mut self) -> usize {
         let room =
@@ -140,7 +142,7 @@ impl PacketChannels {
         self.channels.iter_mut().map(|channel| channel.take_back(&mut each)).sum()
     }
 
-    /// Sends staged packets, and refills.
+    /// Sends staged packets and refills.
     pub fn hand_over(&mut self, mut refill: impl FnMut() -> Option<Frame>) {
         self.channels.iter_mut().for_each(|channel| channel.hand_over(&mut refill));
     }
@@ -150,7 +152,7 @@ impl PacketChannels {
         self.channels.iter_mut().flat_map(PacketTx::unstage)
     }
 
-    /// How many frames are out. Unused refills do not count.
+    /// The number of frames that are out. Unused refills do not count.
     #[must_use]
     pub fn out(&self) -> usize {
         self.channels.iter().map(PacketTx::out).sum()
@@ -162,7 +164,7 @@ impl PacketChannels {
         self.channels.iter().any(PacketTx::has_news)
     }
 
-    /// How many frames may be returned at once.
+    /// The maximum number of frames that may be returned at once.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.length * self.channels.len()
@@ -179,7 +181,7 @@ mod tests {
     use super::PacketChannels;
     use crate::egress::pass_cost::PassCost;
 
-    /// All workers charge for one distributor's time, and none knows what the others charge.
+    /// All workers charge for the time of one distributor. None of them knows the charges of the others.
     #[test]
     fn each_thread_charges_for_all_whose_frames_are_handed_on_by_one() {
         let wakeup = Wakeup::new().expect("an event");
@@ -188,7 +190,7 @@ mod tests {
         for ((channels, ends), sharing) in [(pipeline, 3), (spread, 4)] {
             assert_eq!(channels.pass_cost().estimate(), PassCost::new(1).estimate() * sharing);
             assert!(ends.iter().all(|(arrivals, _)| Arc::ptr_eq(&arrivals.pass_cost, channels.pass_cost())));
-            // What the one measures is what they charge.
+            // The charges follow the distributor's measurements.
             let now = std::cell::Cell::new(Duration::ZERO);
             let (mut nic, _far) = spin_nic::memory::pair(4).expect("a pair");
             let mut frames = Vec::from_iter(nic.allocate());

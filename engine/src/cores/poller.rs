@@ -1,4 +1,4 @@
-//! What a thread polls.
+//! The object that a thread polls.
 
 use std::time::Duration;
 
@@ -8,44 +8,44 @@ use crate::cores::receive_only::ReceiveOnly;
 use crate::telemetry::statistics::Statistics;
 use crate::worker::Worker;
 
-/// What a thread polls: an engine, or a receiver that feeds engines.
+/// The object that a thread polls: a worker, or a distributor that feeds workers.
 pub trait Poller {
-    /// One iteration. Returns whether there was something to do.
+    /// Runs one poll iteration. Returns whether there was work.
     ///
     /// # Errors
-    /// When the NIC cannot be used any more.
+    /// When the NIC is no longer usable.
     fn poll(&mut self, clock: &dyn Fn() -> Duration) -> Result<bool, NicError>;
 
     /// Whether work is under way that must not be cut short. It may take several more polls.
     fn is_busy(&self) -> bool;
 
-    /// Asks other threads for nothing more.
+    /// Prepares the end: asks other threads for nothing more.
     fn shutdown(&mut self) {}
 
-    /// Whether other threads may still ask this one for something.
+    /// Whether other threads may still need this one.
     fn has_dependents(&self) -> bool {
         false
     }
 
-    /// Whether frames that were sent have not left.
+    /// Whether sent frames have not left yet.
     fn is_sending(&self) -> bool;
 
-    /// Takes no more frames from the NIC.
+    /// Ends reception from the NIC.
     fn close(&mut self);
 
-    /// Called before the thread goes to sleep.
+    /// Prepares for the thread's sleep.
     fn idle(&mut self) {}
 
     /// Whether another thread has sent something.
     fn has_pending(&self) -> bool;
 
-    /// Whether nothing will ever arrive any more.
+    /// Whether nothing will arrive from here on.
     fn is_finished(&self) -> bool;
 
     /// The queue on which the thread waits for packets.
     fn nic(&mut self) -> &mut dyn Queue;
 
-    /// The statistics block so far.
+    /// The current statistics block.
     fn statistics(&self) -> Statistics;
 }
 

@@ -1,4 +1,5 @@
-//! A distributor without a local share, on a thread that runs no handlers. It hands all packets over to workers, and takes the frames back.
+//! A distributor without a local share, on a thread that runs no handlers. It hands all packets over to workers, and takes the
+//! frames back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::ingress::rx_batch::{BATCH, RoutingTable, RxBatch};
 use crate::telemetry::statistics::Statistics;
 use spin_pspin::counts::Counts;
 
-/// What a thread polls that only receives.
+/// The state of a thread that only receives.
 pub struct ReceiveOnly {
     nic: Box<dyn Queue>,
     distributor: Distributor,
@@ -26,14 +27,14 @@ pub struct ReceiveOnly {
     /// Frames for the kernel, in order.
     passing: Vec<Frame>,
     counts: Counts,
-    /// Nothing is taken from the NIC any more.
+    /// Whether reception has ended.
     closed: bool,
-    /// Nothing could be taken when that was asked last.
+    /// Whether the last attempt to receive found no room.
     stalled: bool,
 }
 
 impl ReceiveOnly {
-    /// Feeds `threads` threads, which have room for so many HERs each. Returns also what each of them needs.
+    /// A distributor for `threads` workers with `hers` HERs each. Also returns the channel ends of the workers.
     ///
     /// # Errors
     /// When the kernel gives no eventfd.
@@ -56,11 +57,11 @@ impl ReceiveOnly {
         Ok((receiver, ends))
     }
 
-    /// One turn: what came back goes to the NIC or the kernel, what arrived to its channel. `clock` is read when there are frames for the kernel.
-    /// Returns how many frames there were of all.
+    /// Runs one poll: returned frames go to the NIC or the kernel, and received ones to their channels. `clock` is read only when
+    /// there are frames for the kernel. Returns the number of frames.
     ///
     /// # Errors
-    /// When the NIC is of no use any more.
+    /// When the NIC is no longer usable.
     pub fn poll(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
         let returned = self.take_back();
         let arrived = self.receive();
@@ -71,7 +72,7 @@ impl ReceiveOnly {
         Ok(arrived + returned + passed)
     }
 
-    /// Hands some frames on to the kernel, and drops those that are too many to wait for it. Returns how many of both.
+    /// Passes some frames to the kernel, and drops those beyond the bound of waiting ones. Returns the number of both.
     #[cold]
     fn pass(&mut self, clock: impl Fn() -> Duration) -> usize {
         let Self { nic, distributor, passing, counts, .. } = self;
@@ -94,7 +95,7 @@ impl ReceiveOnly {
         }
         let room = self.distributor.channels.begin_batch().min(BATCH);
         let stalls = room == 0 || self.transmit.len() >= TRANSMIT_BACKLOG;
-        // This thread has nothing else to do, and asks on and on.
+        // Counted once per stall: this thread has nothing else to do, and retries in each poll.
         self.counts.add(Counter::HerStalls, u64::from(stalls && !self.stalled));
         self.stalled = stalls;
         if stalls {
@@ -115,7 +116,7 @@ impl ReceiveOnly {
         arrived
     }
 
-    /// Where frames go from here on, those too that were not handed over yet. The NIC is to be told apart: see
+    /// Sets the routes, also of frames that are staged and not handed over. The NIC's own rules are set separately: see
     /// [`Queue::steering`].
     pub fn set_routes(&mut self, routes: RoutingTable) {
         let Self { nic, distributor, counts, .. } = self;
@@ -135,41 +136,41 @@ impl ReceiveOnly {
         }
     }
 
-    /// Takes nothing from the NIC any more.
+    /// Ends reception from the NIC.
     pub const fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Frames that are on channels, or that have not left.
+    /// The number of frames that are on channels, or that have not left.
     #[must_use]
     pub fn backlog(&self) -> usize {
         self.distributor.channels.out() + self.passing.len() + self.unsent()
     }
 
-    /// Frames that have not left.
+    /// The number of frames that have not left.
     pub(crate) fn unsent(&self) -> usize {
         self.transmit.len() + self.nic.pending()
     }
 
-    /// Frames received so far.
+    /// The number of frames received.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.counts.get(Counter::RxPackets)
     }
 
-    /// What rings when frames came back.
+    /// The wake-up that is notified when frames were returned.
     #[must_use]
     pub const fn wakeup(&self) -> &Arc<Wakeup> {
         &self.wakeup
     }
 
-    /// Whether frames came back.
+    /// Whether there are returned frames.
     #[must_use]
     pub fn has_news(&self) -> bool {
         self.distributor.channels.has_news()
     }
 
-    /// Whether no frame will ever come any more, and none is out.
+    /// Whether no more frames will arrive, and none is out.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.nic.exhausted() && self.backlog() == 0
@@ -180,7 +181,7 @@ impl ReceiveOnly {
         &mut *self.nic
     }
 
-    /// The statistics block so far.
+    /// The current statistics block.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics { counts: self.counts.clone(), ..Statistics::default() }
@@ -202,10 +203,10 @@ mod tests {
     use crate::ingress::rx_batch::{BATCH, RoutingTable};
     use spin_pspin::ids::Slot;
 
-    /// Room for HERs: all that arrives may be out.
+    /// The number of HERs: all frames may be out.
     const HERS: u32 = 4096;
 
-    /// A receiver of which all that arrives goes to one channel.
+    /// A distributor that hands all frames to one channel.
     fn receiver() -> (ReceiveOnly, MemoryQueue, PacketRx, ChannelQueue) {
         let (near, far) = pair(4096).expect("a pair");
         let (mut receiver, mut ends) = ReceiveOnly::new(Box::new(near), 1, HERS).expect("a channel");
@@ -222,7 +223,7 @@ mod tests {
         far.flush().expect("memory does not fail");
     }
 
-    /// A turn, after which the other thread leaves to the kernel all that it was handed. Returns how many frames there were.
+    /// Runs a poll. The worker then returns all its frames for the kernel. Returns the number of frames that the poll handled.
     fn poll(receiver: &mut ReceiveOnly, arrivals: &mut PacketRx, queue: &mut ChannelQueue) -> usize {
         let count = receiver.poll(|| Duration::ZERO).expect("memory does not fail");
         let mut frames = Vec::new();
@@ -240,7 +241,7 @@ mod tests {
         (0..polls).for_each(|_| _ = poll(&mut receiver, &mut arrivals, &mut queue));
         assert_eq!(receiver.received(), 1000);
         assert!(receiver.passing.len() >= 1000 - polls * MAX_PASSED, "{}", receiver.passing.len());
-        // Those get there too, though nothing else comes.
+        // The rest is passed too, although nothing else arrives.
         while receiver.backlog() > 0 {
             assert!(poll(&mut receiver, &mut arrivals, &mut queue) > 0, "it does not sleep before");
         }

@@ -3,18 +3,18 @@
 use crate::install::ContextHandle;
 use spin_pspin::ids::Slot;
 
-/// Allocates ids and slots of contexts. All threads have to agree on them, but a context that was replaced leaves each thread at another
-/// time.
+/// Allocates ids and slots of contexts. All threads have to agree on them, but a replaced context leaves each thread at a
+/// different time.
 #[derive(Debug, Default)]
 pub struct SlotAllocator {
-    /// Id of the context installed last.
+    /// The id of the context installed last.
     last: u32,
-    /// By slot: a thread had a context there when it was asked last.
+    /// Whether a thread had a context in a slot at the last update, by slot.
     taken: Vec<bool>,
 }
 
 impl SlotAllocator {
-    /// A new id, and a slot that is free on all threads.
+    /// Allocates a new id, and a slot that is free on all threads.
     pub fn next(&mut self) -> ContextHandle {
         let index = self.taken.iter().position(|taken| !taken).unwrap_or_else(|| {
             self.taken.push(false);
@@ -45,7 +45,7 @@ mod tests {
             (0..count).map(|_| allocator.next().slot.0).collect()
         };
         assert_eq!(slots(&mut allocator, 3), [0, 1, 2]);
-        // A context that was replaced has left one of two threads.
+        // A replaced context has left one of two threads.
         allocator.update(&[vec![false, true, true], vec![true, true, true]]);
         assert_eq!(slots(&mut allocator, 1), [3]);
         allocator.update(&[vec![false, true], vec![false, true, false, true]]);

@@ -1,7 +1,8 @@
-//! A thread of the engine, on a core of its own. It polls the engine of some of the machine's clusters, which have a NIC queue of
-//! their own (run to completion) or get packets of the thread that receives (pipeline). Or it polls a receiver, which runs no handlers.
-//! Threads share no state that packets touch but the rings of [`crate::cores::packet_channel`] and [`crate::cores::helpers`]. Requests of the control
-//! thread are carried out between two polls.
+//! A thread of the engine, on a core of its own. It polls a worker, which runs the handlers of some of the machine's clusters. A
+//! worker has a NIC queue of its own (run to completion), or gets packets from a distributor (pipeline). Another kind of thread
+//! polls a distributor without handlers. The only state that threads share on the packet path are the rings of
+//! [`crate::cores::packet_channel`] and [`crate::cores::helpers`]. Requests of the control thread are carried out between two
+//! polls.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,11 +24,11 @@ use crate::telemetry::statistics::Statistics;
 
 /// Longest sleep. A stop that comes just before a sleep is noticed this late.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// Longest sleep while frames that were sent have not left: some drivers continue only when they are asked to.
+/// Longest sleep while sent frames have not left: some drivers continue only when they are called.
 const SLEEP_WHILE_SENDING: Duration = Duration::from_millis(1);
-/// How late a thread notices that it may take packets.
+/// Delay after which a thread notices that it may receive.
 const START_DELAY: Duration = Duration::from_millis(1);
-/// How long frames that handlers sent may take to leave after the last one was received.
+/// Time for sent frames to leave after reception has ended.
 const DRAIN: Duration = Duration::from_millis(250);
 
 /// A request of the control thread.
@@ -36,19 +37,19 @@ type Request<P> = Box<dyn FnOnce(&mut P) + Send>;
 /// Settings and flags that all threads of an engine share.
 #[derive(Clone)]
 pub struct SharedConfig {
-    /// Loads images and translations.
+    /// The loader of images and translations.
     pub loader: Arc<Loader>,
-    /// Sizes of each thread's engine.
+    /// Sizes of each worker's tables.
     pub sizes: Sizes,
     /// Scheduling policy between contexts.
     pub schedule: Schedule,
-    /// What to do when idle.
+    /// Behaviour of threads without work.
     pub idle: Idle,
-    /// Threads take no packets until this is set: contexts of the configuration are installed before.
+    /// Whether threads may receive. Set after the contexts of the configuration are installed.
     pub go: Arc<AtomicBool>,
-    /// Threads end soon after this is set.
+    /// Whether threads are to end.
     pub stop: Arc<AtomicBool>,
-    /// The moment that times are counted from.
+    /// The origin of all times.
     pub start: Instant,
     /// An eventfd, written when a thread ends.
     pub ended: Arc<OwnedFd>,
@@ -64,7 +65,8 @@ pub struct PollThread<P> {
 }
 
 impl<P: Poller + 'static> PollThread<P> {
-    /// Starts a thread on `core`, or on any core. `make` is called there and returns what the thread polls. The thread sleeps on `wakeup`.
+    /// Starts a thread on `core`, or on any core. `make` is called on the thread, and returns the object to poll. The thread
+    /// sleeps on `wakeup`.
     ///
     /// # Errors
     /// When the system starts no thread, refuses the core, or `make` fails.
@@ -87,13 +89,13 @@ impl<P: Poller + 'static> PollThread<P> {
         }
     }
 
-    /// Has the thread call `what` between two polls, and waits for the result; `None` when the thread has ended.
+    /// Calls `what` on the thread between two polls, and waits for the result; `None` when the thread has ended.
     pub fn ask<R: Send + 'static>(&self, what: impl FnOnce(&mut P) -> R + Send + 'static) -> Option<R> {
         self.begin(what).wait()
     }
 
-    /// Has the thread call `what` between two polls. The caller can ask other threads before it waits for the reply: where threads
-    /// share cores, each reply may take some milliseconds.
+    /// Starts a call of `what` on the thread between two polls. The caller can ask other threads before it waits for the reply.
+    /// Where threads share cores, each reply may take some milliseconds.
     pub fn begin<R: Send + 'static>(&self, what: impl FnOnce(&mut P) -> R + Send + 'static) -> PendingReply<R> {
         let (sender, reply) = sync_channel(1);
         let request = move |poller: &mut P| {
@@ -111,7 +113,7 @@ impl<P: Poller + 'static> PollThread<P> {
         self.thread.is_finished()
     }
 
-    /// Waits until the thread has ended, which something else brings about.
+    /// Waits until the thread has ended. The caller has stopped it by other means.
     ///
     /// # Errors
     /// The NIC's error, or that the thread panicked.
@@ -143,7 +145,7 @@ impl<R> PendingReply<R> {
     }
 }
 
-/// A thread from start to end.
+/// Runs a thread from start to end.
 fn thread_main<P: Poller>(
     shared: &SharedConfig,
     core: Option<usize>,
@@ -151,7 +153,7 @@ fn thread_main<P: Poller>(
     ready: &SyncSender<Result<(), String>>,
     make: impl FnOnce() -> Result<P, String>,
 ) -> Ended {
-    // The control thread has to notice every end, also by a panic.
+    // The control thread has to notice every end, even by a panic.
     let _notifier = ExitNotifier(&shared.ended);
     let mut poller = match core.map_or(Ok(()), spin_nic::affinity::pin).and_then(|()| make()) {
         Ok(poller) => poller,
@@ -177,7 +179,7 @@ impl Drop for ExitNotifier<'_> {
     }
 }
 
-/// Carries out requests until packets are to be taken.
+/// Carries out requests until the thread may receive.
 fn prepare<P: Poller>(poller: &mut P, shared: &SharedConfig, requests: &RequestRx<Request<P>>) {
     while !shared.go.load(Relaxed) && !shared.stop.load(Relaxed) {
         if let Some(request) = requests.wait(START_DELAY) {
@@ -186,12 +188,12 @@ fn prepare<P: Poller>(poller: &mut P, shared: &SharedConfig, requests: &RequestR
     }
 }
 
-/// Polls, with requests and sleep in between, until the thread is told to stop or nothing will arrive any more.
+/// Polls until the thread is stopped or nothing will arrive from here on. Carries out requests and sleeps in between.
 fn run<P: Poller>(poller: &mut P, shared: &SharedConfig, requests: &RequestRx<Request<P>>) -> Result<(), NicError> {
     let clock = || shared.start.elapsed();
     let mut backoff = IdleBackoff::new(shared.idle);
     while !shared.stop.load(Relaxed) {
-        // One request per poll: packets do not wait for all of many requests.
+        // One request per poll, so that packets do not wait for many requests.
         let request = requests.next();
         let busy = request.is_some();
         if let Some(request) = request {

@@ -7,7 +7,7 @@ use crate::install::{InstallError, MatchSpec, Prepared, User};
 pub struct Transaction {
     /// Contexts to install, in order of priority.
     pub installs: Vec<Prepared>,
-    /// Contexts that are to take other packets than before, and which.
+    /// Contexts whose rules change, and their new rules.
     pub rules: Vec<(u32, User, MatchSpec)>,
     /// Contexts to remove.
     pub removals: Vec<(u32, User)>,
@@ -16,16 +16,16 @@ pub struct Transaction {
 /// Results of a [`Transaction`], in its order.
 #[derive(Debug)]
 pub struct ChangeResult {
-    /// Ids of the contexts that were installed.
+    /// The ids of the installed contexts.
     pub installed: Vec<Result<u32, InstallError>>,
-    /// Contexts that take other packets.
+    /// The changes of rules.
     pub ruled: Vec<Result<(), InstallError>>,
-    /// Contexts that were removed.
+    /// The removals.
     pub removed: Vec<Result<(), InstallError>>,
 }
 
 impl ChangeResult {
-    /// Fails all changes but removals: the NIC refused the new rules.
+    /// Fails all changes but removals, after the NIC refused the new rules.
     pub fn refuse(&mut self, error: &InstallError) {
         refuse_all(&mut self.installed, error);
         refuse_all(&mut self.ruled, error);

@@ -1,4 +1,4 @@
-//! What leaves a worker: frames to send, frames to recycle, and frames for the kernel.
+//! Outgoing frames of a worker: to send, to recycle, and for the kernel.
 
 pub mod pass_cost;
 
@@ -14,7 +14,7 @@ use spin_pspin::hpu::command::Outbound;
 use spin_pspin::hpu::ip_view;
 use spin_pspin::ids::Packet;
 
-/// With more frames staged for sending, a worker receives nothing: the NIC has to catch up first.
+/// Number of staged frames to send at which reception pauses: the NIC has to catch up first.
 pub(crate) const TRANSMIT_BACKLOG: usize = 256;
 
 /// Frames on their way out of a worker.
@@ -22,7 +22,7 @@ pub(crate) struct Egress {
     pub(crate) outbound: Outbound,
     /// Frames for the kernel.
     pub(crate) passing: Vec<Frame>,
-    /// What the context is charged for each of them.
+    /// The cost that a context is charged for each of these frames.
     pub(crate) pass_cost: Arc<PassCost>,
 }
 
@@ -40,7 +40,7 @@ impl Egress {
         }
     }
 
-    /// Stages a packet for the kernel, with its headers as they came.
+    /// Stages a packet for the kernel, with its headers restored.
     pub(crate) fn punt(&mut self, mut packet: Packet) {
         if packet.in_pspin_view {
             ip_view::to_wire(&mut packet.frame);
@@ -48,13 +48,13 @@ impl Egress {
         self.passing.push(packet.frame);
     }
 
-    /// Gives a frame back to the NIC with the others of the poll.
+    /// Stages a frame for its return to the NIC at the end of the poll.
     #[inline]
     pub(crate) fn recycle(&mut self, frame: Frame) {
         self.outbound.recycle.push(frame);
     }
 
-    /// Hands over what the NIC has room for. The rest stays staged.
+    /// Hands staged frames to the NIC. Frames that it has no room for stay staged.
     pub(crate) fn flush(&mut self, nic: &mut dyn Queue) -> Result<(), NicError> {
         self.outbound.flush(nic);
         nic.flush()
@@ -66,12 +66,12 @@ impl Egress {
         self.pass_cost.pass(nic, &mut self.passing, clock)
     }
 
-    /// Frames staged here or in the NIC's transmit ring.
+    /// The number of frames staged here or in the NIC's transmit ring.
     pub(crate) fn unsent(&self, nic: &dyn Queue) -> usize {
         self.outbound.transmit.len() + nic.pending()
     }
 
-    /// Whether so many frames wait for the NIC that nothing more is received.
+    /// Whether so many frames wait for the NIC that reception pauses.
     pub(crate) fn is_full(&self) -> bool {
         self.outbound.transmit.len() >= TRANSMIT_BACKLOG
     }

@@ -1,5 +1,5 @@
-//! Cost of passing a frame to the kernel. The context that leaves the frame to the kernel is charged for it. Each frame is a system call at the
-//! end of a poll, after the context's tasks, so the cost is charged by a running average.
+//! Cost of passing a frame to the kernel. The context that leaves the frame to the kernel is charged for it. Each frame is a
+//! system call at the end of a poll, after the context's tasks. Therefore a running average is charged.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -8,40 +8,40 @@ use spin_nic::{Frame, Queue};
 
 /// Cost before the first measurement. It is a few microseconds on fast machines, and about 25 on slow ones.
 const INITIAL_COST: Duration = Duration::from_micros(10);
-/// Longest time that counts for one frame: longer ones come of preemption.
+/// Maximum time that counts for one frame: longer times result from preemption.
 const MAX_COST: Duration = Duration::from_millis(1);
-/// Weight of one batch in the running average is one part in so many.
+/// Divisor: the weight of one batch in the running average.
 const EWMA_FRACTION: u64 = 8;
 
-/// Frames that a distributor passes in one poll at most: few enough that the NIC's ring does not overflow meanwhile.
+/// Maximum number of frames that a distributor passes in one poll, so that the NIC's receive ring does not overflow meanwhile.
 pub(crate) const MAX_PASSED: usize = 8;
-/// Frames that wait to be passed at most. Other packets need buffers, too.
+/// Maximum number of frames that wait to be passed. Other packets need buffers too.
 pub(crate) const MAX_PASSING: usize = 1024;
 
-/// Cost of a frame, as measured by the thread that passes them.
+/// Cost of a frame, as measured by the thread that passes frames.
 #[derive(Debug)]
 pub struct PassCost {
     /// Running average in nanoseconds. One thread writes it.
     each: AtomicU64,
-    /// Threads whose frames are passed by this one. None of them knows how many the others have passed.
+    /// The number of threads whose frames are passed by one thread. None of them knows how many the others have passed.
     threads: u32,
 }
 
 impl PassCost {
-    /// Cost on a thread that passes the frames of `threads` threads.
+    /// The cost on a thread that passes the frames of `threads` threads.
     #[must_use]
     pub const fn new(threads: u32) -> Self {
         Self { each: AtomicU64::new(INITIAL_COST.as_nanos() as u64), threads }
     }
 
-    /// Time that a context is charged for a frame. Where several threads share the one that passes frames, each shares out only its part of
-    /// that one's time.
+    /// The time that a context is charged for a frame. Where one thread passes frames of several threads, each of these divides
+    /// only its part of that thread's time between contexts.
     #[must_use]
     pub fn estimate(&self) -> Duration {
         Duration::from_nanos(self.each.load(Relaxed)) * self.threads
     }
 
-    /// Passes frames to the kernel. Returns how long it took.
+    /// Passes frames to the kernel. Returns how long that took.
     pub fn pass(&self, nic: &mut dyn Queue, frames: &mut Vec<Frame>, clock: impl Fn() -> Duration) -> Duration {
         let (count, start) = (frames.len() as u32, clock());
         nic.pass_to_kernel(frames);
@@ -52,8 +52,8 @@ impl PassCost {
         took
     }
 
-    /// Passes the first [`MAX_PASSED`] of the waiting frames by way of the list `first`, and drops what is beyond [`MAX_PASSING`]. Returns how many it
-    /// dropped.
+    /// Passes the first [`MAX_PASSED`] of the waiting frames, by way of the scratch list `first`, and drops those beyond
+    /// [`MAX_PASSING`]. Returns how many it dropped.
     pub(crate) fn pass_bounded(
         &self,
         nic: &mut dyn Queue,
@@ -90,7 +90,7 @@ mod tests {
             let charged = pass_cost.estimate() / 3;
             assert!(charged.abs_diff(took) < took / 100, "{charged:?} for {took:?}");
         }
-        // Once off its core, whoever measures.
+        // The measuring thread is off its core once.
         let before = pass_cost.estimate();
         pass_cost.note(Duration::from_secs(1));
         assert!(pass_cost.estimate() <= before + MAX_COST * 3 / 8);

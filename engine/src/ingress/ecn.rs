@@ -1,12 +1,11 @@
-//! Explicit congestion notification (RFC 3168): telling a packet's receiver that its sender should slow down.
+//! Explicit congestion notification (RFC 3168): tells a packet's receiver that its sender should slow down.
 
 use spin_matcher::Headers;
 
-/// The two bits: not capable, ECT(1), ECT(0), congestion experienced.
+/// Mask of the ECN field, and its value "congestion experienced". The other values are not capable, ECT(1) and ECT(0).
 const CE: u8 = 0b11;
 
-/// Marks a packet as having met congestion. Returns whether it is marked: only packets of senders that say they know about
-/// it are.
+/// Marks a packet with "congestion experienced". Returns whether it is marked: only packets of ECN-capable senders are.
 pub fn mark(frame: &mut [u8]) -> bool {
     let headers = Headers::parse(frame);
     let Some(ip) = headers.ip.map(usize::from) else { return false };
@@ -34,7 +33,8 @@ fn mark_v4(header: &mut [u8]) -> bool {
 }
 
 fn mark_v6(header: &mut [u8]) -> bool {
-    // Version, traffic class, flow label: the class's lowest bits are the upper ones of the second byte's lower half.
+    // The header begins with version, traffic class and flow label. The ECN field, the class's lowest two bits, is in bits 4 and
+    // 5 of the second byte.
     match header.get_mut(1) {
         Some(byte) if *byte >> 4 & CE != 0 => {
             *byte |= CE << 4;

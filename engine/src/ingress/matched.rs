@@ -1,29 +1,29 @@
-//! What frames were found to be, from their arrival until they are queued.
+//! Classification results of frames, from their reception until they are queued.
 
 use spin_matcher::MessageKey;
 use spin_pspin::ids::Slot;
 use spin_pspin::mpq::MpqId;
 
-/// What a frame was found to be.
+/// The classification result of a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Match {
-    /// Its context; [`Slot::NOBODY`]: it has none.
+    /// The context that the frame belongs to; [`Slot::NOBODY`]: none.
     pub owner: Slot,
-    /// It is its message's last.
+    /// Whether the frame is the last one of its message.
     pub end_of_message: bool,
-    /// Its message, among the context's.
+    /// The key of the message, unique within its context.
     pub key: MessageKey,
 }
 
 impl Default for Match {
-    /// Nothing yet.
+    /// A frame that no context matched.
     fn default() -> Self {
         Self { owner: Slot::NOBODY, end_of_message: false, key: MessageKey::default() }
     }
 }
 
 impl Match {
-    /// Its context, if it has one.
+    /// The context, if there is one.
     #[must_use]
     #[inline]
     pub fn slot(&self) -> Option<Slot> {
@@ -31,18 +31,18 @@ impl Match {
     }
 }
 
-/// The same but for what is behind the [first](MessageKey::split) bytes of the key, and where its message is sought: half a cache line, of
-/// which a batch has many.
+/// A [`Match`] in compact form: half a cache line, since a batch has many. Holds only the [first](MessageKey::split) bytes of the
+/// key, and adds the bucket of the message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MatchEntry {
-    /// The key's first bytes,
+    /// The first bytes of the key.
     head: [u64; 2],
     pub(crate) owner: Slot,
-    /// The [chain](crate::message::messages::Messages::bucket) that its message is in, as the thread has it whose message it is,
+    /// The [bucket](crate::message::messages::Messages::bucket) of the message, in the message table of its home thread.
     pub(crate) bucket: u32,
-    /// and the first queue in it, when it was sought.
+    /// The first queue in the bucket when that was read.
     pub(crate) first: MpqId,
-    /// and how many it has.
+    /// The length of the key in bytes.
     length: u8,
     pub(crate) end_of_message: bool,
 }
@@ -51,7 +51,7 @@ impl MatchEntry {
     pub(crate) const NOTHING: Self =
         Self { head: [0; 2], owner: Slot::NOBODY, bucket: 0, first: MpqId::NONE, length: 0, end_of_message: false };
 
-    /// Notes what a frame was found to be, and what there is behind the key's first bytes, if anything is.
+    /// Stores the classification result of a frame. The bytes behind the key's first ones go to `rest`, if there are any.
     #[inline(always)]
     pub(crate) const fn note(
         &mut self,
@@ -68,29 +68,29 @@ impl MatchEntry {
         }
     }
 
-    /// The key's first bytes, and how many it has.
+    /// The first bytes and the length of the key.
     #[inline(always)]
     pub(crate) const fn head(&self) -> ([u64; 2], u8) {
         (self.head, self.length)
     }
 }
 
-/// What many frames were found to be, by place.
+/// The classification results of a batch, by index.
 #[derive(Debug)]
 pub(crate) struct MatchedBatch {
     entries: Vec<MatchEntry>,
-    /// What is behind the first bytes of their keys, of those that have some.
+    /// The key bytes behind the first ones, for keys that are that long.
     key_tails: Vec<[u64; 4]>,
 }
 
 impl MatchedBatch {
-    /// With so many places.
+    /// A batch with `places` entries.
     pub(crate) fn new(places: usize) -> Self {
         const { assert!(size_of::<MatchEntry>() == 32, "two are in a cache line") };
         Self { entries: vec![MatchEntry::NOTHING; places], key_tails: vec![[0; 4]; places] }
     }
 
-    /// Makes room for so many.
+    /// Makes room for `places` entries.
     #[inline]
     pub(crate) fn reserve(&mut self, places: usize) {
         if self.entries.len() < places {
@@ -99,13 +99,13 @@ impl MatchedBatch {
         }
     }
 
-    /// The first ones.
+    /// The first `count` entries.
     #[inline(always)]
     pub(crate) fn first(&self, count: usize) -> &[MatchEntry] {
         &self.entries[..count]
     }
 
-    /// The first ones, and what is behind the first bytes of their keys.
+    /// The first `count` entries, and the key bytes behind their first ones.
     #[inline(always)]
     pub(crate) fn first_mut(&mut self, count: usize) -> (&mut [MatchEntry], &mut [[u64; 4]]) {
         (&mut self.entries[..count], &mut self.key_tails[..count])
@@ -121,7 +121,7 @@ impl MatchedBatch {
         &mut self.entries[place]
     }
 
-    /// What is behind the first bytes of a key that is so long.
+    /// The key bytes behind the first ones, if the key is that long.
     #[inline]
     pub(crate) fn rest(&self, place: usize) -> [u64; 4] {
         self.key_tails[place]

@@ -1,4 +1,4 @@
-//! What a worker received and has not admitted yet.
+//! Received packets that a worker has not admitted yet.
 
 pub mod ecn;
 pub mod matched;
@@ -15,16 +15,16 @@ use crate::ingress::rx_charges::RxCharges;
 pub(crate) struct Ingress {
     /// Matched packets that are yet to be queued or run.
     pub(crate) inbound: RxBatch,
-    /// Nothing is taken from the NIC any more.
+    /// Whether reception has ended.
     pub(crate) closed: bool,
-    /// How much to receive after a long poll.
+    /// The amount to receive after a long poll.
     pub(crate) rx_catch_up: RxCatchUp,
-    /// Who is charged for reception.
+    /// The charges for reception, by context.
     pub(crate) charges: RxCharges,
-    /// Frames that were queued, run or dropped so far.
+    /// The number of frames queued, run or dropped.
     pub(crate) processed: u64,
-    /// Batches that were sorted by cluster.
+    /// The number of batches sorted by cluster.
     pub(crate) batches: u32,
-    /// A context that shares the time may run out of tasks, and have more packets in the NIC.
+    /// Whether a context that shares the time may run out of tasks while the NIC has more of its packets.
     pub(crate) low_backlog: bool,
 }

@@ -1,4 +1,4 @@
-//! The NIC inbound engine's first half: receiving, and which context and message a frame belongs to.
+//! The first half of PsPIN's NIC inbound engine: receives frames, and determines the context and message of each.
 
 use spin_abi::counters::Counter;
 use spin_matcher::{MessageKey, Table};
@@ -11,61 +11,62 @@ use crate::cores::packet_channel::PacketRx;
 use crate::ingress::matched::{Match, MatchEntry, MatchedBatch};
 use crate::message::messages::Messages;
 
-/// Frames taken from the NIC at once, when one context has the thread to itself: as many as what is asked for ahead of them
-/// leaves room for near by.
+/// Frames per receive when one context has the thread to itself. The cache holds this many together with the data that is
+/// prefetched for them.
 pub const BATCH: usize = 128;
-/// How many frames ahead the next one's headers are asked for: far enough for memory to answer, near enough to be there
-/// still.
+/// Distance in frames at which headers are prefetched: far enough for the latency of memory, near enough that they are not
+/// evicted again.
 const PREFETCH_AHEAD: usize = 8;
-/// And how many ahead what tasks will look at of it: there is little room near by for frames that are as far apart as chunks are, and what
-/// is long takes long.
+/// Distance in packets at which the data that tasks read is prefetched. The cache has little room for frames that lie a chunk
+/// apart, and tasks on long packets take long.
 pub(crate) const PREFETCH_SOON: usize = 1;
 
-/// A frame on its way to its message's queue.
+/// A matched frame that is not yet queued with its message.
 #[derive(Debug)]
 pub struct MatchedPacket {
     /// The frame.
     pub frame: Frame,
-    /// Its context.
+    /// The context that it belongs to.
     pub slot: Slot,
-    /// Its message, among the context's.
+    /// The key of the message, unique within its context.
     pub key: MessageKey,
-    /// It is its message's last.
+    /// Whether the frame is the last one of its message.
     pub end_of_message: bool,
 }
 
-/// Where frames go: compiled rules, and the contexts they lead to.
+/// The classifier: compiled rules, and the contexts that they lead to.
 #[derive(Clone, Debug, Default)]
 pub struct RoutingTable {
-    /// What the NIC is told, and what decides here.
+    /// The compiled rules, for the NIC's filter and for matching here.
     pub table: Table,
-    /// By place in the table, which is the order of priority.
+    /// Contexts by index in the table, which is the order of priority.
     pub slots: Vec<Slot>,
 }
 
 impl RoutingTable {
-    /// What `found` makes of a frame's context, its message's key, and whether it is that one's last. A frame may be nobody's.
+    /// Matches a frame. Calls `found` with its context, its message's key, and whether it is the last one of its message. `None`:
+    /// no context matches.
     #[inline(always)]
     pub fn find<R>(&self, frame: &[u8], found: impl FnOnce(Slot, MessageKey, bool) -> R) -> Option<R> {
         self.table.find(frame, |index, key, end_of_message| found(self.slots[index], key, end_of_message))
     }
 }
 
-/// Frames that were received and matched, and are yet to be queued: a batch at a time.
+/// A receive batch: frames that were received and matched, and are yet to be queued.
 #[derive(Debug)]
 pub struct RxBatch {
-    /// Last ones first.
+    /// Frames in reverse order: the next one is the last element.
     frames: Vec<Frame>,
-    /// What each of them is, at the same place, and what some others were.
+    /// Matches of the frames, at equal indexes. Entries beyond them belong to frames that were taken.
     found: MatchedBatch,
-    /// Messages that had [begun](Messages::begun) when these were [sought](RxBatch::prefetch_entries).
+    /// The value of [`Messages::begun`] when the buckets were [read](RxBatch::prefetch_entries).
     begun: u64,
-    /// Some that were taken and are to come back, and their places.
+    /// Skipped frames that will be restored, and their indexes.
     aside: Vec<(Frame, usize)>,
-    /// By place, while they are [grouped](RxBatch::group): the group, and where that is from which the frame comes.
+    /// Scratch space of [grouping](RxBatch::group), by index: the group, and the index that the frame comes from.
     groups: Vec<u32>,
     order: Vec<usize>,
-    /// By group: the place of its next one.
+    /// Scratch space of grouping, by group: the index of its next frame.
     places: Vec<usize>,
 }
 
@@ -79,21 +80,21 @@ impl Default for RxBatch {
 }
 
 impl RxBatch {
-    /// How many there are.
+    /// The number of frames in the batch.
     #[must_use]
     #[inline]
     pub const fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Whether there is none.
+    /// Whether the batch is empty.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Takes a batch of at most `most` frames from the NIC. Returns how many there are. There was none left.
+    /// Receives at most `most` frames into an empty batch. Returns how many.
     #[inline]
     pub fn fetch(&mut self, nic: &mut dyn Queue, most: usize) -> usize {
         let arrived = nic.receive(&mut self.frames, most);
@@ -102,8 +103,8 @@ impl RxBatch {
         arrived
     }
 
-    /// [Fetches](RxBatch::fetch) frames, and [finds out](RxBatch::find) what they are.
-    // Inlined into a larger function, its loop keeps less in registers: 7 instructions per packet.
+    /// [Fetches](RxBatch::fetch) frames and [matches](RxBatch::find) them.
+    // Not inlined: in a larger function its loop keeps less in registers, which costs 7 instructions per packet.
     #[inline(never)]
     pub fn receive(
         &mut self,
@@ -123,7 +124,7 @@ impl RxBatch {
         arrived
     }
 
-    /// Finds out what all frames are, and what `bucket` says of their messages. Returns how many bytes they have.
+    /// Matches all frames, and stores the `bucket` of each message. Returns the number of bytes.
     #[inline]
     pub fn find(&mut self, routes: &RoutingTable, bucket: impl Fn(Slot, &MessageKey) -> u32) -> u64 {
         let Self { frames, found, .. } = self;
@@ -145,16 +146,16 @@ impl RxBatch {
         bytes
     }
 
-    /// Asks for the chains of all frames' messages, where that was not done when they were found.
+    /// Computes and prefetches the buckets of all messages, if that was not done when the frames were matched.
     pub fn prefetch_buckets(&mut self, messages: &Messages) {
         for place in (0..self.frames.len()).rev() {
             let Match { owner, key, .. } = self.found.get(place);
-            // What nobody owns is asked for too: to leave it out would take longer for all others.
+            // Unmatched frames are included: leaving them out would slow down all others.
             self.found.entry_mut(place).bucket = messages.prefetch_bucket(owner, &key);
         }
     }
 
-    /// Asks for what there is of the frames' messages, whose chains all have been asked for, so that they are there.
+    /// Prefetches the first queue of each message's bucket. The buckets have to be prefetched before.
     pub fn prefetch_entries<C: Copy + Owned, P>(&mut self, messages: &Messages, mpqs: &Mpqs<C, P>) {
         self.begun = messages.begun();
         for entry in self.found.first_mut(self.frames.len()).0.iter_mut().rev() {
@@ -166,7 +167,7 @@ impl RxBatch {
         }
     }
 
-    /// Takes at most `most` frames that another thread has received and matched. Returns how many. There was none left.
+    /// Takes at most `most` frames that the distributor has received and matched into an empty batch. Returns how many.
     #[inline]
     pub fn take_over(&mut self, arrivals: &mut PacketRx, most: usize) -> usize {
         let Self { frames, found, .. } = self;
@@ -182,8 +183,8 @@ impl RxBatch {
         count
     }
 
-    /// Puts frames of the same group next to each other, which those of a message have to be. In a group all stay in order. `group` gives
-    /// numbers below `groups`, by what the one at a place was found to be.
+    /// Sorts the frames by group, in a stable counting sort. The group with the greatest number comes first. `group` returns a
+    /// number below `groups` for the match at an index. All frames of a message need to have one group.
     pub(crate) fn group(&mut self, groups: u32, group: impl Fn(&MatchedBatch, usize) -> u32) {
         let count = self.frames.len();
         let Self { frames, found, groups: of, order, places, .. } = self;
@@ -206,7 +207,8 @@ impl RxBatch {
             order[*place] = from;
             *place += 1;
         }
-        // Those that change places with each other in a ring: the first one's comes to its place by all of the others'.
+        // Applies the permutation cycle by cycle: in a cycle, each frame is swapped into its place, and the first one gets to its
+        // place last.
         for first in 0..count {
             let mut place = first;
             loop {
@@ -221,32 +223,32 @@ impl RxBatch {
         }
     }
 
-    /// What the next one is.
+    /// The match of the next frame.
     #[must_use]
     #[inline]
     pub fn next(&self) -> Option<Match> {
         self.frames.len().checked_sub(1).map(|place| self.found.get(place))
     }
 
-    /// Has frames be others' than they were found to be.
+    /// Replaces the owners of all frames.
     pub fn readdress(&mut self, owner: impl Fn(Slot) -> Slot) {
         self.found.first_mut(self.frames.len()).0.iter_mut().for_each(|entry| entry.owner = owner(entry.owner));
     }
 
-    /// Whether the next one is a context's, or nobody's.
+    /// Whether the next frame belongs to a context or matched none.
     #[must_use]
     #[inline]
     pub fn is_next_of(&self, slot: Slot) -> bool {
         self.found.first(self.frames.len()).last().is_some_and(|next| next.owner == slot || next.owner == Slot::NOBODY)
     }
 
-    /// Puts `more` frames behind those that are here, and returns those of both that are `gone`.
+    /// Appends `more` frames, and removes the frames of contexts that are `gone`. Returns the removed ones.
     pub fn retain(&mut self, more: Vec<(Frame, Match)>, gone: impl Fn(Slot) -> bool) -> Vec<Frame> {
         let here = self.frames.drain(..).enumerate().map(|(place, frame)| (frame, self.found.get(place)));
         let here = here.rev().collect::<Vec<_>>();
         let all = here.into_iter().chain(more);
         let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|(_, found)| found.slot().is_some_and(&gone));
-        // Both keep what room they have: there is none to be made when the next batch comes.
+        // Both lists keep their capacity, so that the next batch allocates nothing.
         self.found.reserve(kept.len());
         for (place, (frame, found)) in kept.into_iter().rev().enumerate() {
             self.frames.push(frame);
@@ -255,42 +257,42 @@ impl RxBatch {
         taken.into_iter().map(|(frame, _)| frame).collect()
     }
 
-    /// The next one.
+    /// Takes the next frame.
     #[inline]
     pub fn take(&mut self) -> Option<(Frame, Match)> {
         let frame = self.frames.pop()?;
         Some((frame, self.taken()))
     }
 
-    /// The frame at a place, of which the last one is that of the next one.
+    /// The frame at an index. The next frame has the highest index.
     #[inline(always)]
     pub fn frame(&mut self, place: usize) -> &mut Frame {
         &mut self.frames[place]
     }
 
-    /// The same, and what it was found to be in short.
+    /// The frame at an index, and its match in compact form.
     #[inline]
     pub(crate) fn at(&self, place: usize) -> (&Frame, &MatchEntry) {
         (&self.frames[place], self.found.entry(place))
     }
 
-    /// Messages that had [begun](Messages::begun) when the frames' were [sought](Self::prefetch_entries).
+    /// The value of [`Messages::begun`] when the buckets were [read](Self::prefetch_entries).
     #[inline(always)]
     pub const fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// What the frames are.
+    /// The matches of the frames.
     #[inline(always)]
     pub(crate) const fn found(&self) -> &MatchedBatch {
         &self.found
     }
 
-    /// Gives back the next frames, down to the one at a place.
+    /// Moves the next frames, down to index `from`, to `spent`.
     #[inline]
     pub fn consume(&mut self, from: usize, spent: &mut Vec<Frame>) {
         if from == 0 {
-            // Most often that is all of them, which are moved as one.
+            // Most often all frames are moved, which is done at once.
             self.frames.reverse();
             spent.append(&mut self.frames);
         } else {
@@ -298,36 +300,36 @@ impl RxBatch {
         }
     }
 
-    /// Keeps the frame that was taken last until those are [put back](Self::restore_skipped).
+    /// Keeps the frame that was taken last, for [`Self::restore_skipped`].
     #[inline]
     pub fn skip(&mut self, frame: Frame) {
         self.aside.push((frame, self.frames.len()));
     }
 
-    /// Those that were put aside are the next ones, in the order in which they were taken.
+    /// Puts the skipped frames back in front, in their original order.
     #[inline]
     pub fn restore_skipped(&mut self) {
         while let Some((frame, place)) = self.aside.pop() {
-            // It is not above its old place, and the others' are.
+            // The new index is not above the old one, and entries of taken frames lie between them.
             self.found.swap(self.frames.len(), place);
             self.frames.push(frame);
         }
     }
 
-    /// The contexts of the frames, in order.
+    /// The contexts of the frames, in order. Unmatched frames are left out.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         self.owners().filter(|&owner| owner != Slot::NOBODY)
     }
 
-    /// Who owns each frame, in order; [`Slot::NOBODY`]: it matches no context.
+    /// The owner of each frame, in order; [`Slot::NOBODY`]: no context matched.
     pub(crate) fn owners(&self) -> impl Iterator<Item = Slot> + '_ {
         self.found.first(self.frames.len()).iter().rev().map(|entry| entry.owner)
     }
 
-    /// What the frame is that was taken last.
+    /// The match of the frame that was taken last.
     ///
     /// # Panics
-    /// When none was taken of the batch.
+    /// When no frame of the batch was taken.
     #[must_use]
     #[inline]
     pub fn taken(&self) -> Match {
@@ -347,7 +349,7 @@ mod tests {
     use super::{BATCH, RoutingTable, RxBatch};
     use crate::ingress::matched::Match;
 
-    /// To slots 7 and 3: frames whose byte 14 is 1 and 2.
+    /// Routes frames to slot 7 if byte 14 is 1, and to slot 3 if it is 2.
     fn routes() -> RoutingTable {
         let entry = |rule: &str| TableEntry { rules: rule.parse().expect("a rule"), ..TableEntry::default() };
         let table = Table::new(&[entry("frame[14:1] = 1"), entry("frame[14:1] = 2")]).expect("few tests");
@@ -377,7 +379,7 @@ mod tests {
         let mut inbound = RxBatch::default();
         assert_eq!(inbound.receive(&mut nic, &routes, 10, &mut Counts::default(), |_, _| 0), 10);
         let mut taken = Vec::new();
-        // Twice some of the first context's, the second time from further on.
+        // Takes some frames of the first context twice. The second time begins further on.
         for most in [2, 1] {
             let mut left = most;
             while left > 0 {
@@ -422,7 +424,7 @@ mod tests {
         group_by("frame[14:40]");
     }
 
-    /// Groups frames that messages' keys are made of so.
+    /// Groups frames whose message keys are extracted as `spec` says.
     fn group_by(spec: &str) {
         let routes = routes();
         for numbers in [[1, 2, 1, 9, 1, 2, 9, 2, 1, 1], [9, 9, 1, 1, 1, 2, 2, 2, 2, 2], [2, 1, 9, 1, 9, 2, 2, 9, 1, 9]]
@@ -463,7 +465,7 @@ mod tests {
         let mut inbound = RxBatch::default();
         assert_eq!(inbound.receive(&mut nic, &routes, 8, &mut Counts::default(), |_, _| 0), 5);
         assert_eq!(inbound.take().map(|(frame, found)| (frame[14], found.slot())), Some((1, Some(Slot(7)))));
-        // Other rules, and back again: what is here follows.
+        // New rules apply to frames that are already here.
         assert_eq!(inbound.find(&RoutingTable::default(), |_, _| 0), 4 * 60);
         assert!((0..4).all(|place| inbound.found.get(place).slot().is_none()));
         inbound.find(&routes, |_, _| 0);
@@ -475,7 +477,7 @@ mod tests {
         assert_eq!(gone.iter().map(|frame| frame[14]).collect::<Vec<_>>(), [1, 1]);
         let left = std::iter::from_fn(|| inbound.take().map(|(frame, found)| (frame[14], found.slot())));
         assert_eq!(left.collect::<Vec<_>>(), [(2, Some(Slot(3))), (9, None), (2, Some(Slot(3))), (2, Some(Slot(3)))]);
-        // There is room for the next batch, which is not made when it comes.
+        // The next batch needs no allocation.
         assert!(inbound.found.first(BATCH).len() == BATCH && inbound.frames.capacity() >= BATCH);
     }
 }

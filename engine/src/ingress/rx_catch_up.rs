@@ -1,66 +1,67 @@
-//! What is taken in after a turn that took long. Others' packets may be in the NIC by then, behind those of the context whose tasks it was:
-//! with one batch between two such tasks most of them would be lost there.
+//! Receive catch-up after a long poll. Packets of other contexts may be in the NIC by then, behind those of the context whose
+//! tasks took so long. With one batch between two such tasks, most of them would be lost there.
 //!
-//! So no queued tasks are run until the NIC has no batch_was_full batch left, for a part of the time that the turn took; what runs as it arrives
-//! does. Only while others' packets are seen: a burst of a context that is alone is better off in the NIC than beyond its share here.
+//! Therefore no queued tasks run until the NIC has less than a full batch, for a fraction of the time that the poll took. Packets
+//! on the fast path run meanwhile. This applies only while packets of other contexts are seen. A burst of a single context is
+//! better kept in the NIC than dropped here beyond its share.
 
 use std::time::Duration;
 
-/// What a turn has to take: after a shorter one the next batch will do.
+/// Minimum duration of a long poll. After a shorter one, the next batch is enough.
 pub(crate) const LONG_POLL: Duration = Duration::from_micros(50);
-/// Of the time that a long turn took, one part in so many may go by.
+/// Divisor: the catch-up may take this fraction of a long poll's duration.
 const CATCH_UP_FRACTION: u32 = 8;
-/// Batches without a packet of a context that has nothing queued, after which there are none behind them, most likely.
+/// Batches without a packet of a context that has nothing queued. After that many, there is most likely none behind them.
 const EXPECTED_BATCHES: u32 = 16;
-/// Time of a long turn's part for each packet of which it may be looked up whose it is.
+/// Catch-up time per packet that is examined for its owner.
 const LOOKUP_TIME: Duration = Duration::from_nanos(20);
-/// Turns after a long one in which others may be as long.
+/// Polls after a long one during which another long one is expected.
 const LONG_POLL_MEMORY: u32 = 256;
 
-/// How much there may be to take in.
+/// State of the receive catch-up.
 #[derive(Debug, Default)]
 pub(crate) struct RxCatchUp {
-    /// The NIC gave as many frames as it was asked for.
+    /// Whether the NIC returned as many frames as requested.
     pub(crate) batch_was_full: bool,
-    /// The batch had packets for other threads, of several contexts or of one that has nothing queued here.
+    /// Whether the batch had packets for other threads, of several contexts or of one that has nothing queued here.
     pub(crate) others: bool,
-    /// For how long queued tasks may wait,
+    /// The remaining time for which queued tasks may wait.
     left: Duration,
-    /// as they did in this turn.
+    /// Whether queued tasks waited in this poll.
     waited: bool,
-    /// So many turns may take long.
+    /// The number of further polls that may be long.
     long: u32,
-    /// For so many batches others' packets are expected.
+    /// The number of further batches in which packets of others are expected.
     expected: u32,
 }
 
 impl RxCatchUp {
-    /// Whether packets are worth taking though there is work enough.
+    /// Whether to receive although there are enough tasks.
     pub(crate) const fn is_wanted(&self) -> bool {
         !self.left.is_zero() && self.expected > 0
     }
 
-    /// Packets of others wait.
+    /// Notes that packets of other contexts are waiting.
     pub(crate) const fn expect(&mut self) {
         self.expected = EXPECTED_BATCHES;
     }
 
-    /// How many packets are worth a look: it takes a small part of the time that is left.
+    /// The number of packets whose owners may be examined in the remaining time.
     pub(crate) fn worth_a_look(&self) -> usize {
         (self.left.as_nanos() / LOOKUP_TIME.as_nanos()) as usize
     }
 
-    /// Whether it matters if there are packets of others.
+    /// Whether packets of other contexts matter in this poll.
     pub(crate) const fn looks_for_others(&self) -> bool {
         !self.left.is_zero()
     }
 
-    /// Whether a turn may take long: who asks for no time otherwise does then, to end it.
+    /// Whether polls may be long. The clock is then read also where tasks cost no time, to end a poll in time.
     pub(crate) const fn has_long_polls(&self) -> bool {
         self.long > 0
     }
 
-    /// Whether queued tasks wait in this poll. Others have packets and nothing queued: `here`, or on other threads.
+    /// Whether queued tasks wait in this poll. `here`: a context with nothing queued has packets in the batch.
     pub(crate) fn wait_for_more(&mut self, here: bool) -> bool {
         let others = std::mem::take(&mut self.others) || here;
         self.expected = if others { EXPECTED_BATCHES } else { self.expected.saturating_sub(1) };
@@ -68,10 +69,10 @@ impl RxCatchUp {
         self.waited
     }
 
-    /// A turn took so long, and so much time went by since the one before ended.
+    /// Notes the duration of a poll, and the time `since` the previous one ended.
     pub(crate) fn note_poll(&mut self, poll: Duration, since: Duration) {
         self.long = if poll >= LONG_POLL { LONG_POLL_MEMORY } else { self.long.saturating_sub(1) };
-        // Whatever took so long: they do not wait on and on.
+        // A poll in which queued tasks waited grants no further time, whatever made it long.
         let waited = std::mem::take(&mut self.waited);
         self.left =
             if poll >= LONG_POLL && !waited { poll / CATCH_UP_FRACTION } else { self.left.saturating_sub(since) };
@@ -92,7 +93,7 @@ mod tests {
         for _ in 0..3 {
             rx_catch_up.note_poll(poll, poll);
             let mut waited = Duration::ZERO;
-            // Whatever else there is to do in these turns.
+            // These polls may do other work too.
             while rx_catch_up.is_wanted() {
                 rx_catch_up.waited = true;
                 rx_catch_up.note_poll(LONG_POLL, LONG_POLL);

@@ -1,5 +1,6 @@
-//! Charges of reception. Receiving, matching, queueing and dropping a batch takes time. The contexts that have packets in the batch are
-//! charged for it, each by the number of its packets; time of packets that match no context is the daemon's.
+//! Charges for reception. Receiving, matching, queueing and dropping a batch takes time. This time is charged to the contexts
+//! that have packets in the batch, by their number of packets. The part of packets that match no context is counted as the
+//! daemon's.
 
 use std::time::Duration;
 
@@ -10,27 +11,27 @@ use crate::ingress::rx_batch::RxBatch;
 use crate::telemetry::latency::nanoseconds;
 use crate::worker::core::Core;
 
-/// Whose packets are being received or queued, and since when.
+/// The packets of the interval that is being charged.
 #[derive(Debug, Default)]
 pub(crate) struct RxCharges {
-    /// `None`: nothing is charged.
+    /// Start of the interval; `None`: nothing is charged.
     start: Option<Duration>,
-    /// Contexts that have packets.
+    /// Contexts with packets.
     slots: Vec<Slot>,
-    /// Packets by slot.
+    /// The number of packets, by slot.
     packets: Vec<u32>,
-    /// Packets of no context.
+    /// The number of packets that matched no context.
     unmatched: u32,
 }
 
 impl RxCharges {
-    /// Begins a time to charge if several contexts share this thread's time. Nothing else reads the clock.
+    /// Starts an interval if several contexts share this thread's time and tasks cost time. Otherwise the clock is not read.
     pub(crate) fn begin(&mut self, core: &Core, clock: &impl Fn() -> Duration) {
         let charged = core.contexts.is_shared() && core.sched.scheduler.costs_time();
         self.start = charged.then(clock);
     }
 
-    /// Counts the packets of a batch for the time that has begun.
+    /// Counts the packets of a batch in the current interval.
     pub(crate) fn count(&mut self, inbound: &RxBatch) {
         if self.start.is_none() {
             return;
@@ -51,7 +52,7 @@ impl RxCharges {
         }
     }
 
-    /// Charges the contexts of the packets counted for the time since it began.
+    /// Ends the interval, and charges its time to the contexts of the packets counted.
     pub(crate) fn charge(&mut self, core: &mut Core, clock: &impl Fn() -> Duration) {
         let Some(start) = self.start.take().filter(|_| self.unmatched > 0 || !self.slots.is_empty()) else { return };
         let time = nanoseconds(clock().saturating_sub(start));

@@ -1,4 +1,4 @@
-//! Why contexts are not installed, changed or removed.
+//! Errors of installing, changing or removing contexts.
 
 use std::sync::Arc;
 
@@ -10,12 +10,13 @@ use spin_shm::RegionError;
 
 use crate::context::image_error::ImageError;
 
-/// Longest name of a context, in bytes.
+/// Maximum length of a context's name, in bytes.
 pub(crate) const MAX_NAME: usize = 64;
-/// Most bytes of rules, predicate and key of a context: the reply to `list` with all contexts has to fit a message.
+/// Maximum length of a context's rules, predicate and key together, in bytes. The reply to `list` with all contexts has to fit a
+/// message.
 pub(crate) const MAX_TEXT: usize = 4096;
 
-/// Why a context was not installed, changed or removed.
+/// The reason why a context was not installed, changed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// The image is not one this machine can run.
@@ -24,40 +25,40 @@ pub enum InstallError {
     /// The image was built for another ABI.
     #[error("handler image: it was built for abi {built} (spin-cc --abi), and is to be installed for {asked} (--abi)")]
     OtherAbi {
-        /// What it was built for.
+        /// The ABI that the image was built for.
         built: Abi,
-        /// What it is to be installed for.
+        /// The ABI that was requested.
         asked: Abi,
     },
-    /// Its handlers return verdicts, which would be ignored.
+    /// The handlers return verdicts, which would be ignored.
     #[error("handler image: its handlers return verdicts (SPIN_VERDICTS); install it with --verdicts")]
     Verdicts,
-    /// Its handlers return nothing: a stale register would be taken for a verdict.
+    /// The handlers return nothing. A stale register would be taken for a verdict.
     #[error(
         "handler image: its handlers return nothing, so there are no verdicts to heed; define SPIN_VERDICTS before spin.h is included, or \
          install it without --verdicts"
     )]
     NoVerdicts,
-    /// More clusters than handlers of that machine know.
+    /// The machine has more clusters than handlers of that ABI can address.
     #[error("abi {abi}: its handlers know {known} clusters, this machine has {clusters}; run spind --preset {abi}")]
     Clusters {
-        /// Whose handlers they are.
+        /// The ABI of the handlers.
         abi: Abi,
-        /// What they know.
+        /// The number of clusters that the ABI knows.
         known: u32,
-        /// What there is.
+        /// The number of clusters of the machine.
         clusters: u32,
     },
     /// No rule: the context would match nothing.
     #[error("no rule: say which packets the handlers are for, e.g. --rule 'udp dport 9999'")]
     NoRule,
-    /// A rule is not understood.
+    /// A rule that cannot be parsed.
     #[error(transparent)]
     Rule(#[from] ListError),
-    /// The end-of-message predicate is not understood.
+    /// An end-of-message predicate that cannot be parsed.
     #[error("end of message: {0}")]
     Eom(ParseError),
-    /// The key is not understood.
+    /// A key that cannot be parsed.
     #[error("message key: {0}")]
     Key(ParseError),
     /// The rules of all contexts together do not fit.
@@ -66,54 +67,54 @@ pub enum InstallError {
     /// A name that is too long or would garble logs and terminals.
     #[error("name {0:?}: at most {MAX_NAME} printable ASCII characters")]
     Name(String),
-    /// Too much text.
+    /// Rules, predicate and key that are too long, and their length in bytes.
     #[error("rules, end of message and key of {0} bytes together: at most {MAX_TEXT}; use prefixes and ranges")]
     Text(usize),
-    /// More than the machine or the configuration allows.
+    /// A size beyond the limit of the machine or the configuration.
     #[error("{what} of {asked} bytes: at most {limit}")]
     TooLarge {
-        /// What was asked for.
+        /// The object with that size.
         what: &'static str,
-        /// How much.
+        /// The requested size.
         asked: u64,
-        /// How much there is.
+        /// The limit.
         limit: u64,
     },
-    /// No limit at all, or one beyond the daemon's.
+    /// A limit of zero, or one beyond the daemon's.
     #[error("{what} {asked}: between 1 and {limit}{setting}")]
     Limit {
-        /// Which limit.
+        /// The name of the limit.
         what: &'static str,
         /// The setting that changes the limit, as a suffix of the text; empty: none.
         setting: &'static str,
-        /// What was asked for.
+        /// The requested limit.
         asked: u64,
-        /// The daemon's.
+        /// The daemon's limit.
         limit: u64,
     },
-    /// There is no memory for it.
+    /// The memory of the context cannot be allocated.
     #[error("memory of handlers: {0}")]
     Memory(#[from] SpaceError),
-    /// No context is left.
+    /// The maximum number of contexts is reached.
     #[error("all {most} contexts are in use{}; remove one, or raise limits.contexts", ending_note(*.ending))]
     Full {
-        /// How many there may be.
+        /// The maximum number of contexts.
         most: usize,
-        /// Replaced contexts that end with their last messages.
+        /// The number of replaced contexts that are draining.
         ending: u32,
     },
-    /// Host memory cannot be made.
+    /// Host memory cannot be allocated.
     #[error("host memory: {0}")]
     HostMemory(#[from] RegionError),
-    /// No such context.
+    /// No context has this id.
     #[error("no context {0} is installed")]
     NoSuchContext(u32),
-    /// Somebody else's context.
+    /// The context belongs to another user.
     #[error("context {id} belongs to user {owner}")]
     NotYours {
-        /// The context.
+        /// The id of the context.
         id: u32,
-        /// Its user.
+        /// The user that it belongs to.
         owner: u32,
     },
     /// The context has no host memory.
@@ -122,7 +123,7 @@ pub enum InstallError {
     /// The engine's threads have ended.
     #[error("spind is stopping")]
     Stopped,
-    /// The NIC refused the rules of all contexts that were to be installed together.
+    /// The NIC refused the rules of contexts that were to be installed together.
     #[error(transparent)]
     Nic(Arc<NicError>),
 }

@@ -1,15 +1,15 @@
-//! Handles of contexts, and users who change them.
+//! Handles of contexts, and the users that change them.
 
 use std::fmt;
 
 use spin_pspin::ids::Slot;
 
-/// A context's id, which users see, and its slot among the engine's contexts. An id is never used again; a slot is.
+/// A generational handle: a context's id, which users see, and its slot. Slots are reused, ids are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextHandle {
-    /// Its id.
+    /// The id of the context.
     pub id: u32,
-    /// Its slot.
+    /// The slot of the context.
     pub slot: Slot,
 }
 

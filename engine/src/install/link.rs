@@ -1,4 +1,4 @@
-//! Contexts come, change and go.
+//! Attaching, changing and detaching contexts.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,30 +26,30 @@ use spin_pspin::counts::Counts;
 use spin_pspin::host_memory::HostMemory;
 use spin_pspin::ids::Slot;
 
-/// How long an open message of a context that was replaced may wait for its next packet.
+/// Maximum time for which an open message of a draining context may wait for its next packet.
 const REPLACED: Duration = Duration::from_secs(10);
-/// How long they may stay open in all: a flow need not end.
+/// Maximum time for which a context drains: a flow need not end.
 const REPLACED_IN_ALL: Duration = Duration::from_secs(60);
 
-/// What is to change when a context is linked in.
+/// The changes that attach a context.
 struct AttachPlan {
     id: u32,
     entry: TableEntry,
     /// The context that it replaces.
     predecessor: Option<Slot>,
     table: Table,
-    /// Those of the table before.
+    /// The slots of the previous table.
     slots: Vec<Slot>,
-    /// Where its own goes there.
+    /// The range of `slots` that the context's slot replaces: empty at the end, or the replaced context's.
     range: Range<usize>,
 }
 
 impl Worker {
-    /// Links a prepared context in as [`Worker::link`] does, tells the NIC, and returns its id: for an engine that has the NIC
-    /// to itself.
+    /// Attaches a prepared context as [`Worker::link`] does, programs the NIC, and returns the context's id. For a worker that
+    /// has the NIC to itself.
     ///
     /// # Errors
-    /// As there, and [`InstallError::Nic`]; nothing has changed then.
+    /// The errors of [`Worker::link`], and [`InstallError::Nic`]. Nothing has changed then.
     pub fn install(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         let id = self.link(prepared, limits)?;
         if let Err(error) = self.steer(&self.core.contexts.routes) {
@@ -60,12 +60,12 @@ impl Worker {
         Ok(id)
     }
 
-    /// Links a prepared context in, behind all others in priority or in place of the one that it replaces, and returns its id.
-    /// The NIC does not know yet: see [`spin_nic::Queue::steering`].
+    /// Attaches a prepared context, and returns its id. Its priority is the lowest, or that of the context that it replaces. The
+    /// NIC is programmed separately: see [`spin_nic::Queue::steering`].
     ///
     /// # Errors
     /// [`InstallError::Full`], [`InstallError::Table`], and [`InstallError::NoSuchContext`] or [`InstallError::NotYours`] of the
-    /// one that it replaces; nothing has changed then.
+    /// replaced context. Nothing has changed then.
     pub fn link(&mut self, prepared: Prepared, limits: &Limits) -> Result<u32, InstallError> {
         let planned = self.plan_link(&prepared, limits);
         let AttachPlan { id, entry, predecessor, table, mut slots, range } = match planned {
@@ -91,9 +91,9 @@ impl Worker {
         Ok(id)
     }
 
-    /// What is to change when a context is linked in, if it may be.
+    /// Plans the attachment of a context, if it is allowed.
     fn plan_link(&self, prepared: &Prepared, limits: &Limits) -> Result<AttachPlan, InstallError> {
-        // Those that were replaced and are not gone yet count too.
+        // Draining contexts count too.
         if self.core.contexts.linked as usize >= limits.contexts {
             return Err(InstallError::Full { most: limits.contexts, ending: self.core.contexts.draining });
         }
@@ -114,21 +114,20 @@ impl Worker {
         Ok(AttachPlan { id, entry, predecessor, table, slots, range })
     }
 
-    /// Lets the context go that a context replaces, with its last message: all frames that are not of its open messages go
-    /// elsewhere from here on.
+    /// Starts draining the contexts that a context replaces. From here on, they get only frames of their open messages.
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`].
     pub fn retire_replaced(&mut self, id: u32) -> Result<(), InstallError> {
         let slot = self.core.contexts.find(id, User(0))?;
-        // More than one, where they were replaced together.
+        // There may be several, if they were replaced in one transaction.
         while let Some(old) = self.core.contexts.to_be_replaced(slot) {
             self.retire(old);
         }
         Ok(())
     }
 
-    /// Lets a context go with its last message, to which no frames are led any more.
+    /// Starts draining a context that has no routes.
     fn retire(&mut self, slot: Slot) {
         let to_come = self.arrivals.as_ref().map_or(0, |arrivals| arrivals.len()) + self.rx_backlog();
         let drain_mark = self.ingress.processed + to_come as u64;
@@ -136,7 +135,7 @@ impl Worker {
         let context = self.core.contexts.get(slot);
         context.replacement.draining = true;
         context.replacement.drain_mark = drain_mark;
-        // Packets that came since then would have moved it.
+        // The time is recent enough: later packets would have updated it.
         context.replacement.drain_deadline = now + REPLACED_IN_ALL;
         let had_none = context.message_timeout.is_none();
         context.message_timeout = Some(context.message_timeout.map_or(REPLACED, |timeout| timeout.min(REPLACED)));
@@ -144,8 +143,9 @@ impl Worker {
         self.core.contexts.draining += 1;
     }
 
-    /// Frames of a context that was linked in, and that the NIC does not know, go to the one again that it was to replace, if there is
-    /// one: those too that are still found to be the new one's, but for what belongs to messages that this has begun.
+    /// Rolls back the routes of an attached context that the NIC does not know. Its frames go to the context that it was to
+    /// replace, if there is one. This includes frames that were matched to it already, except those of messages that it has
+    /// begun.
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`].
@@ -153,7 +153,7 @@ impl Worker {
         let slot = self.core.contexts.find(id, User(0))?;
         let replaced = self.core.contexts.to_be_replaced(slot);
         if let Some(old) = replaced {
-            // Now that one replaces it, and those that it was to replace too and that go already.
+            // From here on `old` replaces this context, and the draining ones between them.
             let last = self.core.contexts.replaced_by(slot).take_while(|&gone| gone != old).last().unwrap_or(slot);
             let older = self.core.contexts.get(old).replacement.predecessor.replace(slot);
             self.core.contexts.get(last).replacement.predecessor = older;
@@ -171,20 +171,20 @@ impl Worker {
         Ok(())
     }
 
-    /// Packets that were matched to contexts whose installation was rolled back belong to others.
+    /// Reroutes matched packets of rolled-back contexts.
     pub(crate) fn reroute(&mut self) {
         let Self { ingress, admission, core: Core { contexts, .. }, .. } = self;
         contexts.reroute(&mut ingress.inbound);
         admission.stalled.iter_mut().for_each(|arrival| arrival.slot = contexts.owner_of(arrival.slot));
     }
 
-    /// Takes a context out again that the NIC does not know: at once, or with the messages that were begun by it in the place of another
-    /// one, since that one's packets are not to be lost.
+    /// Detaches a context that the NIC does not know. A context that was to replace another one is drained instead: it may have
+    /// begun messages with packets of that one, which must not be lost.
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`].
     pub fn undo_link(&mut self, id: u32) -> Result<(), InstallError> {
-        // It may have done so before.
+        // The caller may have done so before.
         let _ = self.rollback_replace(id);
         let slot = self.core.contexts.slot_with(id).ok_or(InstallError::NoSuchContext(id))?;
         if self.core.contexts.get(slot).replacement.falls_back_to.is_some() {
@@ -195,7 +195,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Lets contexts go that were replaced and have no message any more, or had time enough.
+    /// Removes draining contexts that have no message left, or have reached their deadline.
     #[inline]
     pub(crate) fn end_drained(&mut self) {
         if self.core.contexts.draining > 0 {
@@ -224,7 +224,7 @@ impl Worker {
         }
     }
 
-    /// Frames go where `routes` lead from here on: those too that this thread has matched and not queued.
+    /// Sets the routes, also for packets that this thread has matched and not queued.
     fn set_routes(&mut self, routes: RoutingTable) {
         self.core.contexts.routes = routes;
         if self.arrivals.is_none() && self.local_share.is_none() {
@@ -232,7 +232,7 @@ impl Worker {
         }
     }
 
-    /// Shares the packet buffer out between contexts, and the channel from the thread that receives for this one.
+    /// Divides the packet buffer, and the packet channel from the distributor, between contexts.
     fn share_buffer(&mut self) {
         let Core { contexts, table, .. } = &mut self.core;
         contexts.share_buffer(table.hers);
@@ -241,21 +241,21 @@ impl Worker {
         }
     }
 
-    /// Where frames of all contexts go.
+    /// The routes of all contexts.
     #[must_use]
     pub fn routes(&self) -> RoutingTable {
         self.core.contexts.routes.clone()
     }
 
-    /// Has the NIC hand over the frames that have somewhere to go.
+    /// Programs the NIC's filter with the rules of `routes`.
     fn steer(&self, routes: &RoutingTable) -> Result<(), InstallError> {
         Ok(self.core.nic.steering().set_rules(routes.table.tests())?)
     }
 
-    /// Removes a context: for an engine that has the NIC to itself.
+    /// Removes a context. For a worker that has the NIC to itself.
     ///
     /// # Errors
-    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`]; nothing has changed then.
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`]. Nothing has changed then.
     pub fn remove(&mut self, id: u32, user: User) -> Result<(), InstallError> {
         self.may_remove(id, user)?;
         if let Err(error) = self.steer(&self.routes_without(&[id])?) {
@@ -265,18 +265,18 @@ impl Worker {
         Ok(())
     }
 
-    /// Unlinks a context. What its messages still hold is dropped and counted. Returns the context if it was there: giving its
-    /// memory back takes time that this thread may not have.
+    /// Detaches a context. Drops and counts the packets of its messages. Returns the context, since freeing its memory may take
+    /// longer than this thread can wait.
     ///
     /// # Errors
-    /// As [`Worker::remove`].
+    /// The errors of [`Worker::remove`].
     pub fn unlink(&mut self, id: u32, user: User) -> Result<Option<Box<Context>>, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
         self.set_routes(self.routes_without(&[id])?);
         Ok(self.clear(slot))
     }
 
-    /// Drops what a context's messages still hold, and frees its slot.
+    /// Drops the packets of a context's messages, and frees its slot.
     fn clear(&mut self, slot: Slot) -> Option<Box<Context>> {
         self.drop_arrivals(slot);
         TaskRunner::abandon_parked(&mut self.core, self.helpers.as_deref_mut(), slot);
@@ -298,7 +298,7 @@ impl Worker {
         gone.map(Box::new)
     }
 
-    /// Drops arrivals that were matched and not queued.
+    /// Drops a context's packets that were matched and not queued.
     fn drop_arrivals(&mut self, slot: Slot) {
         let handed = self.arrivals.as_mut().map(PacketRx::take_all).unwrap_or_default();
         let gone = self.ingress.inbound.retain(handed, |of| of == slot);
@@ -310,10 +310,10 @@ impl Worker {
         }
     }
 
-    /// Has a context take other packets and, where all of them fit a table, those too that it took before, which are returned.
+    /// Sets new rules of a context and, if all fit the table, keeps the old ones too. Returns the old ones.
     ///
     /// # Errors
-    /// As [`Worker::set_rules`].
+    /// The errors of [`Worker::set_rules`].
     pub fn widen_rules(&mut self, id: u32, user: User, matching: MatchSpec) -> Result<MatchSpec, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
         let before = &self.core.contexts.get(slot).matching.entry.rules.rules;
@@ -324,11 +324,11 @@ impl Worker {
         }
     }
 
-    /// Has a context take other packets than before, and returns which those were. The NIC does not know yet: see
+    /// Sets new rules of a context, and returns the old ones. The NIC is programmed separately: see
     /// [`spin_nic::Queue::steering`].
     ///
     /// # Errors
-    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::Table`]; nothing has changed then.
+    /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::Table`]. Nothing has changed then.
     pub fn set_rules(&mut self, id: u32, user: User, matching: MatchSpec) -> Result<MatchSpec, InstallError> {
         let slot = self.core.contexts.find(id, user)?;
         let mut entries = self.core.contexts.entries();
@@ -344,7 +344,7 @@ impl Worker {
         Ok(MatchSpec { rules: before.rules, eom: before.eom })
     }
 
-    /// Records at which address the application mapped a context's host memory.
+    /// Records the address at which the application mapped a context's host memory.
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`], [`InstallError::NoHostMemory`].
@@ -352,7 +352,7 @@ impl Worker {
         self.core.contexts.map_host(id, user, address)
     }
 
-    /// A context's descriptor.
+    /// A context's event ring.
     ///
     /// # Errors
     /// [`InstallError::NoSuchContext`], [`InstallError::NotYours`].
@@ -368,29 +368,29 @@ impl Worker {
         self.core.contexts.host_memory(id, user)
     }
 
-    /// Contexts in order of priority.
+    /// Descriptions of the installed contexts, in order of priority.
     #[must_use]
     pub fn context_infos(&self) -> Vec<ContextInfo> {
         self.core.contexts.infos()
     }
 
-    /// Whether a user may remove a context.
+    /// Checks that a user may remove a context.
     ///
     /// # Errors
-    /// As [`Worker::remove`].
+    /// The errors of [`Worker::remove`].
     pub fn may_remove(&self, id: u32, user: User) -> Result<(), InstallError> {
         self.core.contexts.find(id, user).map(|_| ())
     }
 
-    /// Routes without contexts that are about to be [unlinked](Worker::unlink).
+    /// The routes without contexts that are about to be [detached](Worker::unlink).
     ///
     /// # Errors
-    /// Never, as long as all contexts' rules fit a table.
+    /// None, as long as all contexts' rules fit a table.
     pub fn routes_without(&self, leaving: &[u32]) -> Result<RoutingTable, InstallError> {
         self.routes_after(leaving, &[])
     }
 
-    /// Routes without some contexts, when others take what `rules` say.
+    /// The routes without the contexts in `leaving`, and with new `rules` for others.
     ///
     /// # Errors
     /// [`InstallError::Table`].
@@ -398,7 +398,7 @@ impl Worker {
         self.core.contexts.routes_after(leaving, rules)
     }
 
-    /// By slot: whether a context has it, installed or not.
+    /// Whether a slot has a context, installed or not, by slot.
     #[must_use]
     pub fn slots_taken(&self) -> Vec<bool> {
         self.core.contexts.slots_taken()
@@ -431,7 +431,7 @@ fn link(
         hpus: prepared.hpus,
         host: prepared.host.map(|region| HostMemory { region, address: HOST_ADDRESS }),
         message_timeout: prepared.run.message_timeout_us.map(Duration::from_micros),
-        // Set when it is one of several.
+        // The share is set when the context is in the list.
         share: Share { hers: 0, soft_limit: 0 },
         stall_credit: StallCredit::default(),
         run: prepared.run,

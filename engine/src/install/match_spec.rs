@@ -1,11 +1,11 @@
-//! Which packets a context gets.
+//! The packets that a context gets.
 
 use spin_matcher::{Eom, Rules, Table, TableEntry};
 
 use super::error::{InstallError, MAX_TEXT};
 use crate::context::Texts;
 
-/// Which packets a context gets, and which of them end their messages.
+/// The packets that a context gets, and which of them end their messages.
 #[derive(Clone, Debug)]
 pub struct MatchSpec {
     pub(crate) rules: Rules,
@@ -13,7 +13,8 @@ pub struct MatchSpec {
 }
 
 impl MatchSpec {
-    /// Parses rules and the end-of-message predicate. The length of the text is limited as typed and as it will be shown.
+    /// Parses rules and the end-of-message predicate. The length limit applies to the text as typed, and to the text as it will
+    /// be shown.
     ///
     /// # Errors
     /// [`InstallError::NoRule`], [`InstallError::Rule`], [`InstallError::Eom`], [`InstallError::Table`], [`InstallError::Text`].
@@ -24,7 +25,7 @@ impl MatchSpec {
         }
         let rules = Rules::parse_list(rules)?;
         let eom = eom.map_or(Ok(Eom::Always), str::parse).map_err(InstallError::Eom)?;
-        // Refuse rules that alone fit no table here, before the engine's threads are asked.
+        // Rules that alone do not fit a table are refused before the engine's threads are asked.
         let entry = TableEntry { rules, eom, ..TableEntry::default() };
         Table::new(std::slice::from_ref(&entry))?;
         let Texts { rules, eom, .. } = Texts::of(&entry);
@@ -39,7 +40,7 @@ impl MatchSpec {
     }
 }
 
-/// Checks that texts are short enough together.
+/// Checks the length of all texts together.
 pub(crate) fn check_length<'t>(texts: impl Iterator<Item = &'t str>) -> Result<(), InstallError> {
     // An empty rule counts too.
     let bytes = texts.map(|text| text.len() + 1).sum();

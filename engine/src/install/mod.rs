@@ -1,10 +1,10 @@
 //! Installing, changing and removing execution contexts.
 //!
-//! * `error`: why that fails.
+//! * `error`: the reasons why that fails.
 //! * `handle`: handles of contexts, and users.
-//! * `match_spec`: which packets a context gets.
+//! * `match_spec`: the packets that a context gets.
 //! * `prepared`: a context that is ready to be installed; `control::install` makes it, off the packet path.
-//! * `link`: an engine's contexts come, change and go between two batches.
+//! * `link`: attaching, changing and detaching contexts of a worker, between two polls.
 
 pub(crate) mod error;
 mod handle;
@@ -17,12 +17,11 @@ pub use handle::{ContextHandle, User};
 pub use match_spec::MatchSpec;
 pub use prepared::Prepared;
 
-/// Address by which handlers name host memory until the application says where it mapped it (PsPIN's
-/// `PCIE_START_ADDR`).
+/// The address by which handlers name host memory until the application reports where it mapped that (PsPIN's `PCIE_START_ADDR`).
 pub const HOST_ADDRESS: u64 = 0x1000_0000_0000_0000;
 
-/// Logs that the NIC refused rules without those of removed contexts. It continues to hand over their frames until the next change of
-/// rules; they match nothing here and are counted as dropped.
+/// Logs that the NIC refused rules without those of removed contexts. It continues to hand over their frames until the next
+/// change of rules. These frames match nothing here and are counted as dropped.
 pub fn warn_of_rules(error: &InstallError) {
     tracing::warn!("the NIC keeps the rules of contexts that are removed: {error}");
 }

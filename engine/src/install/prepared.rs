@@ -15,11 +15,11 @@ use spin_pspin::hpu::image::LoadedImage;
 use spin_pspin::hpu::memory::ContextMemory;
 use spin_pspin::ids::Handler;
 
-/// A context that is checked and whose memory exists: only attaching it is left. It has an HPU on each of the machine's clusters;
-/// [`Prepared::split_off`] divides them between threads.
+/// A context that is checked and whose memory exists, so that only attaching is left. It has an HPU on each of the machine's
+/// clusters; [`Prepared::split_off`] divides them between threads.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Its id and slot, equal on all threads; `None`: the engine chooses them.
+    /// The id and slot, equal on all threads; `None`: the worker chooses them.
     pub(crate) handle: Option<ContextHandle>,
     pub(crate) install: Install,
     pub(crate) uid: u32,
@@ -37,7 +37,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// A line for the log: who installs what for which packets.
+    /// A line for the log: the user, the context and its packets.
     pub(crate) fn describe(&self) -> String {
         let Self { install, uid, match_spec, .. } = self;
         format!("{} installed {:?} for {}", User(*uid), install.name, match_spec.rules())

@@ -1,8 +1,8 @@
-//! Which queue a message is in: the NIC's mapping of message keys to MPQs (PsPIN paper §III-D, "message matching").
+//! The NIC's mapping of message keys to MPQs (PsPIN paper §III-D, "message matching").
 //!
-//! A key holds its queue from its first frame until the queue is idle; then the queue can serve another key. Keys are found
-//! through a table of chains, by a hash that is seeded at random: who sends frames cannot choose keys that share a chain. Times are
-//! nanoseconds since some fixed moment.
+//! A key holds its queue from its first frame until the queue is idle. The queue can then serve another key. Keys are found
+//! through a hash table with chained buckets. Its hash has a random seed, so that senders cannot choose keys that collide. Times
+//! are nanoseconds since some fixed moment.
 
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, RandomState};
@@ -12,58 +12,59 @@ use spin_nic::prefetch_in;
 use spin_pspin::ids::Slot;
 use spin_pspin::mpq::MpqId;
 
-/// An open message of one's own context that got nothing for so many nanoseconds may be ended for a new one.
+/// Idle time in nanoseconds after which an open message may be evicted for a new one of its own context.
 const OWN_IDLE: u64 = 10_000_000_000;
 
-/// The end of a chain.
+/// The end of a bucket's list.
 const NONE: MpqId = MpqId::NONE;
 
-/// What is known of a queue's message: as much as a cache line has.
+/// The flow entry of a queue: the message that holds it, in one cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct FlowEntry {
-    /// Keys of different contexts never meet. This is what they begin with, and how long they are; no frame's is empty.
+    /// First bytes and length of the key. Keys of different contexts are distinct, and no frame's key is empty.
     head: ([u64; 2], u8),
-    /// Whose it is; [`Slot::NOBODY`]: it is free.
+    /// The owner; [`Slot::NOBODY`]: the queue is free.
     context: Slot,
-    /// The next queue of the chain.
+    /// The next queue in the bucket.
     next: MpqId,
-    /// When its last frame arrived, in nanoseconds.
+    /// Arrival time of the last frame, in nanoseconds.
     used: u64,
 }
 
 impl FlowEntry {
-    /// How long before `now` that was.
+    /// The time from the last frame to `now`.
     const fn idle(&self, now: u64) -> u64 {
         now.saturating_sub(self.used)
     }
 }
 
-/// Message keys and the queues they hold. Nothing allocates per message.
+/// Message keys and the queues they hold. Nothing is allocated per message.
 pub struct Messages {
     seed: HashSeed,
-    /// First queue of each chain; a power of two of them.
+    /// The first queue of each bucket. Their number is a power of two.
     buckets: Box<[MpqId]>,
-    /// By queue.
+    /// Flow entries by queue.
     entries: Box<[FlowEntry]>,
-    /// By queue: what is behind the first bytes of its message's key, if that is so long.
+    /// Key bytes behind the first ones, by queue, for keys that are that long.
     key_tails: Box<[[u64; 4]]>,
     free: Vec<MpqId>,
-    /// How many were put in chains so far.
+    /// The number of messages that were put in buckets.
     begun: u64,
-    /// By context: queues its messages hold.
+    /// The number of queues that messages hold, by context.
     held: Vec<u32>,
-    /// The queue that [`Messages::next_expired`] looks at next.
+    /// The queue that [`Messages::next_expired`] examines next.
     clock_hand: u32,
-    /// The one that [`Messages::eviction_candidate`] looks at next.
+    /// The queue from which [`Messages::eviction_candidate`] searches next.
     victims: u32,
 }
 
-/// Queues looked at for one that may be taken over: so a message that finds none costs no more where there are many.
+/// Queues examined per search for an eviction candidate. The bound keeps the cost of a failing search independent of the number
+/// of queues.
 const LOOKED_AT: u32 = 256;
 
 impl Messages {
-    /// For `queues` queues, all of them free.
+    /// A table for `queues` queues, all free.
     #[must_use]
     pub fn new(queues: u32) -> Self {
         let nobody = FlowEntry { head: ([0; 2], 0), context: Slot::NOBODY, next: NONE, used: 0 };
@@ -86,8 +87,7 @@ impl Messages {
         self.held.resize(slots, 0);
     }
 
-    /// The queue of a message that a frame arrived for at `now`, a free one if it is new; `None` when it is new and every
-    /// queue is taken.
+    /// The queue of a message that a frame arrived for at `now`: a free one if the message is new, `None` if all are taken.
     #[inline(always)]
     pub fn queue(&mut self, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         self.find(context, key, now).or_else(|| self.begin(context, key, now))
@@ -99,8 +99,9 @@ impl Messages {
         self.find_from(self.buckets[self.bucket(context, key)], context, key, now)
     }
 
-    /// The same, by the message's [chain](Messages::bucket) and what was [first](Messages::bucket_head) in it: that is most often
-    /// the one, and the chain itself may be far away again.
+    /// Finds a queue as [`Messages::find`] does, with the message's [bucket](Messages::bucket) and its
+    /// [head](Messages::bucket_head) as read before. Most often the head is the queue, and the bucket itself may have been
+    /// evicted from the cache.
     #[inline]
     pub fn find_in(
         &mut self,
@@ -113,15 +114,15 @@ impl Messages {
         if self.holds(first, context, head, || rest.unwrap_or_default(), now) {
             return Some(first);
         }
-        // Others may have begun or ended since: most often the chain is as it was.
+        // Other messages may have begun or ended since. Most often the bucket is unchanged.
         match self.buckets[bucket] {
             NONE => None,
             other => self.find_from(other, context, key, now),
         }
     }
 
-    /// Whether a queue is that of an open message that a frame arrived for at `now`. The message's key begins like this, and has the `rest`
-    /// [behind that](MessageKey::split) if it is so long.
+    /// Whether a queue belongs to an open message with this key, which a frame arrived for at `now`. `rest` returns the key bytes
+    /// [behind the first ones](MessageKey::split), for keys that are that long.
     #[inline(always)]
     pub fn holds(
         &mut self,
@@ -147,7 +148,7 @@ impl Messages {
         begins_alike && (!MessageKey::goes_on(length) || self.key_tails[mpq.0 as usize] == rest())
     }
 
-    /// The same, among a queue and those behind it in its chain.
+    /// Finds the queue of a message in a bucket's list, from `at` on, and notes the arrival of a frame at `now`.
     #[inline]
     fn find_from(&mut self, at: MpqId, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         let found = self.walk(at, context, key)?;
@@ -155,7 +156,7 @@ impl Messages {
         Some(found)
     }
 
-    /// A message's queue, among one and those behind it in its chain.
+    /// Finds the queue of a message in a bucket's list, from `at` on.
     #[inline]
     fn walk(&self, mut at: MpqId, context: Slot, key: &MessageKey) -> Option<MpqId> {
         let (head, rest) = key.split();
@@ -168,19 +169,19 @@ impl Messages {
         None
     }
 
-    /// The queue that the next message to begin will have; `None` when every queue is taken.
+    /// The queue that the next new message will get; `None` when all are taken.
     #[must_use]
     #[inline]
     pub fn next_free(&self) -> Option<MpqId> {
         self.free.last().copied()
     }
 
-    /// The [next free](Messages::next_free) queue, for a message that is not open and whose first frame arrived at `now`.
+    /// Gives the [next free](Messages::next_free) queue to a message that is not open and whose first frame arrived at `now`.
     pub fn begin(&mut self, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         self.begin_in(self.bucket(context, key), context, key, now)
     }
 
-    /// The same, by the message's [chain](Messages::bucket).
+    /// Begins a message as [`Messages::begin`] does, with its [bucket](Messages::bucket).
     #[inline]
     pub fn begin_in(&mut self, bucket: usize, context: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
         let (head, rest) = key.split();
@@ -195,14 +196,14 @@ impl Messages {
         Some(mpq)
     }
 
-    /// How many began so far that others may look for: until another one does, a chain that had none has none.
+    /// The number of messages that were put in buckets. While it is unchanged, an empty bucket stays empty.
     #[must_use]
     #[inline]
     pub const fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// The queue of a key's messages, if there is one.
+    /// The queue of a message, if it is open.
     #[must_use]
     pub fn queue_of(&self, context: Slot, key: &MessageKey) -> Option<MpqId> {
         self.walk(self.buckets[self.bucket(context, key)], context, key)
@@ -214,13 +215,13 @@ impl Messages {
         MessageKey::join(self.entries[mpq.0 as usize].head, || self.key_tails[mpq.0 as usize])
     }
 
-    /// All of them, free ones too.
+    /// The number of queues, including free ones.
     #[must_use]
     pub const fn queues(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// Queues that messages of a context hold.
+    /// The number of queues that messages of a context hold.
     #[must_use]
     pub fn held(&self, context: Slot) -> u32 {
         self.held[context.0 as usize]
@@ -234,7 +235,7 @@ impl Messages {
         }
     }
 
-    /// The same of one that a message holds, by the message's [chain](Messages::bucket).
+    /// Frees a queue that a message holds, with the message's [bucket](Messages::bucket).
     #[inline]
     pub fn release_from(&mut self, bucket: usize, mpq: MpqId) {
         let next = self.entries[mpq.0 as usize].next;
@@ -248,7 +249,7 @@ impl Messages {
         self.free.push(mpq);
     }
 
-    /// Asks for a message's [chain](Messages::bucket) to be brought near. Returns which one it is.
+    /// Prefetches a message's [bucket](Messages::bucket). Returns its number.
     #[inline(always)]
     pub fn prefetch_bucket(&self, context: Slot, key: &MessageKey) -> u32 {
         let bucket = self.bucket(context, key);
@@ -256,20 +257,20 @@ impl Messages {
         bucket as u32
     }
 
-    /// The first queue in a chain, which is most often the one that is looked for; [`MpqId::NONE`]: there is none.
+    /// The first queue in a bucket, which is most often the one sought; [`MpqId::NONE`]: the bucket is empty.
     #[must_use]
     #[inline]
     pub fn bucket_head(&self, bucket: usize) -> MpqId {
         self.buckets[bucket]
     }
 
-    /// Asks for what is known of a queue's message to be brought near.
+    /// Prefetches the flow entry of a queue.
     #[inline]
     pub fn prefetch(&self, mpq: MpqId) {
         prefetch_in(&self.entries, mpq.0 as usize);
     }
 
-    /// The number of the chain in which a message is, if it is open.
+    /// The number of the bucket in which a message is, if it is open.
     #[must_use]
     #[inline]
     pub fn bucket(&self, context: Slot, key: &MessageKey) -> usize {
@@ -278,9 +279,10 @@ impl Messages {
         hash & (self.buckets.len() - 1)
     }
 
-    /// When every queue is taken: the one that a new message of `context` may take over, among the `quiescent` ones that are looked
-    /// at. It is the longest unused of the context that holds most, of those that hold more than `context` will then; else one of
-    /// the context's own that was not used for a long time. So no context's open messages keep others from their share.
+    /// A queue that a new message of `context` may take over when all are taken. Examines a bounded number of queues that are
+    /// `quiescent`. Prefers the longest unused queue of the context with most queues, if it holds more than `context` will with one
+    /// more. Otherwise returns a queue of `context` itself that was idle for a long time. Open messages of one context therefore do
+    /// not keep others from their share.
     pub fn eviction_candidate(&mut self, context: Slot, now: u64, quiescent: impl Fn(MpqId) -> bool) -> Option<MpqId> {
         let own = self.held(context);
         let held = |entry: &FlowEntry| self.held[entry.context.0 as usize];
@@ -299,19 +301,19 @@ impl Messages {
         eviction_candidate
     }
 
-    /// The context that holds most queues, if those are more than `context` will hold with one more.
+    /// The context with most queues, if it holds more than `context` will with one more.
     pub fn most_over_quota(&self, context: Slot) -> Option<Slot> {
         let (most_over_quota, held) = self.largest_owner()?;
         (held > self.held(context) + 1).then_some(most_over_quota)
     }
 
-    /// The context that holds most queues, and how many.
+    /// The context with most queues, and their number.
     pub fn largest_owner(&self) -> Option<(Slot, u32)> {
         (0..).map(Slot).zip(self.held.iter().copied()).max_by_key(|&(_, held)| held)
     }
 
-    /// Looks at the next queue, round and round (the paper's pseudo-LRU, §III-B1, as a clock hand): returns it if its message
-    /// has waited for longer than the `timeout` of its context.
+    /// Examines the next queue in turn: the paper's pseudo-LRU (§III-B1) as a clock hand. Returns the queue if its message has
+    /// been idle for longer than its context's `timeout`.
     pub fn next_expired(&mut self, now: u64, timeout: impl Fn(Slot) -> Option<u64>) -> Option<MpqId> {
         let mpq = MpqId(self.clock_hand);
         self.clock_hand = if mpq.0 as usize + 1 < self.entries.len() { mpq.0 + 1 } else { 0 };
@@ -319,15 +321,15 @@ impl Messages {
         timeout(entry.context).filter(|&most| entry.idle(now) > most).map(|_| mpq)
     }
 
-    /// Queues that messages of a context hold.
+    /// The queues that messages of a context hold.
     pub fn of_context(&self, context: Slot) -> impl Iterator<Item = MpqId> {
         self.taken().filter(move |(_, entry)| entry.context == context).map(|(mpq, _)| mpq)
     }
 
-    /// Checks the table's parts against each other, and against the queues that are free.
+    /// Checks the table's parts against each other, and against the free queues.
     ///
     /// # Panics
-    /// When they disagree: a bug.
+    /// When they disagree, which is a bug.
     #[doc(hidden)]
     pub fn check(&self, is_free: impl Fn(MpqId) -> bool) {
         let mut held = vec![0; self.held.len()];
@@ -367,7 +369,7 @@ mod tests {
 
     use super::Messages;
 
-    /// A short key, or a long one that is unlike others behind its first bytes alone.
+    /// A short key for even numbers. For odd ones, a long key that differs from others only behind its first bytes.
     fn key(number: u8) -> MessageKey {
         let (mut frame, mut spec) = ([number; 60], KeySpec::default());
         if number % 2 == 1 {
@@ -388,13 +390,13 @@ mod tests {
             messages.begin(Slot(0), &key, 0).expect("a free one");
         }
         let mut victims = [0; 4].map(|_| messages.eviction_candidate(Slot(1), 0, |mpq| mpq == MpqId(500)));
-        // So many are looked at at a time.
+        // Each call examines 256 queues.
         assert_eq!(victims, [None, Some(MpqId(500)), None, None]);
         victims = [0; 4].map(|_| messages.eviction_candidate(Slot(1), 0, |mpq| mpq == MpqId(599)));
         assert_eq!(victims, [None, Some(MpqId(599)), None, None]);
     }
 
-    /// The key of a flow of UDP from this address and port.
+    /// The key of a UDP flow from this address and port.
     fn flow(address: u32, port: u16) -> MessageKey {
         let mut frame = [0; 60];
         frame[12..15].copy_from_slice(&[8, 0, 0x45]);
@@ -412,7 +414,7 @@ mod tests {
             let mut messages = Messages::new(256);
             messages.seed = HashSeed::new(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
             let mut lengths = HashMap::new();
-            // How many are looked at by whoever looks for each key once.
+            // The number of entries examined when each key is looked up once.
             let looks: u32 = keys
                 .iter()
                 .map(|key| {
@@ -431,7 +433,7 @@ mod tests {
             let mut messages = Messages::new(8);
             (0..3).for_each(|context| messages.add_context(Slot(context)));
             let mut map: HashMap<(Slot, u8), MpqId> = HashMap::new();
-            // What was first in each chain long ago.
+            // The heads of the buckets, read long before.
             let places = (0..3).flat_map(|context| (0..6).map(move |number| (Slot(context), number)));
             let sought: Vec<_> = places.map(|(context, number)| {
                 messages.queue(context, &key(number), 0);

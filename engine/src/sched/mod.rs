@@ -15,16 +15,16 @@ use crate::telemetry::latency::nanoseconds;
 /// Time of a poll of several contexts after which no more tasks are begun.
 pub(crate) const SHARED_TIME: Duration = Duration::from_micros(200);
 
-/// For so long tasks of a context that is alone are run in a turn: who asks something of its thread waits meanwhile.
+/// Time per poll for tasks of a single context. Requests of other threads to this one wait meanwhile.
 pub(crate) const ALONE_TIME: Duration = Duration::from_millis(1);
 
-/// The time that tasks of a turn take.
+/// A timer for the tasks of a poll.
 pub(crate) struct PollTimer<C> {
-    /// `None`: nobody asks.
+    /// The clock; `None`: no time is needed.
     clock: Option<C>,
     start: Duration,
     last: Duration,
-    /// What is put off to the end of the turn.
+    /// The expected time of work that was deferred to the end of the poll.
     later: Duration,
 }
 
@@ -34,13 +34,13 @@ impl<C: Fn() -> Duration> PollTimer<C> {
         Self { clock, start, last: start, later: Duration::ZERO }
     }
 
-    /// Since it was called last, or the shift began.
+    /// The time since the last call, or since the timer started.
     pub(crate) fn split(&mut self) -> Duration {
         let now = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock());
         now.saturating_sub(std::mem::replace(&mut self.last, now))
     }
 
-    /// From its start to the last lap.
+    /// The time from the start to the last [split](PollTimer::split).
     pub(crate) fn took(&self) -> Duration {
         self.last.saturating_sub(self.start)
     }
@@ -49,22 +49,22 @@ impl<C: Fn() -> Duration> PollTimer<C> {
         self.took() + self.later > SHARED_TIME
     }
 
-    /// What was run takes so long once the shift is over: that is its time, too.
+    /// Counts the time of work that was deferred to the end of the poll.
     pub(crate) fn defer(&mut self, time: Duration) {
         self.later += time;
     }
 }
 
-/// Whose tasks run next, and how many in a poll.
+/// The scheduler, and the budget of a poll.
 pub(crate) struct Sched {
     pub(crate) scheduler: Scheduler,
-    /// The contexts of a batch that several have packets in.
+    /// The contexts that have packets in the batch.
     pub(crate) order: BatchOrder,
-    /// Polls for which other contexts are expected to have packets behind those of the only one that has some.
+    /// Polls for which packets of other contexts are expected behind those of the only one that has some.
     pub(crate) recent_contention: u32,
-    /// Tasks of a single context that a poll has time for.
+    /// The number of tasks of a single context that fit in a poll.
     pub(crate) task_budget: u32,
-    /// A task reached its time limit.
+    /// Whether a task reached its time limit.
     pub(crate) timed_out: bool,
 }
 
@@ -74,7 +74,7 @@ impl Sched {
         Self { scheduler, order: BatchOrder::default(), recent_contention: 0, task_budget: u32::MAX, timed_out: false }
     }
 
-    /// A poll with so many tasks took so long. From that follows how many fit in one.
+    /// Notes the duration of a poll with `tasks` tasks, and derives how many fit in one.
     pub(crate) fn note_length(&mut self, tasks: u64, poll: Duration) {
         if tasks > 0 {
             let fitting = nanoseconds(ALONE_TIME).saturating_mul(tasks) / nanoseconds(poll).max(1);
@@ -83,22 +83,22 @@ impl Sched {
     }
 }
 
-/// The contexts of a batch.
+/// The contexts of a batch, in scheduling order.
 #[derive(Debug, Default)]
 pub(crate) struct BatchOrder {
-    /// The one that is furthest behind first.
+    /// The contexts, the one that is furthest behind first.
     slots: Vec<Slot>,
-    /// By slot, of those that are there: the place there.
+    /// The position of each context of the batch, by slot.
     places: Vec<Option<u32>>,
 }
 
 impl BatchOrder {
-    /// Them.
+    /// The contexts of the batch.
     pub(crate) fn slots(&self) -> &[Slot] {
         &self.slots
     }
 
-    /// Notes whose packets there are.
+    /// Notes which contexts have packets in the batch.
     pub(crate) fn note(&mut self, inbound: &RxBatch) {
         let Self { slots, places } = self;
         slots.clear();
@@ -114,12 +114,12 @@ impl BatchOrder {
         slots.iter().for_each(|slot| places[slot.0 as usize] = None);
     }
 
-    /// Puts packets of the same context next to each other, those first whose context is furthest behind.
+    /// Sorts the batch by context, packets of the context that is furthest behind first.
     pub(crate) fn put_in_order(&mut self, inbound: &mut RxBatch, scheduler: &Scheduler) {
         let Self { slots, places } = self;
         if slots.len() > 1 {
             scheduler.sort(slots);
-            // Groups of the greatest numbers are the first ones.
+            // The group with the greatest number comes first.
             (0..).zip(slots.iter().rev()).for_each(|(place, slot)| places[slot.0 as usize] = Some(place));
             inbound.group(slots.len() as u32, |found, place| match found.entry(place).owner {
                 Slot::NOBODY => 0,

@@ -1,13 +1,13 @@
-//! Whose tasks run next, when several contexts have some: the share of HPU time that each context gets.
+//! The scheduling policy between contexts: the share of HPU time that each context gets.
 //!
-//! A context's virtual time is what its tasks cost, divided by its weight; the context that is furthest behind is next.
+//! The virtual time of a context is the cost of its tasks, divided by its weight. The context that is furthest behind is next.
 //! * Round robin: a task costs 1, whatever the weights.
 //! * Weighted: a task costs 1.
 //! * WLBVT, the weight limited borrowed virtual time of the OSMOSIS work: a task costs the time it takes. OSMOSIS also limits the
-//!   processing units that a context holds at a time; a thread runs one task at a time, so that is met.
+//!   processing units that a context holds at a time. A thread runs one task at a time, which meets that limit.
 //!
-//! A context that had nothing to run borrows little from its past (`Scheduler::borrowed`). All of this is work-conserving, and
-//! needs no clock while a single context has work.
+//! A context that had nothing to run borrows little from its past (`Scheduler::borrowed`). All policies are work-conserving, and
+//! need no clock while a single context has work.
 
 use std::time::Duration;
 
@@ -16,72 +16,72 @@ use spin_pspin::ids::Slot;
 
 use crate::telemetry::latency::nanoseconds;
 
-/// Tasks of a context that run in a row at most: the clock is read once for them.
+/// Maximum number of tasks per grant: the clock is read once for them.
 const QUANTUM: u32 = 16;
-/// Nanoseconds that a row should take at most, going by what the context's tasks took before.
+/// Target time of a grant in nanoseconds, estimated from the context's previous tasks.
 const SLICE: u64 = 20_000;
-/// By how much tasks of a batch's packets may put a context ahead of others, at weight 1: tasks, or nanoseconds. Packets that have to wait
-/// for their turn cost twice as much as those that run as they arrive. An interrupt takes tens of microseconds in a virtual machine, and is
-/// charged to whose tasks it hits: several of them are not to have a context's packets wait.
+/// Maximum lead at weight 1 that tasks of a batch's packets may give a context over others: in tasks, or in nanoseconds. Packets
+/// that have to be queued cost twice as much as those that run on arrival. In a virtual machine, an interrupt takes tens of
+/// microseconds and is charged to the context that it hits. Several of them should not make a context's packets wait.
 const MAX_LEAD: [u64; 2] = [64, 200_000];
-/// The same for all contexts together, in nanoseconds, and the least for each: that far behind others one of them may fall, and has its packets
-/// wait until it has caught up.
+/// Maximum lead of all contexts together, and minimum lead of each, in nanoseconds. A context may fall `TOTAL_LEAD` behind the
+/// others, whose packets then wait until it has caught up.
 const TOTAL_LEAD: u64 = 3_200_000;
 const MIN_LEAD: u64 = 50_000;
-/// A context's greatest weight.
+/// Maximum weight of a context.
 pub const MOST_WEIGHT: u32 = 1000;
 
-/// What a context has had.
+/// The virtual-time account of a context.
 #[derive(Clone, Copy, Debug)]
 struct SchedEntity {
     weight: u32,
-    /// Cost of its tasks, times [`MOST_WEIGHT`], divided by its weight.
+    /// Virtual time: the cost of its tasks, times [`MOST_WEIGHT`], divided by its weight.
     vruntime: u64,
-    /// The cost alone.
+    /// The cost without weight.
     service: u64,
-    /// The pick that was its last.
+    /// The number of its latest pick.
     picked: u64,
-    /// Nanoseconds that its last tasks took each, where time is taken.
+    /// Average time of its latest tasks in nanoseconds, if tasks cost time.
     each: u64,
-    /// Nanoseconds that they have had the thread [take later](Scheduler::charge_deferred), and that [`Scheduler::charge`] was not told of.
+    /// Nanoseconds of [deferred work](Scheduler::charge_deferred) of its tasks, which the next [`Scheduler::charge`] returns.
     owed: u64,
 }
 
 impl SchedEntity {
-    /// A cost at its weight.
+    /// The virtual time of a cost at its weight.
     fn share(&self, cost: u64) -> u64 {
         cost.saturating_mul(MOST_WEIGHT.into()) / u64::from(self.weight)
     }
 
-    /// It had something that cost so much.
+    /// Adds a cost to the account.
     fn add(&mut self, cost: u64) {
         self.service = self.service.wrapping_add(cost);
         self.vruntime = self.vruntime.saturating_add(self.share(cost));
     }
 }
 
-/// Some tasks of a context, to be run in a row.
+/// A grant: the number of tasks of a context to run in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Its slot.
+    /// The slot of the context.
     pub owner: u32,
-    /// How many at most.
+    /// The maximum number of tasks.
     pub tasks: u32,
 }
 
-/// Shares a thread's time out between contexts.
+/// Divides a thread's time between contexts.
 #[derive(Debug)]
 pub struct Scheduler {
     policy: Schedule,
-    /// By slot.
+    /// Accounts by slot.
     entities: Vec<SchedEntity>,
     picks: u64,
-    /// Virtual time up to which all that had tasks had their share.
+    /// Virtual time up to which every context with tasks has had its share.
     now: u64,
 }
 
 impl Scheduler {
-    /// No context yet.
+    /// A scheduler without contexts.
     #[must_use]
     pub const fn new(policy: Schedule) -> Self {
         Self { policy, entities: Vec::new(), picks: 0, now: 0 }
@@ -92,10 +92,10 @@ impl Scheduler {
         matches!(self.policy, Schedule::Wlbvt)
     }
 
-    /// A context of `weight` (at least 1, at most [`MOST_WEIGHT`]) takes the slot `owner`.
+    /// Assigns the slot `owner` to a context of `weight`: at least 1, at most [`MOST_WEIGHT`].
     pub fn add(&mut self, owner: u32, weight: u32) {
         let weight = if self.policy == Schedule::RoundRobin { 1 } else { weight.clamp(1, MOST_WEIGHT) };
-        // How long its tasks take is not known: the first one is run alone.
+        // The time of its tasks is unknown. The first one is run alone.
         let each = if self.costs_time() { SLICE } else { 0 };
         let entity = SchedEntity { weight, vruntime: self.now, service: 0, picked: 0, each, owed: 0 };
         let slots = self.entities.len().max(owner as usize + 1);
@@ -103,13 +103,13 @@ impl Scheduler {
         self.entities[owner as usize] = entity;
     }
 
-    /// When a context is due, in virtual time, and which pick was its last.
+    /// The start tag of a context: its virtual time, limited to what it may borrow, and the number of its latest pick.
     fn start_tag(&self, owner: u32) -> (u64, u64) {
         let SchedEntity { vruntime, picked, .. } = self.entities[owner as usize];
         (vruntime.max(self.now.saturating_sub(self.borrowed())), picked)
     }
 
-    /// Whether a context would be next if it had tasks, and these others.
+    /// Whether a context would be picked before these others if it had tasks.
     #[must_use]
     pub fn is_next(&self, owner: u32, backlogged: impl IntoIterator<Item = u32>) -> bool {
         let start_tag = self.start_tag(owner);
@@ -122,7 +122,7 @@ impl Scheduler {
         contexts.into_iter().map(|owner| self.start_tag(owner).0).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether a context, one of `contexts`, may run as its packets arrive, where the one that is furthest behind is at this virtual time.
+    /// Whether a context may run its packets on arrival: its lead over `min_vtime` is within the bound for `contexts` contexts.
     #[must_use]
     pub fn within_lag(&self, owner: u32, min_vtime: u64, contexts: u32) -> bool {
         let [tasks, time] = MAX_LEAD;
@@ -131,14 +131,14 @@ impl Scheduler {
         self.start_tag(owner).0 <= min_vtime.saturating_add(ahead * u64::from(MOST_WEIGHT))
     }
 
-    /// How much time a context was charged for since it was added; nothing where no time is taken.
+    /// The time that a context was charged for since it was added; zero if tasks are counted instead.
     #[must_use]
     pub fn service(&self, owner: u32) -> Duration {
         let timed = self.costs_time();
         Duration::from_nanos(if timed { self.entities[owner as usize].service } else { 0 })
     }
 
-    /// Whether the last tasks of a context took at least so long each.
+    /// Whether the latest tasks of a context took at least `time` each.
     #[must_use]
     pub fn takes_long(&self, owner: u32, time: Duration) -> bool {
         self.entities[owner as usize].each >= nanoseconds(time)
@@ -149,7 +149,7 @@ impl Scheduler {
         contexts.sort_unstable_by_key(|slot| self.start_tag(slot.0));
     }
 
-    /// Who is next of those that have tasks.
+    /// Picks the next of the contexts that have tasks.
     pub fn pick(&mut self, backlogged: impl IntoIterator<Item = u32>) -> Option<Grant> {
         let start_tag = backlogged.into_iter().map(|owner| (owner, self.start_tag(owner)));
         let (owner, (vruntime, _)) = start_tag.min_by_key(|&(_, start_tag)| start_tag)?;
@@ -162,7 +162,7 @@ impl Scheduler {
     }
 
     /// Virtual time by which a context that had nothing to run may be behind those that had, at weight 1: 1 ms, or 64 tasks.
-    /// Enough for queues that run empty now and then, too little to keep others waiting.
+    /// Enough for queues that are empty now and then, too little to keep others waiting.
     const fn borrowed(&self) -> u64 {
         let cost = match self.policy {
             Schedule::RoundRobin | Schedule::Weighted => 64,
@@ -171,7 +171,8 @@ impl Scheduler {
         cost * MOST_WEIGHT as u64
     }
 
-    /// So many tasks of a pick were run, and took so long. Returns what they [owe](Scheduler::charge_deferred) besides.
+    /// Charges a context for `tasks` tasks of a grant, which took `time` in all. Returns the time of their [deferred
+    /// work](Scheduler::charge_deferred).
     pub fn charge(&mut self, owner: u32, tasks: u32, time: Duration) -> Duration {
         let cost = self.cost(tasks, time);
         let entity = &mut self.entities[owner as usize];
@@ -183,7 +184,8 @@ impl Scheduler {
         Duration::from_nanos(owed)
     }
 
-    /// A context has the thread do something that takes so long later on, when it is nobody's turn. As a task it counts for one.
+    /// Charges a context for work that the thread does for it at the end of the poll. Where tasks are counted, it counts as one
+    /// task.
     pub fn charge_deferred(&mut self, owner: u32, time: Duration) {
         let (cost, start_tag, timed) = (self.cost(1, time), self.start_tag(owner), self.costs_time());
         let entity = &mut self.entities[owner as usize];
@@ -192,7 +194,7 @@ impl Scheduler {
         entity.owed += if timed { cost } else { 0 };
     }
 
-    /// Reception of a context's packets took so many nanoseconds. Where tasks are counted it costs nothing.
+    /// Charges a context for reception of its packets, in nanoseconds. Where tasks are counted, reception is free.
     pub fn charge_reception(&mut self, owner: u32, time: u64) {
         if self.costs_time() {
             let start_tag = self.start_tag(owner);
@@ -202,7 +204,7 @@ impl Scheduler {
         }
     }
 
-    /// What so many tasks cost that took so long.
+    /// The cost of `tasks` tasks that took `time` in all.
     fn cost(&self, tasks: u32, time: Duration) -> u64 {
         match self.policy {
             Schedule::RoundRobin | Schedule::Weighted => tasks.into(),
@@ -211,7 +213,7 @@ impl Scheduler {
     }
 }
 
-/// How evenly `shares` are shared out: Jain's index, 1 when all are equal, 1/n when one has all.
+/// Fairness of `shares` as Jain's index: 1 when all are equal, 1/n when one has all.
 #[must_use]
 pub fn jain(shares: &[f64]) -> f64 {
     let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), share| (sum + share, squares + share * share));
@@ -227,7 +229,7 @@ mod tests {
 
     use super::{MOST_WEIGHT, QUANTUM, Scheduler, jain};
 
-    /// Nanoseconds that each context got in `picks` picks, when all have tasks all the time.
+    /// Nanoseconds that each context got in `picks` picks while all of them had tasks.
     fn shares(policy: Schedule, contexts: &[(u32, u64)], picks: u32) -> Vec<u64> {
         let mut scheduler = Scheduler::new(policy);
         let all: Vec<u32> = (0..contexts.len() as u32).collect();
@@ -275,7 +277,7 @@ mod tests {
         for round in 0..1000_u64 {
             let next: Vec<u32> = (0..3).filter(|&owner| scheduler.is_next(owner, [0, 1, 2])).collect();
             let pick = scheduler.pick([0, 1, 2]).expect("all have tasks");
-            // Before the first picks they are all the same.
+            // Before their first picks, all contexts are equal.
             assert!(next.contains(&pick.owner) && (round < 3 || next.len() == 1), "{round}: {next:?}, {pick:?}");
             scheduler.charge(pick.owner, pick.tasks, Duration::from_nanos(500 + 7 * (round % 13)));
         }
@@ -293,7 +295,7 @@ mod tests {
         assert_eq!([100, 100, 5000, 5000, 1_000_000, 50, 50].map(&mut row), [1, 16, 16, 4, 4, 1, 16]);
     }
 
-    /// What two contexts with tasks of 1 us had run, when those of the first one owe as much as this each.
+    /// The number of tasks run by two contexts with tasks of 1 us. Each task of the first one also defers work of time `owed`.
     fn runs_when_one_owes(policy: Schedule, owed: Duration, most: u32) -> [u32; 2] {
         let mut scheduler = Scheduler::new(policy);
         (0..2).for_each(|owner| scheduler.add(owner, 1));
@@ -315,7 +317,7 @@ mod tests {
         let owed = Duration::from_micros(24);
         let [its, others] = runs_when_one_owes(Schedule::Wlbvt, owed, 25_000);
         assert!(its.abs_diff(others / 25) <= QUANTUM, "{its} of {others}");
-        // Where tasks are counted it is one more, however long it takes.
+        // Where tasks are counted, deferred work counts as one more task, however long it takes.
         let [its, others] = runs_when_one_owes(Schedule::Weighted, owed, 3200);
         assert!(its.abs_diff(others / 2) <= QUANTUM, "{its} of {others}");
     }
@@ -351,7 +353,7 @@ mod tests {
         fn wlbvt_shares_time_by_weight(contexts in proptest::collection::vec((1..20_u32, 1..1000_u64), 1..6)) {
             let got = shares(Schedule::Wlbvt, &contexts, 20_000);
             let (sum, weights) = (got.iter().sum::<u64>() as f64, contexts.iter().map(|&(weight, _)| weight).sum::<u32>());
-            // Each is within a quantum of what it should have had, and within what all others' quanta may have put off.
+            // Each context is within one quantum of its share, and within the delay that quanta of all others may cause.
             let slack: u64 = contexts.iter().map(|&(_, cost)| u64::from(QUANTUM) * cost).sum();
             for (&got, &(weight, _)) in got.iter().zip(&contexts) {
                 let fair = sum * f64::from(weight) / f64::from(weights);

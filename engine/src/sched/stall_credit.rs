@@ -1,50 +1,51 @@
-//! `--full wait`: while a packet of a context waits for room, nobody's packets are taken in. Who has others wait pays for that time, and
-//! has no more of it than its share.
+//! The stall credit of `--full wait`. While a packet of such a context waits for room, packets of all contexts wait in the NIC.
+//! The context is charged for that time, and may stall for no more than its share of the time.
 //!
-//! Whether others have packets cannot be told while none are taken in, so all that are there count. A context is charged for the batch_was_full
-//! time, its own tasks' included. And it runs up a debt, which it works off while others need not wait for it, as much faster as its weight
-//! is more than all others'. With a debt of more than 200 µs it has others wait no longer: what has no room is dropped until the debt is
-//! gone. So of any time but the shortest the others have their part, and a context that is alone waits for as long as it likes.
+//! Whether other contexts have packets is unknown while nothing is received. So all installed contexts count. The context is
+//! charged for the full time, including that of its own tasks. The stall also adds to a debt. The context repays it while it does
+//! not stall, at a rate of its weight divided by the weight of all others. With more than 200 µs of debt, it may not stall: its
+//! packets without room are dropped until the debt is zero. Over any but the shortest time, others therefore get their share. A
+//! context that is alone may stall without limit.
 
 use std::time::Duration;
 
 use crate::sched::SHARED_TIME;
 use crate::telemetry::latency::nanoseconds;
 
-/// The most that others may be kept waiting in a row: about a turn.
+/// Maximum debt, and so the longest consecutive stall: about one poll.
 const MAX_DEBT: Duration = SHARED_TIME;
 
-/// How a context stands that may have others wait.
+/// The stall credit of a context with `--full wait`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallCredit {
-    /// Picoseconds that others waited for it and were not made up for.
+    /// Picoseconds of stalls that are not repaid.
     debt: u64,
-    /// It has none left until that is nothing.
+    /// Whether the debt exceeded [`MAX_DEBT`] and is not zero again.
     over: bool,
 }
 
 impl StallCredit {
-    /// Others waited for it.
+    /// Adds the time of a stall to the debt.
     pub(crate) fn debit(&mut self, time: Duration) {
         self.debt = self.debt.saturating_add(picoseconds(time));
         self.over |= self.debt > picoseconds(MAX_DEBT);
     }
 
-    /// They need not have: it is one of this weight, and that is all others'.
+    /// Repays debt for a time without a stall, at the rate `own / others` of the weights.
     pub(crate) fn repay(&mut self, time: Duration, own: u64, others: u64) {
         let regained = picoseconds(time).saturating_mul(own) / others.max(1);
         self.debt = self.debt.saturating_sub(regained);
         self.over &= self.debt > 0;
     }
 
-    /// Whether it may have others wait.
+    /// Whether the context may stall.
     #[must_use]
     pub const fn is_available(&self) -> bool {
         !self.over
     }
 }
 
-/// So that little of a short time is lost in the division.
+/// The unit keeps rounding errors of the division small for short times.
 fn picoseconds(time: Duration) -> u64 {
     nanoseconds(time).saturating_mul(1000)
 }
@@ -55,7 +56,7 @@ mod tests {
 
     use super::{MAX_DEBT, StallCredit};
 
-    /// Of how many microseconds others waited for one that always has more than there is room for.
+    /// Microseconds of stalls by a context that always has more packets than room.
     fn stalled(own: u64, others: u64) -> u64 {
         let (mut credit, mut stalled) = (StallCredit::default(), 0);
         let step = Duration::from_micros(1);

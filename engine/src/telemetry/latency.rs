@@ -1,18 +1,18 @@
-//! How long packets and handlers take, in histograms of fixed size: recording neither allocates nor fails.
+//! Latencies of packets and handlers, in histograms of fixed size: recording neither allocates nor fails.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use spin_abi::control::LatencyInfo;
 
-/// Longest time told apart from longer ones.
+/// Longest time in a histogram. Longer ones count as this long.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Decimal digits kept of a time: quantiles are less than 1 % too high. A histogram has 30 KiB.
 const DIGITS: u8 = 2;
-/// Upper ends of the ranges in which programs are told how many there were, in nanoseconds.
+/// Upper bounds of the exported cumulative buckets, in nanoseconds.
 const RANGES: [u64; 25] = ranges();
 
-/// 100 ns, 200 ns, 500 ns, 1 us and so on to 10 s.
+/// The bounds: 100 ns, 200 ns, 500 ns, 1 us and so on to 10 s.
 const fn ranges() -> [u64; 25] {
     let mut ends = [0; 25];
     let (mut index, mut decade) = (0, 100);
@@ -26,11 +26,11 @@ const fn ranges() -> [u64; 25] {
     ends
 }
 
-/// The times of one kind.
+/// The distribution of one kind of latency.
 #[derive(Clone, Debug)]
 pub struct Latency {
     histogram: Histogram<u64>,
-    /// In nanoseconds, as the others.
+    /// The sum in nanoseconds.
     total: u64,
     min: u64,
     max: u64,
@@ -45,7 +45,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Records that `count` of them all took `elapsed`.
+    /// Records `count` equal times.
     #[inline]
     pub fn record(&mut self, count: u64, elapsed: Duration) {
         if count == 0 {
@@ -58,7 +58,7 @@ impl Latency {
         self.max = self.max.max(elapsed);
     }
 
-    /// Adds those of another thread.
+    /// Adds the times of another thread.
     pub fn merge(&mut self, other: &Self) {
         let added = self.histogram.add(&other.histogram);
         debug_assert!(added.is_ok(), "all have the same bounds");
@@ -67,17 +67,17 @@ impl Latency {
         self.max = self.max.max(other.max);
     }
 
-    /// How many were recorded.
+    /// The number of times recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// All that is told of them.
+    /// The summary of the distribution.
     #[must_use]
     pub fn info(&self, name: &str) -> LatencyInfo {
         let count = self.count();
-        // The histogram answers with the upper end of a range of times that it does not tell apart.
+        // The histogram returns the upper end of a range of indistinguishable times.
         let quantile = |q| self.histogram.value_at_quantile(q).min(self.max);
         let within = |end| if count == 0 { 0 } else { self.histogram.count_between(0, end) };
         LatencyInfo {
@@ -94,13 +94,13 @@ impl Latency {
     }
 }
 
-/// A time in nanoseconds, or the most there are.
+/// A time in nanoseconds, saturated.
 #[inline]
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The times of packets in one thread's engine.
+/// The latencies of packets in one worker.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
     total: Latency,
@@ -109,33 +109,33 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Records `packets` packets that all took `elapsed`. Times are taken once per batch: a packet's latency runs from the
-    /// batch it arrived in to the batch end at which its buffer was given back.
+    /// Records `packets` packets with equal latency. Times are taken once per batch. A packet's latency runs from the start of
+    /// the batch it arrived in to the end of the batch in which its buffer was released.
     #[inline]
     pub fn record_total(&mut self, packets: u64, elapsed: Duration) {
         self.total.record(packets, elapsed);
     }
 
-    /// Records how long one task of a batch waited: from its packet's arrival to the start of its handler.
+    /// Records the queueing time of one task of a batch: from its packet's arrival to the start of its handler.
     #[inline]
     pub fn sample_queueing(&mut self, elapsed: Duration) {
         self.queueing.record(1, elapsed);
     }
 
-    /// Records how long the handler of one task of a batch ran.
+    /// Records the run time of one task of a batch.
     #[inline]
     pub fn sample_handler(&mut self, elapsed: Duration) {
         self.handler.record(1, elapsed);
     }
 
-    /// Adds those of another thread.
+    /// Adds the times of another thread.
     pub fn merge(&mut self, other: &Self) {
         self.total.merge(&other.total);
         self.queueing.merge(&other.queueing);
         self.handler.merge(&other.handler);
     }
 
-    /// Each kind: `total`, `queueing`, `handler`.
+    /// The summaries of `total`, `queueing` and `handler`.
     #[must_use]
     pub fn infos(&self) -> [LatencyInfo; 3] {
         [self.total.info("total"), self.queueing.info("queueing"), self.handler.info("handler")]
@@ -176,7 +176,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the sorted times themselves.
+        /// The reference is the sorted list of times.
         #[test]
         fn quantiles_are_exact_to_a_hundredth(times in prop::collection::vec(1..60_000_000_000_u64, 1..400)) {
             let (mut one, mut other) = (Latencies::default(), Latencies::default());

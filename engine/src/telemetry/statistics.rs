@@ -9,19 +9,19 @@ use spin_pspin::counts::Counts;
 
 use crate::telemetry::latency::Latencies;
 
-/// What [`fmt::Display`] prints.
+/// The data of the statistics block, which [`fmt::Display`] prints.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
-    /// All counters of engine and contexts.
+    /// The sum of all counters, of the engine and its contexts.
     pub counts: Counts,
-    /// Times of packets and handlers.
+    /// Latencies of packets and handlers.
     pub latencies: Latencies,
-    /// From the first batch received to the last one finished.
+    /// The time from the first batch received to the last one finished.
     pub active: Duration,
 }
 
 impl Statistics {
-    /// Adds those of another thread that worked at the same time.
+    /// Adds the statistics of another thread that ran at the same time.
     pub fn merge(&mut self, other: &Self) {
         self.counts.merge(&other.counts);
         self.latencies.merge(&other.latencies);
@@ -37,7 +37,7 @@ fn gbit_per_s(bytes: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { bytes as f64 * 8.0 / time.as_nanos() as f64 }
 }
 
-/// Nothing is said of what was never measured.
+/// Prints the quantiles, unless nothing was measured.
 fn quantiles(f: &mut fmt::Formatter<'_>, name: &str, latency: &LatencyInfo) -> fmt::Result {
     let LatencyInfo { count, p50_ns, p99_ns, p999_ns, .. } = latency;
     if *count == 0 {

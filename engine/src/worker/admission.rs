@@ -1,4 +1,4 @@
-//! Admission: whether a matched packet is queued with its message, dropped, or stalls reception.
+//! Admission: a matched packet is queued with its message, dropped, or stalls reception.
 
 use std::time::Duration;
 
@@ -19,34 +19,35 @@ use spin_pspin::hpu::ip_view;
 use spin_pspin::ids::{BatchTime, DropReason, Packet, Slot};
 use spin_pspin::mpq::{Her, MpqId};
 
-/// A matched packet for which its context has no room, before which nothing else is taken.
+/// The admission state: at most one packet for which its context has no room. Nothing else is received before that packet.
 #[derive(Default)]
 pub(crate) struct Admission {
-    /// The packet.
+    /// The packet that stalls reception.
     pub(crate) stalled: Option<MatchedPacket>,
-    /// The context that has no room: one that was replaced, if the packet belongs to a message of that one.
+    /// The context that has no room. If the packet belongs to a message of a replaced context, that context.
     pub(crate) stalled_on: Option<Slot>,
 }
 
 impl Admission {
-    /// Frames that were received and not admitted: those of the batch, and the stalled one.
+    /// The number of frames received and not admitted: those of the batch, and the stalled one.
     #[inline]
     pub(crate) fn rx_backlog(&self, inbound: &RxBatch) -> usize {
         inbound.len() + usize::from(self.stalled.is_some())
     }
 
-    /// Whom others wait for in this poll.
+    /// The context for which others wait in this poll, if any.
     pub(crate) fn stall(&self, core: &Core) -> Option<Stall> {
         let slot = self.stalled_on.filter(|_| self.stalled.is_some() && core.contexts.is_shared())?;
         Some(Stall { slot, service: core.sched.scheduler.service(slot.0) })
     }
 
-    /// The NIC inbound engine: matches the frames of a batch to their contexts and queues them with their messages.
+    /// Queues the packets of a batch with their messages (PsPIN's NIC inbound engine), while there are free HERs.
     pub(crate) fn admit_batch(&mut self, core: &mut Core, inbound: &mut RxBatch, now: BatchTime) {
         while core.table.mpqs.room() > 0 && self.admit_next(core, inbound, now) {}
     }
 
-    /// Takes a frame, if there is one and there is room for it.
+    /// Admits the stalled packet or else the next one of the batch. The caller has checked that an HER is free. Returns whether
+    /// another packet may be admitted.
     #[inline(always)]
     pub(crate) fn admit_next(&mut self, core: &mut Core, inbound: &mut RxBatch, now: BatchTime) -> bool {
         if let Some(arrival) = self.stalled.take() {
@@ -62,7 +63,7 @@ impl Admission {
         self.stalled.is_none()
     }
 
-    /// Queues a frame with its message.
+    /// Queues a frame with its message, or applies the context's `--full` policy.
     #[inline(always)]
     pub(crate) fn admit(
         &mut self,
@@ -78,14 +79,14 @@ impl Admission {
         if fits && own {
             enqueue(core, frame, slot, key, end_of_message, now);
         } else if own && run.full == Full::Drop && !core.table.below_quota_threshold() {
-            // What a context beyond its share has most of, at others' cost.
+            // Not left to the cold path: most packets of a context beyond its share end here, and their time is lost for others.
             core.drop_of(slot, frame, Counter::DropShare);
         } else {
             self.admit_over_quota(core, MatchedPacket { frame, slot, key: *key, end_of_message }, now);
         }
     }
 
-    /// The same, of one that could not be queued at once.
+    /// Admits a packet that could not be queued at once.
     #[cold]
     pub(crate) fn admit_late(&mut self, core: &mut Core, arrival: MatchedPacket, now: BatchTime) {
         let MatchedPacket { frame, slot, key, end_of_message } = arrival;
@@ -99,8 +100,8 @@ impl Admission {
         }
     }
 
-    /// An arrival for a context that has much of its share of the packet buffer, or all of it, or that has taken the place of
-    /// another one, whose message it may be. Returns the arrival if it is to be queued all the same.
+    /// Decides on a packet of a context that has used much or all of its share of the packet buffer. Also handles contexts that
+    /// replaced another one, to whose message the packet may belong. Returns the packet if it is to be queued.
     #[cold]
     fn apply_full_policy(
         &mut self,
@@ -121,7 +122,7 @@ impl Admission {
         match context.run.full {
             Full::Wait if !shared || context.stall_credit.is_available() => {
                 self.stalled_on = Some(arrival.slot);
-                // Whose message it is is asked anew: that one's may have ended by then.
+                // The packet's context is determined again later: the message of a replaced context may have ended by then.
                 arrival.slot = matched;
                 self.stalled = Some(arrival);
                 return None;
@@ -134,7 +135,7 @@ impl Admission {
             Full::Kill => {
                 if let Some(mpq) = queue_for(core, arrival.slot, &arrival.key, now.time) {
                     core.cancel(mpq, arrival.slot, DropReason::NoRoom);
-                    // While a task of that message is in flight it keeps its place: then the one behind it goes too.
+                    // A message with a task in flight keeps its room. In that case the message behind it is cancelled too.
                     let stays = core.table.mpqs.is_cancelled(mpq) && core.table.mpqs.held(arrival.slot.0) >= hers;
                     if stays && core.table.mpqs.accepts(mpq) {
                         core.emit_event(arrival.slot, mpq, Counter::MessagesKilled, What::Killed);
@@ -151,7 +152,7 @@ impl Admission {
     }
 }
 
-/// Queues a frame for which there is room.
+/// Queues a frame. The caller has checked that there is room.
 #[inline(always)]
 fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_of_message: bool, now: BatchTime) {
     let Some(mpq) = queue_for(core, slot, key, now.time) else {
@@ -174,13 +175,13 @@ fn enqueue(core: &mut Core, mut frame: Frame, slot: Slot, key: &MessageKey, end_
     }
 }
 
-/// The context whose message an arrival is: one that was replaced, if the message began there and has not ended.
+/// The context to whose message a packet belongs. This is a replaced context if the message began there and has not ended.
 fn begun_by(core: &Core, arrival: &MatchedPacket) -> Slot {
     let goes_on = |&old: &Slot| core.table.continues(old, &arrival.key);
     core.contexts.replaced_by(arrival.slot).find(goes_on).unwrap_or(arrival.slot)
 }
 
-/// The message's queue. When all are taken, an open message that has nothing queued may be evicted.
+/// The queue of a message. When all queues are taken, an open message with nothing queued may be evicted.
 #[inline(always)]
 fn queue_for(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
     core.table.messages.queue(slot, key, now).or_else(|| take_over(core, slot, key, now))
@@ -189,7 +190,7 @@ fn queue_for(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<
 #[cold]
 fn take_over(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<MpqId> {
     let evicted = core.table.eviction_candidate(slot, now)?;
-    // One that was killed before it began is nobody's.
+    // A message that was cancelled before it began has no owner.
     let owner = core.table.mpqs.context(evicted).map(|binding| binding.slot);
     if let Some(owner) = owner {
         core.emit_end(owner, evicted, Counter::MessagesEvicted, What::Evicted);
@@ -205,7 +206,7 @@ fn take_over(core: &mut Core, slot: Slot, key: &MessageKey, now: u64) -> Option<
     core.table.messages.queue(slot, key, now)
 }
 
-/// No queue is left for a new message of a context, and nobody has more than its share of them.
+/// Drops a packet of a new message: no queue is left, and no context has more than its share of them.
 #[cold]
 fn drop_no_queue(core: &mut Core, slot: Slot, frame: Frame) {
     core.egress.recycle(frame);
@@ -228,15 +229,15 @@ fn drop_no_queue(core: &mut Core, slot: Slot, frame: Frame) {
     );
 }
 
-/// Others wait for a context, which had had so much when that was looked at.
+/// The context for which others wait, and the time that it was charged for at the start of the poll.
 #[derive(Clone, Copy)]
 pub(crate) struct Stall {
     slot: Slot,
     service: Duration,
 }
 
-/// Charges the context that stalled reception in a poll for that time. All others regain what they may of the time since the poll before
-/// ended.
+/// Charges the context that stalled reception in a poll for that poll. All other contexts with `--full wait` repay debt by the
+/// time `since` the previous poll ended.
 #[cold]
 pub(crate) fn charge_waits(core: &mut Core, stall: Option<Stall>, poll: Duration, since: Duration) {
     let Core { sched: Sched { scheduler, .. }, contexts, .. } = core;

@@ -1,4 +1,4 @@
-//! What becomes of packets and messages: completion, cancellation, expiry, and the drops in between.
+//! The end of packets and messages: completion, cancellation, expiry, and drops.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use spin_pspin::ids::{DropReason, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{MpqId, Rejected, Stage, Task};
 
 impl Core {
-    /// Gives up a message, with what is still to come of it.
+    /// Cancels a message, including its packets that have not arrived yet.
     pub(crate) fn cancel(&mut self, mpq: MpqId, slot: Slot, why: DropReason) {
         if self.table.mpqs.is_cancelled(mpq) {
             return;
@@ -25,7 +25,7 @@ impl Core {
         self.drain_cancelled(slot, why);
     }
 
-    /// Counts what happens to a message, and tells its application.
+    /// Counts an event of a message and reports it to the application.
     pub(crate) fn emit_event(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
         let flow = self.flow(slot, mpq);
         let context = self.contexts.get(slot);
@@ -33,19 +33,20 @@ impl Core {
         context.event_ring.emit_event(Event { flow, what });
     }
 
-    /// The same of a message that ends before its time; not of one that was given up, of which all was said then.
+    /// Reports a message that ends early, unless it was cancelled: then the event was reported at that time.
     pub(crate) fn emit_end(&mut self, slot: Slot, mpq: MpqId, counter: Counter, what: What) {
         if !self.table.mpqs.is_cancelled(mpq) {
             self.emit_event(slot, mpq, counter, what);
         }
     }
 
-    /// What a context knows the queue of its message by: the message's number where messages are named as FPsPIN does it.
+    /// The number by which handlers know a queue. With FPsPIN's message keys, this is the message id.
     pub(crate) fn flow(&mut self, slot: Slot, mpq: MpqId) -> u32 {
         self.table.flow(mpq, self.contexts.get(slot).matching.entry.key.is_fpspin())
     }
 
-    /// What becomes of the packets of a message that was given up, but for those of which a handler has decided.
+    /// Disposes of the queued packets of cancelled messages. A packet's own drop reason, set by a verdict, takes precedence over
+    /// `why`.
     pub(crate) fn drain_cancelled(&mut self, slot: Slot, why: DropReason) {
         while let Some(packet) = self.table.mpqs.pop_cancelled() {
             let why = packet.drop_reason.unwrap_or(why);
@@ -53,7 +54,7 @@ impl Core {
         }
     }
 
-    /// What becomes of a packet of a message that was given up.
+    /// Disposes of a packet that no handler will process: drops it, or passes it to the kernel.
     pub(crate) fn dispose(&mut self, slot: Slot, packet: Packet, why: DropReason) {
         let counts = &mut self.contexts.get(slot).counts;
         match why {
@@ -73,11 +74,11 @@ impl Core {
         self.nic.recycle(packet.frame);
     }
 
-    /// A packet that its queue did not take.
+    /// Handles a packet that its queue did not take.
     #[cold]
     pub(crate) fn reject(&mut self, mpq: MpqId, slot: Slot, refused: Rejected<Packet>) {
         match refused {
-            // A batch is never larger than the room for HERs.
+            // A batch is never larger than the number of free HERs.
             Rejected::Full(packet) => self.drop_of(slot, packet.frame, Counter::DropShare),
             Rejected::Cancelled { packet, behind, idle } => {
                 let why = if behind { DropReason::NoRoom } else { self.table.drop_reasons[mpq.0 as usize] };
@@ -93,9 +94,9 @@ impl Core {
         }
     }
 
-    /// Ends open messages whose next packet has not come for longer than their contexts allow. Examines some queues per poll, so that
-    /// each is examined ten times a second, unless there are more than one poll has time for. A sleeping thread polls ten times a
-    /// second. Completion handlers of these messages do not run: they are not complete.
+    /// Ends open messages that have received nothing for longer than their context's timeout. Examines some queues per poll, so
+    /// that each one is examined ten times a second, unless there are more than one poll has time for. A sleeping thread polls
+    /// ten times a second. The completion handlers of these messages do not run, since the messages are incomplete.
     pub(crate) fn expire_messages(&mut self, now: Duration) {
         if self.contexts.timeouts == 0 {
             return;
@@ -111,7 +112,7 @@ impl Core {
         }
     }
 
-    /// Feeds a task that has ended back. Returns whether a packet buffer was given back.
+    /// Completes a task that has ended. Returns whether a packet buffer was released.
     #[inline]
     pub(crate) fn feed_back(&mut self, task: Task<MessageRef, Packet>, deferred: Option<DeferredSend>) -> bool {
         let Task { mpq, stage, context: binding, packet, releases_packet } = task;
@@ -129,7 +130,7 @@ impl Core {
         releases_packet
     }
 
-    /// Moves a queue on when a task of its message has ended.
+    /// Advances the queue of a message after one of its tasks.
     #[inline(always)]
     pub(crate) fn move_on(&mut self, mpq: MpqId, slot: Slot, stage: Stage, packet: Option<Packet>) {
         if self.table.complete(mpq, stage, packet) {
@@ -137,7 +138,8 @@ impl Core {
         }
     }
 
-    /// Gives a packet's buffer back to the NIC: as the frame to send, if its handler wanted that, else to be filled anew.
+    /// Releases a packet's buffer to the NIC. Its frame is sent if the handler deferred a send of it, and received into again
+    /// otherwise.
     fn release(&mut self, packet: Packet, slot: Slot, deferred: Option<DeferredSend>) {
         self.telemetry.released = packet.arrived;
         let counts = &mut self.contexts.get(slot).counts;
@@ -156,7 +158,7 @@ impl Core {
         self.egress.recycle(frame);
     }
 
-    /// Drops a context's frame.
+    /// Drops a frame that belongs to a context.
     pub(crate) fn drop_of(&mut self, slot: Slot, frame: Frame, cause: Counter) {
         self.contexts.get(slot).counts.add(cause, 1);
         self.egress.recycle(frame);

@@ -1,4 +1,4 @@
-//! What tasks and packets of a worker change: contexts, messages, accounts, and the way out.
+//! The state that running tasks changes: contexts, messages, accounts, and outgoing frames.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ use spin_pspin::mpq::{Mpqs, Stage, Task};
 /// The state of a worker that running a task may change.
 pub(crate) struct Core {
     pub(crate) machine: Machine,
-    /// Its clusters, of the machine's.
+    /// This worker's share of the machine's clusters.
     pub(crate) clusters: Range<u32>,
     pub(crate) nic: Box<dyn Queue>,
     pub(crate) contexts: Contexts,
@@ -54,20 +54,22 @@ impl Core {
         }
     }
 
-    /// Whether tasks of a context wait on their HPUs.
+    /// Whether a context has parked tasks.
     #[inline]
     pub(crate) fn has_parked(&self, owner: u32) -> bool {
         self.parked.iter().any(|parked| parked.task.context.slot.0 == owner)
     }
 
-    /// Contexts with a task that has an HPU to run on.
+    /// Contexts whose next task has an HPU to run on.
     #[inline]
     pub(crate) fn runnable(&self) -> impl Iterator<Item = u32> + '_ {
         runnable(&self.parked, &self.table.mpqs, &self.contexts.list)
     }
 
-    /// Where an owner's next task can run: `None` when the HPUs of its cluster are taken, and it may not overflow to others (PsPIN
-    /// paper §III-B1). While tasks wait on HPUs, others of their context run one at a time: each looks for an idle HPU.
+    /// The HPU for an owner's next task, and whether that task has to run alone. Returns `None` when all HPUs of its home cluster
+    /// are taken and it may not overflow to another cluster (PsPIN paper §III-B1). An HPU of `None` stands for the first one of
+    /// the home cluster. While a context has parked tasks, its other tasks run one at a time, since each one has to look for an
+    /// idle HPU.
     pub(crate) fn place(&self, owner: u32, next: Option<&Task<MessageRef, Packet>>) -> Option<(Option<HpuId>, bool)> {
         if !self.has_parked(owner) {
             return Some((None, false));
@@ -78,19 +80,19 @@ impl Core {
         Some((Some(hpu), true))
     }
 
-    /// Virtual time of the context that is furthest behind, of those that have packets in the batch or tasks.
+    /// The minimum virtual time of the contexts that have packets in the batch or runnable tasks.
     pub(crate) fn min_vtime(&self) -> u64 {
         let arrived = self.sched.order.slots().iter().map(|slot| slot.0);
         self.sched.scheduler.min_vtime(arrived.chain(self.runnable()))
     }
 
-    /// Whether a context comes before all that have tasks.
+    /// Whether a context comes before all contexts with runnable tasks.
     pub(crate) fn is_next(&self, slot: Slot) -> bool {
         self.sched.scheduler.is_next(slot.0, self.runnable())
     }
 
-    /// Whether a context may leave one more packet to the kernel, behind others of a message which it did not want. Passing is done at
-    /// once, so it has the same bound as what runs at once.
+    /// Whether a context may pass one more packet to the kernel, behind others of a message that it did not want. Passing happens
+    /// at once, so it has the bound of packets that run on arrival.
     #[cold]
     pub(crate) fn may_pass(&mut self, slot: Slot) -> bool {
         !self.contexts.is_shared() || {
@@ -101,14 +103,14 @@ impl Core {
     }
 }
 
-/// An HPU on which a task could run: one of its home cluster, or of another if it may overflow there.
+/// An idle HPU for a task: on its home cluster, or on the least loaded one if the task may overflow.
 pub(crate) fn idle_hpu(contexts: &[Option<Context>], binding: MessageRef, stage: Stage) -> Option<HpuId> {
     let context = contexts[binding.slot.0 as usize].as_ref()?;
     let overflows = stage == Stage::Payload && context.run.placement == Placement::Any;
     context.hpus.idle(binding.home).or_else(|| context.hpus.idle_on_least_loaded().filter(|_| overflows))
 }
 
-/// Owners that have tasks, and an HPU for the next one: which tasks that wait may have taken.
+/// Owners with tasks, whose next task has an idle HPU. Parked tasks may occupy all of them.
 #[inline]
 pub(crate) fn runnable<'e>(
     parked: &'e [Parked],

@@ -1,5 +1,4 @@
-//! Packets of a context that has the thread to itself: those that need not wait go straight from the batch to their payload
-//! handler, through no queue.
+//! The fast path: packets of a context that need not wait go from the batch to the payload handler without being queued.
 
 use std::ops::Range;
 
@@ -23,12 +22,13 @@ use spin_pspin::hpu::memory::HpuId;
 use spin_pspin::ids::{BatchTime, Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Her, MpqId, Mpqs, Stage, Task};
 
-/// Bytes that a batch_was_full batch may copy of each packet and leave near by what was there.
+/// Bytes of each packet that the tasks of a full batch may copy without evicting prefetched message state from the cache.
 const SHORT_PACKET: usize = 128;
 
-/// Runs a context's payload handler on its packets of the batch, `most` at most, without queueing them. A packet that has to wait for
-/// another task is queued with its message. Ends at a packet that waits behind another one, or belongs to another context. Runs nothing
-/// while tasks of this context run one at a time. Returns also a packet that may not be queued without [more checks](crate::worker::admission::Admission::admit).
+/// Runs a context's payload handler on up to `most` of its packets in the batch, without queueing them. A packet that has to wait
+/// for another task is queued with its message. The run ends at a packet that was queued behind another one, or at a packet of
+/// another context. Nothing runs while tasks of this context have to run one at a time. Also returns a packet that needs a full
+/// [admission](crate::worker::admission::Admission::admit) before it may be queued.
 pub(crate) fn run_fast_path(
     core: &mut Core,
     runner: &mut TaskRunner,
@@ -56,7 +56,7 @@ pub(crate) fn run_fast_path(
     (progress, left_over)
 }
 
-/// A context's payload handler, if its tasks run in a batch and nothing is in the way of its packets.
+/// The payload handler of a context, if its tasks run in batches and its packets need not wait.
 fn fast_handler(core: &mut Core, inbound: &RxBatch, slot: Slot) -> Option<Handler> {
     let hpu = HpuId { cluster: core.clusters.start, hpu: 0 };
     if core.has_parked(slot.0) || inbound.is_empty() || inbound.len() > core.table.mpqs.room() {
@@ -67,7 +67,7 @@ fn fast_handler(core: &mut Core, inbound: &RxBatch, slot: Slot) -> Option<Handle
     context.handler(Stage::Payload).filter(|_| in_a_row)
 }
 
-/// Runs the handler on a cluster, up to a packet of another cluster.
+/// Runs the handler on one cluster, up to a packet of another cluster.
 fn run_on_cluster(
     core: &mut Core,
     runner: &TaskRunner,
@@ -91,7 +91,7 @@ fn run_on_cluster(
     let path = FastPath { inbound, clusters, messages, mpqs, admitted, counts: own, rules, now, cursor };
     let outbound = &mut egress.outbound;
     let mut commands = Commands::new(&mut **nic, outbound, host, counts, Some(events), true, CommandBudget::FULL);
-    // The NIC may need frames before the batch ends.
+    // With few buffers left, frames are released after each task: the NIC may need them before the batch ends.
     let watched = verdicts || commands.nic.low_on_buffers();
     let mut source = FastPathSource { path, cluster, verdicts, watched, messages_done: 0, rest: BatchExit::None };
     let hpu = hpus.get(HpuId { cluster, hpu: 0 });
@@ -116,16 +116,16 @@ fn run_on_cluster(
     rest
 }
 
-/// Packets of a batch that nothing is in the way of, as tasks of the payload handler.
+/// Packets of a batch that need not wait, as tasks of the payload handler.
 struct FastPathSource<'e> {
     path: FastPath<'e>,
     cluster: u32,
     verdicts: bool,
-    /// Each task's end is looked at.
+    /// Whether the end of every task is examined.
     watched: bool,
-    /// Messages that are complete.
+    /// The number of messages completed.
     messages_done: u64,
-    /// What there is to do once the batch has ended.
+    /// The reason why the batch ended.
     rest: BatchExit,
 }
 
@@ -192,7 +192,7 @@ impl TaskSource for FastPathSource<'_> {
 }
 
 impl FastPathSource<'_> {
-    /// Takes a packet that does not pass. Returns whether the batch goes on.
+    /// Takes a packet that is not eligible for the fast path. Returns whether the batch continues.
     #[inline(never)]
     fn take(&mut self, other: SlowReason, spent: &mut Vec<Frame>) -> bool {
         self.path.consume(spent);
@@ -212,88 +212,88 @@ impl FastPathSource<'_> {
 /// A packet that need not wait.
 struct FastPacket {
     mpq: MpqId,
-    /// The cluster that its message is bound to,
+    /// The home cluster of its message.
     home: u32,
-    /// and its number.
+    /// The number of its message.
     message: u64,
     place: MessagePosition,
 }
 
-/// Where in its message a packet is that need not wait.
+/// The position of an eligible packet in its message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MessagePosition {
-    /// Neither of these: most are.
+    /// Neither the only packet nor the last one, as most packets are.
     Open,
-    /// The only one: the message takes no queue. It has the one that is free next while its task runs.
+    /// The only packet. Its message takes no queue: while the task runs, handlers see the number of the queue that is free next.
     Only,
     Last,
 }
 
 impl MessagePosition {
-    /// In a message that has a queue.
+    /// The position of a packet whose message has a queue.
     #[inline]
     const fn of(end_of_message: bool) -> Self {
         if end_of_message { Self::Last } else { Self::Open }
     }
 }
 
-/// What there is to do after packets in a row.
+/// The reason why a batch on the fast path ended.
 enum BatchExit {
     None,
-    /// The next one is this other cluster's.
+    /// The next packet belongs to this other cluster.
     Elsewhere(u32),
-    /// One that may not be queued without [more ado](crate::worker::admission::Admission::admit).
+    /// A packet needs a full [admission](crate::worker::admission::Admission::admit).
     MatchedPacket(MatchedPacket),
-    /// The last one's task did not end as most do.
+    /// The last task did not end normally.
     Unusual(Task<MessageRef, Packet>, Exit, CommandBudget),
 }
 
-/// What the next packet is.
+/// The decision on the next packet.
 enum Decision {
-    /// There is none, or it is another context's.
+    /// No packet is left, or the next one belongs to another context.
     Nothing,
     Fast(FastPacket),
     Slow(SlowReason),
 }
 
-/// What a packet is that does not pass.
+/// The reason why a packet is not eligible for the fast path.
 enum SlowReason {
-    /// Nobody's.
+    /// No context matched.
     Foreign,
-    /// One that may not be queued without [more ado](crate::worker::admission::Admission::admit).
+    /// The packet needs a full [admission](crate::worker::admission::Admission::admit).
     Questionable,
-    /// One that is to be queued there.
+    /// The packet has to be queued there.
     Waits(MpqId),
 }
 
-/// What came of taking a packet that does not pass.
+/// The result of taking a packet that is not eligible for the fast path.
 enum SlowResult {
-    /// It is queued with its message.
+    /// The packet was queued, with nothing before it in its message.
     Queued,
-    /// It is queued behind another: if that had its task now, the message's next packets need not wait.
+    /// The packet was queued behind another one. Once that one's task has run, the message's next packets need not wait.
     Behind,
-    /// It is nobody's.
+    /// No context matched.
     Foreign(Frame),
-    /// It may not be queued without [more ado](crate::worker::admission::Admission::admit).
+    /// The packet needs a full [admission](crate::worker::admission::Admission::admit).
     Questionable(MatchedPacket),
 }
 
-/// How far packets are that pass in a row. What is done with stays where it is among the batch's frames until the row ends, or another one
-/// is taken from there: moving many at once takes a few instructions each.
+/// The position in the batch. Frames that are done stay in the batch until the run ends or a frame is taken out. Moving many
+/// frames at once takes only a few instructions per frame.
 struct BatchCursor {
-    /// Place of the packet that was looked at last: those in front of it are next, it and those behind it are done with.
+    /// The index behind the next packet: that one is at `at - 1`, and packets from `at` on are done.
     at: usize,
-    /// Place of the last one that is looked at.
+    /// The index of the last packet to examine.
     stop: usize,
-    /// How many passed.
+    /// The number of packets that ran on the fast path.
     passed: u64,
-    /// How many were queued.
+    /// The number of packets queued.
     queued: u64,
-    /// Bytes that a task looks at of its packet.
+    /// Leading bytes of a packet that a task is likely to read.
     looked_at: usize,
 }
 
-/// An engine's parts that a packet passes on its way in.
+/// The parts of a worker that the fast path needs.
 struct FastPath<'e> {
     inbound: &'e mut RxBatch,
     clusters: &'e Range<u32>,
@@ -307,8 +307,8 @@ struct FastPath<'e> {
 }
 
 impl FastPath<'_> {
-    /// Asks for what a task is going to look at soon; and anew for its message, if what was copied since the batch arrived has taken its
-    /// place near by.
+    /// Prefetches the packet of a task that runs soon. Prefetches its message again if copies since the batch arrived may have
+    /// evicted it from the cache.
     #[inline]
     fn ask_ahead(&self) {
         let Some((frame, found)) = self.cursor.at.checked_sub(1 + PREFETCH_SOON).map(|place| self.inbound.at(place))
@@ -322,7 +322,7 @@ impl FastPath<'_> {
         }
     }
 
-    /// Looks at the next packet of the batch. `None`: there is none. `Some(None)`: it is to be [looked at closer](Self::lookup_slow).
+    /// Examines the next packet of the batch. `None`: there is none. `Some(None)`: it needs a [slow lookup](Self::lookup_slow).
     #[inline(always)]
     fn look(&mut self) -> Option<Option<FastPacket>> {
         if self.cursor.looked_at > 0 {
@@ -347,7 +347,7 @@ impl FastPath<'_> {
         if begins && self.messages.begun() == self.inbound.begun() { Some(self.only()) } else { Some(None) }
     }
 
-    /// The packet that was looked at, which is all of its message, if no other handler has to run on it than that for payload.
+    /// The packet under examination as a whole message, if no handler but the payload handler runs on it.
     #[inline(always)]
     fn only(&mut self) -> Option<FastPacket> {
         let mpq = self.messages.next_free().filter(|_| self.rules.is_simple())?;
@@ -357,7 +357,7 @@ impl FastPath<'_> {
         Some(FastPacket { mpq, home, message, place: MessagePosition::Only })
     }
 
-    /// What any packet is that was looked at.
+    /// The decision on any packet under examination.
     #[inline(never)]
     fn lookup_slow(&mut self) -> Decision {
         let place = self.cursor.at - 1;
@@ -393,7 +393,7 @@ impl FastPath<'_> {
         Decision::Slow(SlowReason::Waits(mpq))
     }
 
-    /// Takes a packet that was looked at and does not pass. Those in front of it were [given back](Self::consume).
+    /// Takes the packet under examination, which is not eligible. Packets before it were [released](Self::consume).
     fn take(&mut self, other: SlowReason) -> SlowResult {
         let frame = self.next();
         let Match { end_of_message, key, .. } = self.inbound.taken();
@@ -417,19 +417,19 @@ impl FastPath<'_> {
         }
     }
 
-    /// The frame of the packet that was looked at.
+    /// The frame of the packet under examination.
     #[inline(always)]
     fn frame(&mut self) -> &mut Frame {
         self.inbound.frame(self.cursor.at - 1)
     }
 
-    /// The packet that was looked at has passed.
+    /// Marks the packet under examination as done. Its frame stays in the batch.
     #[inline(always)]
     const fn pass(&mut self) {
         self.cursor.at -= 1;
     }
 
-    /// Gives back the frames of those that passed and are still there.
+    /// Moves the frames of all packets that are done from the batch to `spent`.
     #[inline(always)]
     fn consume(&mut self, spent: &mut Vec<Frame>) {
         if self.cursor.at < self.inbound.len() {
@@ -443,7 +443,7 @@ impl FastPath<'_> {
         self.inbound.consume(self.cursor.at, spent);
     }
 
-    /// Takes the frame of one that passes. Those in front of it were [given back](Self::consume).
+    /// Takes the frame of an eligible packet. Packets before it were [released](Self::consume).
     #[inline]
     fn take_fast(&mut self) -> Frame {
         self.cursor.passed += 1;
@@ -458,7 +458,8 @@ impl FastPath<'_> {
         frame
     }
 
-    /// The task of the packet that was taken last, and that passed, is not over yet. Returns what it is bound to.
+    /// Registers the task of the packet taken last as in flight, since it has not completed. Returns the message that it is bound
+    /// to.
     #[cold]
     fn hold(&mut self, mpq: MpqId, place: MessagePosition) -> MessageRef {
         let key = &self.inbound.taken().key;
@@ -469,11 +470,11 @@ impl FastPath<'_> {
             debug_assert!(begun == Some(mpq) && passes == Some(params.context), "the queue is free");
         }
         self.mpqs.begin_inline(mpq, place != MessagePosition::Open);
-        // That of an only one was the last to be made.
+        // For an only packet, `admitted` was incremented last for its message.
         self.mpqs.context(mpq).unwrap_or(params.context)
     }
 
-    /// The last packet of a message passed, and its task is over. Returns whether the message is complete.
+    /// Ends the task of a message's last packet. Returns whether the message is complete.
     fn end(&mut self, mpq: MpqId) -> bool {
         let feedback = self.mpqs.end_inline(mpq);
         if feedback.idle {

@@ -1,5 +1,5 @@
-//! The packet's way, top to bottom, on one thread: receive → match → order → run → act → feed back → send. The handlers' part
-//! is in [`crate::worker::runner`].
+//! A packet's path on one thread: receive → match → order → run → commands → complete → send. Handlers are run by
+//! [`crate::worker::runner`].
 
 mod admission;
 mod complete;
@@ -43,32 +43,32 @@ use crate::worker::core::Core;
 use crate::worker::poll::{Poll, shared_batch};
 use crate::worker::runner::TaskRunner;
 
-/// Frames received at least, while there is room: some may be for contexts that have nothing to do.
+/// Minimum number of frames to receive while there is room: some may be for contexts that have nothing queued.
 const MIN_RX: usize = 8;
 
-/// A per-core data plane: NIC queue, message queues and contexts with their HPUs, all owned by one thread.
+/// A per-core data plane: NIC queue, message queues, and contexts with their HPUs. One thread owns all of it.
 pub struct Worker {
     pub(crate) core: Core,
     pub(crate) runner: TaskRunner,
     pub(crate) ingress: Ingress,
     pub(crate) admission: Admission,
-    /// Packets come from another thread, which receives and matches them.
+    /// The packet channel from the distributor, if another thread receives and matches packets.
     pub(crate) arrivals: Option<PacketRx>,
-    /// It receives for other threads too: see [`crate::cores::local_share`].
+    /// The distributing part of a worker that also receives for other threads: see [`crate::cores::local_share`].
     pub(crate) local_share: Option<Box<LocalShare>>,
     /// Threads with which it shares tasks: see [`crate::worker::shared_tasks`].
     pub(crate) helpers: Option<Box<Helpers>>,
 }
 
 impl Worker {
-    /// A worker without contexts for `clusters` of the machine, to be run on this thread. Contexts are
-    /// [prepared](crate::install::Prepared) by `loader`.
+    /// A worker without contexts for `clusters` of the machine, to be polled on this thread. `loader` has to be the one that
+    /// [prepares](crate::install::Prepared) its contexts.
     ///
     /// # Errors
     /// When this thread cannot run handlers.
     ///
     /// # Panics
-    /// When there is no cluster.
+    /// When `clusters` is empty.
     pub fn new(
         loader: Arc<Loader>,
         nic: Box<dyn Queue>,
@@ -88,7 +88,8 @@ impl Worker {
         })
     }
 
-    /// Has its packets come from another thread: `nic` takes them back, and gives frames to send.
+    /// Takes packets from another thread's packet channel instead of the NIC. `nic` then returns their frames, and allocates
+    /// frames to send.
     #[must_use]
     pub fn fed_by(mut self, arrivals: PacketRx) -> Self {
         self.core.egress.pass_cost = arrivals.pass_cost.clone();
@@ -96,37 +97,37 @@ impl Worker {
         self
     }
 
-    /// Has other threads take payload tasks over, and takes theirs.
+    /// Shares payload tasks with other threads, in both directions.
     #[must_use]
     pub fn with_peers(mut self, helpers: Helpers) -> Self {
         self.helpers = Some(Box::new(helpers));
         self
     }
 
-    /// Has it receive for the threads that these channels lead to, too.
+    /// Also receives for the workers at the other ends of `channels`.
     #[must_use]
     pub fn with_local_share(mut self, channels: PacketChannels) -> Self {
-        // All that others have may come back in one poll.
+        // All frames that other threads hold may return in one poll.
         self.core.egress.reserve(channels.size() + MAX_PASSING);
         self.core.egress.pass_cost = channels.pass_cost().clone();
         self.local_share = Some(Box::new(LocalShare::new(channels)));
         self
     }
 
-    /// Where frames go that are received from here on, if it receives for others too. The NIC is to be told apart: see
-    /// [`spin_nic::Queue::steering`].
+    /// Sets the routes of frames received from here on, if this worker receives for others. The NIC's own rules are set
+    /// separately: see [`spin_nic::Queue::steering`].
     pub fn set_distribution(&mut self, routes: RoutingTable) {
         if let Some(local_share) = &mut self.local_share {
             local_share.distributor.routes = routes;
         }
     }
 
-    /// One poll iteration: the way of a batch of packets, from the NIC to the last of their handlers. Of contexts that share the time
-    /// it runs as many tasks as their shares allow at a time. `clock` tells the time since some fixed moment; it is read a few times
-    /// a batch, never per packet. Returns how many frames were taken in.
+    /// One poll iteration: receives a batch of packets and runs their handlers. Contexts that share the time get as many tasks as
+    /// their shares allow. `clock` returns the time since some fixed moment. It is read a few times per batch, never per packet.
+    /// Returns how many frames were queued, run or dropped.
     ///
     /// # Errors
-    /// When the NIC is of no use any more.
+    /// When the NIC is no longer usable.
     pub fn poll(&mut self, clock: impl Fn() -> Duration) -> Result<usize, NicError> {
         self.runner.watch(self.core.telemetry.last_end, &clock);
         self.runner.take_translations(&mut self.core.contexts);
@@ -145,7 +146,7 @@ impl Worker {
         Ok(taken)
     }
 
-    /// Takes what other threads returned: frames, and what the thread that receives has dropped.
+    /// Takes what other threads returned: frames, and the distributor's drop counts.
     #[inline]
     fn take_back_frames(&mut self) {
         let Self { core, ingress: Ingress { rx_catch_up, .. }, arrivals, local_share, .. } = self;
@@ -156,7 +157,7 @@ impl Worker {
                 }
             });
             if rx_catch_up.looks_for_others() && !rx_catch_up.is_wanted() {
-                // Other contexts' packets may be behind those of the context whose tasks took so long.
+                // Packets of other contexts may be queued behind those of the context with the long tasks.
                 let mpqs = &core.table.mpqs;
                 if arrivals.has_any(rx_catch_up.worth_a_look(), |slot| mpqs.held(slot.0) == 0) {
                     rx_catch_up.expect();
@@ -168,34 +169,34 @@ impl Worker {
         }
     }
 
-    /// How many of `wanted` frames there is room for. Where several contexts share the thread, one that receives for others goes on without
-    /// HERs: others have room.
+    /// The number of frames to receive, up to `wanted`. A worker with a local share that several contexts use also receives
+    /// without free HERs, since other workers may have some.
     #[inline]
     fn room_for(&self, wanted: usize) -> usize {
         let goes_on = self.local_share.is_some() && self.core.contexts.is_shared() && !self.core.contexts.stalls;
         if goes_on { wanted } else { self.core.table.mpqs.room().min(wanted) }
     }
 
-    /// Frames that others have.
+    /// The number of frames that other workers hold.
     pub(crate) fn out_on_channels(&self) -> usize {
         self.local_share.as_ref().map_or(0, |local_share| local_share.out())
     }
 
-    /// Whether there is something to do for others, or was in the last poll.
+    /// Whether the distributing part has work, or had some in the last poll.
     pub(crate) fn is_busy_for_others(&self) -> bool {
         self.local_share
             .as_ref()
             .is_some_and(|local_share| local_share.is_busy() || !self.core.egress.passing.is_empty())
     }
 
-    /// The parts that a poll iteration runs tasks on.
+    /// The parts of a worker that a poll iteration runs tasks on.
     #[inline]
     fn parts<'w, C: Fn() -> Duration>(&'w mut self, clock: &'w C) -> Poll<'w, C> {
         let Self { core, runner, ingress, admission, helpers, .. } = self;
         Poll { core, runner, ingress, admission, helpers: helpers.as_deref_mut(), clock }
     }
 
-    /// Runs what there is time for in a poll, and accounts for it. Returns how many frames were taken in.
+    /// Runs the tasks that a poll has time for, and accounts for them. Returns how many frames were queued, run or dropped.
     fn run_tasks(&mut self, returned: u64, clock: &impl Fn() -> Duration) -> usize {
         let arrival = clock();
         self.core.telemetry.note_first_arrival(arrival);
@@ -221,7 +222,7 @@ impl Worker {
         taken
     }
 
-    /// Wakes the applications that sleep until they are told something. While there is work their news may wait for more.
+    /// Wakes applications that sleep on the doorbell of their event ring. While there is work, events may wait for further ones.
     fn ring_doorbells(&mut self, taken: bool) {
         if self.core.telemetry.doorbell_pending.take() {
             self.ring_due_doorbells(taken || self.has_tasks());
@@ -234,20 +235,20 @@ impl Worker {
         self.core.contexts.list.iter_mut().flatten().for_each(|context| context.event_ring.ring(now));
     }
 
-    /// Frames that were received and not admitted.
+    /// The number of frames received and not admitted.
     pub(crate) fn rx_backlog(&self) -> usize {
         self.admission.rx_backlog(&self.ingress.inbound)
     }
 
-    /// Whether there is something to do without that anything arrives.
+    /// Whether the next poll has work even if nothing arrives.
     #[must_use]
     pub fn has_tasks(&self) -> bool {
         let queued = self.rx_backlog() > 0 || !self.core.table.mpqs.backlogged().is_empty();
         queued || !self.core.parked.is_empty() || self.has_loans()
     }
 
-    /// Takes a batch from the NIC, as much as there is room for, and hands over what belongs to other threads. Returns how many frames
-    /// there are to admit.
+    /// Receives as many frames as there is room for, and hands over those of other threads. Returns how many frames there are to
+    /// admit.
     fn receive(&mut self, clock: &impl Fn() -> Duration) -> usize {
         self.ingress.charges.begin(&self.core, clock);
         let taken = self.receive_matched();
@@ -258,11 +259,11 @@ impl Worker {
         taken
     }
 
-    /// Receives, matches and prefetches a batch.
+    /// Receives and matches a batch, and prefetches its messages.
     fn receive_matched(&mut self) -> usize {
         self.ingress.rx_catch_up.batch_was_full = false;
         if !self.ingress.inbound.is_empty() {
-            // Since these packets were kept back, rules may have changed, and other packets joined them.
+            // While these packets were held back, rules may have changed and other packets may have joined them.
             self.core.table.prefetch(&mut self.ingress.inbound, true);
         }
         let room = self.room_for(self.wanted());
@@ -271,7 +272,7 @@ impl Worker {
             return 0;
         }
         if !self.ingress.inbound.is_empty() {
-            // What a stalled packet kept back comes first.
+            // Packets that a stalled one held back come first.
             return self.ingress.inbound.len();
         }
         let taken = self.receive_batch(room);
@@ -280,7 +281,7 @@ impl Worker {
         if rerouted {
             self.reroute();
         }
-        // Another thread has matched them, or they are other contexts' now: their buckets are not prefetched.
+        // Buckets are unknown if the distributor matched the packets, or if packets were rerouted to another context.
         let again = rerouted || self.arrivals.is_some() || self.local_share.is_some();
         self.core.table.prefetch(&mut self.ingress.inbound, again);
         if taken > 1 && self.core.contexts.reorders && self.core.clusters.len() > 1 {
@@ -289,7 +290,7 @@ impl Worker {
         taken
     }
 
-    /// Receives a batch of at most `room` packets from where they come from. Returns how many.
+    /// Receives a batch of at most `room` packets from the packet channel or the NIC. Returns how many.
     fn receive_batch(&mut self, room: usize) -> usize {
         let Self { core, arrivals, ingress, local_share, .. } = self;
         if let Some(local_share) = local_share.as_mut().filter(|_| arrivals.is_none() && !ingress.closed) {
@@ -308,7 +309,8 @@ impl Worker {
         taken
     }
 
-    /// Has the batch's tasks run in a row on each cluster. Another cluster's are the first each time: room may not last for all.
+    /// Sorts the batch by cluster, so that each cluster's tasks run consecutively. The first cluster rotates from batch to batch,
+    /// since HERs may run out before all clusters are served.
     fn sort_by_cluster(&mut self) {
         let Self { core: Core { clusters, .. }, ingress: Ingress { inbound, batches, .. }, .. } = self;
         let (start, count) = (clusters.start, clusters.end - clusters.start);
@@ -319,8 +321,8 @@ impl Worker {
         });
     }
 
-    /// How many frames are worth taking: few more than there is work for, since what contexts could not hold would be lost, where
-    /// the NIC can keep it. But as many as possible while one of several contexts may run out of it.
+    /// The number of frames worth receiving: few beyond the work that is queued. The NIC can hold packets that contexts would
+    /// have to drop. The number is a full batch while one of several contexts may run out of tasks, and after long polls.
     fn wanted(&self) -> usize {
         let most = if self.core.contexts.is_shared() { shared_batch(self.core.contexts.linked) } else { BATCH };
         if self.ingress.low_backlog || self.ingress.rx_catch_up.is_wanted() {
@@ -329,7 +331,7 @@ impl Worker {
         most.saturating_sub(self.core.table.hers_taken()).max(MIN_RX)
     }
 
-    /// The NIC outbound engine: hands staged frames over; what the NIC has no room for stays staged.
+    /// Hands staged frames to the NIC (PsPIN's NIC outbound engine). Frames that it has no room for stay staged.
     pub(crate) fn send(&mut self, clock: &impl Fn() -> Duration) -> Result<(), NicError> {
         if !self.core.egress.passing.is_empty() {
             self.pass(clock);
@@ -337,12 +339,12 @@ impl Worker {
         self.core.egress.flush(&mut *self.core.nic)
     }
 
-    /// Hands on what is the kernel's.
+    /// Passes frames to the kernel.
     #[cold]
     fn pass(&mut self, clock: &impl Fn() -> Duration) {
         let Core { nic, egress, telemetry, .. } = &mut self.core;
         match (&self.arrivals, &mut self.local_share) {
-            // The thread that these come from does it, and knows how long it takes.
+            // The distributor passes these frames and measures the cost.
             (Some(_), _) => _ = nic.pass_to_kernel(&mut egress.passing),
             (None, Some(local_share)) => {
                 let dropped = local_share.distributor.pass_bounded(&mut **nic, &mut egress.passing, clock);
@@ -355,24 +357,24 @@ impl Worker {
         }
     }
 
-    /// Frames that handlers sent and that have not left: staged here, or in the NIC's transmit ring; and those that other threads have.
+    /// The number of frames that have not left: sent by handlers, waiting for the kernel, or held by other threads.
     #[must_use]
     pub fn backlog(&self) -> usize {
         self.out_on_channels() + self.core.egress.passing.len() + self.unsent()
     }
 
-    /// Those that have not left.
+    /// The number of frames that handlers sent and that have not left: staged here or in the NIC's transmit ring.
     pub(crate) fn unsent(&self) -> usize {
         self.core.egress.unsent(&*self.core.nic)
     }
 
-    /// Frames received so far, for other threads too.
+    /// The number of frames received, including those of other threads.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.core.telemetry.counts.get(Counter::RxPackets)
     }
 
-    /// The statistics block so far.
+    /// The current statistics block.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let mut counts = self.core.telemetry.counts.clone();
@@ -382,33 +384,33 @@ impl Worker {
         Statistics { counts, latencies: self.core.telemetry.latencies.clone(), active: self.core.telemetry.active() }
     }
 
-    /// Lends no more tasks, and wants none.
+    /// Stops lending tasks to other threads, and stops asking for theirs.
     pub(crate) fn stop_lending(&mut self) {
         if let Some(helpers) = &mut self.helpers {
             helpers.stop_lending();
         }
     }
 
-    /// Whether the last turn had tasks of others, or they had some of its own.
+    /// Whether tasks of other threads were here in the last poll, or own tasks came back.
     pub(crate) fn has_exchanged(&self) -> bool {
         self.helpers.as_ref().is_some_and(|helpers| helpers.exchanged)
     }
 
-    /// Whether other threads may still lend tasks.
+    /// Whether other threads may still lend tasks to this one.
     pub(crate) fn may_borrow(&self) -> bool {
         self.helpers.as_ref().is_some_and(|helpers| helpers.may_borrow())
     }
 
-    /// Whether other threads have tasks of this one, or this one theirs.
+    /// Whether other threads hold tasks of this one, or this one holds theirs.
     pub(crate) fn has_loans(&self) -> bool {
         self.helpers.as_ref().is_some_and(|helpers| helpers.has_loans())
     }
 
     /// Checks a worker's accounts against each other: message table, queues, parked tasks and contexts. A queue is held exactly
-    /// when it is not free. Call it between polls.
+    /// when it is not free. May be called between polls only.
     ///
     /// # Panics
-    /// When they disagree: a bug.
+    /// When they disagree, which is a bug.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
         let (core, table) = (&self.core, &self.core.table);
@@ -429,14 +431,14 @@ impl Worker {
         assert_eq!(counted, noted.map(|number| number as usize), "contexts: all, with timeout, draining, rolled back");
     }
 
-    /// Queues that messages of an installed context hold.
+    /// The number of queues that messages of an installed context hold.
     #[doc(hidden)]
     #[must_use]
     pub fn queues_held(&self, id: u32) -> u32 {
         self.core.contexts.slot_with(id).map_or(0, |slot| self.core.table.messages.held(slot))
     }
 
-    /// HERs that an installed context holds.
+    /// The number of HERs that an installed context holds.
     #[doc(hidden)]
     #[must_use]
     pub fn hers_held(&self, id: u32) -> u32 {

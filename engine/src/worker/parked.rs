@@ -15,31 +15,31 @@ pub(crate) struct Parked {
     pub(crate) task: Task<MessageRef, Packet>,
     pub(crate) hpu: HpuId,
     pub(crate) issued: CommandBudget,
-    /// The one that it was begun with: registers and place are as that keeps them.
+    /// The translation that it was started with: the HPU's registers and resume point have that translation's layout.
     pub(crate) translation: Option<Arc<Translation>>,
-    /// It is another thread's.
+    /// The lender, if the task was shared by another thread.
     pub(crate) borrowed: Option<Borrowed>,
 }
 
-/// Whose task it is that another thread's engine has: see [`crate::worker::shared_tasks`].
+/// The origin of a task that another thread shared: see [`crate::worker::shared_tasks`].
 #[derive(Clone, Copy)]
 pub(crate) struct Borrowed {
-    /// Of the thread's peers.
+    /// The index of the lender among the thread's peers.
     pub(crate) lender: usize,
-    /// Id of its context.
+    /// The id of the task's context.
     pub(crate) context: u32,
-    /// What handlers know its queue by.
+    /// The number by which handlers know the queue.
     pub(crate) flow: u32,
 }
 
 impl Borrowed {
-    /// What was lent, with the task that it was.
+    /// The shared task again, for its return.
     pub(crate) const fn shared_task(self, task: Task<MessageRef, Packet>) -> SharedTask {
         SharedTask { task, context: self.context, flow: self.flow }
     }
 }
 
-/// How far a task that waits has come.
+/// The point at which a parked task resumes.
 #[derive(Clone, Copy)]
 pub(crate) struct ResumePoint<'b> {
     pub(crate) issued: CommandBudget,

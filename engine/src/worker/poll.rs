@@ -1,4 +1,4 @@
-//! Several contexts on one thread: whose packets and tasks are next in a turn, by what [`crate::sched::scheduler`] says.
+//! One poll of several contexts on one thread: which packets and tasks run next, according to [`crate::sched::scheduler`].
 
 use std::time::Duration;
 
@@ -16,28 +16,28 @@ use crate::worker::runner::TaskRunner;
 use crate::worker::task::Progress;
 use spin_pspin::ids::{BatchTime, Slot};
 
-/// Frames taken from the NIC at once when few contexts have some: fewer than of [one alone](crate::ingress::rx_batch::BATCH), which they would
-/// wait for.
+/// Frames per receive while few contexts share the thread. Fewer than [`BATCH`] for a single one, since contexts wait for each
+/// other.
 pub(crate) const SHARED_BATCH: usize = 64;
-/// Of each of many contexts at least, if all have as many: what they have in a row is run together.
+/// Frames per receive for each of many contexts, on average: consecutive packets of one context run together.
 const MIN_PER_CONTEXT: usize = 4;
-/// Tasks of a turn when several contexts have some: few, so that those whose tasks are short always have some waiting and get
+/// Tasks per poll while several contexts have tasks queued. With few, contexts with short tasks always have some queued and get
 /// their share of the time, however many packets of others arrive in between.
 const SHARED_POLL_TASKS: u32 = 32;
-/// Tasks in a row while others take some over: these may be behind a task that they cannot.
+/// Tasks per batch while other threads take tasks over: lendable tasks may be queued behind one that cannot be lent.
 const SHORT_BATCH: u32 = 4;
 
-/// Tasks of a context that will do for this turn and the next.
+/// Queued tasks of a context that suffice for this poll and the next.
 const ENOUGH_BACKLOG: u32 = 2 * SHARED_POLL_TASKS;
-/// Of packets of a batch, one in so many is a good part.
+/// Divisor: this fraction of a batch's packets is a significant part.
 const GOOD_FRACTION: usize = 8;
-/// Turns from which on a context that others shared the time with before has it to itself: packets come in bursts, and theirs may be
-/// behind its own.
+/// Polls until a context that shared the time is considered alone. Packets come in bursts, and those of others may be behind its
+/// own.
 const CONTENTION_POLLS: u32 = 4;
-/// Tasks that it runs in a turn until then.
+/// Tasks that such a context runs per poll until then.
 const CONTENDED_TASKS: u32 = 16;
 
-/// Frames taken from the NIC at once when so many contexts share the time.
+/// The number of frames per receive while `contexts` contexts share the time.
 pub(crate) fn shared_batch(contexts: u32) -> usize {
     (contexts as usize * MIN_PER_CONTEXT).clamp(SHARED_BATCH, BATCH)
 }
@@ -53,19 +53,19 @@ pub(crate) struct Poll<'w, C> {
 }
 
 impl<'w, C: Fn() -> Duration> Poll<'w, C> {
-    /// Runs tasks that there is time for. Returns how many packet buffers were released.
+    /// Runs the tasks that there is time for. Returns how many packet buffers were released.
     pub(crate) fn run(&mut self, now: BatchTime) -> u64 {
         if self.core.contexts.is_shared() || self.overflows() { self.run_multi(now) } else { self.run_single(now) }
     }
 
-    /// Runs all tasks of the only context, those of the batch's packets too, unless they take too long for one turn. Returns how many packet
-    /// buffers were given back.
+    /// Runs all tasks of the only context, including those of the batch's packets, within the time of one poll. Returns how many
+    /// packet buffers were released.
     fn run_single(&mut self, now: BatchTime) -> u64 {
         let (mut sampled, mut released) = (self.core.telemetry.is_sampled(self.rx_backlog()), 0);
         let (mut left, end) = (self.core.sched.task_budget, Duration::from_nanos(now.time) + ALONE_TIME);
         self.core.sched.timed_out = false;
         loop {
-            // One whose HPUs are all taken runs none.
+            // A context whose HPUs are all taken runs no task.
             if let Some(&only) = self.core.table.mpqs.backlogged().first() {
                 let progress = self.runner.run_some(self.core, only, left, self.clock, &mut sampled);
                 (released, left) = (released + progress.released, left.saturating_sub(progress.tasks));
@@ -85,14 +85,14 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         }
     }
 
-    /// A timer of tasks. It reads the clock if somebody asks for the time or polls take long.
+    /// A timer of tasks. It reads the clock only if tasks cost time or polls take long.
     pub(crate) fn timer(&self) -> PollTimer<&'w C> {
         PollTimer::new(
             (self.core.sched.scheduler.costs_time() || self.ingress.rx_catch_up.has_long_polls()).then_some(self.clock),
         )
     }
 
-    /// Frames that were received and not admitted.
+    /// The number of frames received and not admitted.
     pub(crate) fn rx_backlog(&self) -> usize {
         self.admission.rx_backlog(&self.ingress.inbound)
     }
@@ -103,7 +103,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         self.admission.admit_next(self.core, &mut self.ingress.inbound, now)
     }
 
-    /// Queues or drops what is left of the batch, and charges that to its contexts.
+    /// Queues or drops the rest of the batch, and charges its contexts for that.
     fn admit_batch(&mut self, now: BatchTime) {
         let Self { core, ingress: Ingress { inbound, charges, .. }, admission, clock, .. } = self;
         if !inbound.is_empty() {
@@ -114,7 +114,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         charges.charge(core, *clock);
     }
 
-    /// Goes on with parked tasks. Returns how many packet buffers were released.
+    /// Resumes parked tasks. Returns how many packet buffers were released.
     pub(crate) fn resume_parked(&mut self) -> u64 {
         if self.core.parked.is_empty() {
             return 0;
@@ -124,7 +124,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         self.runner.resume_parked(self.core, self.helpers.as_deref_mut(), others, || timer)
     }
 
-    /// Runs a context's packets of the batch on the fast path, `most` at most.
+    /// Runs up to `most` of a context's packets of the batch on the fast path.
     fn run_fast_path(&mut self, slot: Slot, most: u32, now: BatchTime) -> Progress {
         if self.admission.stalled.is_some() {
             return Progress::default();
@@ -136,20 +136,20 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         progress
     }
 
-    /// Whether queued tasks wait until more is received than the batch that is there.
+    /// Whether queued tasks wait until more than the current batch is received.
     fn should_rx_first(&mut self) -> bool {
         if !self.ingress.rx_catch_up.looks_for_others() {
             return false;
         }
-        // A context with nothing queued is found by its packets in the batch.
+        // A context that has packets in the batch and nothing queued counts as another one.
         let mpqs = &self.core.table.mpqs;
         let others =
             self.core.table.hers_taken() > 0 && self.core.sched.order.slots().iter().any(|slot| mpqs.held(slot.0) == 0);
         self.ingress.rx_catch_up.wait_for_more(others)
     }
 
-    /// Runs tasks of contexts that share the time, and queues what is left of the batch. Returns how many packet buffers were given
-    /// back.
+    /// Runs tasks of contexts that share the time, and queues the rest of the batch. Returns how many packet buffers were
+    /// released.
     fn run_multi(&mut self, now: BatchTime) -> u64 {
         self.note_order();
         let should_rx_first = self.should_rx_first();
@@ -162,7 +162,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         self.admit_batch(now);
         let backlogged = self.core.table.mpqs.backlogged();
         let runs_low = backlogged.len() > 1 && backlogged.iter().any(|&owner| self.runs_low(owner));
-        // Others' packets are worth its own, unless it is alone.
+        // While packets of others are expected, receiving them is worth some drops of this context's own.
         let has_room = ahead.expects || ahead.slot.is_some_and(|slot| self.has_room_for_more(slot));
         self.ingress.low_backlog = runs_low || ahead.were_many() && has_room;
         ahead.released + if should_rx_first || self.has_more(&ahead) { 0 } else { self.run_queued() }
@@ -173,27 +173,26 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         self.core.sched.order.note(&self.ingress.inbound);
     }
 
-    /// Whether a context has few tasks queued, of those that it may have.
+    /// Whether a context has few tasks queued, relative to its limit.
     fn runs_low(&self, owner: u32) -> bool {
         self.core.table.mpqs.held(owner) < ENOUGH_BACKLOG.min(self.soft_limit(owner) / 2)
     }
 
-    /// HERs that a context may hold without more ado.
+    /// The number of HERs that a context may hold without its `--full` policy being consulted.
     fn soft_limit(&self, owner: u32) -> u32 {
         self.core.contexts.list[owner as usize].as_ref().map_or(0, |context| context.share.soft_limit)
     }
 
-    /// Whether a context loses none of a batch's packets, nor of those behind it, should few of its tasks run meanwhile.
+    /// Whether a context would lose no packets of a full batch and the one behind it if few of its tasks ran meanwhile.
     fn has_room_for_more(&self, slot: Slot) -> bool {
         let held = self.core.table.mpqs.held(slot.0) as usize;
         held + 2 * SHARED_BATCH <= self.soft_limit(slot.0) as usize
             || self.core.table.mpqs.room() > self.core.table.quota_threshold() + 2 * SHARED_BATCH
     }
 
-    /// Runs contexts on their packets of the batch as these are, the one that is furthest behind first, unless that would put them too far
-    /// ahead of others.
+    /// Runs the batch's packets on arrival, those of the context that is furthest behind first, within the lag bound.
     ///
-    /// Contexts of which one task took all of a poll are put off while `should_rx_first`.
+    /// While `should_rx_first`, contexts with tasks of 200 µs ([`SHARED_TIME`]) or more are skipped.
     fn run_arrivals(&mut self, now: BatchTime, should_rx_first: bool) -> ArrivalStats {
         let mut all = ArrivalStats {
             slot: None,
@@ -237,7 +236,7 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         all
     }
 
-    /// Runs a context on its packets, which are the next ones, as long as it keeps pace.
+    /// Runs a context's packets, which are the next ones of the batch, as long as it is within the lag bound.
     fn run_within_lag(&mut self, slot: Slot, now: BatchTime, guard: &mut LagGuard<&'w C>, all: &mut ArrivalStats) {
         let mut left = if all.expects { CONTENDED_TASKS } else { SHARED_BATCH as u32 };
         self.core.sched.timed_out = false;
@@ -258,16 +257,16 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         }
     }
 
-    /// Whether a context is not too far ahead of others.
+    /// Whether a context is within the lag bound.
     fn within_lag(&self, slot: Slot, guard: &mut LagGuard<&'w C>) -> bool {
         if !self.core.sched.scheduler.within_lag(slot.0, guard.min_vtime, self.core.contexts.linked) {
-            // Others may have gone on since.
+            // Other contexts may have advanced since `min_vtime` was computed.
             guard.min_vtime = self.core.min_vtime();
         }
         self.core.sched.scheduler.within_lag(slot.0, guard.min_vtime, self.core.contexts.linked)
     }
 
-    /// Whether others shared the time with a context that now is the only one in sight.
+    /// Whether a context is the only one with packets or tasks, but shared the time until recently.
     fn expects_others(&mut self, slot: Slot, has_rivals: bool) -> bool {
         let alone = !has_rivals && self.core.table.mpqs.backlogged().iter().all(|&owner| owner == slot.0);
         self.core.sched.recent_contention =
@@ -275,13 +274,13 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         alone && self.core.sched.recent_contention > 0
     }
 
-    /// Runs some tasks of a context: of those that it has queued, or else on its packets of the batch, straight.
+    /// Runs some tasks of a context: the queued ones, or else its packets of the batch on the fast path.
     fn run_next(&mut self, slot: Slot, now: BatchTime, sampled: &mut bool) -> Progress {
         let Some(pick) = self.core.sched.scheduler.pick([slot.0]) else { return Progress::default() };
         let queued = self.core.table.mpqs.held(slot.0) > 0;
         if !queued && (*sampled || !self.queue_next(slot, now)) {
             let progress = self.run_fast_path(slot, pick.tasks, now);
-            // The first packet had to be queued: once its task is over, those behind it may run straight.
+            // The first packet had to be queued. After its task, the packets behind it may take the fast path.
             if progress.tasks > 0 || self.core.table.mpqs.held(slot.0) == 0 {
                 return progress;
             }
@@ -289,20 +288,19 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
         self.runner.run_some(self.core, slot.0, pick.tasks, self.clock, sampled)
     }
 
-    /// Queues the next packet, which is a context's, so that its task is one that can be looked at.
+    /// Queues the next packet, which belongs to the context `slot`, so that its task can be timed.
     fn queue_next(&mut self, slot: Slot, now: BatchTime) -> bool {
         self.core.table.mpqs.room() > 0 && self.admit_next(now) && self.core.table.mpqs.held(slot.0) > 0
     }
 
-    /// Whether it still is the turn of the context that was run ahead, and there may be so many more packets of it that the NIC is to be
-    /// asked before others' tasks are run: else those have the time that it leaves.
+    /// Whether the context that ran ahead is still next, and probably has more packets in the NIC. The NIC is then polled before
+    /// tasks of others run. Otherwise those get the time that it leaves.
     fn has_more(&self, ahead: &ArrivalStats) -> bool {
         let may_be_more = self.ingress.rx_catch_up.batch_was_full || self.rx_backlog() > 0;
         may_be_more && ahead.were_many() && (ahead.expects || ahead.slot.is_some_and(|slot| self.core.is_next(slot)))
     }
 
-    /// Runs some tasks that contexts have queued, and charges them for theirs. Returns how many packet buffers were given
-    /// back.
+    /// Runs some queued tasks, and charges their contexts. Returns how many packet buffers were released.
     fn run_queued(&mut self) -> u64 {
         let (mut sampled, mut timer) = (self.core.telemetry.is_sampled(self.rx_backlog()), self.timer());
         let (overflows, mut all) = (self.overflows(), Progress::default());
@@ -325,39 +323,39 @@ impl<'w, C: Fn() -> Duration> Poll<'w, C> {
             let owed = self.core.sched.scheduler.charge(pick.owner, progress.tasks, timer.split());
             timer.defer(owed);
             all.released += progress.released;
-            // One whose last task was taken before runs none.
+            // A context whose last task is gone by then runs none. It counts as one task, so that the loop ends.
             all.tasks += progress.tasks.max(1);
         }
         all.released
     }
 }
 
-/// How far contexts may go on their packets of a batch.
+/// The bound on how far contexts may run ahead on packets of a batch.
 struct LagGuard<C> {
-    /// Where the one was that was furthest behind, when that was looked at last.
+    /// The minimum virtual time when last computed.
     min_vtime: u64,
     timer: PollTimer<C>,
-    /// The time of a task was taken.
+    /// Whether a task was timed recently enough.
     sampled: bool,
 }
 
-/// What [`Poll::run_arrivals`] did.
+/// The result of [`Poll::run_arrivals`].
 struct ArrivalStats {
-    /// The context that is furthest behind of those with packets in the batch.
+    /// The context that is furthest behind among those with packets in the batch.
     slot: Option<Slot>,
     tasks: u32,
-    /// Packet buffers given back.
+    /// The number of packet buffers released.
     released: u64,
-    /// Packets of the batch.
+    /// The number of packets in the batch.
     of: usize,
-    /// See [`Poll::expects_others`].
+    /// The result of [`Poll::expects_others`].
     expects: bool,
-    /// The tasks took longer than it takes to receive a batch.
+    /// Whether the tasks took at least [`LONG_POLL`], which is longer than it takes to receive a batch.
     long: bool,
 }
 
 impl ArrivalStats {
-    /// Whether a good part of the packets were of contexts whose turn it was, or few that took long.
+    /// Whether the tasks were a significant part of the batch's packets, or took long.
     const fn were_many(&self) -> bool {
         self.tasks > 0 && (self.long || self.tasks as usize * GOOD_FRACTION >= self.of)
     }

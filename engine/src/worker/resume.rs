@@ -1,4 +1,4 @@
-//! How tasks that wait on their HPUs are parked and go on.
+//! Parking and resuming tasks that wait on their HPUs.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use spin_pspin::hpu::memory::HpuId;
 use spin_pspin::ids::{MessageRef, Packet, Slot};
 use spin_pspin::mpq::Task;
 
-/// Tasks that wait which are looked at in a turn while others have packets: it takes as long as some of these do.
+/// Parked tasks resumed per poll while other tasks wait. Resuming one takes as long as some packets.
 const LOOKED_AT: usize = 4;
 
 impl TaskRunner {
@@ -35,7 +35,7 @@ impl TaskRunner {
         core.parked.push(Parked { task, hpu, issued, translation: context.program.translation.clone(), borrowed });
     }
 
-    /// What a task waits for may come of the frame that it sent: that leaves now, as a copy, if it was put off.
+    /// Sends a deferred frame now, as a copy: a parked task may be waiting for the effect of the frame that it sent.
     fn send_off(
         &mut self,
         core: &mut Core,
@@ -51,8 +51,8 @@ impl TaskRunner {
         issued
     }
 
-    /// Goes on with tasks that wait, at the expense of their contexts: with each of them, or with [some](LOOKED_AT), those that are next,
-    /// while others have packets. Returns how many packet buffers were given back.
+    /// Resumes parked tasks, and charges their contexts: all of them, or the next [few](LOOKED_AT) while other tasks wait.
+    /// Returns how many packet buffers were released.
     pub(crate) fn resume_parked<C: Fn() -> Duration>(
         &mut self,
         core: &mut Core,
@@ -93,13 +93,13 @@ impl TaskRunner {
         released
     }
 
-    /// Gives up the tasks of a context that wait. Its queues are to be abandoned next.
+    /// Cancels the parked tasks of a context. The caller abandons its queues next.
     pub(crate) fn abandon_parked(core: &mut Core, mut helpers: Option<&mut Helpers>, slot: Slot) {
         let theirs = core.parked.extract_if(.., |parked| parked.task.context.slot == slot);
         for Parked { task, hpu, borrowed, .. } in theirs.collect::<Vec<_>>() {
             core.contexts.get(slot).hpus.get(hpu).abandon();
             match borrowed {
-                // It is not complete.
+                // The message is incomplete.
                 None => core.drop_frame(task.packet.frame, Counter::DropRemoved),
                 Some(borrowed) => return_task(helpers.as_deref_mut(), borrowed, task, Outcome::Abandoned),
             }
@@ -107,7 +107,7 @@ impl TaskRunner {
     }
 }
 
-/// Returns a shared task to the thread whose it is.
+/// Returns a shared task to its lender.
 fn return_task(helpers: Option<&mut Helpers>, borrowed: Borrowed, task: Task<MessageRef, Packet>, outcome: Outcome) {
     let Some(helpers) = helpers else { unreachable!("tasks of others come from peers") };
     helpers.return_task(borrowed.lender, borrowed.shared_task(task), outcome);

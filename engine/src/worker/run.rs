@@ -1,4 +1,4 @@
-//! The one loop that runs tasks: [`run_batch`]. Where they come from is a [`TaskSource`].
+//! The only loop that runs tasks: [`run_batch`]. A [`TaskSource`] provides the tasks.
 
 use hpu_vm::Exit;
 use spin_abi::counters::Counter;
@@ -14,9 +14,9 @@ use spin_pspin::mpq::{Mpqs, Stage, Task};
 /// An HPU that is bound for a batch of tasks of one handler.
 pub(crate) type TaskRun<'r, 'b, 'd, 'c> = HpuRun<'r, 'b, 'd, Commands<'c>>;
 
-/// Where a batch of tasks of one handler on one HPU comes from, and what becomes of each.
+/// A source of tasks of one handler on one HPU. It also handles the end of each task.
 ///
-/// A source keeps the reason why it ended the batch: as a result it would be returned in memory for each task.
+/// A source keeps the reason why it ended the batch in a field. As a return value, it would be passed in memory for each task.
 pub(crate) trait TaskSource {
     /// A task that was taken.
     type Taken;
@@ -24,19 +24,19 @@ pub(crate) trait TaskSource {
     /// Takes the next task. `None`: the batch ends.
     fn next(&mut self, run: &mut TaskRun<'_, '_, '_, '_>) -> Option<Self::Taken>;
 
-    /// The task is about to run. Returns what its handler is told.
+    /// Prepares the task to run. Returns the identity that its handler sees.
     fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, taken: &Self::Taken) -> TaskIdentity;
 
-    /// The packet of the task that was taken.
+    /// The packet of a taken task.
     fn frame<'t>(&'t mut self, taken: &'t mut Self::Taken) -> &'t mut Frame;
 
-    /// The task ended, or waits. `returned`: its handler returned, and did nothing else that is to be looked at but what `run` tells.
+    /// Handles a task that ended or parked. `returned`: its handler returned, and `run` reports everything else that it did.
     ///
-    /// Returns whether the batch goes on.
+    /// Returns whether the batch continues.
     fn ended(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, taken: Self::Taken, returned: bool) -> bool;
 }
 
-/// Runs tasks of a source until it ends the batch; before them the `first` one, if it was taken already.
+/// Runs the tasks of a source until it ends the batch. `first` is a task that was taken already, and runs before them.
 #[inline(always)]
 pub(crate) fn run_batch<S: TaskSource>(run: &mut TaskRun<'_, '_, '_, '_>, source: &mut S, first: Option<S::Taken>) {
     let mut first = first;
@@ -49,12 +49,12 @@ pub(crate) fn run_batch<S: TaskSource>(run: &mut TaskRun<'_, '_, '_, '_>, source
     }
 }
 
-/// How the handler of a task that is looked at ended.
+/// How the handler of a finished task ended.
 pub(crate) fn exit_of(run: &TaskRun<'_, '_, '_, '_>, returned: bool) -> Exit {
     if returned { Exit::Returned } else { run.exit() }
 }
 
-/// Tasks of one context in the order of its queues, as long as they are of the same handler and home.
+/// Queued tasks of one context, as long as they are of the same handler and home cluster.
 pub(crate) struct Queued<'q> {
     pub(crate) mpqs: &'q mut Mpqs<MessageRef, Packet>,
     pub(crate) messages: &'q mut Messages,
@@ -64,22 +64,22 @@ pub(crate) struct Queued<'q> {
     pub(crate) home: u32,
     pub(crate) stage: Stage,
     pub(crate) verdicts: bool,
-    /// Tasks that may still be taken.
+    /// The number of tasks that may still be taken.
     pub(crate) left: u32,
-    /// Bytes that a task looks at of its packet.
+    /// Leading bytes of a packet that a task is likely to read.
     pub(crate) looked_at: usize,
-    /// Packet buffers that were released.
+    /// The number of packet buffers released.
     pub(crate) released: u64,
     pub(crate) end: QueuedEnd,
 }
 
-/// What ends a batch of queued tasks.
+/// The reason why a batch of queued tasks ended.
 pub(crate) enum QueuedEnd {
-    /// There is none left, or no more may run.
+    /// No task is left, or no more may run.
     Drained,
-    /// The next task is another handler's or another cluster's.
+    /// The next task belongs to another handler or cluster.
     Other(Task<MessageRef, Packet>),
-    /// The last task needs more than to be completed.
+    /// The last task needs more than its completion.
     Unusual(Task<MessageRef, Packet>, Exit, CommandBudget),
 }
 
@@ -103,7 +103,7 @@ impl TaskSource for Queued<'_> {
     #[inline(always)]
     fn begin(&mut self, run: &mut TaskRun<'_, '_, '_, '_>, task: &Self::Taken) -> TaskIdentity {
         run.commands().counts.add(started(self.stage), 1);
-        // A packet that has waited long is not in the cache: it is prefetched while this task runs.
+        // The next packet may no longer be in the cache. It is prefetched while this task runs.
         if let Some(packet) = self.mpqs.next_packet(self.slot.0) {
             packet.frame.prefetch_first(self.looked_at);
         }

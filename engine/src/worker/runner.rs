@@ -1,5 +1,5 @@
-//! Tasks: running handlers on their message's home cluster, or where there is an HPU, leaving them where they wait, and what comes of
-//! it.
+//! Running tasks: on their message's home cluster, or on another cluster with an idle HPU; parking them, and handling verdicts
+//! and faults.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -33,11 +33,11 @@ use spin_pspin::hpu::shadow::Difference;
 use spin_pspin::ids::{DropReason, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Stage, Task};
 
-/// What runs a worker's tasks, and the tasks that wait on their HPUs.
+/// The executor of a worker's tasks, and the state of its parked tasks.
 pub(crate) struct TaskRunner {
     pub(crate) executor: Rc<Executor>,
     watchdogs: WatchdogPoll,
-    /// The parked task that is looked at next.
+    /// The index of the parked task that is resumed next.
     pub(crate) next_parked: usize,
     translator: Translator,
 }
@@ -68,13 +68,13 @@ impl TaskRunner {
         })
     }
 
-    /// Polls the other threads' watchdogs when that is due. Tasks ended last at `ended`.
+    /// Polls the other threads' watchdogs when that is due. `ended` is the time when tasks last ended.
     #[inline]
     pub(crate) fn watch(&mut self, ended: Duration, clock: &impl Fn() -> Duration) {
         self.watchdogs.keep(ended, clock, || self.executor.look_at_others());
     }
 
-    /// Hands translations that were asked for to their contexts, if these are still there.
+    /// Installs requested translations in their contexts, if these still exist.
     #[inline]
     pub(crate) fn take_translations(&mut self, contexts: &mut Contexts) {
         while let Some(made) = self.translator.made() {
@@ -87,8 +87,8 @@ impl TaskRunner {
 }
 
 impl TaskRunner {
-    /// Runs at most so many tasks of a context, and none behind one that took all the time it may. The time of one is taken, unless
-    /// one was `sampled` before.
+    /// Runs at most `most` tasks of a context. Stops after a task that reached its time limit. Times one task, unless one was
+    /// `sampled` already.
     pub(crate) fn run_some(
         &mut self,
         core: &mut Core,
@@ -131,7 +131,7 @@ impl TaskRunner {
         core.contexts.get(slot).end_away(hpu);
     }
 
-    /// Runs one task, and takes its time.
+    /// Runs one task and measures its time.
     #[inline(never)]
     fn sample(
         &mut self,
@@ -148,8 +148,8 @@ impl TaskRunner {
         core.telemetry.latencies.sample_handler(clock().saturating_sub(start));
     }
 
-    /// Runs a task, and at most `most` in all: those behind it too, as long as they are of the same handler on the same cluster
-    /// and end as most do. Returns the next one if it was taken and is another handler's.
+    /// Runs a batch of at most `most` tasks: `first`, and those behind it of the same handler and cluster. Stops after a task
+    /// that does not end normally. Returns a task that was taken and is another handler's.
     fn run_row(
         &mut self,
         core: &mut Core,
@@ -196,7 +196,7 @@ impl TaskRunner {
         }
     }
 
-    /// Does what there is to do after the task in a row that did not end as most do. Returns whether a packet buffer was given back.
+    /// Handles the last task of a batch, which did not end normally. Returns whether a packet buffer was released.
     #[cold]
     pub(crate) fn end_unusual(
         &mut self,
@@ -211,7 +211,7 @@ impl TaskRunner {
         self.leave(core, task, hpu, exit, issued)
     }
 
-    /// Runs one task on its own, and feeds it back unless it waits. Returns whether a packet buffer was given back.
+    /// Runs one task outside a batch, and completes or parks it. Returns whether a packet buffer was released.
     #[inline(never)]
     pub(crate) fn run(&mut self, core: &mut Core, mut task: Task<MessageRef, Packet>, hpu: HpuId) -> bool {
         let flow = core.flow(task.context.slot, task.mpq);
@@ -219,7 +219,7 @@ impl TaskRunner {
         self.leave(core, task, hpu, exit, issued)
     }
 
-    /// Feeds a task that ended back, or leaves it where it waits. Returns whether a packet buffer was given back.
+    /// Completes a task that ended, or parks it. Returns whether a packet buffer was released.
     fn leave(
         &mut self,
         core: &mut Core,
@@ -235,7 +235,7 @@ impl TaskRunner {
         core.feed_back(task, issued.deferred)
     }
 
-    /// Runs the context's handler for a stage, or goes on with it.
+    /// Runs the context's handler for a stage, or resumes it.
     #[inline]
     pub(crate) fn run_handler(
         &mut self,
@@ -272,7 +272,7 @@ impl TaskRunner {
         (ended.exit, issued)
     }
 
-    /// Heeds what a handler returned, and notes its fault.
+    /// Applies the verdict that a handler returned, or records its fault.
     pub(crate) fn handle_exit(
         &mut self,
         core: &mut Core,
@@ -291,14 +291,14 @@ impl TaskRunner {
         }
     }
 
-    /// Does what a handler's verdict says. Of the packet that the handler had, feedback sees to it.
+    /// Applies a handler's verdict. The task's completion then drops or passes its packet.
     fn apply_verdict(&mut self, core: &mut Core, task: &mut Task<MessageRef, Packet>, hpu: HpuId) {
         let slot = task.context.slot;
         let context = core.contexts.get(slot);
         let Some(verdict) = Verdict::from_code(context.hpus.get(hpu).result()) else {
             return context.counts.add(Counter::BadVerdicts, 1);
         };
-        // Another has taken the context's place: its messages are to end.
+        // A draining context was replaced: its messages have to end.
         let stays_open = verdict.stays_open() && !context.replacement.draining;
         match (task.stage, verdict.fate()) {
             (_, Fate::Process) | (Stage::Completion, _) => {}
@@ -324,8 +324,7 @@ impl TaskRunner {
         self.handle_devices(core, binding.slot, hpu);
     }
 
-    /// A context whose image turned out to touch devices at addresses that its translation took for memory is interpreted
-    /// until there is another translation.
+    /// Discards a translation that took device addresses for memory. The context is interpreted until a new translation is ready.
     fn handle_devices(&mut self, core: &mut Core, slot: Slot, hpu: HpuId) {
         let context = core.contexts.get(slot);
         let touched = context.hpus.get(hpu).device_touched();
@@ -339,7 +338,7 @@ impl TaskRunner {
     }
 }
 
-/// What is to be said of a fault on another cluster's L1, which a context may have asked not to reach.
+/// A note for a fault on another cluster's L1, if the context's placement puts that L1 out of reach.
 fn remote_l1(machine: &Machine, context: &Context, home: u32, fault: Fault) -> Option<String> {
     let refused = matches!(fault.cause, Cause::LoadAccess | Cause::StoreAccess);
     let cluster = cluster_of(machine, fault.address).filter(|&cluster| refused && cluster != home)?;
@@ -347,7 +346,7 @@ fn remote_l1(machine: &Machine, context: &Context, home: u32, fault: Fault) -> O
     home_only.then(|| format!("remote L1: cluster {cluster}'s, out of reach of cluster {home} with placement home"))
 }
 
-/// Interpreter and translation disagree.
+/// Reports a difference between interpreter and translation.
 #[cold]
 fn report(context: &mut Context, stage: Stage, difference: &Difference) {
     context.counts.add(Counter::CheckDifferences, 1);

@@ -1,9 +1,9 @@
-//! Payload tasks that run on other threads' clusters: PsPIN's dispatcher has them go to the least loaded cluster when their home has no
-//! room (paper §III-B1).
+//! Payload tasks that run on other threads' clusters. PsPIN's dispatcher sends tasks to the least loaded cluster when their home
+//! cluster has no room (paper §III-B1).
 //!
-//! A thread lends tasks to those that have nothing of their own to do: while its own would wait for long, or for an HPU. Message
-//! queues stay with their home's thread, and so do frames: a task that has ended elsewhere is fed back here. The other thread charges the
-//! task's context for it, and attends to contexts of its own when it is their turn.
+//! A thread lends tasks to threads that have no work of their own, while its own tasks would wait for long or for an HPU. Message
+//! queues and frames stay with the thread of the home cluster, where tasks that ended elsewhere are completed. The other thread
+//! charges the task's context for it, and serves contexts of its own when they are next.
 
 use std::time::Duration;
 
@@ -25,31 +25,33 @@ use spin_pspin::hpu::memory::HpuId;
 use spin_pspin::ids::{DropReason, Handler, MessageRef, Packet, Slot};
 use spin_pspin::mpq::{Stage, Task};
 
-/// Tasks that wait, from which on others may be lent: those that remain keep this thread busy meanwhile.
+/// Minimum number of waiting tasks before tasks are lent: the rest keep this thread busy meanwhile.
 const MIN_BACKLOG: usize = 16;
-/// What a task has to take: to hand it over, with a packet that the other core does not have, and to take it back costs somewhat less.
+/// Minimum time of a task that is worth lending. Handing it over, with a packet that the other core does not have in its cache,
+/// and taking it back costs somewhat less.
 const MIN_TASK_TIME: Duration = Duration::from_nanos(150);
-/// Turns in a row in which there were so many that took so long: once in a while a thread is off its core.
+/// Consecutive polls with long tasks and a backlog before tasks are lent. A single long poll may mean that the thread was off its
+/// core.
 const MIN_LONG_POLLS: u32 = 4;
-/// Others' tasks that are run in a turn, and while there are tasks of this thread.
+/// Shared tasks of other threads run per poll: without own tasks, and with own tasks.
 const MAX_HELPED: [u32; 2] = [32, 4];
 
 impl<C: Fn() -> Duration> Poll<'_, C> {
-    /// Whether tasks would wait for long here, and not elsewhere.
+    /// Whether tasks would wait for long here, and another thread is idle.
     #[inline]
     pub(crate) fn overflows(&self) -> bool {
         self.core.contexts.may_overflow
             && self.helpers.as_deref().is_some_and(|helpers| helpers.loaded >= MIN_LONG_POLLS && helpers.idle() > 0)
     }
 
-    /// Tasks of its own that are run in a turn then: as many as others get of a batch, each.
+    /// Own tasks per poll while other threads help: an equal part of a batch for each thread.
     pub(crate) fn own_part(&self) -> u32 {
         let threads = 1 + self.helpers.as_deref().map_or(0, |helpers| helpers.idle());
         (SHARED_BATCH / threads).max(1) as u32
     }
 
-    /// Notes how long the tasks of a turn took, after which so many packet buffers were given back, when so many were waiting. Of one in
-    /// which tasks were gone on with that wait, nobody can tell.
+    /// Notes the duration of a poll that released `released` packet buffers while `waited` packets were waiting. Polls with
+    /// parked tasks do not count, since their time per task is unknown.
     #[inline]
     pub(crate) fn note_load(&mut self, waited: usize, released: u64, time: Duration) {
         let Some(helpers) = self.helpers.as_deref_mut() else { return };
@@ -59,8 +61,8 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         }
     }
 
-    /// At the end of a turn that took so many packets in: gives others' tasks back that have ended, and lets them know whether there
-    /// was nothing to do here.
+    /// Returns finished tasks of other threads, and announces whether this thread is idle. `taken` is the number of frames that
+    /// the poll processed.
     #[inline]
     pub(crate) fn return_shared_tasks(&mut self, taken: usize) {
         let has_own = taken > 0 || self.has_own_tasks();
@@ -70,7 +72,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         }
     }
 
-    /// Sees to tasks that others had, and to others' tasks. Returns how many packet buffers were given back.
+    /// Completes own tasks that came back, and runs tasks of other threads. Returns how many packet buffers were released.
     #[inline]
     pub(crate) fn take_shared_tasks(&mut self) -> u64 {
         let Some(helpers) = self.helpers.as_deref_mut() else { return 0 };
@@ -85,7 +87,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         released
     }
 
-    /// Feeds tasks back that have ended elsewhere. Those that were not begun are run here.
+    /// Completes tasks that ended on other threads. Runs those that were not begun there.
     #[cold]
     fn take_back(&mut self) -> u64 {
         let Some(helpers) = self.helpers.as_deref_mut() else { return 0 };
@@ -107,13 +109,13 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
             }
         }
         if let Some(helpers) = self.helpers.as_deref_mut() {
-            // Those are looked at again in the next turn.
+            // The next poll tries these tasks again.
             (helpers.back, helpers.not_run) = (not_run, back);
         }
         released
     }
 
-    /// Runs a task on an HPU of its home or another one's. Returns how many packet buffers were given back.
+    /// Runs a task on an HPU of its home cluster or of another one. Returns how many packet buffers were released.
     pub(crate) fn run_here(&mut self, task: Task<MessageRef, Packet>, hpu: HpuId) -> u64 {
         if hpu.cluster == task.context.home {
             return self.runner.run(self.core, task, hpu).into();
@@ -123,13 +125,13 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         progress.released
     }
 
-    /// Gives a message up, of which another thread gave up a task.
+    /// Cancels a message after another thread abandoned one of its tasks.
     pub(crate) fn give_up(&mut self, task: Task<MessageRef, Packet>) {
         self.core.cancel(task.mpq, task.context.slot, DropReason::NoRoom);
         self.bury_task(task);
     }
 
-    /// What becomes of a task that was not begun, or has not ended, of a message that was given up.
+    /// Completes a task of a cancelled message that was not begun or has not ended, and disposes of its packet.
     pub(crate) fn bury_task(&mut self, task: Task<MessageRef, Packet>) {
         let Task { mpq, stage, context: MessageRef { slot, .. }, packet, .. } = task;
         let why = self.core.table.drop_reasons[mpq.0 as usize];
@@ -140,7 +142,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         self.core.dispose(slot, packet, why);
     }
 
-    /// Runs some of others' tasks, those that come before this thread's own.
+    /// Runs some tasks of other threads, as far as their contexts come before those with own tasks.
     #[cold]
     fn help(&mut self) {
         let (mut at, mut left, mut later) = (0, MAX_HELPED[usize::from(self.has_own_tasks())], None);
@@ -158,7 +160,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
                 continue;
             }
             let hpu = if known { self.idle_for(slot) } else { None };
-            // What it takes counts from where the others are, however long it had nothing to run here.
+            // The pick charges the task from the others' virtual time on, however long its context had nothing to run here.
             let shared = hpu.is_some() && timer.is_some();
             let picked = if shared { self.core.sched.scheduler.pick([slot.0]) } else { None };
             let run = self.run_borrowed(at, hpu, picked.map_or(left, |pick| pick.tasks.min(left)));
@@ -169,7 +171,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         }
     }
 
-    /// An HPU of a context on which no task waits.
+    /// An HPU of a context without a parked task.
     fn idle_for(&self, slot: Slot) -> Option<HpuId> {
         self.core.contexts.list[slot.0 as usize].as_ref()?.hpus.idle_on_least_loaded()
     }
@@ -181,8 +183,9 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
             || self.core.is_next(slot) && arrived.all(|other| self.core.sched.scheduler.is_next(slot.0, [other.0]))
     }
 
-    /// Runs another thread's task, and those behind it that are of the same context and home, `most` in all; `None`: the context is not
-    /// here, or has no HPU. Home is where they wait for one. Returns how many there were.
+    /// Runs a task of another thread, and those behind it of the same context and home cluster, up to `most` in all. Without
+    /// `hpu` the task is returned: the context is not installed here or has no idle HPU, and tasks wait for HPUs at home. Returns
+    /// how many tasks were taken.
     fn run_borrowed(&mut self, at: usize, hpu: Option<HpuId>, most: u32) -> u32 {
         let Some((lender, shared_task)) = self.helpers.as_deref_mut().and_then(|helpers| helpers.waiting.remove(at))
         else {
@@ -210,7 +213,8 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         1
     }
 
-    /// Runs tasks of a handler in a row, the first and those that wait at the place behind it, up to one that does not end as most do.
+    /// Runs a batch of tasks of one handler: `shared_task`, and those waiting from index `at` on. Stops after a task that does
+    /// not end normally.
     fn run_borrowed_row(
         &mut self,
         lender: usize,
@@ -253,7 +257,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         run
     }
 
-    /// Gives another thread's task back that has ended, or leaves it where it waits.
+    /// Returns a finished task to its lender, or parks it.
     fn end_borrowed(&mut self, lender: usize, shared_task: SharedTask, hpu: HpuId, exit: Exit, issued: CommandBudget) {
         if exit == Exit::Parked {
             let SharedTask { task, context, flow } = shared_task;
@@ -263,13 +267,13 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         }
     }
 
-    /// Gives another thread's task back at the end of the turn.
+    /// Stages a task for its return to the lender at the end of the poll.
     pub(crate) fn return_task(&mut self, lender: usize, shared_task: SharedTask, outcome: Outcome) {
         let Some(helpers) = self.helpers.as_deref_mut() else { unreachable!("tasks of others come from peers") };
         helpers.return_task(lender, shared_task, outcome);
     }
 
-    /// Hands tasks over that would wait for long, or for an HPU.
+    /// Lends tasks that would wait for long or for an HPU.
     #[inline]
     pub(crate) fn share_tasks(&mut self) {
         if self.helpers.is_some() && (!self.core.parked.is_empty() || self.overflows()) {
@@ -277,7 +281,7 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         }
     }
 
-    /// One of each context at a time, as long as there are some and somebody to take them.
+    /// Lends one task of each context at a time, while there are some and a thread to take them.
     #[cold]
     fn lend_some(&mut self) {
         let (overflows, mut lent, mut at) = (self.overflows(), false, 0);
@@ -305,9 +309,9 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         }
     }
 
-    /// Whether an owner's next task may run on another thread: it is for payload, on a context that [may overflow](crate::context::Context::overflows), and there are
-    /// `enough` of them, or all HPUs are taken here. Where some of the context came back as they were, others would too. Returns the
-    /// context's id.
+    /// The context's id if an owner's next task may run on another thread. It has to be a payload task of a context that [may
+    /// overflow](crate::context::Context::overflows). Also, there have to be `enough` of them, or no idle HPU here. If tasks of
+    /// the context came back without having run, no more are lent: others would come back too.
     fn may_lend(&self, owner: u32, enough: bool) -> Option<u32> {
         let context = self.core.contexts.list.get(owner as usize)?.as_ref()?;
         let overflows = context.overflows() && !context.replacement.draining;
@@ -322,24 +326,24 @@ impl<C: Fn() -> Duration> Poll<'_, C> {
         wanted.then_some(context.id)
     }
 
-    /// Whether there are tasks of its own to begin.
+    /// Whether there are own tasks or packets to begin.
     pub(crate) fn has_own_tasks(&self) -> bool {
         self.rx_backlog() > 0 || !self.core.table.mpqs.backlogged().is_empty()
     }
 }
 
-/// Tasks that another thread shares, which wait here next to each other: those of one context and home.
+/// Consecutive shared tasks of one context and home cluster.
 struct SharedTasks<'s> {
     helpers: &'s mut Helpers,
     slot: Slot,
     home: u32,
-    /// Id of the context.
+    /// The id of the context.
     context: u32,
-    /// Place of the next one among those that wait.
+    /// The index of the next task among the waiting ones.
     at: usize,
-    /// Tasks that may still be taken.
+    /// The number of tasks that may still be taken.
     left: u32,
-    /// A task that needs more than to be returned.
+    /// A task that needs more than its return: lender, task, exit and command budget.
     unusual: Option<(usize, SharedTask, Exit, CommandBudget)>,
 }
 

@@ -1,4 +1,4 @@
-//! What one task runs with, and what it is.
+//! The inputs of a task, and its identity.
 
 use spin_abi::counters::Counter;
 use spin_abi::verdict::{Fate, Verdict};
@@ -11,7 +11,7 @@ use spin_pspin::mpq::{Stage, Task};
 use crate::context::event_ring::EventRing;
 use crate::context::{Context, ContextLog, LINES_PRINTED, Program};
 
-/// What a context's task runs with, each part on its own.
+/// The parts of a context that a task uses, borrowed one by one.
 pub(crate) struct Parts<'c> {
     pub(crate) spec: TaskSpec<'c>,
     pub(crate) hpus: &'c mut Hpus,
@@ -45,18 +45,18 @@ pub(crate) const fn about(task: &Task<MessageRef, Packet>) -> TaskIdentity {
     TaskIdentity { flow: task.mpq.0, message: task.context.message }
 }
 
-/// Whether a handler's verdict is that all goes on as without verdicts.
+/// Whether a verdict leaves the message as it would be without verdicts.
 #[inline]
 pub(crate) fn processes(code: u32) -> bool {
     Verdict::from_code(code).is_some_and(|verdict| verdict.fate() == Fate::Process && !verdict.stays_open())
 }
 
-/// What became of some tasks.
+/// The number of tasks run and buffers released.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Progress {
-    /// How many were run.
+    /// The number of tasks that ran.
     pub(crate) tasks: u32,
-    /// How many packet buffers were given back.
+    /// The number of packet buffers that were released.
     pub(crate) released: u64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) const fn started(stage: Stage) -> Counter {
     }
 }
 
-/// Prints what a context's handlers print.
+/// The log for lines that a context's handlers print.
 pub(crate) struct Printer<'c> {
     id: u32,
     name: &'c str,
@@ -76,7 +76,7 @@ pub(crate) struct Printer<'c> {
 }
 
 impl Printer<'_> {
-    /// To the log, as long as the context has lines left.
+    /// Prints a line to the log, as long as the context has lines left.
     pub(crate) fn print(&mut self, line: &[u8]) {
         let Self { id, name, lines_left } = self;
         match **lines_left {

@@ -2,22 +2,23 @@
 
 use std::time::Duration;
 
-/// Turns without a task between two looks at the clock.
+/// Polls without a task between two reads of the clock.
 const TURNS: u32 = 64;
 
-/// What an engine knows of that.
+/// The schedule of watchdog checks.
 #[derive(Debug, Default)]
 pub(crate) struct WatchdogPoll {
-    /// When to look.
+    /// The time of the next check.
     due: Duration,
-    /// When tasks ended last.
+    /// The time when tasks last ended.
     ended: Duration,
-    /// Turns since then.
+    /// The number of polls since then.
     idle: u32,
 }
 
 impl WatchdogPoll {
-    /// Looks if it is time to, which `look` tells each time until when not. Tasks ended last at `ended`: as long as some do, no clock is read.
+    /// Calls `look` when its deadline has passed; `look` returns the delay until the next call. `ended` is the time when tasks
+    /// last ended. The clock is read only after 64 polls without one.
     #[inline]
     pub(crate) fn keep(&mut self, ended: Duration, clock: impl FnOnce() -> Duration, look: impl FnOnce() -> Duration) {
         let now = if ended == self.ended {
@@ -61,7 +62,7 @@ mod tests {
         for (ended, looks) in [(1, 1), (2, 1), (100, 1), (101, 2), (102, 2), (300, 3)] {
             assert_eq!(keep(ended, 0), (looks, 0), "{ended}");
         }
-        // Nothing ends any more.
+        // No task ends from here on.
         for (round, looks) in [(1_u32, 3), (2, 4), (3, 4)] {
             (1..TURNS).for_each(|_| assert_eq!(keep(300, 0).1, round - 1));
             assert_eq!(keep(300, 300 + 60 * u64::from(round)), (looks, round));

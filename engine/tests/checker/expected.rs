@@ -1,4 +1,4 @@
-//! Counters of a context that loses nothing: what its packets ask for decides every one of them.
+//! Expected counters of a context that loses nothing: the orders in its packets determine all of them.
 
 use spin_abi::counters::Counter;
 use spin_abi::verdict::{Fate, Verdict};
@@ -6,7 +6,7 @@ use spin_abi::verdict::{Fate, Verdict};
 use crate::policy::Policy;
 use crate::traffic::{FLOWS, Order};
 
-/// Packets that are lost, and messages that end early. Of a context with none of these, all counters are known.
+/// Lost packets, and messages that end early. For a context with none of these, all counters are determined.
 const LOSSES: [Counter; 6] = [
     Counter::DropShare,
     Counter::DropNoMpq,
@@ -19,17 +19,17 @@ const LOSSES: [Counter; 6] = [
 /// An open message.
 #[derive(Clone, Copy, Debug)]
 struct Message {
-    /// A handler gave it up: what becomes of its packets.
+    /// The fate of the message's packets, if a handler cancelled the message.
     given_up: Option<Fate>,
-    /// A handler said that it goes on behind its next end.
+    /// Whether a handler keeps the message open behind its next end.
     kept_open: bool,
 }
 
-/// What a context's counters have to be, and its open messages.
+/// The expected counters of a context, and its open messages.
 #[derive(Debug)]
 pub struct Expected {
     open: [Option<Message>; FLOWS],
-    /// Header, payload and completion runs.
+    /// The number of header, payload and completion runs.
     runs: [u64; 3],
     messages: u64,
     released: u64,
@@ -43,7 +43,7 @@ impl Expected {
         Self { open: [None; FLOWS], runs: [0; 3], messages: 0, released: 0, passed: 0, dropped: 0, bad_verdicts: 0 }
     }
 
-    /// A packet arrives. A flow's packets are processed in the order of their arrival.
+    /// Processes an arriving packet. A flow's packets are processed in the order of their arrival.
     pub fn received(&mut self, policy: &Policy, order: &Order) {
         let begins = self.open[usize::from(order.flow)].is_none();
         let message = Message { given_up: None, kept_open: false };
@@ -85,7 +85,7 @@ impl Expected {
         message.kept_open |= verdict.stays_open();
     }
 
-    /// What a handler's verdict means.
+    /// The effective verdict of a handler.
     fn verdict(&mut self, policy: &Policy, order: &Order, stage: usize) -> Verdict {
         if !policy.verdicts || !order.actions[stage].returns() {
             return Verdict::Success;
@@ -95,8 +95,8 @@ impl Expected {
         verdict.unwrap_or(Verdict::Success)
     }
 
-    /// Compares it with the counters of its context, whose messages hold so many queues. Returns whether nothing was lost: else
-    /// they cannot be compared.
+    /// Compares the expected counters with those of the context, whose messages hold `queues` queues. Returns whether nothing was
+    /// lost; otherwise they cannot be compared.
     pub fn verify(&self, policy: &Policy, counters: &dyn Fn(Counter) -> u64, queues: u32) -> bool {
         if LOSSES.iter().any(|&loss| counters(loss) > 0) {
             return false;

@@ -1,4 +1,4 @@
-//! The queue of an engine that is fed by a receiver on the same thread.
+//! The queue of a worker that is fed by a distributor on the same thread.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,7 @@ use spin_nic::{FlowSteering, Frame, NicError, Queue, TxQueue};
 
 use crate::round::tick;
 
-/// The receiver, which the test and the queue share.
+/// The distributor, which the test and the queue share.
 #[derive(Clone)]
 pub struct SharedReceiver {
     receiver: Arc<Mutex<ReceiveOnly>>,
@@ -25,7 +25,7 @@ impl SharedReceiver {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, ReceiveOnly> {
-        // Whoever panicked has failed the test already.
+        // A thread that panicked has failed the test already.
         self.receiver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -34,7 +34,8 @@ impl SharedReceiver {
     }
 }
 
-/// A lane's queue. A handler that waits for a frame to send has the receiver hand some over, which would do so on a thread of its own.
+/// The queue of a packet channel. A handler that waits for a frame to send has the distributor poll, as a thread of its own
+/// would.
 pub struct FedQueue {
     pub queue: ChannelQueue,
     pub receiver: SharedReceiver,

@@ -1,5 +1,5 @@
-//! What the records say of the order of handlers, and what the counters have to be then. It sees what the NIC sees: packets as
-//! they are received, and frames as they are sent; of the engine it knows nothing but its counters.
+//! Checks the handlers' records for their order, and derives the counters from them. Input is what the NIC sees: packets
+//! received, and frames sent. Of the engine, the judge sees only its counters.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -20,7 +20,7 @@ const HEADER: usize = 0;
 const PAYLOAD: usize = 1;
 const COMPLETION: usize = 2;
 
-/// Who ran, on what.
+/// The handler that ran, and its packet.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     kind: u8,
@@ -46,30 +46,30 @@ impl Record {
     }
 }
 
-/// Where a flow's message stands.
+/// The phase of a flow's message.
 #[derive(Clone, Copy, Debug, Default)]
 enum Phase {
     #[default]
     Between,
-    /// Its header handler ran on this packet.
+    /// The header handler ran on this packet.
     Begun(Order),
     /// A payload handler ran.
     Open,
-    /// A payload handler ran on this packet, which is the last; the completion handler is to come.
+    /// A payload handler ran on this packet, which is the last one. The completion handler has not run yet.
     Ended(Order),
-    /// A verdict gave it up.
+    /// A verdict cancelled the message.
     Dead,
-    /// Behind an end where it may stay open.
+    /// The message is behind an end where it may stay open.
     Unclear,
 }
 
-/// Whether a handler said that the message stays open behind its next end.
+/// Whether a handler keeps the message open behind its next end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum KeptOpen {
     #[default]
     No,
     Yes,
-    /// One did, and that end may have been processed without a record.
+    /// A handler did, and that end may have been processed without a record.
     Unclear,
 }
 
@@ -79,7 +79,7 @@ struct Flow {
     queue: VecDeque<Order>,
     phase: Phase,
     kept_open: KeptOpen,
-    /// Those whose payload handlers wait.
+    /// Packets whose payload handlers wait.
     waiting: Vec<Order>,
 }
 
@@ -88,12 +88,12 @@ impl Flow {
         self.queue.iter().position(|order| order.instance == instance)
     }
 
-    /// Whether a message that was given up, and that stays open, is behind its end once packets were `skipped`.
+    /// Whether a cancelled message that stays open is behind its end, after packets were `skipped`.
     fn is_resumed(&self, skipped: &[Order]) -> bool {
         matches!(self.phase, Phase::Dead) && self.kept_open == KeptOpen::Yes && skipped.iter().any(|order| order.end)
     }
 
-    /// The phase behind the end of a message.
+    /// Advances to the phase behind the end of a message.
     fn ended(&mut self) -> Phase {
         match std::mem::take(&mut self.kept_open) {
             KeptOpen::No => Phase::Between,
@@ -102,7 +102,7 @@ impl Flow {
         }
     }
 
-    /// Packets were `skipped`: some may have been processed without a record.
+    /// Notes that packets were `skipped`: some may have been processed without a record.
     fn skip(&mut self, skipped: &[Order]) {
         let unseen_end = |order: &Order| order.end && order.actions[PAYLOAD] == Action::FaultUnseen;
         match self.phase {
@@ -119,35 +119,35 @@ impl Flow {
     }
 }
 
-/// What is known of a context's packets.
+/// The records of a context's packets.
 #[derive(Debug, Default)]
 struct Tally {
     /// Records of header, payload and completion handlers.
     seen: [u64; 3],
     /// The number of the next record.
     run: u32,
-    /// Handlers that were asked to fault, and said so.
+    /// Handlers that faulted on request, with a record.
     faults: u64,
-    /// Handlers that waited and did not go on.
+    /// Handlers that waited and did not resume.
     vain: u64,
-    /// Packets that were given back after processing, and that the kernel got.
+    /// Packets that were released after processing, and packets that the kernel got.
     released: u64,
     passed: u64,
     dropped: u64,
     bad_verdicts: u64,
-    /// Messages that a handler gave up, but for those that stay open.
+    /// Messages cancelled by a handler, except those that stay open.
     given_up: u64,
-    /// Ends behind which their messages stay open, with a completion handler.
+    /// Ends behind which messages with a completion handler stay open.
     kept_open: u64,
-    /// Ends of which this is not known.
+    /// Ends for which that is unknown.
     unclear: u64,
-    /// Messages that ended before their end, for a reason that only the engine knows.
+    /// Messages that ended early, for a reason that only the engine knows.
     cut: u64,
-    /// What a handler explains that the clock ended before its record: what others did then, and numbers that no record has. Each
-    /// such handler explains one of either.
+    /// Irregularities that a handler may explain that the clock ended before its record: other handlers' actions meanwhile, and
+    /// missing record numbers. Each such handler explains one of either kind.
     doubts: u64,
     gaps: u64,
-    /// Word that was told last.
+    /// The word sent last.
     told: u32,
 }
 
@@ -158,9 +158,9 @@ pub struct Judge {
     flows: HashMap<(u8, u16), Flow>,
     tallies: Vec<Tally>,
     expected: Vec<Expected>,
-    /// Frames that handlers said they send, by packet.
+    /// Frames that handlers announced to send, by packet.
     replies: HashMap<u32, (Order, u32)>,
-    /// Records in all.
+    /// The total number of records.
     pub records: u64,
 }
 
@@ -171,14 +171,14 @@ impl Judge {
         Self { cluster, policies, flows: HashMap::new(), tallies, expected, replies: HashMap::new(), records: 0 }
     }
 
-    /// A packet was handed to the engine.
+    /// Notes a packet handed to the engine.
     pub fn received(&mut self, order: Order) {
         let context = usize::from(order.context);
         self.expected[context].received(&self.policies[context], &order);
         self.flows.entry((order.context, order.flow)).or_default().queue.push_back(order);
     }
 
-    /// A frame left that a handler made or copied.
+    /// Notes a sent frame that a handler created or copied.
     pub fn copied(&mut self, frame: &[u8]) {
         match Record::read(frame) {
             Some(record) => self.record(record),
@@ -186,7 +186,7 @@ impl Judge {
         }
     }
 
-    /// A frame left that had arrived as packet `instance`.
+    /// Notes a sent frame that had arrived as packet `instance`.
     pub fn moved(&mut self, frame: &[u8], instance: u32) {
         self.replied(frame, Some(instance));
     }
@@ -228,7 +228,7 @@ impl Judge {
         self.flows.insert(key, flow);
     }
 
-    /// What must not be, unless the clock ended a handler before its record.
+    /// Notes an irregularity, which is allowed only if the clock ended a handler before its record.
     fn doubt(&mut self, context: usize, what: impl FnOnce() -> String) {
         self.needs_clock(context, what);
         self.tallies[context].doubts += 1;
@@ -238,7 +238,7 @@ impl Judge {
         assert!(self.policies[context].ending == Ending::Clock, "{}\n{:#?}", what(), self.policies[context]);
     }
 
-    /// What every handler does that has sent its record.
+    /// Notes a record, for all kinds of handlers.
     fn ran(&mut self, context: usize, order: &Order, record: &Record, stage: usize) {
         let same = (order.message, order.sequence) == (record.message, record.sequence);
         assert!(same && order.actions[stage] != Action::FaultUnseen, "{order:?}: {record:?}");
@@ -252,7 +252,7 @@ impl Judge {
         }
     }
 
-    /// What a handler's verdict is, if it is heeded.
+    /// The verdict of a handler, if it has an effect.
     fn verdict(&self, context: usize, order: &Order, stage: usize) -> Option<u8> {
         (self.policies[context].verdicts && order.actions[stage].returns())
             .then(|| order.verdicts.get(stage).copied())
@@ -273,9 +273,9 @@ impl Judge {
         flow.phase = if given_up { Phase::Dead } else { Phase::Begun(order) };
     }
 
-    /// Another message of the flow begins, after packets that were `skipped`.
+    /// Begins another message of the flow, after packets that were `skipped`.
     fn conclude(&mut self, context: usize, flow: &mut Flow, skipped: &[Order]) {
-        // Of a message that is given up, tasks that wait go on; all others' have ended.
+        // Waiting tasks of a cancelled message resume. All others have ended.
         self.tallies[context].vain += std::mem::take(&mut flow.waiting).len() as u64;
         let unseen_end = |order: &Order| order.end && order.actions[PAYLOAD] == Action::FaultUnseen;
         let over = match std::mem::take(&mut flow.phase) {
@@ -283,21 +283,21 @@ impl Judge {
             Phase::Begun(_) | Phase::Open => !self.policies[context].completion && skipped.iter().any(unseen_end),
             Phase::Ended(order) if order.actions[COMPLETION] == Action::FaultUnseen => true,
             Phase::Ended(order) => return self.incomplete(context, &order),
-            // One that stays open may have gone on, and ended.
+            // A message that stays open may have continued and ended.
             Phase::Dead if std::mem::take(&mut flow.kept_open) != KeptOpen::No => true,
             Phase::Dead => self.policies[context].frees_dead_queues() || skipped.iter().any(|order| order.end),
         };
         self.tallies[context].cut += u64::from(!over);
     }
 
-    /// A message ended after its last payload handler, without completion handler.
+    /// Notes the end of a message after its last payload handler, without completion handler.
     fn incomplete(&mut self, context: usize, order: &Order) {
         if self.policies[context].full != Full::Kill {
             return self.doubt(context, || format!("no completion handler ran on {order:?}"));
         }
         let passes = self.verdict(context, order, PAYLOAD) == Some(PROCEED);
         let tally = &mut self.tallies[context];
-        // It was kept for that handler, and lost.
+        // The packet was kept for that handler, and lost.
         *(if passes { &mut tally.passed } else { &mut tally.released }) -= 1;
         tally.cut += 1;
     }
@@ -337,7 +337,7 @@ impl Judge {
         };
     }
 
-    /// Whether a payload handler may run now.
+    /// Whether a payload handler may run at this point.
     fn admissible(&mut self, context: usize, flow: &mut Flow, skipped: &[Order], order: &Order) {
         let unseen = |order: &Order, stage: usize| order.actions[stage] == Action::FaultUnseen;
         flow.skip(skipped);
@@ -357,7 +357,7 @@ impl Judge {
             Phase::Between | Phase::Ended(_) | Phase::Dead => false,
         };
         if unseen(order, HEADER) {
-            // It may have begun a message.
+            // The packet may have begun a message.
             if !goes_on {
                 self.conclude(context, flow, skipped);
             }
@@ -402,7 +402,7 @@ impl Judge {
         flow.phase = flow.ended();
     }
 
-    /// A handler that waited has gone on.
+    /// Notes that a waiting handler resumed.
     fn went_on(&mut self, context: usize, flow: &mut Flow, record: &Record) {
         let waited = flow.waiting.iter().position(|order| order.instance == record.instance);
         let Some(at) = waited else { panic!("after its message's end, or it did not wait: {record:?}") };
@@ -420,7 +420,7 @@ const fn stays_open(verdict: Option<u8>) -> bool {
 pub type Counters<'c> = &'c dyn Fn(Counter) -> u64;
 
 impl Judge {
-    /// Nothing is under way any more. What a context had under way that was `removed` ended with it.
+    /// Closes the records at the end. The context `removed` lost what it had in flight.
     pub fn close(&mut self, removed: Option<usize>) {
         for (key, mut flow) in std::mem::take(&mut self.flows) {
             let context = usize::from(key.0);
@@ -431,8 +431,8 @@ impl Judge {
         }
     }
 
-    /// Compares what was seen of a context with its counters.
-    /// Its messages hold so many `queues`. Returns whether nothing was lost, so that all of it could be compared.
+    /// Compares the records of a context with its counters. Its messages hold `queues` queues. Returns whether nothing was lost,
+    /// so that everything was compared.
     pub fn verify(&self, context: usize, counters: Counters<'_>, queues: u32) -> bool {
         let (policy, tally) = (&self.policies[context], &self.tallies[context]);
         let runs = [Counter::HeaderRuns, Counter::PayloadRuns, Counter::CompletionRuns].map(counters);
@@ -454,37 +454,37 @@ impl Judge {
         assert!(lost_replies <= by_clock.unwrap_or(0), "{lost_replies} frames were not sent: {}", about());
         assert!(tally.doubts <= unseen && tally.gaps <= unseen, "{}", about());
         let least = tally.released + runs[PAYLOAD] - tally.seen[PAYLOAD];
-        // Of a message without a record of its completion handler, it cannot be told whether it was killed then.
+        // A message without a record of its completion handler may have been killed before it.
         let unclear = if policy.ending == Ending::Clock { runs[COMPLETION] - tally.seen[COMPLETION] } else { 0 };
         let released = counters(Counter::Released);
         assert!((least..=least + unclear).contains(&released), "{released} released, not {least}: {}", about());
         let early = [Counter::MessagesEvicted, Counter::MessagesTimedOut, Counter::MessagesKilled].map(counters);
         assert!(tally.cut <= early.iter().sum::<u64>() + tally.doubts + tally.gaps, "{early:?}: {}", about());
         assert_eq!(counters(Counter::BadVerdicts), tally.bad_verdicts, "{}", about());
-        // With what else there was of their messages.
+        // Includes the other packets of their messages.
         let passed = counters(Counter::Passed);
         assert!(passed >= tally.passed, "{passed} passed: {}", about());
         assert!(counters(Counter::DropVerdict) >= tally.dropped, "{}", about());
         if policy.completion {
             let incomplete = runs[COMPLETION].checked_sub(counters(Counter::Messages));
-            // Of a message that began without a record, its predecessor's handlers may have been heard.
+            // For a message that began without a record, handlers of the previous message may have been recorded.
             let unsure = if policy.verdicts { unseen + tally.unclear + early.iter().sum::<u64>() } else { 0 };
             let close = incomplete.is_some_and(|incomplete| incomplete.abs_diff(tally.kept_open) <= unsure);
             assert!(close, "{incomplete:?} incomplete messages, {} stay open: {}", tally.kept_open, about());
         }
-        // Each of these is the end of a message that had begun, and it has one.
+        // Each of these ends a message that had begun.
         let ends = counters(Counter::Messages) + counters(Counter::MessagesTimedOut) + tally.given_up;
         assert!(!policy.header || ends <= runs[HEADER], "{ends} messages ended: {}", about());
         Self::verify_policy(policy, counters);
         self.expected[context].verify(policy, counters, queues)
     }
 
-    /// What a context's policy does not do was not done.
+    /// Checks that nothing happened that the context's policy excludes.
     fn verify_policy(policy: &Policy, counters: Counters<'_>) {
         let zero = |none: bool, counter: Counter| {
             assert!(!none || counters(counter) == 0, "{}: {}\n{policy:#?}", counter.name(), counters(counter));
         };
-        // A message that is to be killed needs a queue for that; without one, its packet is dropped.
+        // Killing a message needs a queue. Without one, the packet is dropped.
         zero(policy.full == Full::Wait && policy.alone, Counter::DropShare);
         zero(policy.full != Full::Kill, Counter::DropKilled);
         zero(policy.full != Full::Kill, Counter::MessagesKilled);

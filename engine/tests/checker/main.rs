@@ -1,14 +1,14 @@
-//! Random messages through two clusters under every policy, and a checker outside the engine: header before payload before
-//! completion handler of each message, every packet processed at most once or lost under one cause, and all sums agree.
+//! Random messages through two clusters under every policy, and a checker outside the engine. For each message, header precedes
+//! payload precedes completion handler. Every packet is processed at most once, or lost under one cause, and all sums agree.
 //!
 //! * [`policy`]: the contexts.
-//! * [`traffic`]: packets, and what they ask handlers to do.
-//! * [`nic`]: where they come from, and where every frame has to go; [`fed`]: the queue of an engine that is fed.
-//! * [`judge`]: what handlers' records say; [`expected`]: all counters of contexts that lose nothing.
+//! * [`traffic`]: packets, with orders to handlers.
+//! * [`nic`]: the source of packets, which accounts for every frame; [`fed`]: the queue of a worker that is fed.
+//! * [`judge`]: checks the handlers' records; [`expected`]: all counters of contexts that lose nothing.
 //! * [`round`]: two engines, and the sums.
 //!
-//! `SPIN_CHECK_PACKETS` says how many packets in all, `SPIN_CHECK_SEED` where to begin: otherwise at random. Each round prints its
-//! seed; with that one, the round comes first.
+//! `SPIN_CHECK_PACKETS` is the total number of packets, `SPIN_CHECK_SEED` the first seed; the default seed is random. Each round
+//! prints its seed. With that seed, the round comes first.
 
 #[path = "../common/environment.rs"]
 mod environment;
@@ -30,10 +30,10 @@ use spin_pspin::counts::Counts;
 
 /// Packets of a round.
 const PACKETS: u64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
-/// Packets in all, unless the environment says otherwise: each schedule twice, a context alone twice, and ample room three times.
+/// Default total number of packets: each schedule twice, a single context twice, and ample room three times.
 const ALL: u64 = 8 * PACKETS;
 const SCHEDULES: [Schedule; 3] = [Schedule::RoundRobin, Schedule::Weighted, Schedule::Wlbvt];
-/// What has to happen, or it is not checked.
+/// Events that have to occur, since otherwise they are not checked.
 const OCCUR: [Counter; 21] = [
     Counter::HeaderRuns,
     Counter::PayloadRuns,
@@ -69,7 +69,7 @@ fn whatever_arrives_messages_are_in_order_and_sums_agree() {
     let (all, first) = (from_environment("SPIN_CHECK_PACKETS", ALL), from_environment("SPIN_CHECK_SEED", random));
     let (mut sum, mut records, mut exact) = (Counts::default(), 0, [0; 4]);
     for seed in first.. {
-        // A seed alone says what a round is.
+        // The seed alone determines a round.
         let schedule = SCHEDULES[(seed % SCHEDULES.len() as u64) as usize];
         let done = sum.get(Counter::RxPackets);
         let packets = PACKETS.min(all.saturating_sub(done));

@@ -1,4 +1,4 @@
-//! A NIC whose packets never end, and that knows where each of its frames is.
+//! A NIC with endless packets that tracks each of its frames.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,33 +13,33 @@ use spin_nic::{FlowSteering, Frame, NicError, Queue, SyntheticSource, TxQueue};
 use crate::judge::Judge;
 use crate::traffic::{Arrival, Traffic};
 
-/// Frames that leave between two flushes.
+/// Maximum number of frames that leave between two flushes.
 const RING: usize = 48;
 
-/// Where a frame is.
+/// The place of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Home,
-    /// With the engine, as the packet of this instance; 0 is for nobody.
+    /// The engine has it as the packet of this instance; 0 is an unmatched packet.
     Arrived(u32),
-    /// With the engine, to be filled.
+    /// The engine has it for filling.
     Lent,
 }
 
-/// What became of frames.
+/// Totals of frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     pub arrived: u64,
-    /// Of these: for nobody.
+    /// Unmatched frames among these.
     pub foreign: u64,
     pub recycled: u64,
     pub passed: u64,
-    /// As they arrived, and others.
+    /// Frames sent as they arrived, and other ones.
     pub moved: u64,
     pub copied: u64,
 }
 
-/// The NIC's inside.
+/// The state of the NIC.
 pub struct Inside {
     pool: SyntheticSource,
     /// Address of the lowest frame's chunk.
@@ -50,9 +50,9 @@ pub struct Inside {
     pub totals: Totals,
     rng: Rng,
     bytes: Vec<u8>,
-    /// Frames that the transmit ring holds.
+    /// The number of frames in the transmit ring.
     ring: usize,
-    /// No more packets.
+    /// Whether no more packets arrive.
     pub closed: bool,
 }
 
@@ -76,7 +76,7 @@ impl Inside {
         }
     }
 
-    /// Frames that are not at home.
+    /// The number of frames that the engine has.
     pub fn out(&self) -> usize {
         self.places.iter().filter(|&&place| place != Place::Home).count()
     }
@@ -92,7 +92,7 @@ impl Inside {
         Some(frame)
     }
 
-    /// Takes a frame back, and says where it was.
+    /// Takes a frame back, and returns its previous place.
     fn back(&mut self, frame: Frame) -> Place {
         let place = std::mem::replace(self.place(&frame), Place::Home);
         assert_ne!(place, Place::Home, "a frame that came back came back again");
@@ -148,18 +148,18 @@ impl Inside {
     }
 }
 
-/// The engine's handle on it; the test has another one.
+/// The engine's handle of the NIC; the test has another one.
 #[derive(Clone)]
 pub struct Nic(Arc<Mutex<Inside>>);
 
 impl Nic {
-    /// With so many frames.
+    /// A NIC with `frames` frames.
     pub fn new(traffic: Traffic, judge: Judge, seed: u64, frames: usize) -> Self {
         Self(Arc::new(Mutex::new(Inside::new(traffic, judge, seed, frames))))
     }
 
     pub fn inside(&self) -> MutexGuard<'_, Inside> {
-        // Whoever panicked has failed the test already.
+        // A thread that panicked has failed the test already.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

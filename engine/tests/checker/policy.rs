@@ -1,49 +1,49 @@
-//! Contexts of a round: between them they have every policy there is.
+//! The contexts of a round, which together have every policy.
 
 use fastrand::Rng;
 use spin_abi::control::{Checks, Full, Install, Isolation, Placement};
 
 /// Contexts of a round.
 pub const CONTEXTS: usize = 8;
-/// Microseconds beyond which nothing is waited for where the clock is not meant to end anything: it is a matter of the machine
-/// whether a short limit hits a handler that does nothing wrong.
+/// Microseconds of the time limit where the clock should end no handler. With a short limit, the machine's load would decide
+/// whether it hits a correct handler.
 pub const UNHURRIED_US: u64 = 10_000_000;
 
-/// What ends handlers that do not end by themselves.
+/// The limit that ends endless handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// A limit of instructions: none but those that are asked to loop.
+    /// A limit of instructions. It ends only handlers that loop on request.
     Instructions,
-    /// The clock: others too, once in a while.
+    /// The clock. It may end other handlers too.
     Clock,
 }
 
 /// A context.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Its place among the round's.
+    /// The index of the context in the round.
     pub index: u8,
     pub header: bool,
     pub completion: bool,
     pub verdicts: bool,
     pub full: Full,
     pub ending: Ending,
-    /// Handlers wait for each other.
+    /// Whether handlers wait for each other.
     pub waits: bool,
-    /// It has the engines to itself.
+    /// Whether it is the engines' only context.
     pub alone: bool,
-    /// There is room for all its packets and messages.
+    /// Whether there is room for all its packets and messages.
     pub ample: bool,
-    /// Its packets come through a packet channel, of which it has a share: what is beyond that is dropped before anyone knows of its
-    /// message.
+    /// Whether its packets come through a packet channel with quotas: packets beyond the quota are dropped before their message
+    /// is known.
     pub channel_share: bool,
     pub install: Install,
 }
 
 impl Policy {
-    /// The contexts of a round, or one of them that has the engines to itself. With `ample` room, none of them loses packets:
-    /// no message times out, and no handler waits for another packet.
-    /// Unless one of several `stalls` others, their packets may take the fast path.
+    /// The contexts of a round, or a single one with the engines to itself. With `ample` room, none of them loses packets: no
+    /// message times out, and no handler waits for another packet. Unless one of several `stalls` others, their packets may take
+    /// the fast path.
     pub fn all(alone: bool, ample: bool, stalls: bool, rng: &mut Rng) -> Vec<Self> {
         let shift = rng.usize(..4);
         let new = |place, index, rng: &mut Rng| {
@@ -66,19 +66,19 @@ impl Policy {
     /// The context at a place, with the policy of the given index.
     fn new(place: usize, index: usize, shift: usize, ample: bool, rng: &mut Rng) -> Self {
         let full = [Full::Drop, Full::Wait, Full::Mark, Full::Kill][index % 4];
-        // All four kinds of images meet each policy in the course of some rounds; and either ending in each ample one.
+        // Over some rounds, all four kinds of images meet each policy. Each ample one meets both kinds of limit.
         let kind = (index / 2 + shift + index) % 4;
         let by_instructions = if ample { [0, 1, 2, 4].contains(&index) } else { index < CONTEXTS / 2 };
         let ending = if by_instructions { Ending::Instructions } else { Ending::Clock };
         let hpus = if ending == Ending::Clock { rng.u32(2..=8) } else { rng.u32(1..=2) };
-        // Verdicts are heeded of handlers that return: which these are has to be known.
+        // Verdicts have an effect only for handlers that return, which has to be known.
         let verdicts = ending == Ending::Instructions && (ample || rng.u8(..4) > 0);
         let install = Install {
             name: format!("recorder {index}"),
             rules: vec![format!("udp dport {}", port(place))],
             eom: Some("payload[0:1] = 1".into()),
             scratchpad: 4096,
-            // More than an order and what lies before it.
+            // More than an order and the headers before it.
             l1_bytes: rng.bool().then_some(128),
             instruction_limit: (ending == Ending::Instructions).then_some(20_000),
             watchdog_us: Some(if ending == Ending::Clock { 2_000 } else { UNHURRIED_US }),
@@ -110,7 +110,8 @@ impl Policy {
         }
     }
 
-    /// Whether the queue of a message that was given up may be freed before its end, of which nobody is told: by the clock, or for others.
+    /// Whether the queue of a cancelled message may be freed before its end without an event: by the clock, or for other
+    /// messages.
     pub fn frees_dead_queues(&self) -> bool {
         self.install.message_timeout_us.is_some() || !self.alone
     }
@@ -121,8 +122,8 @@ impl Policy {
         left_out.iter().filter(|(has, _)| !has).map(|&(_, define)| define).collect()
     }
 
-    /// Whether a packet of a message that goes on is never lost: what has no room waits for as long as it takes, or takes its message with
-    /// it.
+    /// Whether packets of an open message are never lost: packets without room wait as long as necessary, or their whole message
+    /// is lost.
     pub fn keeps_messages_whole(&self) -> bool {
         let kills = self.full == Full::Kill && !self.channel_share;
         kills || self.full == Full::Wait && self.alone

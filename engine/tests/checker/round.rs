@@ -1,5 +1,5 @@
-//! A round: two engines, a thread and a cluster each, with the same contexts and packets of their own. They receive these themselves, or
-//! by a channel, as in pipeline mode.
+//! A round: two engines, with a thread and a cluster each, the same contexts, and packets of their own. They receive packets
+//! themselves, or by a channel as in pipeline mode.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use crate::traffic::{FLOWS, Traffic};
 
 /// Engines of a round.
 pub const CLUSTERS: u32 = 2;
-/// So small that everything is full at times: fewer queues than flows, fewer HERs than a batch and a share or two.
+/// Sizes at which everything is full at times: fewer queues than flows, and fewer HERs than a batch and a share or two.
 const SMALL: Sizes = Sizes { queues: 64, hers: 96, dma_chunk: 100 };
-/// So ample that nothing is lost: a queue for each flow, and most HERs always free.
+/// Sizes at which nothing is lost: a queue for each flow, and most HERs always free.
 const AMPLE: Sizes = Sizes { queues: (CONTEXTS * FLOWS) as u32, hers: 4096, dma_chunk: 100 };
 /// Frames: more than an engine has room for.
 const FRAMES: [usize; 2] = [2048, 8192];
 const MACHINE: Machine = Machine { clusters: CLUSTERS, ..Machine::PSPIN };
-/// Where a frame that arrived can end, but for what a handler had it for.
+/// Causes for which an arrived frame is lost, other than handlers' requests.
 const LOSSES: [Counter; 7] = [
     Counter::DropUnmatched,
     Counter::DropRemoved,
@@ -58,7 +58,7 @@ pub struct Round {
     pub packets: u64,
 }
 
-/// What a round was.
+/// The result of a round.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub counts: Counts,
@@ -68,18 +68,18 @@ pub struct Outcome {
 }
 
 impl Round {
-    /// Runs it.
+    /// Runs the round.
     ///
     /// # Panics
-    /// When anything is not as it should be.
+    /// When a check fails.
     pub fn run(self) -> Outcome {
         let mut rng = Rng::with_seed(self.seed);
-        // Without others packets need not wait for their turn: that is another way through the engine.
+        // Packets of a single context need not wait for others, which is another path through the engine.
         let alone = self.seed.is_multiple_of(4);
         let mut policies = Policy::all(alone, self.is_ample(), self.stalls(), &mut rng);
         let channel_share = self.is_fed() && !alone && !self.stalls();
         policies.iter_mut().for_each(|policy| policy.channel_share = channel_share);
-        // One context goes in the middle of its packets, in every other round.
+        // Every other round removes one context while it has packets in flight.
         let removed = ((self.seed ^ self.seed >> 3) & 1 == 1).then(|| rng.usize(..policies.len()));
         let loader = Arc::new(Loader::new(MACHINE, self.kind));
         let limits = Limits { watchdog_us: UNHURRIED_US, ..Limits::default() };
@@ -117,31 +117,31 @@ impl Round {
         })
     }
 
-    /// Whether contexts may have others wait.
+    /// Whether contexts may stall others.
     const fn stalls(self) -> bool {
         !self.is_ample() && self.seed % 8 != 1
     }
 
-    /// Whether another part receives.
+    /// Whether a distributor receives.
     fn is_fed(self) -> bool {
         FED.0.contains(&(self.seed % FED.1))
     }
 
-    /// Whether there is room for all packets and messages: for one context alone, and for several that receive themselves, or are fed.
+    /// Whether there is room for all packets and messages: for a single context, and for several, with or without a distributor.
     const fn is_ample(self) -> bool {
         matches!(self.seed % 8, 2 | 4 | 7)
     }
 }
 
-/// Seeds of which, modulo so many, another part receives: of one context alone, and under each schedule.
+/// Seeds, modulo the second number, of rounds with a distributor: with a single context, and under each schedule.
 const FED: ([u64; 4], u64) = ([0, 3, 5, 7], 8);
 /// Polls between two checks of an engine's accounts.
 const CHECK_PERIOD: u64 = 256;
 
-/// One of the engines.
+/// One of the two engines.
 struct Half {
     engine: Worker,
-    /// Who receives for it, if it does not, as in pipeline mode without a local share.
+    /// The distributor without a local share that receives for it, if any.
     receiver: Option<SharedReceiver>,
     nic: Nic,
     policies: Vec<Policy>,
@@ -186,14 +186,14 @@ impl Half {
         half
     }
 
-    /// Frames go along these routes from here on.
+    /// Sets the routes of frames from here on.
     fn set_distribution(&mut self, routes: RoutingTable) {
         if let Some(receiver) = &self.receiver {
             receiver.lock().set_routes(routes);
         }
     }
 
-    /// Removes a context, to which nothing is led before.
+    /// Removes a context, after its routes.
     fn remove(&mut self, id: u32) {
         self.set_distribution(self.engine.routes_without(&[id]).expect("fewer rules"));
         self.engine.unlink(id, User(0)).expect("installed");
@@ -201,7 +201,7 @@ impl Half {
 
     fn poll(&mut self) {
         let pause = match self.rng.u32(..100_000) {
-            // Longer than any open message may be unused.
+            // Longer than any open message may be idle.
             0 => 11_000_000,
             1..2000 => 1000,
             _ => self.rng.u64(..20),
@@ -222,7 +222,7 @@ impl Half {
             self.poll();
         }
         if let Some(context) = removed {
-            // When it has packets waiting, if that ever happens: what becomes of them is to be seen.
+            // Waits until the context has packets queued, if that ever happens, so that their drop is checked.
             while self.engine.hers_held(self.ids[context]) == 0 && self.nic.inside().totals.arrived < packets / 4 * 3 {
                 self.poll();
             }
@@ -239,13 +239,13 @@ impl Half {
         self.nic.inside().judge.close(removed);
     }
 
-    /// Whether packets are under way.
+    /// Whether packets are in flight.
     fn is_busy(&self) -> bool {
         let out = self.receiver.as_ref().map_or(0, |receiver| receiver.lock().backlog());
         out > 0 || self.engine.has_tasks() || self.engine.backlog() > 0
     }
 
-    /// Compares counters with what was seen.
+    /// Compares counters with the records.
     fn verify(&mut self, removed: Option<usize>) -> Outcome {
         let mut counts = self.engine.statistics().counts;
         self.receiver.iter().for_each(|receiver| counts.merge(&receiver.lock().statistics().counts));
@@ -271,17 +271,17 @@ impl Half {
     }
 }
 
-/// The clock of both, which goes on whenever it is asked.
+/// The clock of both engines, which advances with each read.
 pub fn tick(now: &AtomicU64) -> Duration {
     Duration::from_micros(now.fetch_add(1, Relaxed) + 1)
 }
 
-/// How many frames an engine was given for copies and has not used.
+/// The number of unused refills of an engine.
 fn blank(engine: &mut Worker) -> usize {
     std::iter::from_fn(|| engine.nic().allocate()).count()
 }
 
-/// Every packet was processed, or lost under one cause.
+/// Checks that every packet was processed, or lost under one cause.
 fn verify_sums(counts: &Counts, totals: Totals, removed: bool) {
     let get = |counter| counts.get(counter);
     let lost: u64 = LOSSES.into_iter().map(get).sum();

@@ -1,12 +1,12 @@
-//! Packets without end: of several contexts, flows interleaved, with losses, duplicates, others' frames, and orders to the
-//! handlers (`handlers/testing/recorder.c`).
+//! Endless packets of several contexts: interleaved flows with losses, duplicates, unmatched frames, and orders to the handlers
+//! (`handlers/testing/recorder.c`).
 
 use fastrand::Rng;
 use spin_abi::control::Full;
 
 use crate::policy::{Ending, Policy, port};
 
-/// Flows of a context: more in all than there are queues, unless these are ample.
+/// Flows of a context: in all, more than there are queues, unless these are ample.
 pub const FLOWS: usize = 12;
 /// Bytes before the order: Ethernet, IPv4, UDP.
 pub const HEADERS: usize = 14 + 20 + 8;
@@ -15,25 +15,25 @@ pub const ORDER: usize = 28;
 /// Verdicts as handlers return them.
 pub const PROCEED: u8 = 1;
 pub const DROP: u8 = 4;
-/// Those after which the message stays open.
+/// Verdicts after which the message stays open.
 pub const PROCESS_DATA_PENDING: u8 = 3;
 pub const DROP_PENDING: u8 = 5;
 pub const SUCCESS_PENDING: u8 = 6;
-/// None.
+/// A value that is no verdict.
 pub const BAD_VERDICT: u8 = 99;
 
-/// What a handler is asked to do, in the numbers of `recorder.c`.
+/// Actions of a handler, with the numbers of `recorder.c`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Action {
     #[default]
     Nothing,
-    /// Before it has sent its record.
+    /// A fault before the record is sent.
     FaultUnseen,
     Fault,
     Loop,
     Report,
-    /// Ends by the doorbell, without a verdict.
+    /// The handler ends by the doorbell, without a verdict.
     Finish,
     Send,
     Wait,
@@ -41,18 +41,18 @@ pub enum Action {
 }
 
 impl Action {
-    /// Ends the handler by a fault after its record.
+    /// Whether the handler faults after its record.
     pub const fn faults(self) -> bool {
         matches!(self, Self::Fault | Self::Loop | Self::Report)
     }
 
-    /// The handler returns.
+    /// Whether the handler returns.
     pub const fn returns(self) -> bool {
         matches!(self, Self::Nothing | Self::Send | Self::Wait | Self::Set)
     }
 }
 
-/// A packet: which one it is, and what it asks of header, payload and completion handler.
+/// A packet: its identity, and the actions of header, payload and completion handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
     pub end: bool,
@@ -62,14 +62,14 @@ pub struct Order {
     pub verdicts: [u8; 2],
     pub message: u32,
     pub sequence: u32,
-    /// Unlike that of any other packet, duplicates too.
+    /// A number unique to each packet, including duplicates.
     pub instance: u32,
-    /// What it waits for, or tells.
+    /// The word that its handler waits for or sends.
     pub word: u32,
 }
 
 impl Order {
-    /// As it lies in the packet.
+    /// The order's bytes in the packet.
     fn bytes(&self) -> [u8; ORDER] {
         let mut bytes = [0; ORDER];
         (bytes[0], bytes[1]) = (self.end.into(), self.context);
@@ -88,12 +88,12 @@ struct Flow {
     message: u32,
     length: u32,
     sent: u32,
-    /// Sequence numbers that are on their way.
+    /// Sequence numbers in transit.
     window: Vec<u32>,
 }
 
 impl Flow {
-    /// The next packet: sequence number, and whether it is the last of its message; `None` when it is lost.
+    /// The sequence number of the next packet, and whether it is the last of its message; `None` when it is lost.
     fn next(&mut self, rng: &mut Rng) -> Option<(u32, bool)> {
         if self.sent == self.length && self.window.is_empty() {
             self.message += 1;
@@ -115,24 +115,24 @@ impl Flow {
     }
 }
 
-/// What arrives.
+/// An arriving frame.
 pub enum Arrival {
-    /// For a context.
+    /// A packet for a context.
     Packet(Order),
-    /// For nobody.
+    /// A frame that matches no context.
     Foreign,
 }
 
-/// The generator.
+/// The generator of packets.
 pub struct Traffic {
     rng: Rng,
     policies: Vec<Policy>,
-    /// By context and flow.
+    /// Flows by context and number.
     flows: Vec<[Flow; FLOWS]>,
-    /// By context: what was waited for last, and whether it is still to be told.
+    /// The word that a handler waited for last, and whether it has not been sent yet, by context.
     words: Vec<(u32, bool)>,
     instances: u32,
-    /// Context and flow of the burst, and how many packets it still has.
+    /// Context and flow of the current burst, and the number of packets left in it.
     burst: (usize, usize, u32),
 }
 
@@ -143,7 +143,7 @@ impl Traffic {
         Self { rng: Rng::with_seed(seed), policies, flows, words, instances: 0, burst: (0, 0, 0) }
     }
 
-    /// A frame's bytes into `bytes`.
+    /// Writes the next frame to `bytes`.
     pub fn next(&mut self, bytes: &mut Vec<u8>) -> Arrival {
         bytes.clear();
         if self.rng.u8(..200) == 0 {
@@ -166,7 +166,7 @@ impl Traffic {
     fn foreign(&mut self, bytes: &mut Vec<u8>) {
         let len = self.rng.usize(14..120);
         bytes.extend(std::iter::repeat_with(|| self.rng.u8(..)).take(len));
-        // Neither IP nor a VLAN tag.
+        // The frame has neither IP nor a VLAN tag.
         (bytes[12], bytes[13]) = (0x88, 0xb6);
     }
 
@@ -189,7 +189,7 @@ impl Traffic {
         }
     }
 
-    /// Whose packet is next.
+    /// The flow of the next packet.
     fn flow(&mut self) -> (usize, usize) {
         let (context, flow, left) = self.burst;
         if left > 0 {
@@ -204,12 +204,13 @@ impl Traffic {
     fn with_orders(&mut self, mut order: Order) -> Order {
         let (rng, policy) = (&mut self.rng, &self.policies[usize::from(order.context)]);
         order.actions = [(); 3].map(|()| action(rng, policy));
-        // Of handlers of a message that is given up nobody could tell whether they ran; and of two of a packet, which did.
+        // With messages that may be cancelled, it would be unknown whether their waiting handlers ran. With two handlers of a
+        // packet, it would be unknown which one did.
         if policy.full != Full::Kill && rng.u8(..100) == 0 {
             order.actions[rng.usize(..3)] = Action::FaultUnseen;
         }
         order.verdicts = [(); 2].map(|()| verdict(rng));
-        // Packets of a message that goes to the kernel are dropped while others need the time: that would be a loss.
+        // Packets for the kernel are dropped while others need the time, which would be a loss.
         if policy.ample && !policy.alone && order.verdicts[0] == PROCEED {
             order.verdicts[0] = 0;
         }
@@ -248,12 +249,12 @@ fn verdict(rng: &mut Rng) -> u8 {
     }
 }
 
-/// A packet's bytes behind its order.
+/// A byte of a packet behind its order.
 pub fn filler(instance: u32, at: usize) -> u8 {
     instance.to_le_bytes()[at % 4] ^ at.to_le_bytes()[0]
 }
 
-/// Headers of a frame of `len` bytes.
+/// Writes the headers of a frame of `len` bytes.
 fn head(bytes: &mut Vec<u8>, order: &Order, len: usize, capable: bool) {
     let [short, udp] = [len - 14, len - 34].map(|len| u16::try_from(len).expect("a frame").to_be_bytes());
     bytes.extend_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);

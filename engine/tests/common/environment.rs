@@ -1,4 +1,4 @@
-//! What the environment asks of tests that may run for long.
+//! Environment variables of long tests.
 
 pub fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {

@@ -1,4 +1,4 @@
-//! An engine on one end of a pair in memory, the test on the other.
+//! An engine on one end of a memory pair, with the test on the other end.
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
 use std::os::fd::BorrowedFd;
@@ -29,22 +29,23 @@ pub const ROOT: User = User(0);
 
 pub struct Lab {
     pub engine: Worker,
-    /// It receives as in pipeline mode, with all messages in its local share: where the environment has `SPIN_PIPELINE`.
+    /// Whether it receives as in pipeline mode, with all messages in its local share. Set by the environment variable
+    /// `SPIN_PIPELINE`.
     pub pipeline: bool,
     pub far: MemoryQueue,
     pub limits: Limits,
     pub loader: Arc<Loader>,
-    /// What the engine's clock shows.
+    /// The time of the engine's clock.
     pub now: Duration,
-    /// What the NIC does with new rules.
+    /// The NIC's behaviour on new rules.
     pub steering: Arc<Moody>,
-    /// Longest frame the NIC sends.
+    /// Longest frame that the NIC sends.
     pub longest: Arc<AtomicUsize>,
-    /// Frames that were handed to the kernel.
+    /// Frames that were passed to the kernel.
     pub passed: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// The engine's end of the pair, made to misbehave.
+/// The engine's end of the pair, with injected failures.
 struct Nic {
     queue: MemoryQueue,
     steering: Arc<Moody>,
@@ -52,18 +53,18 @@ struct Nic {
     passed: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// Takes all rules, but not always and not always at once; and sends all frames, sooner or later.
+/// Injected failures: refused or delayed rules, and frames that leave late.
 #[derive(Default)]
 pub struct Moody {
-    /// New rules are refused.
+    /// Whether new rules are refused.
     pub refuses: AtomicBool,
-    /// How often it was asked.
+    /// The number of attempts to set rules.
     pub asked: AtomicUsize,
-    /// New rules wait for it.
+    /// A lock that delays new rules.
     pub hold: Mutex<()>,
-    /// Frames that were sent and do not leave.
+    /// The number of sent frames that do not leave.
     pub stuck: AtomicUsize,
-    /// How long who waited last would have waited, in microseconds.
+    /// The timeout of the last wait, in microseconds.
     pub patience: AtomicU64,
 }
 
@@ -78,7 +79,7 @@ impl FlowSteering for Moody {
     }
 }
 
-/// A NIC, its far end, and what it does with rules.
+/// A NIC, its far end, and its injected failures.
 pub fn moody_nic(frames: usize) -> (Box<dyn Queue>, MemoryQueue, Arc<Moody>) {
     let (queue, far) = pair(frames).expect("a pair");
     let nic = Nic::new(queue);
@@ -160,7 +161,7 @@ pub fn image(handler: &str) -> Arc<[u8]> {
     spin_handlers::image(handler, &[])
 }
 
-/// Interpreter and translation agree, if they were compared; and so do the engine's accounts.
+/// Checks that interpreter and translation agree, if they were compared, and that the engine's accounts are consistent.
 impl Drop for Lab {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -184,7 +185,7 @@ impl Lab {
         let nic = Nic::new(queue);
         let (steering, longest, passed) = (nic.steering.clone(), nic.longest.clone(), nic.passed.clone());
         let loader = Arc::new(Loader::new(machine, kind));
-        // Debug builds interpret slowly, on machines that do much else.
+        // Debug builds interpret slowly, and the machine may be busy.
         let limits = Limits { watchdog_us: 200_000, ..Limits::default() };
         let (max_frame, pipeline) = (nic.max_frame(), std::env::var_os("SPIN_PIPELINE").is_some());
         let mut engine =
@@ -230,14 +231,14 @@ impl Lab {
         self.far.flush().expect("memory does not fail");
     }
 
-    /// Lets frames arrive all at once and returns what was sent meanwhile.
+    /// Lets frames arrive all at once, and returns the frames sent meanwhile.
     pub fn exchange(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         self.arrive(frames);
         while self.step() > 0 || self.engine.has_tasks() || self.engine.backlog() > 0 {}
         self.take_replies()
     }
 
-    /// What was sent so far and not taken.
+    /// The sent frames that were not taken yet.
     pub fn take_replies(&mut self) -> Vec<Vec<u8>> {
         let (mut replies, mut batch) = (Vec::new(), Vec::new());
         while self.far.receive(&mut batch, 64) > 0 {
@@ -253,7 +254,7 @@ impl Lab {
         self.step();
     }
 
-    /// A turn. Returns how many packets were taken in.
+    /// Runs a poll. Returns how many packets were processed.
     fn step(&mut self) -> usize {
         if self.pipeline {
             self.engine.set_distribution(self.engine.routes());
@@ -274,7 +275,7 @@ impl Lab {
         counters.into_iter().find(|(name, _)| name == counter.name()).map_or(0, |(_, value)| value)
     }
 
-    /// What its application was told.
+    /// The events of a context's application.
     pub fn events(&self, id: u32) -> Vec<What> {
         let region = self.engine.event_ring(id, ROOT).expect("installed");
         let mut record = [0; RECORD];

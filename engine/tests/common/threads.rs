@@ -1,4 +1,4 @@
-//! Threads of an engine that has no daemon.
+//! Threads of an engine without a daemon.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ use spin_engine::context::loader::Loader;
 use spin_engine::cores::SharedConfig;
 use spin_engine::settings::{Idle, Sizes};
 
-/// What they have in common. They take packets from the start.
+/// The shared configuration of all threads. They receive from the start.
 pub fn all_threads(idle: Idle) -> SharedConfig {
     SharedConfig {
         loader: Arc::new(Loader::new(Machine::PSPIN, Kind::Jit)),

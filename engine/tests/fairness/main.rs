@@ -1,8 +1,8 @@
-//! What a context gets beside one whose handlers are hostile, in each mode.
+//! The share of a context beside one with hostile handlers, in each mode.
 //!
-//! Threads, their clocks and the NIC are simulated on one thread, so no result depends on the machine. A handler takes the time that the
-//! test says: each task of these handlers writes one event, and each event moves the clock of its thread by a fixed cost. While a
-//! handler runs on one thread, the others poll until their clocks show the same time.
+//! Threads, their clocks and the NIC are simulated on one thread, so that results do not depend on the machine. The test
+//! determines the run time of handlers: each task writes one event, and each event advances its thread's clock by a fixed cost.
+//! While a handler runs on one thread, the others poll until their clocks show the same time.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -13,35 +13,36 @@ use simulation::{Counts, Handlers, Mode, RING, Simulation, Stream};
 
 const MICROSECOND: u64 = 1000;
 const MILLISECOND: u64 = 1000 * MICROSECOND;
-/// How long a handler runs that its watchdog ends.
+/// The run time of a handler that its watchdog ends.
 const LIMIT: u64 = 10 * MILLISECOND;
 /// An event of `told`, behind the 42 bytes of headers.
 const EVENT: [u8; 6] = [0, 0, 0, 0, 1, 0];
 
-/// The context that is to get its share, and the one that is hostile: their places among those of a simulation.
+/// Indexes of the context under test and of the hostile one.
 const NEIGHBOUR: usize = 0;
 const HOSTILE: usize = 1;
 
 const MODES: [Mode; 3] = [Mode::RunToCompletion, Mode::LocalShare, Mode::ReceiveOnly];
 
-/// A context that copies its packets, `size` bytes of payload each.
+/// A context that copies its packets, with `size` bytes of payload each.
 fn told(cost: u64, size: usize) -> Handlers {
     let payload = [EVENT.to_vec(), vec![0; size - EVENT.len()]].concat();
     Handlers { image: image("told"), cost, payload, watchdog_us: None }
 }
 
-/// One whose handlers never return.
+/// A context whose handlers never return.
 fn endless() -> Handlers {
     Handlers { image: image("endless_loop"), cost: LIMIT, payload: vec![0; 30], watchdog_us: Some(50) }
 }
 
-/// Packets of a context, `interval` apart from `start` on, of some flows.
+/// Packets of a context, at intervals of `interval` from `start` on, of some flows.
 fn stream(context: usize, flows: &[u16], start: u64, interval: u64, count: u64) -> Stream {
     Stream { context, flows: flows.to_vec(), next: start, interval, left: count }
 }
 
-/// Sends bursts of four fifths of the NIC's ring within such a handler's time to the `home` worker, while endless loops arrive at the
-/// `looping` one, `interval` apart, from some time before. Returns what is wrong, if anything was lost.
+/// Sends bursts of four fifths of the NIC's ring within one hostile handler's time to the `home` worker. Meanwhile, endless loops
+/// arrive at the `looping` worker at intervals of `interval`. They begin `before` the first burst. Returns a message if anything
+/// was lost.
 fn bursts_beside_loops(mode: Mode, looping: usize, home: usize, interval: u64, before: u64) -> Option<String> {
     const BURST: u64 = RING as u64 * 4 / 5;
     const BURSTS: u64 = 4;
@@ -52,7 +53,7 @@ fn bursts_beside_loops(mode: Mode, looping: usize, home: usize, interval: u64, b
     let end = start + before + BURSTS * 30 * MILLISECOND;
     simulation.send(stream(HOSTILE, &loop_flows, start, interval, (end - start) / interval));
     for burst in 0..BURSTS {
-        // At different times of the handlers that run meanwhile.
+        // The bursts come at different times of the running handlers.
         let at = start + before + burst * (23 * MILLISECOND + 300 * MICROSECOND);
         simulation.send(stream(NEIGHBOUR, &burst_flows, at, LIMIT * 9 / 10 / BURST, BURST));
     }
@@ -71,7 +72,7 @@ fn check_bursts(cells: impl Iterator<Item = (Mode, usize, usize)>, interval: u64
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Modes, and all pairs of their workers.
+/// All pairs of workers, in each mode.
 fn homes() -> impl Iterator<Item = (Mode, usize, usize)> {
     MODES.into_iter().flat_map(|mode| {
         let workers = mode.workers() as usize;
@@ -81,12 +82,12 @@ fn homes() -> impl Iterator<Item = (Mode, usize, usize)> {
 
 #[test]
 fn bursts_beside_endless_loops_are_received_whole() {
-    // Four times as many as there is time for, so that some are always queued.
+    // Four times as many packets as there is time for, so that some are always queued.
     check_bursts(homes(), LIMIT / 4, 300 * MILLISECOND);
 }
 
-/// As many as would fill the channel of their worker while one of them runs. The NIC has no room for both, so this is of workers that do not
-/// receive.
+/// Enough packets to fill the worker's channel while one of them runs. The NIC has no room for both, so this excludes workers
+/// that receive.
 #[test]
 fn bursts_beside_a_flood_of_endless_loops_are_received_whole() {
     let receives = |mode, worker| mode != Mode::ReceiveOnly && worker == 0;
@@ -94,7 +95,7 @@ fn bursts_beside_a_flood_of_endless_loops_are_received_whole() {
     check_bursts(cells, 5 * MICROSECOND, 20 * MILLISECOND);
 }
 
-/// A context that has packets enough gets nine tenths at least of what its weight is, of each thread's time.
+/// A context with enough packets gets at least nine tenths of its weight's share of each thread's time.
 fn shares_beside(name: &str, hostile: impl Fn() -> Handlers, interval: u64, time: u64) {
     const TASK: u64 = 50 * MICROSECOND;
     let mut failed = Vec::new();
@@ -151,7 +152,7 @@ fn shares_are_kept_beside_floods() {
     shares_beside("floods", || told(4 * MICROSECOND, 30), 2 * MICROSECOND, 40 * MILLISECOND);
 }
 
-/// A context whose packets cost more to receive than to run pays for that, too.
+/// A context whose packets cost more to receive than to run is charged for reception too.
 #[test]
 fn reception_is_charged_to_the_context_of_the_packets() {
     const TIME: u64 = 40 * MILLISECOND;
@@ -159,7 +160,7 @@ fn reception_is_charged_to_the_context_of_the_packets() {
     let (start, flows) = (simulation.now(), (1000..1064).collect::<Vec<_>>());
     simulation.send(stream(NEIGHBOUR, &flows, start, 4 * MICROSECOND, TIME / (4 * MICROSECOND)));
     simulation.send(stream(HOSTILE, &flows, start, 200, TIME / 200));
-    // Frames that match no context are the daemon's.
+    // Frames that match no context are charged to the daemon.
     simulation.send(stream(simulation::STRANGER, &flows, start, MICROSECOND, TIME / MICROSECOND));
     simulation.run_until(start + TIME);
     let [neighbour, hostile] = [NEIGHBOUR, HOSTILE].map(|context| {

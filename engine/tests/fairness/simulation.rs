@@ -25,29 +25,29 @@ use spin_shm::Region;
 
 use crate::common::{ROOT, rule, udp_from};
 
-/// Packets that the NIC has room for, as AF_XDP's ring by default.
+/// Size of the NIC's ring in packets: AF_XDP's default.
 pub const RING: usize = 2048;
-/// Nanoseconds that a poll takes, a reading of the clock, and a packet that is received; and a poll that finds nothing to do.
+/// Costs in nanoseconds: of a poll, of a clock read, of a received packet, and of a poll without work.
 const POLL: u64 = 200;
 const READING: u64 = 50;
 pub const RECEIVING: u64 = 100;
 const IDLE: u64 = 8000;
-/// What sends frames that match no context.
+/// The sender of frames that match no context.
 pub const STRANGER: usize = 2;
-/// More frames than can be under way.
+/// More frames than can be in flight.
 const FRAMES: usize = 1 << 14;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     RunToCompletion,
-    /// Pipeline mode where the distributor runs handlers, too: a local share of 75 %.
+    /// Pipeline mode with a distributor that runs handlers too, with a local share of 75 %.
     LocalShare,
-    /// Pipeline mode where it only receives.
+    /// Pipeline mode with a distributor that only receives.
     ReceiveOnly,
 }
 
 impl Mode {
-    /// How many threads run handlers.
+    /// The number of threads that run handlers.
     pub const fn workers(self) -> u32 {
         match self {
             Self::RunToCompletion => 1,
@@ -56,14 +56,14 @@ impl Mode {
     }
 }
 
-/// What a context does with a packet.
+/// The handlers of a context.
 pub struct Handlers {
     pub image: Arc<[u8]>,
-    /// Nanoseconds that each task takes, all of which write one event.
+    /// Nanoseconds of each task. Each one writes one event.
     pub cost: u64,
-    /// What its packets carry.
+    /// The payload of its packets.
     pub payload: Vec<u8>,
-    /// How long its watchdog really waits.
+    /// The real timeout of its watchdog.
     pub watchdog_us: Option<u64>,
 }
 
@@ -77,13 +77,13 @@ pub struct Stream {
     pub left: u64,
 }
 
-/// What became of a context's packets.
+/// The fates of a context's packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
     pub run: u64,
-    /// Lost by the NIC.
+    /// Packets lost by the NIC.
     pub lost: u64,
-    /// Dropped by the engine: counted for the context.
+    /// Packets dropped by the engine and counted for the context.
     pub dropped: u64,
 }
 
@@ -95,7 +95,7 @@ impl Sub for Counts {
     }
 }
 
-/// A NIC that says how many packets were taken from it.
+/// A NIC that reports how many packets were taken from it.
 struct Nic {
     queue: MemoryQueue,
     taken: Arc<AtomicU64>,
@@ -163,19 +163,19 @@ impl Queue for Nic {
     }
 }
 
-/// Where packets come from.
+/// The source of packets.
 struct Wire {
     far: MemoryQueue,
     taken: Arc<AtomicU64>,
     sent: u64,
     streams: Vec<Stream>,
-    /// By context.
+    /// Payloads by context.
     payloads: Vec<Vec<u8>>,
     lost: Vec<u64>,
 }
 
 impl Wire {
-    /// What has arrived until then is in the NIC, or lost.
+    /// Moves packets with arrival times up to `time` to the NIC, or loses them.
     fn arrive_until(&mut self, time: u64) {
         loop {
             let next = self.streams.iter_mut().filter(|stream| stream.left > 0 && stream.next <= time);
@@ -207,9 +207,9 @@ enum Part {
 
 struct Thread {
     part: RefCell<Part>,
-    /// Its clusters, and its page of each context's events; none of one that only receives.
+    /// The number of its first cluster, and of its page of each context's events; none for a thread that only receives.
     cluster: Option<u32>,
-    /// Nanoseconds that went by besides those of its tasks.
+    /// Nanoseconds of the thread besides those of its tasks.
     overhead: Cell<u64>,
 }
 
@@ -217,12 +217,12 @@ pub struct Simulation {
     threads: Vec<Thread>,
     wire: RefCell<Wire>,
     taken: Arc<AtomicU64>,
-    /// By context: its id, its events, and what each of them takes.
+    /// The id, events and cost per event of each context.
     contexts: Vec<(u32, Arc<Region>, u64)>,
 }
 
 impl Simulation {
-    /// Contexts of these weights, the first one for UDP port 1, the second one for port 2.
+    /// Contexts of these weights: the first one for UDP port 1, the second one for port 2.
     pub fn new(mode: Mode, weights: [u32; 2], handlers: [Handlers; 2]) -> Self {
         let (near, far) = pair(FRAMES).expect("a pair");
         let taken = Arc::<AtomicU64>::default();
@@ -284,7 +284,7 @@ impl Simulation {
         Self { threads, wire: RefCell::new(wire), taken, contexts }
     }
 
-    /// Tasks that a context had on a cluster.
+    /// The number of tasks that a context had on a cluster.
     fn tasks(&self, cluster: u32, context: usize) -> u64 {
         let mut count = [0; 8];
         self.contexts[context].1.read(u64::from(cluster) * PAGE, &mut count).expect("a page for each cluster");
@@ -313,7 +313,7 @@ impl Simulation {
         overhead.set(overhead.get() + time);
     }
 
-    /// A thread looks at its clock. Others have come as far by then.
+    /// Reads a thread's clock. The other threads are simulated up to that time first.
     fn clock(&self, thread: usize) -> Duration {
         self.passes(thread, READING);
         let now = self.now_of(thread);
@@ -323,7 +323,7 @@ impl Simulation {
         Duration::from_nanos(now)
     }
 
-    /// A thread polls. Returns whether it could: it may be in a poll.
+    /// Polls a thread. Returns whether that was possible: it may be in a poll already.
     fn poll(&self, thread: usize) -> bool {
         let Ok(mut part) = self.threads[thread].part.try_borrow_mut() else { return false };
         if thread == 0 {
@@ -359,12 +359,12 @@ impl Simulation {
         Counts { run: count(Counter::PayloadRuns), lost: self.wire.borrow().lost[context], dropped }
     }
 
-    /// A context's counter, of all workers.
+    /// A context's counter, summed over all workers.
     fn count(&self, context: usize, of: Counter) -> u64 {
         self.threads.iter().map(|thread| self.count_of(thread, context, of)).sum()
     }
 
-    /// That of one thread.
+    /// A context's counter on one thread.
     fn count_of(&self, thread: &Thread, context: usize, of: Counter) -> u64 {
         let Part::Worker(engine) = &*thread.part.borrow() else { return 0 };
         let id = self.contexts[context].0;
@@ -372,18 +372,18 @@ impl Simulation {
         info.counters.iter().find(|(name, _)| name == of.name()).map_or(0, |(_, value)| *value)
     }
 
-    /// Nanoseconds for which a context is charged since its packets were received.
+    /// Nanoseconds that a context was charged for reception.
     pub fn rx_time(&self, context: usize) -> u64 {
         self.count(context, Counter::RxTime)
     }
 
-    /// Nanoseconds for which a context is charged on a worker.
+    /// Nanoseconds that a context was charged on a worker.
     pub fn charged(&self, worker: usize, context: usize) -> u64 {
         let thread = self.threads.iter().find(|thread| thread.cluster == Some(worker as u32)).expect("a worker");
         self.time(worker, context) + self.count_of(thread, context, Counter::RxTime)
     }
 
-    /// Nanoseconds in which packets of no context were received.
+    /// Nanoseconds spent on reception of unmatched packets.
     pub fn unmatched_time(&self) -> u64 {
         let times = self.threads.iter().map(|thread| match &*thread.part.borrow() {
             Part::Worker(engine) => engine.statistics().counts.get(Counter::UnmatchedTime),
@@ -397,7 +397,7 @@ impl Simulation {
         self.taken.load(Relaxed)
     }
 
-    /// So many flows of a context whose packets are at home on a worker.
+    /// `count` flows of a context whose home is the given worker.
     pub fn flows_of(&self, context: usize, worker: usize, count: usize) -> Vec<u16> {
         let mut flows = Vec::new();
         for flow in 2000.. {

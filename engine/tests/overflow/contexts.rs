@@ -1,4 +1,4 @@
-//! Contexts come, go and are replaced while their tasks are elsewhere.
+//! Contexts are installed, removed and replaced while their tasks are on other threads.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::common::{Kind, ROOT, rule, udp_from};
 use crate::messages::{Seen, arrive, messages, mixed, recorder, run};
 use crate::two::Two;
 
-/// Which of both threads is told first that a context goes, and whether the other one has turns before it is told too.
+/// The thread that removes a context first, and whether the other thread polls in between.
 #[test]
 fn contexts_go_while_their_tasks_are_elsewhere() {
     let mut dropped = 0;
@@ -53,7 +53,7 @@ fn a_task_does_not_run_for_a_context_that_took_its_slot() {
     two.poll(1);
     let orders = messages(0, 0..60, &mut Rng::with_seed(1), false);
     arrive(&mut two, &orders);
-    // Of what the first one lends, the other one has seen nothing.
+    // The other thread has seen none of the tasks that the first one lends.
     (0..10).for_each(|_| drop(two.poll(0)));
     for engine in &mut two.engines {
         engine.remove(old, ROOT).expect("installed");
@@ -71,7 +71,7 @@ fn a_task_does_not_run_for_a_context_that_took_its_slot() {
 #[test]
 fn tasks_of_a_context_that_the_other_thread_has_not_got_yet_run_at_home() {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
-    // Some share the time there.
+    // Several contexts share the time there.
     (0..2).for_each(|context| _ = two.install("recorder", recorder(context)));
     let (mut rng, mut seen) = (Rng::with_seed(1), Seen::default());
     let orders = messages(2, 0..60, &mut rng, false);
@@ -84,7 +84,7 @@ fn tasks_of_a_context_that_the_other_thread_has_not_got_yet_run_at_home() {
     two.verify_sums();
 }
 
-/// Each thread lets the one go that was replaced in its own time.
+/// Each thread removes the replaced context at a different time.
 #[test]
 fn contexts_are_replaced_while_their_tasks_are_elsewhere() {
     let mut away = 0;
@@ -113,7 +113,7 @@ fn what_was_given_up_elsewhere_is_not_run_again() {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
     let ids = [1, 2].map(|port| two.install("meet", Install { hpus: Some(2), ..rule(&format!("udp dport {port}")) }));
     two.poll(1);
-    // Those of the first context do not wait: each is its own partner. But one does that is elsewhere.
+    // Tasks of the first context do not wait, since each is its own partner. One that runs on the other thread does.
     let packets = |port: u16, waits_for: u8, flows: Range<u16>| {
         flows.map(move |flow| udp_from(flow, port, &[[1, waits_for].as_slice(), &[0; 30]].concat()))
     };
@@ -125,7 +125,8 @@ fn what_was_given_up_elsewhere_is_not_run_again() {
         (0..2).for_each(|at| drop(two.poll(at)));
     }
     let (mut arrived, mut polls) = (500, 0);
-    // A task that the system interrupts while it polls waits too, for others of its thread: then fewer run elsewhere.
+    // A task that the system interrupts while it polls is parked too, for others of its thread. Fewer tasks then run on the other
+    // thread.
     while two.count(1, ids[1], Counter::Parked) == 0 && polls < 1000 {
         if polls % 100 == 0 {
             let first = 1000 + polls;

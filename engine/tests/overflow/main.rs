@@ -1,10 +1,10 @@
 //! Payload tasks on other threads' clusters.
 //!
-//! * `two`: two engines that take turns.
+//! * `two`: two engines that poll alternately.
 //! * `messages`: packets, and records of handlers.
-//! * `contexts`: contexts come and go meanwhile.
-//! * `racing`: two threads, each with packets now and then.
-//! * `shares`: what the helping costs others, and what is counted of it.
+//! * `contexts`: contexts are installed and removed meanwhile.
+//! * `racing`: two threads, each with packets at times.
+//! * `shares`: the cost of helping for others, and its accounts.
 //! * `stopping`: threads end.
 
 #[path = "../common/mod.rs"]
@@ -88,8 +88,8 @@ fn short_tasks_stay_at_home() {
     assert_eq!((two.sum(Counter::Overflowed), two.sum(Counter::Released)), (0, orders.len() as u64));
 }
 
-/// Probes for what others left arrive at the first engine, after `planted` packets of the other one's own, which leave marks. Returns the
-/// place of the first probe that was lent, and what it found.
+/// Sends probes to the first engine, after `planted` packets to the other engine, which leave marks. Returns the index of the
+/// first probe that was lent, and the marks that it found.
 fn first_probe_away(planted: usize) -> (usize, [u8; 4]) {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
     two.install("snoop", Install { isolation: Isolation::Message, ..rule("udp dport 1") });
@@ -109,7 +109,7 @@ fn first_probe_away(planted: usize) -> (usize, [u8; 4]) {
 
 #[test]
 fn messages_of_different_threads_find_nothing_of_each_other() {
-    // A task that the watchdog parks in between has another one lent first.
+    // If the watchdog parks a task in between, another one is lent first.
     let mut place = first_probe_away(0).0;
     let found = (0..10).find_map(|_| {
         // The last mark is left by the other thread's message of that number.
@@ -129,12 +129,13 @@ fn tasks_whose_hpus_are_all_taken_find_one_elsewhere_and_wait_there() {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
     let id = two.install("meet", rule("udp dport 1"));
     (0..4).for_each(|at| drop(two.poll(at % 2)));
-    // Each on an HPU of its own, of four clusters: two here, two there; all wait for the last one, and that for an HPU.
+    // Each task runs on an HPU of its own, on four clusters: two here, two there. All wait for the last task, which waits for an
+    // HPU.
     two.arrive(0, &(1..5).map(|who| meeting(who, if who == 1 { 1 } else { 5 })).collect::<Vec<_>>());
     let mut sent: Vec<_> = (0..20).flat_map(|at| two.poll(at % 2)).collect();
     assert_eq!((sent.len(), two.total(Counter::Overflowed)[1] > 0), (1, true));
     assert_eq!(two.sum(Counter::PayloadRuns), 4);
-    // Who takes their context's place has its image's memory, and wakes them.
+    // The replacing context shares its image's memory, and wakes them.
     let id = two.install("meet", Install { replaces: Some(id), ..rule("udp dport 1") });
     (0..4).for_each(|at| drop(two.poll(at % 2)));
     two.arrive(0, &[meeting(5, 5)]);
@@ -143,7 +144,7 @@ fn tasks_whose_hpus_are_all_taken_find_one_elsewhere_and_wait_there() {
     assert!(homes.len() == 5 && homes.iter().all(|&(_, home)| home < 2), "{homes:?}");
     assert!(homes.iter().any(|&(own, _)| own >= 2), "{homes:?}");
     assert_eq!(two.sum(Counter::Faults), 0);
-    // Those that wait elsewhere when their context goes are lost with it.
+    // Tasks that are parked on the other thread when their context is removed are lost with it.
     two.arrive(0, &(10..16).map(|who| meeting(who, 99)).collect::<Vec<_>>());
     (0..20).for_each(|at| drop(two.poll(at % 2)));
     assert!(two.has_tasks());
@@ -155,19 +156,19 @@ fn tasks_whose_hpus_are_all_taken_find_one_elsewhere_and_wait_there() {
     two.verify_sums();
 }
 
-/// What an HPU elsewhere is taken by may wait for a task that could run at home.
+/// A parked task on the other thread may hold its HPU while it waits for a task that could run at home.
 #[test]
 fn a_task_does_not_wait_elsewhere_while_its_home_has_room() {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
     two.install("meet", rule("udp dport 1"));
     (0..4).for_each(|at| drop(two.poll(at % 2)));
-    // Two take all HPUs here and wait for 7, one is elsewhere and waits for 5.
+    // Two tasks take all HPUs here and wait for 7. One is on the other thread and waits for 5.
     two.arrive(0, &[meeting(1, 7), meeting(2, 7)]);
     let mut sent = two.poll(0);
     two.arrive(0, &[meeting(3, 5)]);
     sent.extend([0, 0, 1, 0].map(|at| two.poll(at)).concat());
     assert_eq!(two.total(Counter::Parked), [2, 1]);
-    // 4 takes the last HPU there, before 5.
+    // Task 4 takes the last HPU there, before 5.
     for packet in [meeting(7, 7), meeting(4, 5), meeting(5, 5)] {
         two.arrive(0, &[packet]);
         sent.extend(two.poll(0));

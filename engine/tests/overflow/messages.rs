@@ -1,4 +1,4 @@
-//! Messages for the recorder (`handlers/testing/recorder.c`), and what its records say of the order of handlers.
+//! Messages for the recorder (`handlers/testing/recorder.c`), and a check of the handlers' order by its records.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use spin_abi::control::Install;
 use crate::common::udp_from;
 use crate::two::Two;
 
-/// A record's and an order's places: `handlers/testing/recorder.c`.
+/// Offsets of records and orders, as in `handlers/testing/recorder.c`.
 pub const ORDER: usize = 42;
 const RECORD: usize = 36;
 const FAULT: u8 = 2;
@@ -18,7 +18,7 @@ const BUSY: u8 = 9;
 /// The first flow of packets that arrive at the second engine.
 pub const SECOND: u16 = 500;
 
-/// A packet for the recorder: an order to it.
+/// A packet with an order for the recorder.
 #[derive(Clone, Copy)]
 pub struct Order {
     pub context: u8,
@@ -42,16 +42,16 @@ impl Order {
     }
 }
 
-/// Handlers that ran of a message.
+/// The handlers of a message that ran.
 #[derive(Default)]
 pub struct Runs {
     pub headers: u32,
-    /// By sequence number.
+    /// Payload runs by sequence number.
     pub payloads: BTreeMap<u32, u32>,
     pub completions: u32,
 }
 
-/// Number of the record that a frame is, unlike any other of its context; `None`: it is none.
+/// The context and the unique number of a record; `None`: the frame is no record.
 pub fn number(frame: &[u8]) -> Option<(u8, u32)> {
     is_record(frame).then(|| (frame[15], word(frame, 32)))
 }
@@ -64,19 +64,19 @@ fn word(frame: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(frame[at..at + 4].try_into().expect("four"))
 }
 
-/// What the records say: which handlers ran on which packet, in order.
+/// The contents of the records: which handlers ran on which packet, in order.
 #[derive(Default)]
 pub struct Seen {
-    /// By flow and message.
+    /// Runs by flow and message.
     pub messages: BTreeMap<(u16, u32), Runs>,
     /// Packets that came back.
     pub sent: BTreeMap<u32, u32>,
-    /// Records of tasks by the cluster that they ran on.
+    /// The number of records by the cluster that the task ran on.
     pub clusters: BTreeMap<u16, u32>,
 }
 
 impl Seen {
-    /// Each packet's payload handler ran once, and so did the other handlers of its message.
+    /// Checks that each packet's payload handler ran once, and so did the other handlers of its message.
     pub fn verify(&self, orders: &[Order], seed: u64) {
         for order in orders {
             let Runs { headers, payloads, completions } = &self.messages[&(order.flow, order.message)];
@@ -113,7 +113,7 @@ impl Seen {
     }
 }
 
-/// Lets them all arrive at once.
+/// Lets all packets arrive at once.
 pub fn arrive(two: &mut Two, orders: &[Order]) {
     two.arrive(0, &orders.iter().map(Order::frame).collect::<Vec<_>>());
 }
@@ -129,7 +129,7 @@ pub fn recorder(context: u8) -> Install {
     }
 }
 
-/// All messages of a flow for each of `flows`, packets of all flows in turns.
+/// All messages of each flow in `flows`, with packets of all flows interleaved.
 pub fn messages(context: u8, flows: std::ops::Range<u16>, rng: &mut Rng, actions: bool) -> Vec<Order> {
     let first = flows.start;
     let mut open: Vec<(u16, u32, u32)> = flows.map(|flow| (flow, 0, rng.u32(1..20))).collect();
@@ -161,7 +161,7 @@ pub fn messages(context: u8, flows: std::ops::Range<u16>, rng: &mut Rng, actions
     orders
 }
 
-/// All of these, each in its order.
+/// Interleaves these lists at random, keeping the order of each.
 pub fn mixed(mut orders: Vec<Vec<Order>>, rng: &mut Rng) -> Vec<Order> {
     let mut mixed = Vec::new();
     orders.iter_mut().for_each(|orders| orders.reverse());
@@ -175,7 +175,7 @@ pub fn mixed(mut orders: Vec<Vec<Order>>, rng: &mut Rng) -> Vec<Order> {
     mixed
 }
 
-/// Packets that arrive some at a time, turns in between.
+/// Lets packets arrive in groups, with polls in between.
 pub fn run(
     two: &mut Two,
     orders: &[Order],

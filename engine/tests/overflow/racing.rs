@@ -1,5 +1,5 @@
-//! Two threads that both have packets, in bursts, so that each has tasks for the other now and then. `SPIN_RACE_PACKETS` says how many
-//! packets in all, `SPIN_CHECK_SEED` where to begin.
+//! Two threads with bursts of packets, so that each has tasks for the other at times. `SPIN_RACE_PACKETS` is the total number of
+//! packets, `SPIN_CHECK_SEED` the first seed.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -25,13 +25,13 @@ use crate::environment::from_environment;
 use crate::messages::{Order, SECOND, SEND, Seen, messages, mixed, number, recorder};
 use crate::two::FRAMES;
 
-/// Packets in all, unless the environment says otherwise.
+/// Default total number of packets.
 const ALL: u64 = 100_000;
 const CONTEXTS: u8 = 2;
 /// Flows of a context that arrive at a thread.
 const FLOWS: u16 = 60;
 
-/// One of the threads' engines, and the far end of its NIC.
+/// The engine of one of the threads, and the far end of its NIC.
 struct Side {
     engine: Worker,
     far: MemoryQueue,
@@ -41,7 +41,7 @@ struct Side {
 }
 
 impl Side {
-    /// A turn, and what left meanwhile.
+    /// Runs a poll, and takes the frames sent meanwhile.
     fn poll(&mut self) {
         self.engine.poll(|| self.start.elapsed()).expect("memory does not fail");
         let mut batch = Vec::new();
@@ -52,7 +52,7 @@ impl Side {
         }
     }
 
-    /// Packets arrive, some at a time, with pauses in which there may be nothing to do.
+    /// Lets packets arrive in groups, with pauses in which the thread may be idle.
     fn run(&mut self, orders: &[Order]) {
         let mut rest = orders;
         while !rest.is_empty() {

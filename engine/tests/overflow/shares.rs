@@ -1,4 +1,4 @@
-//! What a thread that helps gives its own contexts, and what is counted of it.
+//! The share of a helping thread's own contexts, and its accounts.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use spin_nic::{Queue, TxQueue};
 use crate::common::{Kind, rule, udp_from};
 use crate::two::Two;
 
-/// Packets for `spin`, which are short.
+/// Short packets for `spin`.
 fn spinning(flows: u16, port: u16) -> Vec<Vec<u8>> {
     (0..flows).map(|flow| udp_from(1000 + flow, port, &10_u32.to_le_bytes())).collect()
 }
 
-/// Two contexts, of which the first has been run on the second engine: as its own packets, or as those of the other engine. Then both
-/// have packets there without end: how many of the second context's are run before the next one of the first.
+/// The first of two contexts has run on the second engine: on its own packets, or on those of the other engine. Both then have
+/// endless packets there. Returns how many of the second context's tasks run before the next one of the first.
 fn wait_after(home: usize) -> u64 {
     let mut two = Two::new(Kind::Jit, Schedule::Wlbvt);
     let [first, second] = [1, 2].map(|port| two.install("spin", rule(&format!("udp dport {port}"))));
@@ -28,7 +28,7 @@ fn wait_after(home: usize) -> u64 {
     let before = [first, second].map(|id| two.runs(1, id));
     assert!(before[0] > 500, "{before:?}");
     two.pace = 1000;
-    // Nothing is to be lent to one that is busy.
+    // Nothing may be lent to a busy thread.
     two.arrive(0, &packets);
     two.poll(0);
     let mix = [spinning(24, 2), spinning(8, 1)].concat();
@@ -56,7 +56,7 @@ fn packets_that_were_elsewhere_are_in_the_latencies() {
     two.install("spin", rule("udp dport 1"));
     for _ in 0..40 {
         two.arrive(0, &spinning(64, 1));
-        // The other one takes longer.
+        // Tasks on the other thread take longer.
         [0, 0, 0, 0, 1, 1, 1, 0, 1, 0].into_iter().for_each(|at| drop(two.poll(at)));
     }
     two.settle();

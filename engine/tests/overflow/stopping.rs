@@ -1,4 +1,4 @@
-//! Threads that stop while tasks are elsewhere.
+//! Threads that stop while tasks are on other threads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,7 +38,7 @@ fn who_winds_up_lends_no_more_and_is_there_for_others_until_they_do() {
     assert_eq!(are_needed(&two), [false; 2]);
 }
 
-/// Real threads, of which only the first one has packets. They are told to stop while tasks are elsewhere.
+/// Real threads, of which only the first one receives packets. They are stopped while tasks are on other threads.
 #[test]
 fn threads_help_each_other_until_they_stop() {
     for idle in [Idle::Spin, Idle::Sleep] {
@@ -59,7 +59,7 @@ fn threads_help_each_other_until_they_stop() {
         let group = WorkerGroup::new(workers, Receiving::Each, Arc::new(AcceptAll), Limits::default());
         let prepared = Prepared::new(rule("udp dport 1"), &image("spin"), 0, &common.loader, &Limits::default());
         group.install(prepared.expect("a fine context")).expect("there is room");
-        // Some twenty microseconds each.
+        // Each task takes about twenty microseconds.
         let packet = |flow: u16| udp_from(1000 + flow, 1, &200_000_u32.to_le_bytes());
         let (mut sent, deadline) = (0_u16, Instant::now() + PATIENCE);
         let counted = |counter: Counter| -> u64 {

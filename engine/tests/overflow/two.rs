@@ -1,4 +1,4 @@
-//! Two engines that take turns on one thread, so that each run can be had again.
+//! Two engines that poll alternately on one thread, so that runs are reproducible.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::common::{Kind, image};
 
 /// Frames of each NIC.
 pub const FRAMES: usize = 1024;
-/// Where a packet can end, but for what a handler had it for.
+/// Causes for which a packet can be lost, other than handlers' requests.
 pub const LOSSES: [Counter; 5] =
     [Counter::DropRemoved, Counter::DropUnmatched, Counter::DropShare, Counter::DropKilled, Counter::DropNoMpq];
-/// Two engines, of two clusters each, and the far ends of their NICs.
+/// Two engines of two clusters each, and the far ends of their NICs.
 pub struct Two {
     pub loader: Arc<Loader>,
     pub engines: [Worker; 2],
     pub far: [MemoryQueue; 2],
-    /// What their clock shows, in microseconds; and what it gains each time it is read.
+    /// The time of their clock in microseconds, and its advance per read.
     pub now: Cell<u64>,
     pub pace: u64,
 }
@@ -52,7 +52,7 @@ impl Two {
         self.install_one_by_one(handler, install, |_| {})
     }
 
-    /// With something `between` the installation on one engine and that on the other.
+    /// Installs a context, and calls `between` after the first engine and before the second.
     pub fn install_one_by_one(&mut self, handler: &str, install: Install, between: impl FnOnce(&mut Self)) -> u32 {
         let limits = Limits { watchdog_us: 10_000_000, ..Limits::default() };
         let mut first = Prepared::new(install, &image(handler), 0, &self.loader, &limits).expect("installs");
@@ -72,7 +72,7 @@ impl Two {
         self.far[at].flush().expect("memory does not fail");
     }
 
-    /// A turn of one engine. Returns what left meanwhile.
+    /// Polls one engine. Returns the frames sent meanwhile.
     pub fn poll(&mut self, at: usize) -> Vec<Vec<u8>> {
         let Self { engines, far, now, pace, .. } = self;
         let clock = || {
@@ -93,7 +93,7 @@ impl Two {
         self.engines.iter().any(|engine| engine.has_tasks() || engine.backlog() > 0)
     }
 
-    /// Turns of both until nothing is under way. Returns what left.
+    /// Polls both until nothing is in flight. Returns the frames sent.
     pub fn settle(&mut self) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
         for _ in 0..10_000 {
@@ -106,12 +106,12 @@ impl Two {
         panic!("it does not end");
     }
 
-    /// Payload handlers of a context that an engine has run.
+    /// The number of payload runs of a context on an engine.
     pub fn runs(&self, at: usize, id: u32) -> u64 {
         self.count(at, id, Counter::PayloadRuns)
     }
 
-    /// What an engine has counted of a context.
+    /// A context's counter on an engine.
     pub fn count(&self, at: usize, id: u32, counter: Counter) -> u64 {
         let info = self.engines[at].context_infos().into_iter().find(|info| info.context == id).expect("installed");
         let name = counter.name();
@@ -126,7 +126,7 @@ impl Two {
         self.total(counter).iter().sum()
     }
 
-    /// Each packet was processed or lost under one cause, and each frame is at home.
+    /// Checks that each packet was processed or lost under one cause, and that each frame was released.
     pub fn verify_sums(&mut self) {
         let lost: u64 = LOSSES.into_iter().map(|counter| self.sum(counter)).sum();
         assert_eq!(self.sum(Counter::Released) + lost, self.sum(Counter::RxPackets));
