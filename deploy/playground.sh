@@ -10,6 +10,20 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/demo-lib.sh"
 
+usage() {
+    cat <<'TEXT'
+Usage: deploy/playground.sh [COMMAND]
+Starts spind with udp_pingpong between two network namespaces, and a shell in the client's.
+With COMMAND it runs that command line there instead. Needs root and `make build`.
+In the shell: spin-say TEXT, spin-reload, spinctl ...
+TEXT
+}
+
+case "${1:-}" in
+-h | --help) usage; exit ;;
+-*) usage >&2; exit 2 ;;
+esac
+
 client_ns=spin-play-c-$$ server_ns=spin-play-s-$$
 [ "$(id -u)" = 0 ] || die 'needs root (namespaces, XDP)'
 need ip=iproute2 ethtool=ethtool
@@ -26,6 +40,7 @@ cat >"$work/shell.rc" <<RC
 PS1='spin> '
 spinctl() { "$bin/spinctl" --socket "$work/spind.sock" "\$@"; }
 spin-say() {
+    [ \$# -gt 0 ] || { echo "usage: spin-say TEXT" >&2; return 2; }
     exec 3<>/dev/udp/10.78.0.2/9999
     printf %s "\$*" >&3
     timeout 2 dd bs=2048 count=1 status=none <&3 || echo "no answer"

@@ -166,7 +166,7 @@ fn is_ignored(signal: i32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
     use spin_engine::settings::Mode;
 
     use super::{Args, filter};
@@ -191,6 +191,13 @@ mod tests {
             assert_eq!((config(mode).mode, config(mode).local_share), (Mode::Pipeline, 50));
         }
         assert!(Args::try_parse_from(["spind", "--mode", "fixed"]).is_err());
+    }
+
+    #[test]
+    fn the_version_names_the_program_and_cores_may_be_a_range() {
+        assert!(Args::command().render_version().starts_with("spind "));
+        let args = Args::try_parse_from(["spind", "--iface", "a", "--cores", "0-1"]).expect("known options");
+        assert_eq!(args.config().expect("a valid configuration").cores, [0, 1]);
     }
 
     #[test]

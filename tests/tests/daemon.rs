@@ -445,8 +445,12 @@ fn without_privileges_an_interface_is_refused_and_the_capabilities_named() {
     fs::copy(binary("spind"), &program).unwrap();
     let mut command = Command::new(program);
     command.args(["--iface", "lo", "--xdp-mode", "generic", "--socket"]).arg(folder.path().join("s"));
-    let run = command.uid(65534).gid(65534).output().unwrap();
+    command.uid(65534).gid(65534);
+    let run = command.output().unwrap();
     let error = String::from_utf8(run.stderr).unwrap();
+    // A socket's path that needs privileges too is not what is said first.
+    let elsewhere = command.args(["--socket", "/run/spin-unprivileged.sock"]).output().unwrap();
+    assert_eq!(String::from_utf8(elsewhere.stderr).unwrap(), error);
     for capability in ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON", "CAP_IPC_LOCK"] {
         assert!(error.contains(capability), "{error}");
     }

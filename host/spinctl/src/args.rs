@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use libspin::{Abi, Checks, Compat, Full, Isolation, Placement};
+use libspin::{Abi, Checks, Compat, Full, Isolation, Placement, parse_size};
 
 /// Install, list, watch and remove sPIN execution contexts of a running spind.
 #[derive(Debug, Parser)]

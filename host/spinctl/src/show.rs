@@ -159,7 +159,9 @@ fn counters(
     counters: &[(String, u64)],
     meaning: impl Fn(&str) -> Option<&'static str>,
 ) -> io::Result<()> {
-    for (name, value) in counters.iter().filter(|(_, value)| *value > 0) {
+    // An idle daemon shows what it counts.
+    let idle = counters.iter().all(|(_, value)| *value == 0);
+    for (name, value) in counters.iter().filter(|(_, value)| idle || *value > 0) {
         match meaning(name) {
             Some(meaning) => writeln!(out, "  {name:<24} {value:>16}  {meaning}")?,
             None => writeln!(out, "  {name:<24} {value:>16}")?,
@@ -241,6 +243,13 @@ mod tests {
         assert!(lines.iter().any(|line| line.starts_with("faults") && line.ends_with("3  handlers ended by a fault")));
         assert!(lines.iter().any(|line| line.starts_with("faulty") && line.ends_with(" 4")));
         assert!(!told(true).contains("messages") && !told(false).contains("ended by"));
+    }
+
+    #[test]
+    fn an_idle_daemon_lists_its_counters() {
+        let idle = vec![("rx_packets".to_owned(), 0), ("matched".to_owned(), 0)];
+        let told = stats_of(context(idle, Vec::new()), false);
+        assert!(told.contains("rx_packets") && told.contains("matched"), "{told}");
     }
 
     #[test]

@@ -68,6 +68,10 @@ impl Daemon {
     /// # Errors
     /// See [`DaemonError`].
     pub fn new(config: &Config, stop: &Arc<AtomicBool>) -> Result<Self, DaemonError> {
+        if matches!(config.nic, Nic::Interface(_)) {
+            // Before the control socket: its path needs privileges too, and its error would say less.
+            privileges::check_interface().map_err(DaemonError::MissingPrivileges)?;
+        }
         raise_descriptors();
         let loader = Arc::new(Loader::new(config.machine, config.engine).with_compat(config.compat));
         let contexts: Vec<_> =
