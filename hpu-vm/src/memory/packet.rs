@@ -210,14 +210,14 @@ impl PacketWindows {
         self.used.load(Relaxed) & how != 0
     }
 
-    /// Whether any task read the packet in L2 so far.
+    /// Whether any task has read the packet in L2 so far.
     #[must_use]
     #[inline]
     pub fn read(&self) -> bool {
         self.is_used(READ)
     }
 
-    /// Whether any task wrote the packet in L2 so far.
+    /// Whether any task has written the packet in L2 so far.
     #[must_use]
     #[inline]
     pub fn written(&self) -> bool {
@@ -231,7 +231,8 @@ impl PacketWindows {
         }
     }
 
-    /// How many bytes of a frame are likely to be copied, by what was done with those before, when at most `in_l1` are shown in L1.
+    /// Returns the number of bytes of a frame that are likely to be copied, based on earlier frames, when at most
+    /// `in_l1` are visible in L1.
     #[must_use]
     #[inline]
     pub fn copied(&self, in_l1: usize) -> usize {
@@ -242,7 +243,7 @@ impl PacketWindows {
         }
     }
 
-    /// Whether there is one in L1.
+    /// Whether there is a window in L1.
     #[must_use]
     pub const fn has_l1(&self) -> bool {
         self.l1.is_some()
@@ -366,12 +367,12 @@ pub(crate) fn keep_in_l1() {
     }
 }
 
-/// When a task began that a frame is offered to.
+/// Start of a task to which a frame is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// It is about to.
+    /// The task is about to begin.
     Now,
-    /// It was parked meanwhile.
+    /// The task was parked and is resumed.
     Before,
 }
 

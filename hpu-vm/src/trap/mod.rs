@@ -133,10 +133,10 @@ impl Drop for Attending<'_> {
     }
 }
 
-/// Why signals cannot be handled.
+/// Reason why signals cannot be handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrapError {
-    /// The kernel refused a handler.
+    /// The kernel refused a signal handler.
     #[error("cannot handle {signal}: error {errno}")]
     Handler {
         /// The signal's name.
