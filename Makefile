@@ -57,7 +57,7 @@ fuzz-long: deps-test ## compare the engines on a million random programs (SPIN_F
 	SPIN_FUZZ_PROGRAMS=$${SPIN_FUZZ_PROGRAMS:-1000000} \
 		$(CARGO) test --release --locked -p hpu-vm --test differential -- --nocapture --test-threads=1
 
-check-long: deps-test ## check handler order and all counters on 100 million packets, 10 million with shared tasks (SPIN_CHECK_PACKETS, SPIN_CHECK_SEED, SPIN_RACE_PACKETS)
+check-long: deps-test ## check the order of handlers and all sums on 100 million packets, 10 million with shared tasks (SPIN_CHECK_PACKETS, SPIN_CHECK_SEED, SPIN_RACE_PACKETS)
 	SPIN_CHECK_PACKETS=$${SPIN_CHECK_PACKETS:-100000000} SPIN_RACE_PACKETS=$${SPIN_RACE_PACKETS:-10000000} \
 		$(CARGO) test --release --locked -p spin-engine --test checker --test overflow -- --nocapture
 

@@ -21,7 +21,7 @@ impl<K: Eq + Hash, V> Known<K, V> {
     /// Returns the value of `key`: the one in use, or a new one. No lock is held while it is made.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub fn get<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
         if let Some(known) = self.lock().get(&key).and_then(Weak::upgrade) {
             return Ok(known);

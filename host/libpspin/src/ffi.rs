@@ -355,7 +355,7 @@ fn check_buffer(data: *const c_void, size: usize) -> Result<(), Error> {
 /// Loads an image unless it is loaded, and looks up a function of it. An unknown name is reported on stderr only.
 ///
 /// # Safety
-/// `elf` and `name` are null or strings; `address` and `size` are null or point to memory that may be overwritten.
+/// The strings `elf` and `name` may be null; `address` and `size` are null or point to memory that may be overwritten.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spin_find_handler_by_name(
     elf: *const c_char,

@@ -297,8 +297,8 @@ impl NewPacket<'_> {
 /// `pspinsim_packet_add`.
 ///
 /// # Errors
-/// [`Error::NotOpen`], [`Error::Length`], [`Error::Ec`], [`Error::Ended`], and the errors of loading the image that the
-/// environment names.
+/// [`Error::NotOpen`], [`Error::Length`], [`Error::Ec`], [`Error::Ended`]; also the errors of loading the image that
+/// the environment names.
 pub fn packet_add(packet: &NewPacket<'_>) -> Result<(), Error> {
     with_parts(|parts| {
         parts.check_open()?;

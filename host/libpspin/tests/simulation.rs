@@ -1,5 +1,5 @@
-//! Random packets through the simulation. Handlers report the same order as a naive model of the queues, each packet is
-//! released once, and running cycle by cycle gives the same result as one run.
+//! Random packets through the simulation. Handlers report the order of a naive model of the queues, and each packet is
+//! released once. Running cycle by cycle gives the same result as one run.
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a test")]
 

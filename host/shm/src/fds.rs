@@ -31,7 +31,7 @@ pub struct Received {
 /// a stream it may be smaller than requested; the rest must then be sent without descriptors.
 ///
 /// # Errors
-/// Those of sendmsg(2), never a signal; `InvalidInput` for more than [`MAX_FDS`] descriptors, or for descriptors
+/// The errors of sendmsg(2), never a signal; `InvalidInput` for more than [`MAX_FDS`] descriptors, or for descriptors
 /// without a byte to carry them.
 pub fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     if fds.len() > MAX_FDS {
@@ -51,7 +51,7 @@ pub fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) ->
 /// Receives into `buffer`, with at most `max_fds` (and [`MAX_FDS`]) descriptors. Surplus descriptors are closed.
 ///
 /// # Errors
-/// Those of recvmsg(2).
+/// The errors of recvmsg(2).
 pub fn recv_with_fds(socket: impl AsFd, buffer: &mut [u8], max_fds: usize) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -80,7 +80,7 @@ const UNREAD: Opcode = 0x5411;
 /// are still in flight.
 ///
 /// # Errors
-/// Those of ioctl(2).
+/// The errors of ioctl(2).
 pub fn unread(socket: impl AsFd) -> io::Result<u64> {
     // SAFETY: this request writes an int and nothing else.
     let unread = unsafe { ioctl(&socket, Getter::<UNREAD, c_int>::new()) };
@@ -94,7 +94,7 @@ const SO_PASSRIGHTS: c_int = 83;
 /// dropping the last reference to a file may block on its owner, even if the descriptor was never received.
 ///
 /// # Errors
-/// Those of setsockopt(2): ENOPROTOOPT if the kernel does not support the option.
+/// The errors of setsockopt(2): ENOPROTOOPT if the kernel does not support the option.
 pub fn take_no_fds(socket: impl AsFd) -> io::Result<()> {
     let (no, fd): (c_int, _) = (0, socket.as_fd().as_raw_fd());
     // SAFETY: the option's value is an int, and the kernel reads the size of an int.

@@ -147,9 +147,9 @@ pub struct InstallArgs {
     /// Weight of the context's share of time and packet buffer, relative to other contexts.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub weight: u32,
-    /// Policy when the context's share of the packet buffer is full: 'drop' packets; 'wait' (stalls reception for all
-    /// contexts, up to this context's share of the time; then packets are dropped); 'mark' (ECN, from half the share
-    /// on); or 'kill' the packet's message.
+    /// Policy when the context's share of the packet buffer is full. 'drop' drops packets. 'wait' stalls reception for
+    /// all contexts, up to this context's share of the time; then packets are dropped. 'mark' sets ECN, from half the
+    /// share on. 'kill' ends the packet's message.
     #[arg(long, value_name = "drop|wait|mark|kill", default_value_t)]
     pub full: Full,
     /// HPUs of each cluster that the context's tasks may hold at a time; others run while one waits.

@@ -1,9 +1,9 @@
-//! A part of a region, accessed while other threads, translated code among them, write it.
+//! A part of a region, accessed while other threads, including translated code, write it.
 //!
-//! Every byte is accessed by atomics of one, two, four or eight bytes, so a concurrent write gives old or new bytes,
-//! never undefined behaviour: the memory is outside of any Rust allocation, and LLVM, which defines what these accesses
-//! compile to, lets atomics of different sizes overlap and picks a written value for each byte (LangRef, "Memory Model
-//! for Concurrent Operations"). Naturally aligned accesses are whole, as RISC-V has it; misaligned ones are not.
+//! Every byte is accessed by atomics of one, two, four or eight bytes. A concurrent write therefore yields old or new
+//! bytes, never undefined behaviour. The memory is outside of any Rust allocation. LLVM defines what these accesses
+//! compile to; it lets atomics of different sizes overlap and picks a written value for each byte (LangRef, "Memory
+//! Model for Concurrent Operations"). Naturally aligned accesses are atomic, as in RISC-V; misaligned ones are not.
 #![allow(unsafe_code, reason = "accesses shared memory by pointer")]
 
 use std::ptr::NonNull;
